@@ -1,0 +1,56 @@
+# Everything here works on a machine that has Python 3.11 or newer, make and a package index, and nothing else: each
+# target first makes the virtual environment it needs. Java comes with the packages.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench docs clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## make the virtual environment and compile the kernels
+
+demo: $(READY) ## run the demonstration; its report is out/demo/report.html
+	$(BIN)/haply demo
+
+test: $(READY) ## run the test suite
+	$(BIN)/python -m pytest -q
+
+lint: $(READY) ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## measure against other engines
+	$(BIN)/haply bench
+
+docs: $(READY) ## build the documentation in docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean: ## remove everything the other targets made
+	rm -rf $(VENV) out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# requirements.txt holds every package with its hashes. It is made from pyproject.toml with
+#   uv pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev \
+#     -o requirements.txt pyproject.toml
+# PySpark comes as source: the pinned build tools go in first and build it, so that nothing unpinned is fetched.
+# The stamp is written last, so that an interrupted set-up is done again.
+PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "haply needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 | tail -n 1)" >&2; \
+	  echo "Name another one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@awk '/^(packaging|setuptools|wheel)==/, !/\\$$/' requirements.txt > $(VENV)/build-tools.txt
+	$(PIP_INSTALL) --require-hashes -r $(VENV)/build-tools.txt
+	$(PIP_INSTALL) --require-hashes -r requirements.txt
+	$(PIP_INSTALL) --no-deps --editable .
+	$(BIN)/haply warm
+	@touch $@

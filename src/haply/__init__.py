@@ -1,0 +1,77 @@
+"""haply ("by chance"): joins and filters on data whose values are uncertain.
+
+>>> import haply as hp
+>>> print(abs(hp.left.temp - hp.right.temp) <= 0.5)
+abs(left.temp - right.temp) <= 0.5
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from haply._version import __version__
+from haply.errors import HaplyError
+from haply.query import between, col, distance, left, right
+from haply.report.funnel import Funnel
+
+if TYPE_CHECKING:
+    from haply.spark.columns import (
+        gaussian,
+        gaussian_nd,
+        histogram,
+        latency,
+        mixture,
+        mixture_nd,
+        samples,
+        truncated_gaussian,
+        uniform,
+    )
+    from haply.spark.join import join, plan_join
+    from haply.spark.prepare import check
+    from haply.spark.session import local_session
+
+__all__ = [
+    "Funnel",
+    "HaplyError",
+    "__version__",
+    "between",
+    "check",
+    "col",
+    "distance",
+    "gaussian",
+    "gaussian_nd",
+    "histogram",
+    "join",
+    "latency",
+    "left",
+    "local_session",
+    "mixture",
+    "mixture_nd",
+    "plan_join",
+    "right",
+    "samples",
+    "truncated_gaussian",
+    "uniform",
+]
+
+_FROM_SPARK = {
+    "check": "haply.spark.prepare",
+    "join": "haply.spark.join",
+    "plan_join": "haply.spark.join",
+    "local_session": "haply.spark.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names that need Spark are imported on first use: ``import haply`` alone stays light."""
+    if name not in __all__:
+        raise AttributeError(f"module 'haply' has no attribute '{name}'")
+    import importlib
+
+    found = getattr(importlib.import_module(_FROM_SPARK.get(name, "haply.spark.columns")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

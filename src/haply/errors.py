@@ -1,0 +1,35 @@
+"""One error family: every message says where, what was expected, what was found, and how to mend it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HaplyError(ValueError):
+    """Raised for a question haply cannot answer as it is put.
+
+    The text has up to four parts: where the trouble is, what was expected, what was found, and a hint that mends it.
+    """
+
+    def __init__(self, where: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
+        parts = [where.rstrip(".") + "."]
+        if expected:
+            parts.append(f"Expected {expected.rstrip('.')}.")
+        if found:
+            parts.append(f"Found {found.rstrip('.')}.")
+        if hint:
+            parts.append(f"Hint: {hint.rstrip('.')}.")
+        super().__init__(" ".join(parts))
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> HaplyError:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = list(known)
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
+    nearest = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
+    return HaplyError(
+        f"There is no {what} '{name}'",
+        expected="one of " + ", ".join(names) if names else "",
+        hint=f"did you mean '{by_lower_case[nearest[0]]}'?" if nearest else "",
+    )

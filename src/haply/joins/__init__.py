@@ -1,0 +1,5 @@
+"""Engine-free operators: they take batches of models and return index pairs, without Spark."""
+
+from haply.joins.pair import PairJoin, PairResult
+
+__all__ = ["PairJoin", "PairResult"]

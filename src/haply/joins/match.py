@@ -1,0 +1,103 @@
+"""Matching two sets of rows: candidates from the sweep, verdicts from the cascade."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from haply.models import OneDimensional
+from haply.probability.region import Region
+from haply.pruning.bounds import RULES
+from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
+from haply.pruning.intervals import Intervals, accepts_above, accepts_below
+from haply.pruning.sweep import Sweep, sure_pairs
+from haply.pruning.threshold import Threshold
+
+EXACT_VALUE, SURE_CODE = 0, max(RULES) + 1
+DECIDED_BY = {EXACT_VALUE: "exact value", **RULES, SURE_CODE: SURE_RANGE}
+"""What decided a kept pair, by the code in ``Matches.decided_by``."""
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Kept pairs as row numbers, the probability of each (NaN if it was not asked for), and what decided it."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    decided_by: np.ndarray
+    counters: Counters
+    seconds: dict[str, float]
+
+
+def match_overlapping(
+    left: OneDimensional,
+    right: OneDimensional,
+    left_intervals: Intervals,
+    right_intervals: Intervals,
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+    *,
+    from_position: float = -np.inf,
+    left_groups: np.ndarray | None = None,
+    right_groups: np.ndarray | None = None,
+) -> Matches:
+    """Decide all pairs whose intervals overlap; what lies wholly above or below is the caller's to accept or drop."""
+    started = time.perf_counter()
+    sweep = Sweep(
+        left_intervals, right_intervals,
+        from_position=from_position, left_groups=left_groups, right_groups=right_groups,
+    )  # fmt: skip
+    cascade = Cascade(left.take(sweep.left_order), right.take(sweep.right_order), region, threshold, exact)
+    prepared = time.perf_counter()
+    deciding = 0.0
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
+    for left_rows, right_rows in sweep.blocks():
+        begun = time.perf_counter()
+        kept, probability, decided_by = cascade.decide(left_rows, right_rows)
+        deciding += time.perf_counter() - begun
+        if len(kept):
+            parts.append((left_rows[kept], right_rows[kept], probability, decided_by))
+    if parts:
+        i, j, probability, decided_by = (np.concatenate(column) for column in zip(*parts, strict=True))
+    else:
+        i = j = np.empty(0, np.int32)
+        probability, decided_by = np.empty(0), np.empty(0, np.int8)
+    swept = time.perf_counter() - prepared - deciding
+    return Matches(
+        sweep.left_order[i], sweep.right_order[j], probability, decided_by, cascade.counters,
+        {"prepare": prepared - started, "sweep": swept, "decide": deciding},
+    )  # fmt: skip
+
+
+def match_all(
+    left: OneDimensional,
+    right: OneDimensional,
+    left_intervals: Intervals,
+    right_intervals: Intervals,
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+) -> Matches:
+    """Every kept pair: the overlapping ones through the cascade, the sure ones range by range."""
+    left_rows, right_rows = (np.flatnonzero(~side.hopeless) for side in (left_intervals, right_intervals))
+    chosen = [
+        Intervals(side.start[rows], side.end[rows], side.hopeless[rows])
+        for side, rows in ((left_intervals, left_rows), (right_intervals, right_rows))
+    ]
+    if not threshold.attainable:
+        chosen, left_rows, right_rows = [_none(side) for side in chosen], left_rows[:0], right_rows[:0]
+    matches = match_overlapping(left.take(left_rows), right.take(right_rows), *chosen, region, threshold, exact)
+    parts = [(matches.left, matches.right, matches.probability, matches.decided_by)]
+    for i, j in sure_pairs(*chosen, accepts_above(region), accepts_below(region)):
+        parts.append((i, j, np.ones(len(i)) if exact else np.full(len(i), np.nan), np.full(len(i), SURE_CODE, np.int8)))
+        matches.counters.add_sure(len(i))
+    i, j, probability, decided_by = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Matches(left_rows[i], right_rows[j], probability, decided_by, matches.counters, matches.seconds)
+
+
+def _none(side: Intervals) -> Intervals:
+    return Intervals(side.start[:0], side.end[:0], side.hopeless[:0])

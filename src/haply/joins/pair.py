@@ -1,0 +1,189 @@
+"""The static pair join as an operator: push batches of either side, get the pairs that have become known."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.match import DECIDED_BY, match_all
+from haply.models import Certain, OneDimensional
+from haply.models.columns import BY_KIND
+from haply.probability.region import Difference, Region
+from haply.pruning.cascade import Counters
+from haply.pruning.intervals import Intervals, row_intervals
+from haply.pruning.threshold import Threshold
+
+SideName = Literal["left", "right"]
+STRATEGIES = ("auto", "sweep")
+"""Ways to generate candidates: both are the sweep over core regions so far."""
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The ids of the matched rows, their probabilities, and what decided each pair."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    decided_by: np.ndarray
+
+
+@dataclass
+class _Stored:
+    ids: np.ndarray
+    model: OneDimensional
+    intervals: Intervals
+
+
+class PairJoin:
+    """Joins batches of two sides under one difference condition and a threshold.
+
+    Each pair is returned once, when its later row is pushed. Hopeless rows (those that can match nothing) are not kept.
+
+    >>> from haply.models import Gaussian
+    >>> from haply.probability import Difference, Region
+    >>> join = PairJoin(Difference("temp", "temp", Region(-0.5, 0.5)), 0.6)
+    >>> join.push("left", {"id": [1, 2], "temp": Gaussian([20.0, 30.0], [0.1, 0.1])}).left
+    array([], dtype=int64)
+    >>> result = join.push("right", {"id": [7], "temp": Gaussian([20.2], [0.2])})
+    >>> result.left, result.right, result.probability.round(4)
+    (array([1]), array([7]), array([0.9093]))
+    """
+
+    def __init__(
+        self,
+        condition: Any,
+        threshold: float | None,
+        *,
+        strategy: str = "auto",
+        strict: bool = False,
+        exact: bool = True,
+    ) -> None:
+        self.condition: Difference = condition.as_difference()
+        self.threshold = Threshold(threshold, strict)
+        if strategy not in STRATEGIES:
+            raise unknown_name("strategy", strategy, STRATEGIES)
+        self.exact = exact
+        self.funnel = Counters()
+        self._stored: dict[str, list[_Stored]] = {"left": [], "right": []}
+        self._closed: set[str] = set()
+
+    @property
+    def region(self) -> Region:
+        """The differences the join looks for."""
+        return self.condition.region
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> PairResult:
+        """Add a batch: ``id`` and the side's column as a model (or plain numbers). Returns the pairs it completes."""
+        if side not in self._stored:
+            raise unknown_name("side", side, self._stored)
+        if side in self._closed:
+            raise HaplyError(f"The {side} side is closed", hint="push before close()")
+        column = self.condition.left if side == "left" else self.condition.right
+        for name in ("id", column):
+            if name not in batch:
+                raise unknown_name("column", name, batch)
+        ids = np.asarray(batch["id"])
+        model = batch[column] if isinstance(batch[column], OneDimensional) else Certain(batch[column])
+        if self.threshold.value is None and not model.bounded:
+            raise HaplyError(
+                "Without a threshold every pair is possible",
+                expected="values with a bounded support",
+                found=f"a {model.kind} column, whose values are unbounded",
+                hint="give a threshold",
+            )
+        if len(ids) != len(model):
+            raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} values", found=str(len(model)))
+        added = _Stored(ids, model, row_intervals(model, side == "left", self.region, self.threshold, self.exact))
+        other = "right" if side == "left" else "left"
+        results = [self._match(added, stored, side) for stored in self._stored[other]]
+        if other not in self._closed:
+            rows = np.flatnonzero(~added.intervals.hopeless)
+            if len(rows):
+                self._stored[side].append(_take(added, rows))
+        return _concatenate(results)
+
+    def _match(self, added: _Stored, stored: _Stored, side: str) -> PairResult:
+        left, right = (added, stored) if side == "left" else (stored, added)
+        found = match_all(
+            left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact
+        )
+        _add(self.funnel, found.counters)
+        names = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
+        return PairResult(left.ids[found.left], right.ids[found.right], found.probability, names[found.decided_by])
+
+    def expire(self, time: float) -> None:
+        """A static join has no clock: nothing expires."""
+
+    def close(self, side: SideName) -> None:
+        """Say that a side is complete: rows of the other side need not be kept from now on."""
+        if side not in self._stored:
+            raise unknown_name("side", side, self._stored)
+        self._closed.add(side)
+        self._stored["right" if side == "left" else "left"].clear()
+
+    def snapshot(self) -> bytes:
+        """The operator's state as bytes."""
+        stored = {
+            side: [(part.ids, part.model.kind, _to_bytes(part.model)) for part in parts]
+            for side, parts in self._stored.items()
+        }
+        settings = (self.condition, self.threshold.value, self.threshold.strict, self.exact)
+        return pickle.dumps((settings, stored, self._closed, self.funnel))
+
+    @classmethod
+    def restore(cls, state: bytes) -> PairJoin:
+        """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
+        (condition, threshold, strict, exact), stored, closed, funnel = pickle.loads(state)
+        join = cls(condition, threshold, strict=strict, exact=exact)
+        for side, parts in stored.items():
+            for ids, kind, data in parts:
+                model = _from_bytes(kind, data)
+                intervals = row_intervals(model, side == "left", join.region, join.threshold, join.exact)
+                join._stored[side].append(_Stored(ids, model, intervals))
+        join._closed, join.funnel = closed, funnel
+        return join
+
+
+def _take(part: _Stored, rows: np.ndarray) -> _Stored:
+    kept = part.intervals
+    return _Stored(
+        part.ids[rows], part.model.take(rows), Intervals(kept.start[rows], kept.end[rows], kept.hopeless[rows])
+    )
+
+
+def _concatenate(results: list[PairResult]) -> PairResult:
+    if not results:
+        return PairResult(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, "U16"))
+    return PairResult(
+        *(np.concatenate([getattr(result, name) for result in results]) for name in PairResult.__dataclass_fields__)
+    )
+
+
+def _add(total: Counters, more: Counters) -> None:
+    total.candidates += more.candidates
+    total.evaluated += more.evaluated
+    total.kept += more.kept
+    for mine, theirs in ((total.rejected, more.rejected), (total.accepted, more.accepted)):
+        for rule, count in theirs.items():
+            mine[rule] += count
+
+
+def _to_bytes(model: OneDimensional) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.table({"model": model.to_arrow()})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _from_bytes(kind: str, data: bytes) -> OneDimensional:
+    model = BY_KIND[kind].from_arrow(pa.ipc.open_stream(data).read_all()["model"])
+    assert isinstance(model, OneDimensional)
+    return model

@@ -1,0 +1,70 @@
+"""Compile kernels ahead: a tiny join of given kinds runs every kernel that a large one will."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from haply.joins.match import match_overlapping
+from haply.models import (
+    Certain,
+    Gaussian,
+    Histogram,
+    Mixture,
+    OneDimensional,
+    Samples,
+    TruncatedGaussian,
+    Uniform,
+)
+from haply.probability.region import Region
+from haply.pruning.intervals import row_intervals
+from haply.pruning.threshold import Threshold
+
+_EXAMPLES: dict[type[OneDimensional], OneDimensional] = {}
+
+
+def _example(kind: type[OneDimensional]) -> OneDimensional:
+    if not _EXAMPLES:
+        one = np.array([1.0, 2.0])
+        for model in (
+            Certain(one),
+            Uniform(one, one + 1),
+            Gaussian(one, one),
+            TruncatedGaussian(one, one, one - 1, one + 1),
+            Mixture([[0.5, 0.5]] * 2, [[1.0, 2.0]] * 2, [[1.0, 1.0]] * 2),
+            Histogram([[0.0, 1.0, 3.0]] * 2, [[0.5, 0.5]] * 2),
+            Samples([[1.0, 2.0]] * 2),
+        ):
+            _EXAMPLES[type(model)] = model
+    return _EXAMPLES[kind]
+
+
+@lru_cache(maxsize=1024)
+def warm_pair(
+    left: type[OneDimensional], right: type[OneDimensional], region: Region, threshold: Threshold, exact: bool
+) -> None:
+    """Run a join of two rows a side, with the layout that rows coming from Arrow have."""
+    models = []
+    for kind in (left, right):
+        model_class = type(_example(kind))
+        models.append(model_class.from_arrow(_example(kind).to_arrow()))
+    intervals = [
+        row_intervals(model, is_left, region, threshold, exact)
+        for model, is_left in zip(models, (True, False), strict=True)
+    ]
+    match_overlapping(models[0], models[1], intervals[0], intervals[1], region, threshold, exact)
+
+
+def warm_everything() -> Iterator[str]:
+    """Warm every pair of models under every kind of condition; yields what was just done."""
+    kinds = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
+    regions = (Region(-1.0, 1.0), Region(0.0, math.inf, low_closed=False), Region(-1.0, 1.0, outside=True))
+    for left, right in product(kinds, kinds):
+        for region in regions:
+            for exact in (True, False):
+                warm_pair(left, right, region, Threshold(0.5), exact)
+        yield f"{left.__name__} - {right.__name__}"

@@ -1,0 +1,281 @@
+"""What every model offers: declared parameters, validation, Arrow in and out; and, in one dimension, its functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from haply.errors import HaplyError
+from haply.models.ragged import Ragged, floats
+from haply.numerics import rows as kernels
+from haply.numerics.rows import Components
+
+WEIGHT_SLACK = 1e-6
+"""Weights may miss a sum of 1 by this much; they are then scaled to it."""
+
+_Model = TypeVar("_Model", bound="Model")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A declared parameter: its name in the struct, its shape, and its domain."""
+
+    name: str
+    shape: Literal["number", "list", "optional list", "integer"] = "number"
+    least: float | None = None
+    sums_to_one: bool = False
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a row holds several numbers of it."""
+        return self.shape.endswith("list")
+
+
+class Model:
+    """Uncertain values of one kind, one per row. Subclasses declare their parameters and add formulas."""
+
+    kind: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]]
+
+    values: dict[str, Any]
+
+    def __init__(self, **values: Any) -> None:
+        self.values = self._read(values)
+        for row, reason in self.problems():
+            raise HaplyError(
+                f"Row {row} of {type(self).__name__} is not a distribution",
+                found=f"{reason} in {self.show(row)}",
+                hint="mend or leave out the row",
+            )
+
+    @classmethod
+    def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Turn what people pass (numbers, lists, lists of lists) into columns of one length."""
+        columns: dict[str, Any] = {}
+        for parameter in cls.parameters:
+            given = values[parameter.name]
+            if parameter.is_list:
+                columns[parameter.name] = None if given is None else Ragged.of(given, parameter.name)
+            else:
+                columns[parameter.name] = np.atleast_1d(np.asarray(given, dtype=np.float64))
+        length = max((len(column) for column in columns.values() if column is not None), default=0)
+        for name, column in columns.items():
+            if isinstance(column, np.ndarray) and len(column) == 1 != length:
+                columns[name] = np.broadcast_to(column, (length,))
+            elif column is not None and len(column) != length:
+                raise HaplyError(
+                    f"The parameters of {cls.__name__} differ in length",
+                    expected=f"{length} rows of '{name}'",
+                    found=str(len(column)),
+                )
+        return columns
+
+    @classmethod
+    def _of_columns(cls: type[_Model], columns: dict[str, Any]) -> _Model:
+        """Around columns that are already in shape, without looking for bad rows."""
+        model = cls.__new__(cls)
+        model.values = columns
+        return model
+
+    def __len__(self) -> int:
+        return len(self.values[self.parameters[0].name])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} rows>"
+
+    def __getattr__(self, name: str) -> Any:
+        values = self.__dict__.get("values", {})
+        if name in values:
+            return values[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
+
+    def take(self: _Model, rows: np.ndarray) -> _Model:
+        """The given rows, in the given order."""
+        return self._of_columns(
+            {
+                name: None if column is None else (column.take(rows) if isinstance(column, Ragged) else column[rows])
+                for name, column in self.values.items()
+            }
+        )
+
+    def show(self, row: int) -> dict[str, Any]:
+        """One row's parameters, as an error message shows them."""
+        out: dict[str, Any] = {}
+        for name, column in self.values.items():
+            if isinstance(column, Ragged):
+                numbers = column.row(row).tolist()
+                out[name] = numbers if len(numbers) <= 8 else [*numbers[:7], "..."]
+            else:
+                out[name] = None if column is None else float(column[row])
+        return out
+
+    # -- validation -------------------------------------------------------------------------------------------------
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Every way a row can be bad, as a reason and a flag per row, most basic first. Flags may be of broken rows."""
+        for parameter in self.parameters:
+            column = self.values[parameter.name]
+            if isinstance(column, Ragged):
+                yield f"{parameter.name} is empty", column.lengths == 0
+                yield f"{parameter.name} is NaN or infinite", column.any_by_row(~np.isfinite(column.values))
+                if parameter.least is not None:
+                    yield f"{parameter.name} negative", column.any_by_row(column.values < parameter.least)
+                if parameter.sums_to_one:
+                    with np.errstate(invalid="ignore"):
+                        off = np.abs(column.sums() - 1.0) > WEIGHT_SLACK
+                    yield f"{parameter.name} not summing to 1", off
+            elif column is not None:
+                yield f"{parameter.name} is NaN or infinite", ~np.isfinite(column)
+                if parameter.least is not None:
+                    yield f"{parameter.name} < {parameter.least:g}", column < parameter.least
+
+    def problem_codes(self) -> tuple[np.ndarray, list[str]]:
+        """For each row the index of its first problem in the returned reasons, or -1."""
+        codes, reasons = np.full(len(self), -1, dtype=np.int16), []
+        for reason, flags in self.reasons():
+            codes[(codes < 0) & flags] = len(reasons)
+            reasons.append(reason)
+        return codes, reasons
+
+    def problems(self) -> list[tuple[int, str]]:
+        """The bad rows, each with its first problem."""
+        codes, reasons = self.problem_codes()
+        return [(int(row), reasons[codes[row]]) for row in np.flatnonzero(codes >= 0)]
+
+    # -- Arrow --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_arrow(cls: type[_Model], array: pa.Array | pa.ChunkedArray) -> _Model:
+        """View a struct column; doubles are not copied. Null or bad rows are refused."""
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        fields = cls.fields(array)
+        if array.null_count or any(
+            field is not None and field.null_count
+            for parameter, field in zip(cls.parameters, fields, strict=True)
+            if not parameter.shape.startswith("optional")
+        ):
+            raise HaplyError(f"A {cls.kind} column has null rows", hint="leave them out with array.drop_null()")
+        model = cls.view(fields)
+        for row, reason in model.problems():
+            raise HaplyError(f"Row {row} of a {cls.kind} column is bad", found=f"{reason} in {model.show(row)}")
+        return model
+
+    @classmethod
+    def fields(cls, array: pa.Array) -> list[pa.Array]:
+        """The parameters of a struct array as arrays, in declared order; the struct's own nulls are not applied."""
+        if not pa.types.is_struct(array.type):
+            raise HaplyError(f"A {cls.kind} column cannot be read", expected="a struct", found=str(array.type))
+        return [array.field(parameter.name) for parameter in cls.parameters]
+
+    @classmethod
+    def view(cls: type[_Model], fields: Sequence[pa.Array | None]) -> _Model:
+        """A model over parameter arrays without nulls, in declared order, without validation."""
+        columns: dict[str, Any] = {}
+        for parameter, field in zip(cls.parameters, fields, strict=True):
+            if field is None:
+                columns[parameter.name] = None
+            else:
+                columns[parameter.name] = Ragged.from_arrow(field) if parameter.is_list else floats(field)
+        return cls._of_columns(columns)
+
+    def to_arrow(self) -> pa.Array:
+        """A struct array that any other tool can read, with the field names of the Spark column."""
+        arrays = []
+        for parameter in self.parameters:
+            column = self.values[parameter.name]
+            if column is None:
+                arrays.append(pa.nulls(len(self), pa.list_(pa.float64())))
+            elif isinstance(column, Ragged):
+                arrays.append(column.to_arrow())
+            elif parameter.shape == "integer":
+                arrays.append(pa.array(column.astype(np.int32)))
+            else:
+                arrays.append(pa.array(np.ascontiguousarray(column)))
+        return pa.StructArray.from_arrays(arrays, [parameter.name for parameter in self.parameters])
+
+
+class OneDimensional(Model):
+    """A random number per row. Everything is read off its components; subclasses override what they know better."""
+
+    bounded: ClassVar[bool] = True
+    """Whether every value of this kind lies in a finite interval."""
+
+    def _make_components(self) -> Components:
+        raise NotImplementedError
+
+    @cached_property
+    def components(self) -> Components:
+        """The rows as mixtures of points, uniforms and normals."""
+        return self._make_components()
+
+    def _per_row(self, argument: Any) -> np.ndarray:
+        array = np.asarray(argument, dtype=np.float64)
+        try:
+            return np.ascontiguousarray(np.broadcast_to(array, (len(self),)))
+        except ValueError:
+            raise HaplyError(
+                f"An argument for {len(self)} rows has the wrong length",
+                expected=f"one number, or {len(self)}",
+                found=f"shape {array.shape}",
+            ) from None
+
+    def cdf(self, x: Any) -> np.ndarray:
+        """``P(X <= x)`` for each row."""
+        return kernels.rows_cdf(self.components, self._per_row(x), True)
+
+    def cdf_left(self, x: Any) -> np.ndarray:
+        """``P(X < x)`` for each row: differs from ``cdf`` where the value has an atom."""
+        return kernels.rows_cdf(self.components, self._per_row(x), False)
+
+    def integrated_cdf(self, x: Any) -> np.ndarray:
+        """``E max(x - X, 0)`` for each row: the integral of the cdf up to ``x``."""
+        return kernels.rows_integrated_cdf(self.components, self._per_row(x))
+
+    def quantile(self, q: Any) -> np.ndarray:
+        """The smallest y with ``P(X <= y) >= q`` for each row."""
+        return kernels.rows_quantile(self.components, self._level(q), False, 1)
+
+    def quantile_low(self, level: Any) -> np.ndarray:
+        """The largest y with ``P(X < y) <= level``: at most ``level`` of the value lies below it."""
+        return kernels.rows_quantile(self.components, self._level(level), True, 1)
+
+    def quantile_high(self, level: Any) -> np.ndarray:
+        """The smallest y with ``P(X > y) <= level``: at most ``level`` of the value lies above it."""
+        return kernels.rows_quantile(self.components, self._level(level), True, -1)
+
+    def _level(self, level: Any) -> np.ndarray:
+        levels = self._per_row(level)
+        if not ((levels >= 0.0) & (levels <= 1.0)).all():
+            raise HaplyError("A quantile is asked at a level outside [0, 1]", found=str(levels.min()))
+        return levels
+
+    def mean(self) -> np.ndarray:
+        """Mean of each row."""
+        return self.moments[0]
+
+    def variance(self) -> np.ndarray:
+        """Variance of each row."""
+        return self.moments[1]
+
+    @cached_property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of each row."""
+        return kernels.rows_moments(self.components)
+
+    def support(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the greatest value each row can take."""
+        return kernels.rows_support(self.components)
+
+    def concentration(self, width: float) -> np.ndarray:
+        """At most this much of each row lies in any closed interval of the given width (exact but for mixtures)."""
+        return kernels.rows_concentration(self.components, float(width))
+
+    def equal_weight_samples(self) -> bool:
+        """Whether every row is a set of equally likely points, so that probabilities are counts."""
+        return False

@@ -1,0 +1,107 @@
+"""Columns of uncertain values: which kind a column is, and its rows as a model with nulls and bad rows set apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.errors import HaplyError
+from haply.models.base import Model
+from haply.models.multi_dimensional import GaussianND, MixtureND
+from haply.models.one_dimensional import (
+    Certain,
+    Gaussian,
+    Histogram,
+    Mixture,
+    Samples,
+    TruncatedGaussian,
+    Uniform,
+)
+
+MODELS: tuple[type[Model], ...] = (
+    Certain,
+    Uniform,
+    Gaussian,
+    TruncatedGaussian,
+    Mixture,
+    Histogram,
+    Samples,
+    GaussianND,
+    MixtureND,
+)
+
+_BY_FIELDS = {
+    frozenset(parameter.name for parameter in model.parameters): model for model in MODELS if model != Certain
+}
+BY_KIND = {model.kind: model for model in MODELS}
+
+
+def model_of_fields(names: Iterable[str]) -> type[Model] | None:
+    """The model whose struct has just these fields, if there is one."""
+    return _BY_FIELDS.get(frozenset(names))
+
+
+def model_of_type(arrow_type: pa.DataType) -> type[Model] | None:
+    """The model an Arrow column of this type holds, if any: structs by their field names, numbers are certain."""
+    if pa.types.is_struct(arrow_type):
+        return model_of_fields(arrow_type.field(i).name for i in range(arrow_type.num_fields))
+    if pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type):
+        return Certain
+    return None
+
+
+@dataclass(frozen=True)
+class Column:
+    """The usable rows of a column as a model, and what became of the others."""
+
+    model: Model
+    rows: np.ndarray
+    """Position in the column of each row of the model."""
+    bad_rows: np.ndarray
+    """Positions of rows that are not a distribution."""
+    bad_reasons: list[str]
+    example: str
+    """The first bad row, as an error shows it."""
+
+
+def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
+    """Which rows are null: the struct itself, a parameter (other than ``probs`` of samples), or a number in a list."""
+    null = np.asarray(pc.is_null(array))
+    if model is Certain:
+        return null
+    for parameter in model.parameters:
+        field = array.field(parameter.name)
+        if field.null_count and not parameter.shape.startswith("optional"):
+            null = null | np.asarray(pc.is_null(field))
+        if parameter.is_list and isinstance(field, (pa.ListArray, pa.LargeListArray)) and field.values.null_count:
+            gaps = np.concatenate([[0], np.cumsum(np.asarray(pc.is_null(field.values)))])
+            offsets = np.asarray(field.offsets)
+            null = null | (gaps[offsets[1:]] > gaps[offsets[:-1]])
+    return null
+
+
+def read_column(array: pa.Array | pa.ChunkedArray) -> Column:
+    """Split a column into good rows (as a model), null rows and bad rows. Without nulls nothing is copied."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    model_class = model_of_type(array.type)
+    if model_class is None:
+        raise HaplyError(
+            "A column holds no uncertain values", expected="a number or a model struct", found=str(array.type)
+        )
+    null = null_rows(array, model_class)
+    rows = np.flatnonzero(~null)
+    if len(rows) < len(array):
+        array = array.take(pa.array(rows))
+    model = model_class.view(model_class.fields(array))
+    codes, reasons = model.problem_codes()
+    bad = np.flatnonzero(codes >= 0)
+    if not len(bad):
+        return Column(model, rows, bad, [], "")
+    good = np.flatnonzero(codes < 0)
+    example = f"{reasons[codes[bad[0]]]} in {model.show(int(bad[0]))}"
+    return Column(model.take(good), rows[good], rows[bad], [reasons[code] for code in codes[bad]], example)

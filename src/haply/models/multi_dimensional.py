@@ -1,0 +1,82 @@
+"""Models of points in several dimensions: stored, validated, carried through Arrow; their conditions come later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from haply.models.base import Model, Parameter
+from haply.models.ragged import Ragged
+
+_SYMMETRY_SLACK = 1e-9
+"""A covariance may miss symmetry, or an eigenvalue zero, by this share of its largest entry: rounding of its maker."""
+
+
+def _not_covariances(flat: np.ndarray, dims: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Which of the matrices at ``start``, flat and row by row, are not symmetric positive semidefinite."""
+    bad = np.zeros(len(dims), dtype=bool)
+    for dim in np.unique(dims):
+        rows = np.flatnonzero(dims == dim)
+        matrices = flat[start[rows, None] + np.arange(dim * dim)].reshape(-1, dim, dim)
+        usable = np.isfinite(matrices).all(axis=(1, 2))
+        slack = _SYMMETRY_SLACK * np.abs(matrices[usable]).max(axis=(1, 2), initial=0.0)
+        turned = matrices[usable].transpose(0, 2, 1)
+        skew = np.abs(matrices[usable] - turned).max(axis=(1, 2), initial=0.0) > slack
+        least = np.linalg.eigvalsh(0.5 * (matrices[usable] + turned))[:, 0]
+        bad[rows[usable]] = skew | (least < -slack)
+    return bad
+
+
+class GaussianND(Model):
+    """Multivariate normal: a mean of d numbers and a covariance of d x d, flat and row by row."""
+
+    kind: ClassVar[str] = "gaussian_nd"
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list"), Parameter("cov", "list"))
+
+    def __init__(self, mean: Any, cov: Any) -> None:
+        super().__init__(mean=mean, cov=cov)
+
+    def mean(self) -> Ragged:
+        """The mean of each row."""
+        return self.values["mean"]  # type: ignore[no-any-return]
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        dims = self.values["mean"].lengths
+        agree = self.cov.lengths == dims * dims
+        yield "lengths disagree", ~agree
+        yield from super().reasons()
+        bad = np.zeros(len(self), dtype=bool)
+        rows = np.flatnonzero(agree & (dims > 0))
+        bad[rows] = _not_covariances(self.cov.values, dims[rows], self.cov.start[:-1][rows])
+        yield "cov not symmetric positive semidefinite", bad
+
+
+class MixtureND(Model):
+    """Mixture of multivariate normals: weights, the means one after another, the covariances one after another."""
+
+    kind: ClassVar[str] = "mixture_nd"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("weights", "list", least=0.0, sums_to_one=True),
+        Parameter("means", "list"),
+        Parameter("covs", "list"),
+    )
+
+    def __init__(self, weights: Any, means: Any, covs: Any) -> None:
+        super().__init__(weights=weights, means=means, covs=covs)
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        count = self.weights.lengths
+        parts = np.maximum(count, 1)
+        dims = self.means.lengths // parts
+        agree = (self.means.lengths == dims * parts) & (self.covs.lengths == dims * dims * parts) & (dims > 0)
+        yield "lengths disagree", ~agree
+        yield from super().reasons()
+        rows = np.flatnonzero(agree & (count > 0))
+        owner = np.repeat(rows, count[rows])
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(count[rows]) - count[rows], count[rows])
+        start = self.covs.start[:-1][owner] + within * dims[owner] ** 2
+        bad = np.zeros(len(self), dtype=bool)
+        bad[owner[_not_covariances(self.covs.values, dims[owner], start)]] = True
+        yield "covs not symmetric positive semidefinite", bad

@@ -1,0 +1,319 @@
+"""The one-dimensional models: declared parameters, what makes a row bad, and how a row falls into components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from haply.errors import HaplyError
+from haply.models.base import Model, OneDimensional, Parameter
+from haply.models.ragged import Ragged, floats
+from haply.numerics.components import NORMAL, POINT, UNIFORM
+from haply.numerics.normal import normal_quantile
+from haply.numerics.rows import Components
+
+
+def _single(
+    kind: np.ndarray, low: np.ndarray, high: np.ndarray, mean: np.ndarray | None = None, sd: np.ndarray | None = None
+) -> Components:
+    """Components of rows that have one each."""
+    n = len(kind)
+    zeros = np.zeros(n)
+    return Components(
+        np.arange(n + 1),
+        np.ones(n),
+        kind.astype(np.int8),
+        np.array(low),
+        np.array(high),
+        zeros if mean is None else np.array(mean),
+        zeros if sd is None else np.array(sd),
+        False,
+    )
+
+
+def _weighted(
+    weights: Ragged,
+    kind: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    mean: np.ndarray,
+    sd: np.ndarray,
+    ordered: bool,
+) -> Components:
+    """Components of rows that have several: scaled to a sum of 1, those of weight 0 left out."""
+    owner = weights.owner()
+    scaled = weights.values / weights.sums()[owner]
+    kept = weights.values > 0.0
+    counts = np.bincount(owner[kept], minlength=len(weights))
+    start = np.concatenate([[0], np.cumsum(counts)])
+    return Components(
+        start, scaled[kept], kind[kept].astype(np.int8), low[kept], high[kept], mean[kept], sd[kept], ordered
+    )
+
+
+class Certain(OneDimensional):
+    """Values known exactly: one atom each."""
+
+    kind: ClassVar[str] = "certain"
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("values"),)
+
+    def __init__(self, values: Any) -> None:
+        super().__init__(values=values)
+
+    def __getattr__(self, name: str) -> Any:  # `values` is also the name of the columns of every model
+        raise AttributeError(f"Certain has no attribute '{name}'")
+
+    @classmethod
+    def fields(cls, array: pa.Array) -> list[pa.Array]:
+        return [array]
+
+    def to_arrow(self) -> pa.Array:
+        """A plain array of doubles: a certain value needs no struct."""
+        return pa.array(np.ascontiguousarray(self.values["values"]))
+
+    def _make_components(self) -> Components:
+        values = self.values["values"]
+        return _single(np.full(len(values), POINT), values, values)
+
+    def equal_weight_samples(self) -> bool:
+        return True
+
+
+class Uniform(OneDimensional):
+    """Uniform on ``[lo, hi]``; an atom where the two are equal."""
+
+    kind: ClassVar[str] = "uniform"
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("lo"), Parameter("hi"))
+
+    def __init__(self, lo: Any, hi: Any) -> None:
+        super().__init__(lo=lo, hi=hi)
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        yield from super().reasons()
+        yield "lo > hi", self.lo > self.hi
+
+    def quantile_low(self, level: Any) -> np.ndarray:
+        return np.asarray(self.lo + self._level(level) * (self.hi - self.lo))
+
+    def quantile_high(self, level: Any) -> np.ndarray:
+        return np.asarray(self.hi - self._level(level) * (self.hi - self.lo))
+
+    def _make_components(self) -> Components:
+        return _single(np.where(self.lo < self.hi, UNIFORM, POINT), self.lo, self.hi)
+
+
+class Gaussian(OneDimensional):
+    """Normal with a mean and a standard deviation; an atom where ``sd`` is 0."""
+
+    kind: ClassVar[str] = "gaussian"
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean"), Parameter("sd", least=0.0))
+    bounded: ClassVar[bool] = False
+
+    def __init__(self, mean: Any, sd: Any) -> None:
+        super().__init__(mean=mean, sd=sd)
+
+    def mean(self) -> np.ndarray:  # the parameter of the same name is in `values`
+        return np.array(self.values["mean"])
+
+    def variance(self) -> np.ndarray:
+        return np.asarray(self.sd**2)
+
+    def quantile_low(self, level: Any) -> np.ndarray:
+        if np.ndim(level) or not 0.0 < level < 1.0:
+            return super().quantile_low(level)
+        return np.asarray(self.values["mean"] + normal_quantile(float(level)) * self.sd)
+
+    def quantile_high(self, level: Any) -> np.ndarray:
+        if np.ndim(level) or not 0.0 < level < 1.0:
+            return super().quantile_high(level)
+        return np.asarray(self.values["mean"] - normal_quantile(float(level)) * self.sd)
+
+    def _make_components(self) -> Components:
+        mean, atom = self.values["mean"], self.sd == 0.0
+        return _single(
+            np.where(atom, POINT, NORMAL), np.where(atom, mean, -np.inf), np.where(atom, mean, np.inf), mean, self.sd
+        )
+
+
+class TruncatedGaussian(OneDimensional):
+    """Normal cut to ``[lo, hi]``. ``mean`` and ``sd`` are those before the cut; with ``sd`` 0 the nearest point in it."""
+
+    kind: ClassVar[str] = "truncated_gaussian"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("mean"),
+        Parameter("sd", least=0.0),
+        Parameter("lo"),
+        Parameter("hi"),
+    )
+
+    def __init__(self, mean: Any, sd: Any, lo: Any, hi: Any) -> None:
+        super().__init__(mean=mean, sd=sd, lo=lo, hi=hi)
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        yield from super().reasons()
+        yield "lo > hi", self.lo > self.hi
+
+    def mean(self) -> np.ndarray:  # the parameter of the same name is in `values`
+        return self.moments[0]
+
+    def _make_components(self) -> Components:
+        mean = self.values["mean"]
+        atom = (self.sd == 0.0) | (self.lo == self.hi)
+        place = np.clip(mean, self.lo, self.hi)
+        return _single(
+            np.where(atom, POINT, NORMAL), np.where(atom, place, self.lo), np.where(atom, place, self.hi), mean, self.sd
+        )
+
+
+class Mixture(OneDimensional):
+    """Mixture of normals."""
+
+    kind: ClassVar[str] = "mixture"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("weights", "list", least=0.0, sums_to_one=True),
+        Parameter("means", "list"),
+        Parameter("sds", "list", least=0.0),
+    )
+    bounded: ClassVar[bool] = False
+
+    def __init__(self, weights: Any, means: Any, sds: Any) -> None:
+        super().__init__(weights=weights, means=means, sds=sds)
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        count = self.weights.lengths
+        yield "lengths disagree", (count != self.means.lengths) | (count != self.sds.lengths)
+        yield from super().reasons()
+
+    def _make_components(self) -> Components:
+        mean, sd = self.means.values, self.sds.values
+        atom = sd == 0.0
+        low, high = np.where(atom, mean, -np.inf), np.where(atom, mean, np.inf)
+        return _weighted(self.weights, np.where(atom, POINT, NORMAL), low, high, mean, sd, False)
+
+
+class Histogram(OneDimensional):
+    """Uniform inside each bucket between strictly increasing edges; buckets may have probability 0."""
+
+    kind: ClassVar[str] = "histogram"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("edges", "list"),
+        Parameter("probs", "list", least=0.0, sums_to_one=True),
+    )
+
+    def __init__(self, edges: Any, probs: Any) -> None:
+        super().__init__(edges=edges, probs=probs)
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        edges = self.edges
+        yield "lengths disagree", edges.lengths != self.probs.lengths + 1
+        yield from super().reasons()
+        falls = np.zeros(len(edges.values), dtype=bool)
+        falls[1:] = ~(edges.values[1:] > edges.values[:-1])
+        falls[edges.start[:-1][edges.lengths > 0]] = False  # the first edge of a row follows another row's last
+        yield "edges not increasing", edges.any_by_row(falls)
+
+    def _make_components(self) -> Components:
+        edges = self.edges
+        is_last = np.zeros(len(edges.values), dtype=bool)
+        is_last[edges.start[1:] - 1] = True
+        is_first = np.zeros(len(edges.values), dtype=bool)
+        is_first[edges.start[:-1]] = True
+        zeros = np.zeros(len(self.probs.values))
+        kind = np.full(len(zeros), UNIFORM)
+        return _weighted(self.probs, kind, edges.values[~is_last], edges.values[~is_first], zeros, zeros, True)
+
+
+class Samples(OneDimensional):
+    """Discrete samples, each row a list of points of dimension ``dim`` (flat, point by point), optionally weighted.
+
+    The one-dimensional functions need ``dim`` 1; samples of more dimensions are stored and validated.
+    """
+
+    kind: ClassVar[str] = "samples"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("points", "list"),
+        Parameter("probs", "optional list", least=0.0, sums_to_one=True),
+        Parameter("dim", "integer", least=1.0),
+    )
+
+    def __init__(self, points: Any, probs: Any = None, dim: Any = 1) -> None:
+        super().__init__(points=points, probs=probs, dim=dim)
+
+    @classmethod
+    def view(cls, fields: Any) -> Samples:
+        points, probs, dim = fields
+        if probs is None or probs.null_count == len(probs):
+            weights = None
+        else:
+            if probs.null_count:  # rows without probabilities among rows with: write the equal ones out
+                flat, sizes = Ragged.from_arrow(points), floats(dim)
+                counts = (flat.lengths / np.maximum(sizes, 1)).astype(np.int64)
+                given = probs.to_pylist()
+                rows = [[1.0 / n] * n if p is None else p for p, n in zip(given, counts.tolist(), strict=True)]
+                probs = pa.array(rows, pa.list_(pa.float64()))
+            weights = Ragged.from_arrow(probs)
+        return cls._of_columns({"points": Ragged.from_arrow(points), "probs": weights, "dim": floats(dim)})
+
+    def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
+        yield from super().reasons()
+        yield "dim is not a whole number", self.dim != np.floor(self.dim)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            yield "lengths disagree", np.mod(self.points.lengths, self.dim) != 0
+            if self.probs is not None:
+                yield "lengths disagree", self.points.lengths != self.probs.lengths * self.dim
+
+    @cached_property
+    def one_dimensional(self) -> bool:
+        """Whether every row's points are single numbers."""
+        return bool((self.dim == 1).all())
+
+    def _make_components(self) -> Components:
+        if not self.one_dimensional:
+            raise HaplyError(
+                "A one-dimensional function is asked of samples with more dimensions",
+                expected="dim = 1",
+                found=f"dim = {int(self.dim.max())}",
+            )
+        points = self.points
+        order = np.lexsort((points.values, points.owner()))
+        values = points.values[order]
+        if self.probs is None:
+            weights = Ragged(np.ones(len(values)), points.start)
+        else:
+            weights = Ragged(self.probs.values[order], points.start)
+        zeros = np.zeros(len(values))
+        return _weighted(weights, np.full(len(values), POINT), values, values, zeros, zeros, True)
+
+    def equal_weight_samples(self) -> bool:
+        if self.probs is None:
+            return True
+        spread = np.abs(self.probs.values * self.probs.lengths[self.probs.owner()] - 1.0)
+        return bool((spread < 1e-12).all())
+
+
+ONE_DIMENSIONAL: tuple[type[OneDimensional], ...] = (
+    Certain,
+    Uniform,
+    Gaussian,
+    TruncatedGaussian,
+    Mixture,
+    Histogram,
+    Samples,
+)
+
+__all__ = [
+    "ONE_DIMENSIONAL",
+    "Certain",
+    "Gaussian",
+    "Histogram",
+    "Mixture",
+    "Model",
+    "OneDimensional",
+    "Samples",
+    "TruncatedGaussian",
+    "Uniform",
+]

@@ -1,0 +1,111 @@
+"""Lists of numbers of different lengths, one per row, in two flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.errors import HaplyError
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Row ``i`` is ``values[start[i]:start[i + 1]]``: the layout of an Arrow list array."""
+
+    values: np.ndarray
+    start: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many numbers each row has."""
+        return np.diff(self.start)
+
+    def row(self, i: int) -> np.ndarray:
+        """The numbers of one row."""
+        return self.values[self.start[i] : self.start[i + 1]]
+
+    def any_by_row(self, flags: np.ndarray) -> np.ndarray:
+        """For each row, whether a flag given per value is set for one of its values."""
+        counts = np.concatenate([[0], np.cumsum(flags)])
+        return counts[self.start[1:]] > counts[self.start[:-1]]
+
+    def sums(self) -> np.ndarray:
+        """Sum of each row; 0 for an empty one."""
+        if len(self.values) == 0:
+            return np.zeros(len(self))
+        padded = np.concatenate([self.values, [0.0]])
+        sums = np.add.reduceat(padded, np.minimum(self.start[:-1], len(self.values)))
+        return np.where(self.lengths > 0, sums, 0.0)
+
+    def owner(self) -> np.ndarray:
+        """The row that each value belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """The given rows, in the given order."""
+        lengths = self.lengths[rows]
+        start = np.concatenate([[0], np.cumsum(lengths)])
+        within = np.arange(start[-1]) - np.repeat(start[:-1], lengths)
+        return Ragged(self.values[np.repeat(self.start[:-1][rows], lengths) + within], start)
+
+    @classmethod
+    def of(cls, rows: Any, name: str) -> Ragged:
+        """From a list of lists, a two-dimensional array, one flat list (a single row), or an Arrow list array."""
+        if isinstance(rows, Ragged):
+            return rows
+        if isinstance(rows, (pa.Array, pa.ChunkedArray)):
+            return cls.from_arrow(rows)
+        try:
+            items = list(rows)
+            if items and np.ndim(items[0]) == 0:
+                items = [items]
+            arrays = [np.asarray(item, dtype=np.float64).ravel() for item in items]
+        except (TypeError, ValueError) as problem:
+            raise HaplyError(
+                f"Parameter '{name}' cannot be read",
+                expected="a list of numbers for each row",
+                found=f"{type(rows).__name__} ({problem})",
+                hint="wrap the numbers of one row in a list: [[0, 1, 3]]",
+            ) from problem
+        values = np.concatenate(arrays) if arrays else np.empty(0)
+        return cls(values, np.concatenate([[0], np.cumsum([len(array) for array in arrays])]).astype(np.int64))
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array | pa.ChunkedArray) -> Ragged:
+        """View an Arrow list array of numbers without nulls; double values are not copied."""
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            if pa.types.is_list(array.type.value_type):  # nested points: row by row into one flat list
+                inner = array.values.slice(array.offsets[0].as_py(), None)
+                steps = np.asarray(inner.offsets) - inner.offsets[0].as_py()
+                start = steps[np.asarray(array.offsets) - array.offsets[0].as_py()]
+                return cls(floats(inner.flatten()), start.astype(np.int64))
+            first = array.offsets[0].as_py() if len(array) else 0
+            last = array.offsets[len(array)].as_py() if len(array) else 0
+            start = np.asarray(array.offsets)[: len(array) + 1].astype(np.int64) - first
+            return cls(floats(array.values.slice(first, last - first)), start if len(array) else np.zeros(1, np.int64))
+        if pa.types.is_fixed_size_list(array.type):
+            size = array.type.list_size
+            return cls(floats(array.flatten()), np.arange(len(array) + 1, dtype=np.int64) * size)
+        raise HaplyError("A column cannot be read as lists of numbers", expected="an Arrow list", found=str(array.type))
+
+    def to_arrow(self) -> pa.Array:
+        """An Arrow list array over the same values."""
+        return pa.ListArray.from_arrays(pa.array(self.start, pa.int32()), pa.array(self.values))
+
+
+def floats(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """The numbers of an Arrow array without nulls as float64; doubles are viewed, other types converted."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type != pa.float64():
+        array = pc.cast(array, pa.float64(), safe=False)
+    return array.to_numpy(zero_copy_only=True)

@@ -1,0 +1,1 @@
+"""Compiled mathematics on plain numbers: the jit policy, the normal distribution, and one-dimensional components."""

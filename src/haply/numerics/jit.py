@@ -1,0 +1,58 @@
+"""The one place that sets how kernels are compiled and where their machine code is kept.
+
+Numba notices a change in the file of a cached function, but not in the functions it calls. So the cache folder's name
+carries a fingerprint of every file that holds kernels: an edit or an upgrade starts a fresh folder, and driver and
+workers that run the same code share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import numba.core.config
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_KERNEL_ROOMS = ("numerics", "probability", "pruning")
+
+
+@cache
+def cache_folder() -> str:
+    """Where compiled kernels are kept: ``NUMBA_CACHE_DIR`` if set, else a folder of this version in the user's cache."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return chosen
+    package = Path(__file__).resolve().parent.parent
+    fingerprint = hashlib.sha256()
+    for room in _KERNEL_ROOMS:
+        for source in sorted((package / room).glob("*.py")):
+            fingerprint.update(source.name.encode() + source.read_bytes())
+    name = f"kernels-{fingerprint.hexdigest()[:16]}"
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "haply" / name
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            return str(home)
+    except OSError:  # a read-only home, as on some cluster nodes: compile into the temporary folder of this machine
+        shared = Path(tempfile.gettempdir()) / f"haply-{os.getuid()}" / name
+        shared.mkdir(parents=True, exist_ok=True)
+        return str(shared)
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile a function over flat arrays and numbers on first use, keep it on disk, and release the GIL while it runs.
+
+    No ``fastmath``: reassociation would break the soundness of bounds and decisions.
+    """
+    before = numba.core.config.CACHE_DIR
+    numba.core.config.CACHE_DIR = cache_folder()  # only for haply's own functions
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    finally:
+        numba.core.config.CACHE_DIR = before

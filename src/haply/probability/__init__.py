@@ -1,0 +1,6 @@
+"""HOW LIKELY a condition is: exact kernels and certified bounds on flat arrays."""
+
+from haply.probability.exact import difference_cdf, equal_within, greater, less, region_probability
+from haply.probability.region import Difference, Region
+
+__all__ = ["Difference", "Region", "difference_cdf", "equal_within", "greater", "less", "region_probability"]

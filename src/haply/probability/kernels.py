@@ -1,0 +1,154 @@
+"""Exact probability that a difference lies in a region, for lists of row pairs. Private: ``exact.py`` validates.
+
+``lows`` and ``highs`` hold the ends of the region: one for all pairs, or one for each.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from haply.numerics.components import NORMAL, POINT, component_difference_cdf, uniform_difference_cdf
+from haply.numerics.jit import kernel
+from haply.numerics.normal import SQRT_HALF, normal_cdf, normal_window
+
+
+@kernel
+def _point_in(difference, low, high, low_closed, high_closed):
+    above = difference > low or (low_closed and difference == low)
+    below = difference < high or (high_closed and difference == high)
+    return above and below
+
+
+@kernel
+def normal_region(mean, sd, low, high, low_closed, high_closed, outside):
+    """``P(D in region)`` for a normal difference, relatively accurate in the tails; an atom when sd is 0."""
+    if sd == 0.0:
+        return 1.0 if _point_in(mean, low, high, low_closed, high_closed) != outside else 0.0
+    if outside:
+        return normal_cdf((low - mean) / sd) + normal_cdf((mean - high) / sd)
+    if low == -math.inf:
+        return normal_cdf((high - mean) / sd)
+    if high == math.inf:
+        return normal_cdf((mean - low) / sd)
+    return normal_window((0.5 * (low + high) - mean) / sd, 0.5 * (high - low) / sd)
+
+
+@kernel
+def _below(a, i, b, j, t, closed):
+    """``P(A_i - B_j <= t)`` (``<`` when not closed) for one component of each side."""
+    return component_difference_cdf(
+        a.kind[i], a.low[i], a.high[i], a.mean[i], a.sd[i],
+        b.kind[j], b.low[j], b.high[j], b.mean[j], b.sd[j], t, closed,
+    )  # fmt: skip
+
+
+@kernel
+def _above(a, i, b, j, t, closed):
+    """``P(A_i - B_j >= t)`` (``>`` when not closed): the lower tail of the opposite difference, so it stays accurate."""
+    return _below(b, j, a, i, -t, closed)
+
+
+@kernel
+def component_region(a, i, b, j, low, high, low_closed, high_closed, outside):
+    """``P(A_i - B_j in region)`` for one component of each side."""
+    if a.kind[i] == POINT and b.kind[j] == POINT:
+        return 1.0 if _point_in(a.low[i] - b.low[j], low, high, low_closed, high_closed) != outside else 0.0
+    if outside:
+        return _below(a, i, b, j, low, not low_closed) + _above(a, i, b, j, high, not high_closed)
+    if low == -math.inf:
+        return _below(a, i, b, j, high, high_closed)
+    if high == math.inf:
+        return _above(a, i, b, j, low, low_closed)
+    if a.kind[i] == NORMAL and b.kind[j] == NORMAL and a.low[i] == -math.inf and b.low[j] == -math.inf:
+        sd = math.sqrt(a.sd[i] * a.sd[i] + b.sd[j] * b.sd[j])
+        return normal_region(a.mean[i] - b.mean[j], sd, low, high, low_closed, high_closed, False)
+    short_of_low = _below(a, i, b, j, low, not low_closed)
+    if short_of_low <= 0.5:
+        return max(0.0, _below(a, i, b, j, high, high_closed) - short_of_low)
+    return max(0.0, _above(a, i, b, j, low, low_closed) - _above(a, i, b, j, high, not high_closed))
+
+
+@kernel
+def components_pairs(a, b, left, right, lows, highs, low_closed, high_closed, outside):
+    """The general case: the sum over pairs of components."""
+    out = np.empty(len(left))
+    each = 1 if len(lows) > 1 else 0
+    for pair in range(len(left)):
+        i, j = left[pair], right[pair]
+        low, high = lows[each * pair], highs[each * pair]
+        total = 0.0
+        for k in range(a.start[i], a.start[i + 1]):
+            part = 0.0
+            for m in range(b.start[j], b.start[j + 1]):
+                part += b.weight[m] * component_region(a, k, b, m, low, high, low_closed, high_closed, outside)
+            total += a.weight[k] * part
+        out[pair] = min(1.0, total)
+    return out
+
+
+@kernel
+def gaussian_pairs(a_mean, a_sd, b_mean, b_sd, left, right, lows, highs, low_closed, high_closed, outside):
+    """Gaussian against Gaussian."""
+    out = np.empty(len(left))
+    each = 1 if len(lows) > 1 else 0
+    for pair in range(len(left)):
+        i, j = left[pair], right[pair]
+        low, high = lows[each * pair], highs[each * pair]
+        sd = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
+        mean = a_mean[i] - b_mean[j]
+        if not outside and sd > 0.0:
+            # most pairs that reach this point straddle the region: two error functions, no case distinction
+            below, above = (low - mean) / sd, (high - mean) / sd
+            if below < -0.5 and above > 0.5:
+                out[pair] = 0.5 * (math.erf(above * SQRT_HALF) - math.erf(below * SQRT_HALF))
+                continue
+        out[pair] = normal_region(mean, sd, low, high, low_closed, high_closed, outside)
+    return out
+
+
+@kernel
+def uniform_pairs(a_low, a_high, b_low, b_high, left, right, lows, highs, outside):
+    """Uniform against uniform, both of positive width."""
+    out = np.empty(len(left))
+    each = 1 if len(lows) > 1 else 0
+    for pair in range(len(left)):
+        i, j = left[pair], right[pair]
+        low, high = lows[each * pair], highs[each * pair]
+        inside_from = 0.0 if low == -math.inf else uniform_difference_cdf(a_low[i], a_high[i], b_low[j], b_high[j], low)
+        inside_to = 1.0 if high == math.inf else uniform_difference_cdf(a_low[i], a_high[i], b_low[j], b_high[j], high)
+        inside = inside_to - inside_from
+        out[pair] = 1.0 - inside if outside else inside
+    return out
+
+
+@kernel
+def samples_pairs(a, b, b_before, equal, left, right, lows, highs, low_closed, high_closed, outside):
+    """Points against points, each row sorted: one pass along both rows.
+
+    ``b_before`` holds for each point the weight of its row before it. With equal weights the answer is a count over the
+    number of combinations, rounded once, so that comparing it with a decimal threshold is exact.
+    """
+    out = np.empty(len(left))
+    each = 1 if len(lows) > 1 else 0
+    for pair in range(len(left)):
+        i, j = left[pair], right[pair]
+        low, high = lows[each * pair], highs[each * pair]
+        begin, end = b.start[j], b.start[j + 1]
+        first, last, count, mass = begin, begin, 0, 0.0
+        for k in range(a.start[i], a.start[i + 1]):
+            value = a.low[k]
+            while first < end and (value - b.low[first] > high or (not high_closed and value - b.low[first] == high)):
+                first += 1
+            while last < end and (value - b.low[last] > low or (low_closed and value - b.low[last] == low)):
+                last += 1
+            if last > first:
+                count += last - first
+                mass += a.weight[k] * ((b_before[last] if last < end else 1.0) - b_before[first])
+        if equal:
+            combinations = (a.start[i + 1] - a.start[i]) * (end - begin)
+            out[pair] = ((combinations - count) if outside else count) / combinations
+        else:
+            out[pair] = min(1.0, max(0.0, 1.0 - mass if outside else mass))
+    return out

@@ -1,0 +1,79 @@
+"""The condition between two one-dimensional values: a set of differences, and the columns it speaks of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from haply.errors import HaplyError
+
+
+@dataclass(frozen=True)
+class Region:
+    """The differences ``left - right`` for which a condition holds: one interval, or all that lies outside it.
+
+    ``=c`` is ``Region(-c, c)``, ``>`` is ``Region(0, inf, low_closed=False)``, and farther apart than ``c`` is
+    ``Region(-c, c, outside=True)``. The closed flags belong to the interval itself: outside of a closed interval is open.
+    """
+
+    low: float
+    high: float
+    low_closed: bool = True
+    high_closed: bool = True
+    outside: bool = False
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.low) or math.isnan(self.high):
+            raise HaplyError("A condition compares with NaN", expected="numbers", found=f"{self.low} and {self.high}")
+        if self.low > self.high:
+            raise HaplyError(
+                "A condition can never hold",
+                expected="a lower end that is not above the upper end",
+                found=f"an interval from {self.low:g} to {self.high:g}",
+                hint="check the sign of the tolerance and the order of the bounds",
+            )
+        if self.outside and not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise HaplyError(
+                "A condition is the outside of an unbounded interval",
+                expected="two finite ends",
+                found=f"an interval from {self.low:g} to {self.high:g}",
+                hint="write it as a single comparison",
+            )
+
+    @property
+    def width(self) -> float:
+        """Length of the interval (infinite for a comparison)."""
+        return self.high - self.low
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the interval is unbounded on a side, as for ``<`` and ``>``."""
+        return math.isinf(self.low) or math.isinf(self.high)
+
+    def contains(self, difference: float) -> bool:
+        """Whether the condition holds for two values that are certainly this far apart."""
+        above = difference >= self.low if self.low_closed else difference > self.low
+        below = difference <= self.high if self.high_closed else difference < self.high
+        return (above and below) != self.outside
+
+    def describe(self) -> str:
+        """The condition in words of mathematics, for plans and messages."""
+        if self.low == -self.high:
+            sign = ">" if self.outside else "<"
+            closed = self.high_closed != self.outside
+            return f"|difference| {sign}{'=' if closed else ''} {self.high:g}"
+        opening, closing = "[" if self.low_closed else "(", "]" if self.high_closed else ")"
+        return f"difference {'not ' if self.outside else ''}in {opening}{self.low:g}, {self.high:g}{closing}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``left - right`` lies in the region, for one column of each side."""
+
+    left: str
+    right: str
+    region: Region
+
+    def as_difference(self) -> Difference:
+        """Itself: joins accept anything that can say which difference it is about."""
+        return self

@@ -1,0 +1,92 @@
+"""Cells: how the axis of the row intervals is cut so that every piece of a join fits one worker and few rows repeat.
+
+A row belongs to every cell its interval touches; a pair to the one cell that holds its reference point (see ``Sweep``).
+Edges are quantiles of the data, so cells hold about equally many rows, but a cell is never narrower than a typical
+interval: there, and where one value is very frequent, cells are *sliced* instead. The left rows of a cell fall into
+``left_slices`` parts and the right rows into ``right_slices``; every part of one side meets every part of the other,
+so a side that is small is the one that is repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+QUANTILES = 512
+"""The data are summarised by this many quantiles a side; cells are runs of them."""
+
+ROWS_PER_CELL = 16_384
+"""Rows of a side that a cell should hold: some megabytes, and a kernel call of some milliseconds."""
+
+MOST_SLICES = 256
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Cell ``k`` is ``edges[k - 1] <= position < edges[k]``, the first and the last unbounded."""
+
+    edges: np.ndarray
+    left_slices: np.ndarray
+    right_slices: np.ndarray
+
+    @property
+    def cells(self) -> int:
+        """Number of cells."""
+        return len(self.edges) + 1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known of one side before it is laid out: rows, quantiles of the lower ends, a typical interval width."""
+
+    rows: int
+    quantiles: np.ndarray
+    width: float
+
+
+def _rows_below(profile: Profile, position: np.ndarray) -> np.ndarray:
+    share = np.searchsorted(profile.quantiles, position, "left") / max(1, len(profile.quantiles))
+    return profile.rows * share
+
+
+def _edges_for(profile: Profile, cells: int) -> np.ndarray:
+    if cells <= 1 or not len(profile.quantiles):
+        return np.empty(0)
+    picks = (np.arange(1, cells) * len(profile.quantiles)) // cells
+    return profile.quantiles[np.unique(picks)]
+
+
+def lay_out(left: Profile, right: Profile, *, rows_per_cell: int = ROWS_PER_CELL, cells: int | None = None) -> Layout:
+    """Choose edges and slices; ``cells`` forces their number where the data have enough different values."""
+    if cells is not None:
+        both = np.unique(np.concatenate([_edges_for(left, cells), _edges_for(right, cells)]))
+        if len(both) >= cells:
+            both = both[(np.arange(1, cells) * len(both)) // cells]
+        edges, narrowest = both, 0.0
+    else:
+        edges = np.unique(
+            np.concatenate([_edges_for(side, math.ceil(side.rows / rows_per_cell)) for side in (left, right)])
+        )
+        narrowest = max(left.width, right.width)
+    kept: list[float] = []
+    for edge in edges:
+        if math.isfinite(edge) and (not kept or edge - kept[-1] >= narrowest):
+            kept.append(float(edge))
+    final = np.array(kept)
+    slices = []
+    for side in (left, right):
+        below = np.concatenate([[0.0], _rows_below(side, final), [float(side.rows)]])
+        heavy = np.ceil(np.diff(below) / (2 * rows_per_cell))
+        slices.append(np.clip(heavy, 1, MOST_SLICES).astype(np.int32))
+    return Layout(final, slices[0], slices[1])
+
+
+def expected_candidates(left: Profile, right: Profile) -> float:
+    """A rough number of overlapping pairs: right rows that begin within a left row's reach, by the quantiles."""
+    if not (len(left.quantiles) and len(right.quantiles)):
+        return 0.0
+    centre = left.quantiles
+    inside = _rows_below(right, centre + left.width) - _rows_below(right, centre - right.width)
+    return float(left.rows * np.mean(np.maximum(inside, 0.0)))

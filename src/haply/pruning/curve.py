@@ -1,0 +1,168 @@
+"""The Gaussian curve: for one region and threshold, which means of the difference qualify at which standard deviation.
+
+``g(m, s) = P(|D - centre| <= half)`` for ``D`` normal falls with the distance ``m`` of its mean from the centre, so for
+each ``s`` there is a distance up to which a pair qualifies. A table of that curve, with certified inner and outer
+values per cell of ``s``, decides a pair by one look-up; only pairs in the thin band between the two are evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from haply.numerics.jit import kernel
+from haply.numerics.normal import normal_between, normal_quantile
+from haply.probability.region import Region
+from haply.pruning.bounds import CURVE
+
+_CELLS = 2048
+_SLACK = 1e-14
+
+
+@kernel
+def _inside(m, s, half):
+    if s == 0.0:
+        return 1.0 if m <= half else 0.0
+    return normal_between((-half - m) / s, (half - m) / s)
+
+
+@kernel
+def best_inside(m, s1, s2, half):
+    """The largest ``g(m, s)`` over ``s`` in ``[s1, s2]``: at ``s1`` if ``m`` is inside, else at a known inner point.
+
+    Outside, with ``A = m - half`` and ``B = m + half``, the maximum over all s is at ``sqrt((B^2-A^2) / (2 ln(B/A)))``.
+    """
+    if m <= half:
+        return _inside(m, s1, half)
+    near, far = m - half, m + half
+    best = math.sqrt((far * far - near * near) / (2.0 * math.log(far / near)))
+    return _inside(m, min(max(best, s1), s2), half)
+
+
+@kernel
+def worst_inside(m, s1, s2, half):
+    """The smallest ``g(m, s)`` over ``s`` in ``[s1, s2]``: it has no inner minimum, so one of the ends."""
+    return min(_inside(m, s1, half), _inside(m, s2, half))
+
+
+@kernel
+def _tabulate(half, reach, reject_below, accept_from):
+    """Per cell of s: beyond ``outer`` a pair is at most ``reject_below``, up to ``inner`` at least ``accept_from``."""
+    inner, outer = np.empty(_CELLS), np.empty(_CELLS)
+    for cell in range(_CELLS):
+        # cells a little wider than the look-up's rounding
+        s1, s2 = max(0.0, cell - 1e-9) * reach / _CELLS, (cell + 1 + 1e-9) * reach / _CELLS
+        far = half + 40.0 * s2 + 1e-300
+        yes, no = -1.0, far
+        while True:
+            middle = 0.5 * (yes + no) if yes >= 0.0 else 0.0
+            if yes >= 0.0 and not (yes < middle < no and no - yes > 1e-15 * no):
+                break
+            if best_inside(middle, s1, s2, half) > reject_below - _SLACK:
+                yes = middle
+            elif middle == 0.0:
+                no = 0.0
+                break
+            else:
+                no = middle
+        outer[cell] = no
+        yes, no = -1.0, far
+        while True:
+            middle = 0.5 * (yes + no) if yes >= 0.0 else 0.0
+            if yes >= 0.0 and not (yes < middle < no and no - yes > 1e-15 * no):
+                break
+            if worst_inside(middle, s1, s2, half) >= accept_from + _SLACK:
+                yes = middle
+            elif middle == 0.0:
+                break
+            else:
+                no = middle
+        inner[cell] = yes
+    return inner, outer
+
+
+@lru_cache(maxsize=64)
+def curve_table(half: float, reject_below: float, accept_from: float) -> tuple[float, np.ndarray, np.ndarray]:
+    """The table for ``|D - centre| <= half``: the largest s that can qualify, and inner and outer distance per cell."""
+    share = max(reject_below, 1e-6)
+    reach = half / normal_quantile(0.5 * (1.0 + min(share, 1.0 - 1e-15)))
+    inner, outer = _tabulate(half, reach, reject_below, accept_from)
+    return reach, inner, outer
+
+
+@kernel
+def curve_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, centre, reach, inner, outer, beyond, flip, may_accept):
+    """Decide Gaussian pairs by the table. ``beyond``: wider than ``reach`` is a rejection; ``flip``: of the outside."""
+    verdicts = np.zeros(len(left), dtype=np.int8)
+    scale = len(inner) / reach
+    for pair in range(len(left)):
+        i, j = left[pair], right[pair]
+        distance = abs(a_mean[i] - b_mean[j] - centre)
+        s = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
+        cell = int(s * scale)
+        if cell >= len(inner):
+            outcome = -1 if beyond and s > reach * (1.0 + 1e-9) else 0
+        elif s == 0.0:
+            outcome = 0  # an atom: the exact comparison is cheaper and knows open from closed
+        else:
+            slack = 1e-15 * (abs(a_mean[i]) + abs(b_mean[j]))
+            if distance - slack > outer[cell]:
+                outcome = -1
+            elif distance + slack <= inner[cell]:
+                outcome = 1
+            else:
+                outcome = 0
+        if flip:
+            outcome = -outcome
+        if outcome < 0 or (outcome > 0 and may_accept):
+            verdicts[pair] = outcome * CURVE
+    return verdicts
+
+
+@kernel
+def line_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, t, sign, z_reject, z_accept, may_accept):
+    """Decide ``sign * (D - t) >= 0`` for Gaussian pairs: a straight line in mean and standard deviation."""
+    verdicts = np.zeros(len(left), dtype=np.int8)
+    for pair in range(len(left)):
+        i, j = left[pair], right[pair]
+        s = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
+        if s == 0.0:
+            continue
+        margin = sign * (a_mean[i] - b_mean[j] - t)
+        slack = 1e-15 * (abs(a_mean[i]) + abs(b_mean[j]) + abs(t))
+        if margin + slack < z_reject * s:
+            verdicts[pair] = -CURVE
+        elif may_accept and margin - slack > z_accept * s:
+            verdicts[pair] = CURVE
+    return verdicts
+
+
+def gaussian_verdicts(
+    parameters: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    left: np.ndarray,
+    right: np.ndarray,
+    region: Region,
+    reject_below: float,
+    accept_from: float,
+    may_accept: bool,
+) -> np.ndarray:
+    """Verdicts for Gaussian pairs (``a_mean, a_sd, b_mean, b_sd`` and row numbers) under any region."""
+    if region.one_sided:
+        sign, t = (1.0, region.low) if math.isinf(region.high) else (-1.0, region.high)
+        z_reject = normal_quantile(reject_below) - 1e-13 if reject_below > 0.0 else -math.inf
+        z_accept = normal_quantile(accept_from) + 1e-13 if accept_from < 1.0 else math.inf
+        if math.isinf(t):
+            return np.zeros(len(left), dtype=np.int8)
+        return line_verdicts(*parameters, left, right, t, sign, z_reject, z_accept, may_accept)
+    half, centre = 0.5 * region.width, 0.5 * (region.low + region.high)
+    if half == 0.0 or not math.isfinite(half):
+        return np.zeros(len(left), dtype=np.int8)
+    if region.outside:  # P(outside) >= x is P(inside) <= 1 - x
+        reach, inner, outer = curve_table(half, 1.0 - accept_from, 1.0 - reject_below)
+        beyond = 1.0 - accept_from > 1e-6
+    else:
+        reach, inner, outer = curve_table(half, reject_below, accept_from)
+        beyond = reject_below > 1e-6
+    return curve_verdicts(*parameters, left, right, centre, reach, inner, outer, beyond, region.outside, may_accept)

@@ -1,0 +1,578 @@
+"""The tree of a condition, built by the Python operators people type or by `haply.query.text.parse`."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from haply.errors import HaplyError, unknown_name
+
+if TYPE_CHECKING:
+    from haply.probability.region import Difference
+
+MAX_DEPTH = 100  # trees are walked recursively: this keeps every walk far from Python's recursion limit
+
+# Words that text gives a meaning of their own: a column with such a name is written in backquotes. Some of them are
+# names of functions too when a parenthesis follows.
+_ONLY_WORDS = "ALL AND AS CASE DISTINCT DIV ELSE END ESCAPE EXISTS FALSE FROM IN IS NOT NULL OR SELECT THEN TRUE WHEN"
+_WORDS_AND_FUNCTIONS = (
+    "ANY BETWEEN CURRENT_DATE CURRENT_TIMESTAMP CURRENT_USER ILIKE LIKE LOCALTIMESTAMP REGEXP RLIKE SOME"
+)
+NEVER_FUNCTIONS = frozenset(_ONLY_WORDS.split())
+RESERVED = NEVER_FUNCTIONS.union(_WORDS_AND_FUNCTIONS.split())
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_COLUMN_PART = r"(?:`((?:[^`]|``)+)`|([^.`\[\]]+))"
+_COLUMN_TEXT = re.compile(rf"(?:{_COLUMN_PART}\.)?{_COLUMN_PART}(?:\[(\d{{1,9}})\])?")
+
+
+class Level(IntEnum):
+    """How tightly a piece of text holds together, as in Spark's grammar (``**``, which Spark lacks, as in Python)."""
+
+    OR = 1
+    AND = 2
+    NOT = 3
+    COMPARISON = 4
+    BIT_OR = 5
+    BIT_XOR = 6
+    BIT_AND = 7
+    SUM = 8
+    PRODUCT = 9
+    SIGN = 10
+    POWER = 11
+    ATOM = 12
+
+
+_ARITHMETIC = {"+": Level.SUM, "-": Level.SUM, "*": Level.PRODUCT, "/": Level.PRODUCT, "**": Level.POWER}
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes trees as text, with parentheses where the text would otherwise read back differently."""
+
+    column: Callable[[Column], str]
+    for_spark: bool
+
+    def text(self, node: Expression, at_least: Level = Level.OR) -> str:
+        written = node._sql(self)
+        return written if node._level() >= at_least else f"({written})"
+
+
+def sql_text(expression: Expression, column: Callable[[Column], str] | None = None, *, for_spark: bool = False) -> str:
+    """The expression as text: haply's own, which `parse` reads, or Spark's, which lacks ``**`` and ``distance``."""
+    return _Writer(column or _column_text, for_spark).text(expression)
+
+
+class Expression:
+    """A node of a condition. Operators build further nodes: ``==`` is a condition too, and `same_as` compares trees."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __iter__ = None  # indexing a column would otherwise make it an endless sequence
+    __array_ufunc__ = None  # lets NumPy numbers stand on the left of an operator
+
+    _depth: int
+
+    def __post_init__(self) -> None:
+        depth = 1 + max((child._depth for child in self.children), default=0)
+        if depth > MAX_DEPTH:
+            raise HaplyError(
+                f"An expression is nested more than {MAX_DEPTH} levels deep",
+                hint="compute parts of it as columns before the join",
+            )
+        object.__setattr__(self, "_depth", depth)
+
+    @property
+    def children(self) -> tuple[Expression, ...]:
+        """The expressions directly inside this one, in the order they are written."""
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        flat = (item for value in values for item in (value if isinstance(value, tuple) else (value,)))
+        return tuple(item for item in flat if isinstance(item, Expression))
+
+    def same_as(self, other: object) -> bool:
+        """Whether the other is the same tree (``==`` builds a condition instead)."""
+        return type(self) is type(other) and all(
+            _same(getattr(self, field.name), getattr(other, field.name))
+            for field in fields(self)  # type: ignore[arg-type]
+        )
+
+    def as_difference(self) -> Difference:
+        """The condition as a set of differences ``left - right`` of two columns, taken to be uncertain."""
+        from haply.query.conditions import as_difference  # the normal form is built on this module
+
+        return as_difference(self)
+
+    def _level(self) -> Level:
+        return Level.ATOM
+
+    def _sql(self, writer: _Writer) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return sql_text(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+    def __bool__(self) -> bool:
+        raise HaplyError(
+            f"The condition `{self}` is neither true nor false before the data is read",
+            hint="combine conditions with & | ~ and parentheses, not with and, or, not; "
+            "write 0 < x < 1 as (0 < x) & (x < 1)",
+        )
+
+    def __add__(self, other: Any) -> Expression:
+        return Arithmetic("+", self, as_expression(other))
+
+    def __radd__(self, other: Any) -> Expression:
+        return Arithmetic("+", as_expression(other), self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return Arithmetic("-", self, as_expression(other))
+
+    def __rsub__(self, other: Any) -> Expression:
+        return Arithmetic("-", as_expression(other), self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return Arithmetic("*", self, as_expression(other))
+
+    def __rmul__(self, other: Any) -> Expression:
+        return Arithmetic("*", as_expression(other), self)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return Arithmetic("/", self, as_expression(other))
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return Arithmetic("/", as_expression(other), self)
+
+    def __pow__(self, other: Any) -> Expression:
+        return Arithmetic("**", self, as_expression(other))
+
+    def __rpow__(self, other: Any) -> Expression:
+        return Arithmetic("**", as_expression(other), self)
+
+    def __neg__(self) -> Expression:
+        return Negative(self)
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __abs__(self) -> Expression:
+        return Call("abs", (self,))
+
+    def __lt__(self, other: Any) -> Expression:
+        return Comparison("<", self, as_expression(other))
+
+    def __le__(self, other: Any) -> Expression:
+        return Comparison("<=", self, as_expression(other))
+
+    def __gt__(self, other: Any) -> Expression:
+        return Comparison(">", self, as_expression(other))
+
+    def __ge__(self, other: Any) -> Expression:
+        return Comparison(">=", self, as_expression(other))
+
+    def __eq__(self, other: Any) -> Expression:  # type: ignore[override]
+        return Comparison("=", self, as_expression(other))
+
+    def __ne__(self, other: Any) -> Expression:  # type: ignore[override]
+        return Comparison("!=", self, as_expression(other))
+
+    def __and__(self, other: Any) -> Expression:
+        return And((self, as_expression(other)))
+
+    def __rand__(self, other: Any) -> Expression:
+        return And((as_expression(other), self))
+
+    def __or__(self, other: Any) -> Expression:
+        return Or((self, as_expression(other)))
+
+    def __ror__(self, other: Any) -> Expression:
+        return Or((as_expression(other), self))
+
+    def __invert__(self) -> Expression:
+        return Not(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Column(Expression):
+    """A column, or with an index one component of it; the table is ``left`` or ``right`` in a join of two."""
+
+    table: str | None
+    name: str
+    index: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name or self.table == "":
+            raise HaplyError("A column has no name", expected="a name such as left.temp", found=repr(self.name))
+        if self.index is not None and (type(self.index) is not int or self.index < 0):
+            raise HaplyError(
+                f"A component of '{self.name}' is addressed by {self.index!r}",
+                expected="a whole number from 0",
+                hint="the first component is [0]",
+            )
+        if self.table is not None and self.table.lower() in ("left", "right"):
+            object.__setattr__(self, "table", self.table.lower())
+        super().__post_init__()
+
+    def __getitem__(self, index: int) -> Column:
+        if self.index is not None:
+            raise HaplyError(f"`{self}` is a single component already", hint="use one index")
+        if hasattr(index, "__index__") and not isinstance(index, bool):
+            index = operator.index(index)  # NumPy's whole numbers
+        return replace(self, index=index)
+
+    def _sql(self, writer: _Writer) -> str:
+        return writer.column(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Literal(Expression):
+    """A number, a string, a truth value or null."""
+
+    value: int | float | str | bool | None
+
+    def __post_init__(self) -> None:
+        value: Any = self.value
+        if not (value is None or isinstance(value, (bool, str))):
+            if not isinstance(value, (numbers.Real, Decimal)):
+                raise HaplyError(
+                    f"A condition contains a value of type {type(value).__name__}",
+                    expected="a number, a string, True, False, None or a column",
+                    hint="times can be written in the text form, as TIMESTAMP '2026-01-31 12:00:00'",
+                )
+            if not _is_finite(value):
+                raise HaplyError("A condition contains a number that is not finite", expected="a finite number")
+            value = int(value) if isinstance(value, numbers.Integral) else float(value)
+        elif isinstance(value, str):
+            value = str(value)
+        object.__setattr__(self, "value", value)  # plain Python types: NumPy's print differently
+        super().__post_init__()
+
+    def _level(self) -> Level:
+        return Level.SIGN if self._sql_number().startswith("-") else Level.ATOM
+
+    def _sql_number(self) -> str:
+        return repr(self.value) if isinstance(self.value, (int, float)) else ""
+
+    def _sql(self, writer: _Writer) -> str:
+        if self.value is None or isinstance(self.value, bool):
+            return {None: "NULL", True: "TRUE", False: "FALSE"}[self.value]
+        if isinstance(self.value, str):
+            return "'" + self.value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return self._sql_number()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Arithmetic(Expression):
+    """``left op right`` with one of ``+ - * / **``."""
+
+    op: str
+    left: Expression
+    right: Expression
+
+    def __post_init__(self) -> None:
+        _require_operator(self.op, _ARITHMETIC)
+        super().__post_init__()
+
+    def _level(self) -> Level:
+        return _ARITHMETIC[self.op]
+
+    def _sql(self, writer: _Writer) -> str:
+        if self.op == "**":
+            if writer.for_spark:
+                return f"power({writer.text(self.left)}, {writer.text(self.right)})"
+            return f"{writer.text(self.left, Level.ATOM)} ** {writer.text(self.right, Level.SIGN)}"
+        level = self._level()
+        return f"{writer.text(self.left, level)} {self.op} {writer.text(self.right, Level(level + 1))}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Negative(Expression):
+    """``-operand``."""
+
+    operand: Expression
+
+    def _level(self) -> Level:
+        return Level.SIGN
+
+    def _sql(self, writer: _Writer) -> str:
+        # `-1` reads as a number of its own and `--` starts a comment: both need parentheses here
+        number = isinstance(self.operand, Literal)
+        return f"-({writer.text(self.operand)})" if number else f"-{writer.text(self.operand, Level.POWER)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Call(Expression):
+    """A function of expressions: ``abs`` and ``distance`` are haply's own, all others are Spark's."""
+
+    name: str
+    args: tuple[Expression, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name.lower())
+        object.__setattr__(self, "args", tuple(self.args))
+        if not _PLAIN_NAME.fullmatch(self.name) or self.name.upper() in NEVER_FUNCTIONS:
+            raise HaplyError(f"'{self.name}' is not the name of a function")
+        arity = {"abs": 1, "distance": 2}.get(self.name, len(self.args))
+        if len(self.args) != arity:
+            raise HaplyError(
+                f"{self.name}() takes {arity} argument{'s' if arity > 1 else ''}", found=f"{len(self.args)} arguments"
+            )
+        super().__post_init__()
+
+    def _sql(self, writer: _Writer) -> str:
+        written = [writer.text(arg) for arg in self.args]
+        if self.name == "distance" and writer.for_spark:
+            squares = f"zip_with({written[0]}, {written[1]}, (x, y) -> (x - y) * (x - y))"
+            return f"sqrt(aggregate({squares}, 0D, (total, square) -> total + square))"
+        return f"{self.name}({', '.join(written)})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Expression):
+    """``left op right`` with one of ``< <= > >= = !=``.
+
+    A literal on the left changes sides with the other operand, because Python hands over ``1 < x`` as ``x > 1``.
+    """
+
+    op: str
+    left: Expression
+    right: Expression
+
+    def __post_init__(self) -> None:
+        _require_operator(self.op, _MIRRORED)
+        if self.op not in ("=", "!=") and (_is_condition(self.left) or _is_condition(self.right)):
+            raise HaplyError(
+                "A condition is compared with a value",
+                found=f"{self.left} {self.op} {self.right}",
+                hint="put parentheses around each comparison: (a < b) & (b < c); in text, a < b AND b < c",
+            )
+        if isinstance(self.left, Literal) and not isinstance(self.right, Literal):
+            left, right = self.right, self.left
+            object.__setattr__(self, "op", _MIRRORED[self.op])
+            object.__setattr__(self, "left", left)
+            object.__setattr__(self, "right", right)
+        super().__post_init__()
+
+    def _level(self) -> Level:
+        return Level.COMPARISON
+
+    def _sql(self, writer: _Writer) -> str:
+        return f"{writer.text(self.left, Level.BIT_OR)} {self.op} {writer.text(self.right, Level.BIT_OR)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Between(Expression):
+    """``low <= value <= high``."""
+
+    value: Expression
+    low: Expression
+    high: Expression
+
+    def _level(self) -> Level:
+        return Level.COMPARISON
+
+    def _sql(self, writer: _Writer) -> str:
+        value, low, high = (writer.text(part, Level.BIT_OR) for part in (self.value, self.low, self.high))
+        return f"{value} BETWEEN {low} AND {high}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Chain(Expression):
+    """Two or more conditions with one word between them. A chain of the same word inside is taken apart."""
+
+    conditions: tuple[Expression, ...]
+
+    _word: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        flat: list[Expression] = []
+        for condition in self.conditions:
+            _require_condition(condition, self._word)
+            flat.extend(condition.conditions if isinstance(condition, type(self)) else (condition,))
+        if len(flat) < 2:
+            raise HaplyError(f"{self._word} combines conditions", expected="two or more", found=str(len(flat)))
+        object.__setattr__(self, "conditions", tuple(flat))
+        super().__post_init__()
+
+    def _level(self) -> Level:
+        return Level[self._word]
+
+    def _sql(self, writer: _Writer) -> str:
+        inner = Level(self._level() + 1)
+        return f" {self._word} ".join([writer.text(condition, inner) for condition in self.conditions])
+
+
+class And(_Chain):
+    """All conditions hold."""
+
+    _word = "AND"
+
+
+class Or(_Chain):
+    """At least one condition holds."""
+
+    _word = "OR"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Not(Expression):
+    """The condition does not hold."""
+
+    condition: Expression
+
+    def __post_init__(self) -> None:
+        _require_condition(self.condition, "NOT")
+        super().__post_init__()
+
+    def _level(self) -> Level:
+        return Level.NOT
+
+    def _sql(self, writer: _Writer) -> str:
+        return f"NOT {writer.text(self.condition, Level.NOT)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Opaque(Expression):
+    """SQL that haply hands to Spark as it is: pieces of text with the expressions that stand between them."""
+
+    parts: tuple[str | Expression, ...]
+
+    def __post_init__(self) -> None:
+        merged: list[str | Expression] = []
+        for part in self.parts:
+            if isinstance(part, str) and merged and isinstance(merged[-1], str):
+                merged[-1] += part
+            elif not isinstance(part, str) or part:
+                merged.append(part)
+        object.__setattr__(self, "parts", tuple(merged))
+        super().__post_init__()
+
+    def _level(self) -> Level:
+        # what begins with text of its own is closed (CASE ... END, CAST(...)); what begins with an operand is not
+        first = self.parts[0]
+        return Level.ATOM if isinstance(first, str) and not first.startswith("~") else Level.COMPARISON
+
+    def _sql(self, writer: _Writer) -> str:
+        return "".join([part if isinstance(part, str) else writer.text(part, Level.ATOM) for part in self.parts])
+
+
+class Side:
+    """One table of a join: every attribute is a column (so there are no methods), and so is every item."""
+
+    __slots__ = ("__table",)
+    __iter__ = None
+
+    def __init__(self, table: str) -> None:
+        self.__table = table
+
+    def __getattr__(self, name: str) -> Column:
+        if name == "_Side__table" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)  # Python's own protocols ask for such names
+        return Column(self.__table, name)
+
+    def __getitem__(self, name: str) -> Column:
+        if not isinstance(name, str):
+            raise HaplyError(
+                f"{self.__table}[{name!r}] is not a column",
+                expected="a column name",
+                hint=f'write {self.__table}["name"], and {self.__table}["name"][0] for a component',
+            )
+        return Column(self.__table, name)
+
+    def __repr__(self) -> str:
+        return f"<columns of {self.__table}>"
+
+
+left = Side("left")
+right = Side("right")
+
+
+def col(name: str) -> Column:
+    """A column by name: ``col("x")``, ``col("left.x")``, ``col("pos[0]")``; backquotes protect dots and brackets."""
+    found = _COLUMN_TEXT.fullmatch(name) if isinstance(name, str) else None
+    if not found:
+        raise HaplyError(
+            f"{name!r} is not a column name",
+            expected='a name such as "x" or "left.x"',
+            hint='put a name that contains dots in backquotes: "left.`a.b`"',
+        )
+    quoted_table, plain_table, quoted_name, plain_name, index = found.groups()
+    table = quoted_table.replace("``", "`") if quoted_table else plain_table
+    return Column(table, quoted_name.replace("``", "`") if quoted_name else plain_name, int(index) if index else None)
+
+
+def between(value: Any, low: Any, high: Any) -> Expression:
+    """``low <= value <= high``, both ends included."""
+    return Between(as_expression(value), as_expression(low), as_expression(high))
+
+
+def distance(a: Any, b: Any) -> Expression:
+    """The Euclidean distance of two points."""
+    return Call("distance", (as_expression(a), as_expression(b)))
+
+
+def as_expression(value: Any) -> Expression:
+    """The value itself if it is an expression, otherwise a literal."""
+    return value if isinstance(value, Expression) else Literal(value)
+
+
+def quote_name(name: str) -> str:
+    """The name as text reads it: in backquotes unless it is plain."""
+    plain = _PLAIN_NAME.fullmatch(name) and name.upper() not in RESERVED
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def is_value(node: Expression) -> bool:
+    """Whether the node is surely a value and not a condition."""
+    if isinstance(node, Literal):
+        return not (node.value is None or isinstance(node.value, bool))
+    return isinstance(node, (Arithmetic, Negative)) or (isinstance(node, Call) and node.name in ("abs", "distance"))
+
+
+def _is_condition(node: Expression) -> bool:
+    return isinstance(node, (Comparison, Between, And, Or, Not))
+
+
+def _require_condition(node: Expression, word: str) -> None:
+    if is_value(node):
+        raise HaplyError(
+            f"{word} is applied to a value",
+            expected="a condition",
+            found=str(node),
+            hint="put parentheses around each comparison: (a < b) & (c < d)",
+        )
+
+
+def _require_operator(op: str, known: Iterable[str]) -> None:
+    if op not in known:
+        raise unknown_name("operator", op, known)
+
+
+def _column_text(column: Column) -> str:
+    table = f"{quote_name(column.table)}." if column.table is not None else ""
+    index = f"[{column.index}]" if column.index is not None else ""
+    return f"{table}{quote_name(column.name)}{index}"
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, Expression):
+        return a.same_as(b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    return type(a) is type(b) and a == b
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except (OverflowError, ValueError):
+        return False

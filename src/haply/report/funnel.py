@@ -1,0 +1,135 @@
+"""The funnel: how few of the possible pairs had to be looked at, and what decided them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair
+
+_PATIENCE_SECONDS = 3.0
+"""Spark reports counters a moment after an action ends, and never before one: how long to wait for them."""
+
+_PLAIN = (
+    "pairs_possible", "candidates", "evaluated", "kept", "rows_left", "rows_right", "null_left", "null_right",
+    "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "pages_read", "pages_total",
+)  # fmt: skip
+
+
+class Funnel:
+    """Counters of one join, filled by the first action on its result.
+
+    >>> funnel = Funnel()
+    >>> funnel.to_dict()["kept"]
+    0
+    """
+
+    def __init__(self) -> None:
+        self._sources: list[_Source] = []
+
+    def follow(self, source: Callable[[], Mapping[str, Any]]) -> None:
+        """Take counters from here when they are there (called by the join)."""
+        self._sources.append(_Source(source))
+
+    def start_over(self) -> None:
+        """Forget an earlier join, so that the funnel tells of the next one alone (called by the join)."""
+        self._sources.clear()
+
+    @property
+    def filled(self) -> bool:
+        """Whether an action on the result has brought the counters."""
+        found = [source.read() for source in self._sources]
+        return bool(found) and all(part is not None for part in found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All counters; zeros before the first action."""
+        raw: dict[str, int] = {}
+        for source in self._sources:
+            for name, value in (source.read() or {}).items():
+                raw[name] = raw.get(name, 0) + int(value or 0)
+        out: dict[str, Any] = {name: raw.get(name, 0) for name in _PLAIN}
+        out["pairs_possible"] = out["rows_left"] * out["rows_right"]
+        for verdict in ("rejected", "accepted"):
+            out[verdict] = {
+                name.partition(":")[2]: value for name, value in raw.items() if name.startswith(f"{verdict}:")
+            }
+        for name, wholesale in (("sure", "sure range"), ("same", "same row")):
+            if raw.get(name):
+                out["accepted"][wholesale] = out["accepted"].get(wholesale, 0) + raw[name]
+                out["candidates"] += raw[name]
+        out["seconds"] = {
+            name.partition(":")[2]: value / 1e9 for name, value in raw.items() if name.startswith("nanoseconds:")
+        }
+        return out
+
+    def stages(self) -> list[dict[str, Any]]:
+        """The funnel as records, widest first: what a chart or a table shows."""
+        counts = self.to_dict()
+        decided = counts["rejected"] | {}
+        records = [
+            {"stage": "pairs possible", "pairs": counts["pairs_possible"]},
+            {"stage": "candidates", "pairs": counts["candidates"]},
+            {"stage": "not rejected by a bound", "pairs": counts["candidates"] - sum(decided.values())},
+            {"stage": "evaluated exactly", "pairs": counts["evaluated"]},
+            {"stage": "kept", "pairs": counts["kept"]},
+        ]
+        return records
+
+    def __str__(self) -> str:
+        if not self.filled:
+            return "Funnel (empty: run an action on the join's result first)"
+        counts = self.to_dict()
+        possible = max(1, counts["pairs_possible"])
+        lines = ["Funnel"]
+
+        def line(label: str, value: int, indent: int = 0) -> None:
+            lines.append(f"  {'  ' * indent}{label:<{34 - 2 * indent}}{value:>18,}  {value / possible:>10.4%}")
+
+        line("pairs possible", counts["pairs_possible"])
+        line("candidates", counts["candidates"])
+        for verdict in ("rejected", "accepted"):
+            for rule, value in counts[verdict].items():
+                if value:
+                    line(f"{verdict} by {rule}", value, 1)
+        line("evaluated exactly", counts["evaluated"])
+        line("kept", counts["kept"])
+        for label in ("null", "hopeless", "invalid"):
+            left, right = counts[f"{label}_left"], counts[f"{label}_right"]
+            if left or right:
+                lines.append(f"  {label + ' rows':<34}{left:>18,}  left, {right:,} right")
+        if counts["seconds"]:
+            spent = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in counts["seconds"].items())
+            lines.append(f"  seconds in kernels, all cells: {spent}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def chart(self) -> altair.Chart:
+        """The funnel as a chart."""
+        from haply.report.charts import funnel_chart
+
+        return funnel_chart(self.stages())
+
+
+class _Source:
+    """One set of counters that Spark will deliver; asking for it may block, so a thread does the waiting."""
+
+    def __init__(self, ask: Callable[[], Mapping[str, Any]]) -> None:
+        self._ask = ask
+        self._found: Mapping[str, Any] | None = None
+        self._waiting: threading.Thread | None = None
+
+    def read(self) -> Mapping[str, Any] | None:
+        if self._found is None:
+            if self._waiting is None:
+                self._waiting = threading.Thread(target=self._wait, daemon=True)
+                self._waiting.start()
+            self._waiting.join(_PATIENCE_SECONDS)
+            if not self._waiting.is_alive():
+                self._waiting = None
+        return self._found
+
+    def _wait(self) -> None:
+        self._found = dict(self._ask()) or None

@@ -1,0 +1,214 @@
+"""Uncertain columns in Spark: the constructors people type, and how a column's kind is read back from its type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from haply.errors import HaplyError, unknown_name
+from haply.models import Certain, Model
+from haply.models.columns import model_of_fields
+from haply.models.ragged import Ragged
+
+Value = Any
+"""A column name, a Spark column, or a number."""
+
+
+def _number(value: Value) -> Column:
+    """A double column from a name, a column or a number."""
+    if isinstance(value, str):
+        return F.col(value).cast("double")
+    if isinstance(value, Column):
+        return value.cast("double")
+    return F.lit(float(value)).cast("double")
+
+
+def _numbers(values: Value) -> Column:
+    """An array of doubles from a name, an array column, or a list of names, columns and numbers."""
+    if isinstance(values, str):
+        return F.col(values).cast("array<double>")
+    if isinstance(values, Column):
+        return values.cast("array<double>")
+    return F.array(*(_number(value) for value in values)).cast("array<double>")
+
+
+def _struct(**fields: Column) -> Column:
+    """A struct that is null when one of its fields is: a value with an unknown parameter is unknown."""
+    whole = F.struct(*(column.alias(name) for name, column in fields.items()))
+    known = None
+    for name, column in fields.items():
+        if name == "probs" and "points" in fields:
+            continue
+        known = column.isNotNull() if known is None else known & column.isNotNull()
+    return F.when(known, whole) if known is not None else whole
+
+
+def uniform(lo: Value, hi: Value) -> Column:
+    """Uniform on ``[lo, hi]``."""
+    return _struct(lo=_number(lo), hi=_number(hi))
+
+
+def gaussian(mean: Value, sd: Value) -> Column:
+    """Normal with a mean and a standard deviation."""
+    return _struct(mean=_number(mean), sd=_number(sd))
+
+
+def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
+    """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
+    return _struct(mean=_number(mean), sd=_number(sd), lo=_number(lo), hi=_number(hi))
+
+
+def mixture(weights: Value, means: Value, sds: Value) -> Column:
+    """Mixture of normals: three arrays of one length."""
+    return _struct(weights=_numbers(weights), means=_numbers(means), sds=_numbers(sds))
+
+
+def histogram(edges: Value, probs: Value) -> Column:
+    """Uniform inside each bucket: n + 1 strictly increasing edges and n probabilities."""
+    return _struct(edges=_numbers(edges), probs=_numbers(probs))
+
+
+def samples(points: Value, probs: Value = None, dim: int | None = None) -> Column:
+    """Discrete samples, equally likely without ``probs``.
+
+    ``points`` is a flat array with ``dim`` numbers a point (1 if not given), or an array of points, which tells its
+    dimension itself.
+    """
+    weights = F.lit(None).cast("array<double>") if probs is None else _numbers(probs)
+    if isinstance(points, (str, Column)):
+        column = F.col(points) if isinstance(points, str) else points
+        read = _flat_points(dim)(column)
+        return F.when(
+            column.isNotNull(),
+            F.struct(read["points"].alias("points"), weights.alias("probs"), read["dim"].alias("dim")),
+        )
+    nested = [point for point in points if not isinstance(point, (str, Column, int, float))]
+    if nested:
+        lengths = {len(point) for point in nested}
+        if len(nested) != len(points) or len(lengths) != 1 or (dim is not None and lengths != {dim}):
+            raise HaplyError(
+                "The points of samples differ in dimension",
+                expected=f"points of {dim} numbers" if dim is not None else "points of one length",
+                found=f"points of {', '.join(str(n) for n in sorted(lengths))} numbers",
+            )
+        (dim,) = lengths
+        points = [number for point in nested for number in point]
+    return _struct(points=_numbers(points), probs=weights, dim=F.lit(dim or 1).cast("int"))
+
+
+def _flat_points(dim: int | None) -> Any:
+    """Points as a flat array with their dimension; flat or nested, which only a function in Python may take alike."""
+
+    def read(column: pa.Array) -> pa.Array:
+        nested = pa.types.is_list(column.type.value_type)
+        flat = column.flatten() if nested else None
+        lengths = pc.list_value_length(flat) if nested else None
+        if nested:
+            firsts = column.offsets.to_numpy()[:-1].clip(max=max(0, len(lengths) - 1)) - column.offsets[0].as_py()
+            dims = lengths.to_numpy(zero_copy_only=False)[firsts] if len(lengths) else np.ones(len(column))
+            if dim is not None and len(lengths) and (np.asarray(dims) != dim).any():
+                raise HaplyError(
+                    "Samples have another dimension than given",
+                    expected=f"dim = {dim}",
+                    found=f"points of {dims[0]:g} numbers",
+                )
+            values = Ragged.from_arrow(column).to_arrow()
+        else:
+            dims, values = np.full(len(column), dim or 1), column.cast(pa.list_(pa.float64()))
+        whole = pa.array(np.asarray(dims).astype(np.int32))
+        return pa.StructArray.from_arrays([values, whole], ["points", "dim"])
+
+    return F.arrow_udf(_quiet_nulls(read), "points array<double>, dim int")
+
+
+def _quiet_nulls(read: Any) -> Any:
+    """Apply a function of arrays without nulls to the rows that are not null."""
+
+    def safely(column: pa.Array) -> pa.Array:
+        rows = pa.array(np.flatnonzero(np.asarray(pc.is_valid(column))))
+        found = read(column.take(rows))
+        if len(rows) == len(column):
+            return found
+        place = np.full(len(column), -1)
+        place[rows.to_numpy()] = np.arange(len(rows))
+        return found.take(pa.array(place, mask=place < 0))
+
+    safely.__annotations__ = {"column": pa.Array, "return": pa.Array}
+    return safely
+
+
+def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = None) -> Column:
+    """Multivariate normal: from columns and their sds with an optional correlation (2-D), or from a covariance.
+
+    ``cov`` is a flat array of d * d numbers, or a list of d lists.
+    """
+    if (sd is None) == (cov is None):
+        raise HaplyError(
+            "A gaussian_nd needs its spread once", expected="either sd or cov", found="both" if sd else "none"
+        )
+    means = _numbers(mean)
+    if cov is not None:
+        if isinstance(cov, (str, Column)):
+            return _struct(mean=means, cov=_numbers(cov))
+        flat = [
+            entry for row in cov for entry in (row if isinstance(row, Sequence) and not isinstance(row, str) else [row])
+        ]
+        return _struct(mean=means, cov=_numbers(flat))
+    if isinstance(sd, (str, Column)):
+        raise HaplyError("The sds of a gaussian_nd are one column", expected="a list with one sd per dimension")
+    sds = [_number(value) for value in sd]
+    if corr is not None and len(sds) != 2:
+        raise HaplyError("A single correlation needs two dimensions", found=f"{len(sds)} sds", hint="give cov instead")
+    rho = F.lit(0.0) if corr is None else _number(corr)
+    entries = [a * b * (F.lit(1.0) if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
+    return _struct(mean=means, cov=F.array(*entries))
+
+
+def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
+    """Multivariate mixture: weights, and flat arrays of the means and of the covariances one after another."""
+    return _struct(weights=_numbers(weights), means=_numbers(means), covs=_numbers(covs))
+
+
+def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
+    """When an event happened, as a histogram, from when it was detected and the distribution of its latency."""
+    seen = _number(detected_at)
+    back = F.transform(F.reverse(_numbers(edges)), lambda delay: seen - delay)
+    return _struct(edges=back, probs=F.reverse(_numbers(probs)))
+
+
+# -- reading a column back ---------------------------------------------------------------------------------------------
+
+
+def model_of_spark_type(data_type: T.DataType) -> type[Model] | None:
+    """The model a Spark column of this type holds, if any."""
+    if isinstance(data_type, T.StructType):
+        numeric = all(
+            isinstance(
+                field.dataType.elementType if isinstance(field.dataType, T.ArrayType) else field.dataType, T.NumericType
+            )
+            for field in data_type.fields
+        )
+        return model_of_fields(data_type.names) if numeric else None
+    return Certain if isinstance(data_type, T.NumericType) else None
+
+
+def find_column(frame: DataFrame, name: str, table: str) -> str:
+    """The column's name as the table spells it; an unknown one raises and suggests the nearest."""
+    if name in frame.columns:
+        return name
+    alike = [column for column in frame.columns if column.lower() == name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    raise unknown_name(f"column in the {table} table called", name, frame.columns)
+
+
+def quoted(name: str) -> str:
+    """A column name as Spark SQL text."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,146 @@
+"""Cells in Spark: the layout computed inside the query, and rows sent to the cells their intervals touch.
+
+Nothing here runs a job of its own: the layout is a one-row frame that is part of the plan, so a join stays lazy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, lay_out
+
+START, END, LOW, HIGH = "__start", "__end", "__low", "__high"
+CELL, NATIVE = "__cell", "__native"
+_SLICE_BITS = 9
+_DEEPEST_SEARCH = 12  # halvings that find a cell among 4096
+
+
+@dataclass(frozen=True)
+class CellSettings:
+    """What a user may set in the Spark session: ``spark.haply.rowsPerCell`` and ``spark.haply.cells``."""
+
+    rows_per_cell: int = ROWS_PER_CELL
+    cells: int | None = None
+
+    @classmethod
+    def of(cls, spark: Any) -> CellSettings:
+        """The settings of a session."""
+        rows, cells = spark.conf.get("spark.haply.rowsPerCell", None), spark.conf.get("spark.haply.cells", None)
+        return cls(int(rows) if rows else ROWS_PER_CELL, int(cells) if cells else None)
+
+
+def _profile(frame: DataFrame, side: str) -> DataFrame:
+    levels = F.array(*(F.lit(k / QUANTILES) for k in range(1, QUANTILES)))
+    width = F.percentile_approx(F.col(HIGH) - F.col(LOW), F.lit(0.9), F.lit(200))
+    return frame.agg(
+        F.struct(
+            F.count(F.lit(1)).alias("rows"),
+            F.percentile_approx(LOW, levels, F.lit(4 * QUANTILES)).alias("quantiles"),
+            width.alias("width"),
+        ).alias(side)
+    )
+
+
+def profiles(left: DataFrame, right: DataFrame) -> DataFrame:
+    """One row with what ``lay_out`` wants to know of both sides (frames with lower and upper ends)."""
+    return _profile(left, "left").crossJoin(_profile(right, "right"))
+
+
+def read_profile(value: Any) -> Profile:
+    """A profile from a Row or a dict."""
+    quantiles = value["quantiles"]
+    width = value["width"]
+    return Profile(
+        int(value["rows"]),
+        np.array(quantiles if quantiles is not None else [], dtype=np.float64),
+        0.0 if width is None else float(width),
+    )
+
+
+def layout_frame(left: DataFrame, right: DataFrame, settings: CellSettings) -> DataFrame:
+    """One row ``layout: edges, left_slices, right_slices``, computed when the query runs."""
+
+    def compute(left_profile: pa.Array, right_profile: pa.Array) -> pa.Array:
+        rows = []
+        for one, other in zip(left_profile.to_pylist(), right_profile.to_pylist(), strict=True):
+            found = lay_out(
+                read_profile(one), read_profile(other), rows_per_cell=settings.rows_per_cell, cells=settings.cells
+            )
+            rows.append(_as_dict(found))
+        return pa.array(rows, _LAYOUT_TYPE)
+
+    compute.__annotations__ = {"left_profile": pa.Array, "right_profile": pa.Array, "return": pa.Array}
+    layout = F.arrow_udf(compute, "edges array<double>, left_slices array<int>, right_slices array<int>")
+    return F.broadcast(profiles(left, right).select(layout("left", "right").alias("layout")))
+
+
+_LAYOUT_TYPE = pa.struct(
+    [
+        ("edges", pa.list_(pa.float64())),
+        ("left_slices", pa.list_(pa.int32())),
+        ("right_slices", pa.list_(pa.int32())),
+    ]
+)
+
+
+def _as_dict(layout: Layout) -> dict[str, list[Any]]:
+    return {
+        "edges": layout.edges.tolist(),
+        "left_slices": layout.left_slices.tolist(),
+        "right_slices": layout.right_slices.tolist(),
+    }
+
+
+def cell_of(position: Column) -> Column:
+    """The cell that holds a position: the number of edges at or below it, by halving."""
+    edges = F.col("layout.edges")
+    steps = F.array(*(F.lit(1 << k) for k in reversed(range(_DEEPEST_SEARCH))))
+
+    def halve(found: Column, step: Column) -> Column:
+        beyond = F.get(edges, found + step - 1)
+        return F.when(beyond <= position, found + step).otherwise(found)
+
+    return F.aggregate(steps, F.lit(0), halve)
+
+
+def place(frame: DataFrame, layout: DataFrame, side: str, salt: list[str]) -> DataFrame:
+    """Each row once for every cell (and slice of the other side) it must be seen in: columns ``__cell``, ``__native``.
+
+    A row is *native* in the cell that holds its lower end; a pair is found in the cell where the later-beginning row is
+    native. ``salt`` are the columns whose hash picks the row's own slice.
+    """
+    own, other = ("left_slices", "right_slices") if side == "left" else ("right_slices", "left_slices")
+    first = cell_of(F.col(LOW))
+    placed = frame.crossJoin(layout).withColumn("__first", first)
+    single = (F.size("layout.edges") == F.col("__first")) | (F.get("layout.edges", F.col("__first")) > F.col(HIGH))
+    last = F.when(single, F.col("__first")).otherwise(cell_of(F.col(HIGH)))
+    placed = placed.withColumn("__last", last)
+    salted = F.xxhash64(*salt) if salt else F.lit(0).cast("bigint")
+
+    def key(cell: Column, mine: Column, theirs: Column) -> Column:
+        left, right = (mine, theirs) if side == "left" else (theirs, mine)
+        return (cell.cast("bigint") * (1 << 2 * _SLICE_BITS)) + left * (1 << _SLICE_BITS) + right
+
+    def keys(cell: Column) -> Column:
+        mine = F.pmod(salted, F.get(F.col(f"layout.{own}"), cell).cast("bigint"))
+        return F.transform(
+            F.sequence(F.lit(0), F.get(F.col(f"layout.{other}"), cell) - 1), lambda theirs: key(cell, mine, theirs)
+        )
+
+    simple = (
+        (F.col("__first") == F.col("__last"))
+        & (F.get(f"layout.{own}", F.col("__first")) == 1)
+        & (F.get(f"layout.{other}", F.col("__first")) == 1)
+    )
+    every = F.when(simple, F.array(key(F.col("__first"), F.lit(0), F.lit(0)))).otherwise(
+        F.flatten(F.transform(F.sequence("__first", "__last"), keys))
+    )
+    placed = placed.withColumn(CELL, F.explode(every))
+    native = F.shiftright(F.col(CELL), 2 * _SLICE_BITS) == F.col("__first")
+    return placed.withColumn(NATIVE, native).drop("layout", "__first", "__last", LOW, HIGH)

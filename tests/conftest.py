@@ -1,0 +1,45 @@
+"""What all tests share: one Spark session, started by the first test that asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OVER_CONNECT = os.environ.get("HAPLY_TEST_CONNECT") == "1"
+
+
+def pytest_report_header() -> str:
+    kind = "Connect (HAPLY_TEST_CONNECT=1)" if OVER_CONNECT else "classic (HAPLY_TEST_CONNECT=1 tests over Connect)"
+    return f"spark session: {kind}"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The shared session. A test that changes a setting must put it back; one that stops it breaks all the others."""
+    # Imported here so that tests of plain arithmetic pay neither for PySpark nor for Java.
+    from haply.spark.session import local_session
+
+    session = local_session(
+        "haply tests",
+        # Two tasks at a time: enough for races between partitions to show, and what the smallest machines have.
+        cores=2,
+        # The test data is tiny; a small heap leaves room for the Python workers.
+        memory="1g",
+        # Each partition of a shuffle is a task and, in a stream, a state store: more of them is only more waiting. Not
+        # fewer than three, so that rows that belong together can be apart.
+        shuffle_partitions=3,
+        remote=OVER_CONNECT,
+        extra_conf={
+            # Keep the partitions as they are: with so few rows, adaptive execution would merge all into one and tests
+            # would never see two.
+            "spark.sql.adaptive.coalescePartitions.enabled": False,
+        },
+    )
+    yield session
+    session.stop()
