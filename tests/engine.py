@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import oracle
-
 from haply.models import (
     Certain,
     Gaussian,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
-import oracle
 import pytest
-from engine import model_of
 from mpmath import mp, mpf
 
+import oracle
+from engine import model_of
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, TruncatedGaussian, Uniform
 from haply.numerics.normal import normal_quantile
@@ -100,7 +102,7 @@ def test_integrated_cdf(kind):
             grid = np.unique(np.clip(np.concatenate([[start, x], _kinks(value)]), start, x))
             area = mpf(0)
             with mp.workdps(30):
-                for a, b in zip(grid[:-1], grid[1:], strict=True):
+                for a, b in pairwise(grid):
                     pieces = list(np.linspace(a, b, 5))
                     area += mp.quad(lambda y: oracle.cdf(value, y), pieces)  # noqa: B023
             assert abs(model_of([value]).integrated_cdf(x)[0] - float(area)) <= 1e-10 * max(1.0, abs(x))

@@ -6,12 +6,12 @@ import math
 from itertools import product
 
 import numpy as np
-import oracle
 import pytest
-from engine import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
+from engine import model_of
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Samples, TruncatedGaussian, Uniform
 from haply.probability import Region, difference_cdf, equal_within, greater, less, region_probability

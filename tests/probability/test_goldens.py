@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import goldens
 import numpy as np
 import pytest
-from engine import model_of
 from mpmath import mpf
 
+import goldens
+from engine import model_of
 from haply.numerics.normal import normal_quantile
 from haply.probability import Region, difference_cdf, equal_within, greater, less, region_probability
 from haply.pruning import bounds

@@ -83,21 +83,15 @@ def match_all(
     exact: bool,
 ) -> Matches:
     """Every kept pair: the overlapping ones through the cascade, the sure ones range by range."""
-    left_rows, right_rows = (np.flatnonzero(~side.hopeless) for side in (left_intervals, right_intervals))
-    chosen = [
-        Intervals(side.start[rows], side.end[rows], side.hopeless[rows])
-        for side, rows in ((left_intervals, left_rows), (right_intervals, right_rows))
-    ]
-    if not threshold.attainable:
-        chosen, left_rows, right_rows = [_none(side) for side in chosen], left_rows[:0], right_rows[:0]
-    matches = match_overlapping(left.take(left_rows), right.take(right_rows), *chosen, region, threshold, exact)
+    none = np.empty(0, dtype=np.int64)
+    left_rows, right_rows = (
+        np.flatnonzero(~side.hopeless) if threshold.attainable else none for side in (left_intervals, right_intervals)
+    )
+    mine, theirs = left_intervals.take(left_rows), right_intervals.take(right_rows)
+    matches = match_overlapping(left.take(left_rows), right.take(right_rows), mine, theirs, region, threshold, exact)
     parts = [(matches.left, matches.right, matches.probability, matches.decided_by)]
-    for i, j in sure_pairs(*chosen, accepts_above(region), accepts_below(region)):
-        parts.append((i, j, np.ones(len(i)) if exact else np.full(len(i), np.nan), np.full(len(i), SURE_CODE, np.int8)))
+    for i, j in sure_pairs(mine, theirs, accepts_above(region), accepts_below(region)):
+        parts.append((i, j, np.full(len(i), 1.0 if exact else np.nan), np.full(len(i), SURE_CODE, np.int8)))
         matches.counters.add_sure(len(i))
     i, j, probability, decided_by = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Matches(left_rows[i], right_rows[j], probability, decided_by, matches.counters, matches.seconds)
-
-
-def _none(side: Intervals) -> Intervals:
-    return Intervals(side.start[:0], side.end[:0], side.hopeless[:0])

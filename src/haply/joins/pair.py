@@ -106,7 +106,7 @@ class PairJoin:
         if other not in self._closed:
             rows = np.flatnonzero(~added.intervals.hopeless)
             if len(rows):
-                self._stored[side].append(_take(added, rows))
+                self._stored[side].append(_Stored(ids[rows], model.take(rows), added.intervals.take(rows)))
         return _concatenate(results)
 
     def _match(self, added: _Stored, stored: _Stored, side: str) -> PairResult:
@@ -149,13 +149,6 @@ class PairJoin:
                 join._stored[side].append(_Stored(ids, model, intervals))
         join._closed, join.funnel = closed, funnel
         return join
-
-
-def _take(part: _Stored, rows: np.ndarray) -> _Stored:
-    kept = part.intervals
-    return _Stored(
-        part.ids[rows], part.model.take(rows), Intervals(kept.start[rows], kept.end[rows], kept.hopeless[rows])
-    )
 
 
 def _concatenate(results: list[PairResult]) -> PairResult:

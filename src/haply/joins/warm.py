@@ -21,7 +21,7 @@ from haply.models import (
     Uniform,
 )
 from haply.probability.region import Region
-from haply.pruning.intervals import row_intervals
+from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
 _EXAMPLES: dict[type[OneDimensional], OneDimensional] = {}
@@ -52,11 +52,9 @@ def warm_pair(
     for kind in (left, right):
         model_class = type(_example(kind))
         models.append(model_class.from_arrow(_example(kind).to_arrow()))
-    intervals = [
-        row_intervals(model, is_left, region, threshold, exact)
-        for model, is_left in zip(models, (True, False), strict=True)
-    ]
-    match_overlapping(models[0], models[1], intervals[0], intervals[1], region, threshold, exact)
+        row_intervals(models[-1], len(models) == 1, region, threshold, exact)
+    overlapping = Intervals(np.zeros(2), np.ones(2), np.zeros(2, dtype=bool))
+    match_overlapping(models[0], models[1], overlapping, overlapping, region, threshold, exact)
 
 
 def warm_everything() -> Iterator[str]:

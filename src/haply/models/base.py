@@ -136,7 +136,8 @@ class Model:
 
     def problem_codes(self) -> tuple[np.ndarray, list[str]]:
         """For each row the index of its first problem in the returned reasons, or -1."""
-        codes, reasons = np.full(len(self), -1, dtype=np.int16), []
+        reasons: list[str] = []
+        codes = np.full(len(self), -1, dtype=np.int16)
         for reason, flags in self.reasons():
             codes[(codes < 0) & flags] = len(reasons)
             reasons.append(reason)

@@ -40,7 +40,7 @@ class GaussianND(Model):
 
     def mean(self) -> Ragged:
         """The mean of each row."""
-        return self.values["mean"]  # type: ignore[no-any-return]
+        return self.values["mean"]
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         dims = self.values["mean"].lengths

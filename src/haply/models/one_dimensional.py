@@ -140,7 +140,7 @@ class Gaussian(OneDimensional):
 
 
 class TruncatedGaussian(OneDimensional):
-    """Normal cut to ``[lo, hi]``. ``mean`` and ``sd`` are those before the cut; with ``sd`` 0 the nearest point in it."""
+    """Normal cut to ``[lo, hi]``; ``mean`` and ``sd`` are those before the cut. With ``sd`` 0 its nearest point."""
 
     kind: ClassVar[str] = "truncated_gaussian"
     parameters: ClassVar[tuple[Parameter, ...]] = (

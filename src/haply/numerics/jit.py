@@ -24,7 +24,7 @@ _KERNEL_ROOMS = ("numerics", "probability", "pruning")
 
 @cache
 def cache_folder() -> str:
-    """Where compiled kernels are kept: ``NUMBA_CACHE_DIR`` if set, else a folder of this version in the user's cache."""
+    """Where compiled kernels are kept: ``NUMBA_CACHE_DIR`` if set, else a folder for this code in the user's cache."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return chosen
@@ -50,9 +50,11 @@ def kernel(function: _Function) -> _Function:
 
     No ``fastmath``: reassociation would break the soundness of bounds and decisions.
     """
-    before = numba.core.config.CACHE_DIR
-    numba.core.config.CACHE_DIR = cache_folder()  # only for haply's own functions
+    settings: Any = numba.core.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = cache_folder()  # only for haply's own functions
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+        compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     finally:
-        numba.core.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
+    return compiled

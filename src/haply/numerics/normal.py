@@ -1,8 +1,8 @@
 """The normal distribution, plain and cut to an interval, accurate relatively far out in the tails.
 
-A cut normal is given by ``(mean, sd, low, high)``; infinite ends make it the plain one. Its masses are computed with the
-factor ``exp(z0**2 / 2)`` taken out, where ``z0`` is the point of the interval nearest to the mean: the factor cancels in
-every ratio, so an interval forty standard deviations out is as good as one around the mean.
+A cut normal is given by ``(mean, sd, low, high)``; infinite ends make it the plain one. Its masses are computed with
+the factor ``exp(z0**2 / 2)`` taken out, where ``z0`` is the point of the interval nearest to the mean: the factor
+cancels in every ratio, so an interval forty standard deviations out is as good as one around the mean.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def cut_shortfall(mean, sd, low, high, x):
         z < -1.0
     ):  # far below the mean the two terms cancel: the part of the sum that the lower end leaves is added apart
         reach = min(span, 9.0, 40.0 / -z)  # beyond it the density has fallen by exp(-40)
-        panels = int(math.ceil(reach * max(1.0, -z) * 0.5))
+        panels = math.ceil(reach * max(1.0, -z) * 0.5)
         half, total = 0.5 * reach / panels, 0.0
         for panel in range(panels):
             for k in range(len(NODES)):
@@ -251,7 +251,7 @@ def cut_quantile(mean, sd, low, high, p):
         following = x - miss / slope if slope > 0.0 else left
         if not (left < following < right):
             following = 0.5 * (left + right)
-        if abs(following - x) <= 2e-16 * abs(x) or following == left or following == right:
+        if abs(following - x) <= 2e-16 * abs(x) or following in (left, right):
             return following
         x = following
     return x

@@ -46,7 +46,7 @@ def _below(a, i, b, j, t, closed):
 
 @kernel
 def _above(a, i, b, j, t, closed):
-    """``P(A_i - B_j >= t)`` (``>`` when not closed): the lower tail of the opposite difference, so it stays accurate."""
+    """``P(A_i - B_j >= t)`` (``>`` when not closed), as the lower tail of the opposite difference: accurate."""
     return _below(b, j, a, i, -t, closed)
 
 
@@ -118,8 +118,7 @@ def uniform_pairs(a_low, a_high, b_low, b_high, left, right, lows, highs, outsid
         low, high = lows[each * pair], highs[each * pair]
         inside_from = 0.0 if low == -math.inf else uniform_difference_cdf(a_low[i], a_high[i], b_low[j], b_high[j], low)
         inside_to = 1.0 if high == math.inf else uniform_difference_cdf(a_low[i], a_high[i], b_low[j], b_high[j], high)
-        inside = inside_to - inside_from
-        out[pair] = 1.0 - inside if outside else inside
+        out[pair] = inside_from + (1.0 - inside_to) if outside else inside_to - inside_from
     return out
 
 
@@ -136,19 +135,25 @@ def samples_pairs(a, b, b_before, equal, left, right, lows, highs, low_closed, h
         i, j = left[pair], right[pair]
         low, high = lows[each * pair], highs[each * pair]
         begin, end = b.start[j], b.start[j + 1]
-        first, last, count, mass = begin, begin, 0, 0.0
+        first, last, count, inside, around = begin, begin, 0, 0.0, 0.0
         for k in range(a.start[i], a.start[i + 1]):
             value = a.low[k]
             while first < end and (value - b.low[first] > high or (not high_closed and value - b.low[first] == high)):
                 first += 1
             while last < end and (value - b.low[last] > low or (low_closed and value - b.low[last] == low)):
                 last += 1
+            # a pair that cannot match must come out as 0.0: neither part is found by subtracting the other from 1
+            below = b_before[first] if first < end else 1.0
+            above = 1.0 - b_before[last] if last < end else 0.0
             if last > first:
                 count += last - first
-                mass += a.weight[k] * ((b_before[last] if last < end else 1.0) - b_before[first])
+                inside += a.weight[k] * (1.0 - above - below)
+                around += a.weight[k] * (below + above)
+            else:
+                around += a.weight[k]
         if equal:
             combinations = (a.start[i + 1] - a.start[i]) * (end - begin)
             out[pair] = ((combinations - count) if outside else count) / combinations
         else:
-            out[pair] = min(1.0, max(0.0, 1.0 - mass if outside else mass))
+            out[pair] = min(1.0, max(0.0, around if outside else inside))
     return out

@@ -13,7 +13,7 @@ class Region:
     """The differences ``left - right`` for which a condition holds: one interval, or all that lies outside it.
 
     ``=c`` is ``Region(-c, c)``, ``>`` is ``Region(0, inf, low_closed=False)``, and farther apart than ``c`` is
-    ``Region(-c, c, outside=True)``. The closed flags belong to the interval itself: outside of a closed interval is open.
+    ``Region(-c, c, outside=True)``. The closed flags are those of the interval: outside of a closed one is open.
     """
 
     low: float

@@ -71,9 +71,11 @@ def lay_out(left: Profile, right: Profile, *, rows_per_cell: int = ROWS_PER_CELL
         )
         narrowest = max(left.width, right.width)
     kept: list[float] = []
+    before = min((float(side.quantiles[0]) for side in (left, right) if len(side.quantiles)), default=-math.inf)
     for edge in edges:
-        if math.isfinite(edge) and (not kept or edge - kept[-1] >= narrowest):
+        if math.isfinite(edge) and edge - before >= narrowest:
             kept.append(float(edge))
+            before = kept[-1]
     final = np.array(kept)
     slices = []
     for side in (left, right):

@@ -29,7 +29,7 @@ from haply.models import OneDimensional
 from haply.probability.region import Region
 from haply.pruning.threshold import Threshold
 
-_POSITION_SLACK = 8 * np.finfo(np.float64).eps
+POSITION_SLACK = 8 * np.finfo(np.float64).eps
 """Relative widening of the ends, so that rounding of a shifted position never loses a tie."""
 
 
@@ -40,6 +40,10 @@ class Intervals:
     start: np.ndarray
     end: np.ndarray
     hopeless: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Intervals:
+        """The given rows, in the given order."""
+        return Intervals(self.start[rows], self.end[rows], self.hopeless[rows])
 
 
 def accepts_above(region: Region) -> bool:
@@ -52,22 +56,36 @@ def accepts_below(region: Region) -> bool:
     return region.outside or math.isinf(region.low)
 
 
+@dataclass(frozen=True)
+class Ends:
+    """How one side's interval is cut: the tails taken off below and above, and the shifts onto the right axis."""
+
+    low_level: float
+    high_level: float
+    low_shift: float
+    high_shift: float
+
+
+def interval_ends(is_left: bool, region: Region, threshold: Threshold, exact: bool) -> Ends:
+    """A left row is above others by its lower end and below them by its upper end; a right row the other way."""
+    core, sure = threshold.core_level, threshold.sure_level(exact)
+    if region.outside:
+        sure = min(sure, 0.49)  # less than half from each end keeps start <= end: no pair is both above and below
+    above, below = (sure if accepts_above(region) else core), (sure if accepts_below(region) else core)
+    if not is_left:
+        return Ends(below, above, 0.0, 0.0)
+    low_shift = region.high if math.isfinite(region.high) else region.low
+    high_shift = region.low if math.isfinite(region.low) else region.high
+    return Ends(above, below, low_shift, high_shift)
+
+
 def row_intervals(model: OneDimensional, is_left: bool, region: Region, threshold: Threshold, exact: bool) -> Intervals:
     """The intervals of one side's rows."""
-    core, sure = threshold.core_level, threshold.sure_level(exact)
-    above, below = (sure if accepts_above(region) else core), (sure if accepts_below(region) else core)
-    # A left row is above others through its lower end and below them through its upper end; a right row the other way.
-    low = model.quantile_low(above if is_left else below)
-    high = model.quantile_high(below if is_left else above)
-    if is_left:
-        low_shift = region.high if math.isfinite(region.high) else region.low
-        high_shift = region.low if math.isfinite(region.low) else region.high
-        start, end = low - low_shift, high - high_shift
-        start = start - _POSITION_SLACK * (np.abs(low) + abs(low_shift))
-        end = end + _POSITION_SLACK * (np.abs(high) + abs(high_shift))
-    else:
-        start, end = low - _POSITION_SLACK * np.abs(low), high + _POSITION_SLACK * np.abs(high)
-    if region.outside or region.one_sided:
+    ends = interval_ends(is_left, region, threshold, exact)
+    low, high = model.quantile_low(ends.low_level), model.quantile_high(ends.high_level)
+    start = low - ends.low_shift - POSITION_SLACK * (np.abs(low) + abs(ends.low_shift))
+    end = high - ends.high_shift + POSITION_SLACK * (np.abs(high) + abs(ends.high_shift))
+    if region.outside or region.one_sided or threshold.reject_below <= 0.0:
         hopeless = np.zeros(len(model), dtype=bool)
     else:
         hopeless = model.concentration(region.width) <= threshold.reject_below - 1e-14

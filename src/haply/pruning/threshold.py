@@ -52,7 +52,7 @@ class Threshold:
         With ``a = 1 - sqrt(1 - threshold)`` the two rests hold together with probability ``(1 - a)**2``, so the
         condition can hold with at most the threshold.
         """
-        return 1.0 - math.sqrt(1.0 - self.reject_below)
+        return 1.0 - math.sqrt(max(1.0 - self.reject_below, 1e-30))  # short of 1, where quantiles are infinite
 
     def sure_level(self, exact: bool) -> float:
         """Tail cut from each value so that pairs whose rests fulfil the condition are accepted.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,25 +108,24 @@ def _flat_points(dim: int | None) -> Any:
     """Points as a flat array with their dimension; flat or nested, which only a function in Python may take alike."""
 
     def read(column: pa.Array) -> pa.Array:
-        nested = pa.types.is_list(column.type.value_type)
-        flat = column.flatten() if nested else None
-        lengths = pc.list_value_length(flat) if nested else None
-        if nested:
-            firsts = column.offsets.to_numpy()[:-1].clip(max=max(0, len(lengths) - 1)) - column.offsets[0].as_py()
-            dims = lengths.to_numpy(zero_copy_only=False)[firsts] if len(lengths) else np.ones(len(column))
-            if dim is not None and len(lengths) and (np.asarray(dims) != dim).any():
+        if not pa.types.is_list(column.type.value_type):
+            dims, values = np.full(len(column), dim or 1), column.cast(pa.list_(pa.float64()))
+        else:
+            lengths = np.asarray(pc.list_value_length(column.flatten()))
+            first = np.asarray(column.offsets)[:-1] - column.offsets[0].as_py()
+            has_points = np.diff(np.asarray(column.offsets)) > 0
+            dims = np.ones(len(column), dtype=np.int64)
+            dims[has_points] = lengths[first[has_points]]
+            if dim is not None and (dims[has_points] != dim).any():
                 raise HaplyError(
                     "Samples have another dimension than given",
                     expected=f"dim = {dim}",
-                    found=f"points of {dims[0]:g} numbers",
+                    found=f"points of {dims[has_points][0]} numbers",
                 )
             values = Ragged.from_arrow(column).to_arrow()
-        else:
-            dims, values = np.full(len(column), dim or 1), column.cast(pa.list_(pa.float64()))
-        whole = pa.array(np.asarray(dims).astype(np.int32))
-        return pa.StructArray.from_arrays([values, whole], ["points", "dim"])
+        return pa.StructArray.from_arrays([values, pa.array(dims.astype(np.int32))], ["points", "dim"])
 
-    return F.arrow_udf(_quiet_nulls(read), "points array<double>, dim int")
+    return arrow_function(_quiet_nulls(read), "points array<double>, dim int")
 
 
 def _quiet_nulls(read: Any) -> Any:
@@ -140,8 +140,17 @@ def _quiet_nulls(read: Any) -> Any:
         place[rows.to_numpy()] = np.arange(len(rows))
         return found.take(pa.array(place, mask=place < 0))
 
-    safely.__annotations__ = {"column": pa.Array, "return": pa.Array}
     return safely
+
+
+def arrow_function(function: Callable[..., pa.Array], returns: str) -> Any:
+    """A Spark function over whole Arrow arrays.
+
+    Spark chooses how to call it by its annotations, which must be types and not text.
+    """
+    names = inspect.signature(function).parameters
+    function.__annotations__ = {**dict.fromkeys(names, pa.Array), "return": pa.Array}
+    return F.arrow_udf(function, returns)  # type: ignore[call-overload]
 
 
 def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = None) -> Column:

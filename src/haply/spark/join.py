@@ -163,8 +163,7 @@ class JoinPlan:
 
         def rename(column: Column) -> str:
             side = self._left if column.table == "left" else self._right
-            name = quoted(side.inner_name(find_column(side.frame, column.name, side.name)))
-            return f"{name}[{column.index}]" if column.index is not None else name
+            return quoted(side.inner_name(find_column(side.frame, column.name, side.name)))
 
         return to_sql(expression, rename)
 
@@ -175,9 +174,11 @@ class JoinPlan:
         for expression in own:
             frame = frame.where(F.expr(self._sql(expression)))
         raise_as = f"Column '{side.column}' of the {side.name} table" if self.invalid == "raise" else None
+        assert side.model is not None
         found = interval_column(
-            F.col(side.inner_name(side.column)), side.name == "left", self.region, self.threshold, self.exact, raise_as
-        )
+            F.col(side.inner_name(side.column)), side.model, side.name == "left",
+            self.region, self.threshold, self.exact, raise_as,
+        )  # fmt: skip
         frame = frame.withColumn("__interval", found)
         for position, equality in enumerate(self.condition.equalities):
             expression = equality[0] if side.name == "left" else equality[1]
@@ -450,6 +451,7 @@ def _decide_cell(
         native = rows[NATIVE].to_numpy(zero_copy_only=False)
         lows = np.minimum(start, end)[native]
         model = model_class.view(model_class.fields(values))
+        assert isinstance(model, OneDimensional)
         sides.append((model, Intervals(start, end, np.zeros(len(start), bool)), lows.min() if len(lows) else np.inf))
     groups = _shared_codes([(left_rows[key], right_rows[key]) for key in keys]) if keys else (None, None)
     begun = time.perf_counter()

@@ -14,11 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, lay_out
+from haply.spark.columns import arrow_function
 
 START, END, LOW, HIGH = "__start", "__end", "__low", "__high"
 CELL, NATIVE = "__cell", "__native"
 _SLICE_BITS = 9
-_DEEPEST_SEARCH = 12  # halvings that find a cell among 4096
+_DEEPEST_SEARCH = 11  # halvings that find a cell among 2047: both sides' quantiles together are fewer
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,13 @@ class CellSettings:
         return cls(int(rows) if rows else ROWS_PER_CELL, int(cells) if cells else None)
 
 
+# As text, because every literal made one by one is a call into the JVM.
+_LEVELS = "array(" + ",".join(f"{k / QUANTILES}D" for k in range(1, QUANTILES)) + ")"
+_STEPS = "array(" + ",".join(str(1 << k) for k in reversed(range(_DEEPEST_SEARCH))) + ")"
+
+
 def _profile(frame: DataFrame, side: str) -> DataFrame:
-    levels = F.array(*(F.lit(k / QUANTILES) for k in range(1, QUANTILES)))
+    levels = F.expr(_LEVELS)
     width = F.percentile_approx(F.col(HIGH) - F.col(LOW), F.lit(0.9), F.lit(200))
     return frame.agg(
         F.struct(
@@ -75,8 +81,7 @@ def layout_frame(left: DataFrame, right: DataFrame, settings: CellSettings) -> D
             rows.append(_as_dict(found))
         return pa.array(rows, _LAYOUT_TYPE)
 
-    compute.__annotations__ = {"left_profile": pa.Array, "right_profile": pa.Array, "return": pa.Array}
-    layout = F.arrow_udf(compute, "edges array<double>, left_slices array<int>, right_slices array<int>")
+    layout = arrow_function(compute, "edges array<double>, left_slices array<int>, right_slices array<int>")
     return F.broadcast(profiles(left, right).select(layout("left", "right").alias("layout")))
 
 
@@ -100,13 +105,12 @@ def _as_dict(layout: Layout) -> dict[str, list[Any]]:
 def cell_of(position: Column) -> Column:
     """The cell that holds a position: the number of edges at or below it, by halving."""
     edges = F.col("layout.edges")
-    steps = F.array(*(F.lit(1 << k) for k in reversed(range(_DEEPEST_SEARCH))))
 
     def halve(found: Column, step: Column) -> Column:
         beyond = F.get(edges, found + step - 1)
         return F.when(beyond <= position, found + step).otherwise(found)
 
-    return F.aggregate(steps, F.lit(0), halve)
+    return F.aggregate(F.expr(_STEPS), F.lit(0), halve)
 
 
 def place(frame: DataFrame, layout: DataFrame, side: str, salt: list[str]) -> DataFrame:

@@ -1,0 +1,131 @@
+"""The command ``haply``: ``demo``, ``warm``, ``bench`` and ``--version``.
+
+Everything heavy is imported by the command that needs it, so that help and version are quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from haply._version import __version__
+from haply.errors import HaplyError, unknown_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COMMANDS = ("demo", "warm", "bench")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, 2 for an error that is the caller's to mend, 130 for Ctrl-C."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+            raise unknown_name("command", words[0], COMMANDS)
+        arguments = _parser().parse_args(words)
+        if arguments.command is None:
+            _parser().print_help()
+            return 0
+        return int(arguments.run(arguments))
+    except SystemExit as leaving:  # argparse leaves after --help, --version and wrong options
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except HaplyError as error:
+        print(f"haply: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"haply: {error}. Hint: check the path and its permissions.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nhaply: stopped.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="haply", description="Joins on uncertain data: which rows belong together, and how sure are we?"
+    )
+    parser.add_argument("--version", action="version", version=f"haply {__version__}")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="a guided example in about a minute, with a report; needs no files")
+    demo.add_argument(
+        "--out", default="out/demo", metavar="FOLDER", help="where the report goes (default: %(default)s)"
+    )
+    demo.add_argument("--rows", type=int, default=30_000, help="readings of each network (default: %(default)s)")
+    demo.set_defaults(run=_demo)
+
+    warm = commands.add_parser("warm", help="compile the kernels ahead, so that the first join is quick")
+    warm.set_defaults(run=_warm)
+
+    bench = commands.add_parser("bench", help="measure haply beside other engines")
+    bench.add_argument("name", nargs="?", metavar="NAME", help="one bench; without it all of them run")
+    bench.add_argument("--json", metavar="FILE", help="write the results here")
+    bench.add_argument("--quick", action="store_true", help="small sizes, for a first impression")
+    bench.add_argument("--data", metavar="FOLDER", help="where downloaded data lie, for the benches that use some")
+    bench.add_argument("--out", default="out/bench", metavar="FOLDER", help="where charts go (default: %(default)s)")
+    bench.set_defaults(run=_bench)
+    return parser
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from haply.demo import run_demo
+
+    run_demo(arguments.out, arguments.rows)
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from haply.bench import main_bench
+
+    return main_bench(arguments.name, arguments.json, arguments.quick, arguments.data, arguments.out)
+
+
+def _warm(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from haply.joins.warm import warm_everything
+    from haply.models.one_dimensional import ONE_DIMENSIONAL
+    from haply.numerics.jit import cache_folder
+
+    console = Console(highlight=False)
+    begun = time.perf_counter()
+    for _ in _followed(console, "Compiling kernels", warm_everything(), len(ONE_DIMENSIONAL) ** 2):
+        pass
+    _warm_explanations()
+    console.print(f"Kernels are kept in {cache_folder()}", soft_wrap=True)
+    console.print(f"{time.perf_counter() - begun:.0f} seconds; from now on they are only loaded.")
+    return 0
+
+
+def _warm_explanations() -> None:
+    """The kernels that the demo's report calls one by one."""
+    from haply.models import Gaussian
+    from haply.probability.region import Region
+    from haply.pruning.threshold import Threshold
+    from haply.report.explain import explain_pair
+
+    explain_pair(Gaussian(0.0, 1.0), Gaussian(0.0, 1.0), Region(-1.0, 1.0), Threshold(0.1))
+
+
+def _followed(console: Console, title: str, work: Iterable[str], total: int) -> Iterator[str]:
+    """Pass the items on while showing progress: a bar on a terminal, now and then a line elsewhere."""
+    if console.is_terminal:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(title, total=total)
+            for item in work:
+                progress.update(task, advance=1, description=f"{title}: {item}")
+                yield item
+            progress.update(task, description=title)
+        return
+    console.print(f"{title} ({total} steps)")
+    for done, item in enumerate(work, 1):
+        if done % 7 == 0 or done == total:
+            console.print(f"  {done}/{total} {item}")
+        yield item

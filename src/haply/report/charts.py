@@ -1,0 +1,417 @@
+"""Charts: each is a list of records and a declarative Vega-Lite specification over them.
+
+Titles state what the records show, so they are computed from them. Colours are those of Okabe and Ito, which people
+with any kind of colour vision can tell apart.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from haply.errors import HaplyError
+
+Record = Mapping[str, Any]
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#767676"
+_INK, _PALE = "#222222", "#e4e4e4"
+_FONT = "Helvetica Neue, Helvetica, Arial, sans-serif"
+_WIDTH = 560
+
+
+def _styled(chart: Any, title: str, subtitle: str = "") -> Any:
+    """The look that all charts share, with a title above them."""
+    heading = alt.TitleParams(
+        title,
+        subtitle=subtitle or alt.Undefined,
+        anchor="start",
+        frame="group",
+        fontSize=15,
+        fontWeight=600,
+        color=_INK,
+        subtitleFontSize=12,
+        subtitleColor="#555555",
+        offset=14,
+    )
+    return (
+        chart.properties(title=heading)
+        .configure(font=_FONT, background="white")
+        .configure_axis(
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            titlePadding=8,
+            labelColor=_INK,
+            titleColor=_INK,
+            gridColor=_PALE,
+            domainColor="#999999",
+            tickColor="#999999",
+            labelLimit=260,
+            labelPadding=6,
+            labelFlush=False,
+        )
+        .configure_legend(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=3)
+        .configure_header(labelFontSize=12, labelFontWeight="bold")
+        .configure_view(stroke=None)
+    )
+
+
+def _data(records: Iterable[Record]) -> alt.Data:
+    return alt.Data(values=[dict(record) for record in records])
+
+
+def _need(records: Sequence[Record], chart: str, fields: tuple[str, ...]) -> None:
+    """Refuse records that the chart cannot show."""
+    if not records:
+        raise HaplyError(f"The {chart} has nothing to show", expected="at least one record", found="none")
+    missing = [field for field in fields if field not in records[0]]
+    if missing:
+        raise HaplyError(
+            f"The records of the {chart} lack {', '.join(missing)}",
+            expected=", ".join(fields),
+            found=", ".join(records[0]),
+        )
+
+
+def in_words(count: float) -> str:
+    """A count as people say it: exact while short, then rounded to three digits.
+
+    >>> in_words(24_940), in_words(903_993_016)
+    ('24,940', '904 million')
+    """
+    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if count >= size:
+            return f"{count / size:.3g} {name}"
+    return f"{count:,.0f}"
+
+
+# -- the funnel --------------------------------------------------------------------------------------------------------
+
+
+def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
+    """How few pairs had to be looked at: records ``stage, pairs`` as from ``Funnel.stages()``, widest first."""
+    _need(records, "funnel", ("stage", "pairs"))
+    counts = [max(0, int(record["pairs"])) for record in records]
+    # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar and none is none.
+    rows = [
+        {"stage": record["stage"], "pairs": pairs, "end": max(pairs, 0.5), "start": 0.5, "label": f"{pairs:,}"}
+        for record, pairs in zip(records, counts, strict=True)
+    ]
+    top = max(*counts, 10)
+    step = 3 if top > 10_000 else 1
+    ticks = [10 ** (step * k) for k in range(5) if 10 ** (step * k) <= 2 * top]
+    named = {1_000: "1 thousand", 1_000_000: "1 million", 1_000_000_000: "1 billion", 1_000_000_000_000: "1 trillion"}
+    words = {str(tick): named.get(tick, str(tick)) for tick in ticks}
+    base = alt.Chart(_data(rows)).encode(
+        y=alt.Y("stage:N", sort=[row["stage"] for row in rows], title=None, axis=alt.Axis(ticks=False, domain=False)),
+    )
+    # A fifth of the width stays free for the label of the longest bar.
+    scale = alt.Scale(type="log", domain=[0.5, 0.5 * (2.0 * top) ** 1.25], nice=False)
+    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(words)}[toString(datum.value)]")
+    bars = base.mark_bar(color=BLUE, height=22).encode(
+        x=alt.X("start:Q", scale=scale, title="pairs (logarithmic)", axis=axis), x2="end:Q"
+    )
+    labels = base.mark_text(align="left", dx=6, fontSize=12, color=_INK).encode(
+        x=alt.X("end:Q", scale=scale), text="label:N"
+    )
+    return _styled((bars + labels).properties(width=_WIDTH - 60, height=38 * len(rows)), _funnel_title(records))
+
+
+def _funnel_title(records: Sequence[Record]) -> str:
+    counts = {record["stage"]: int(record["pairs"]) for record in records}
+    possible = counts.get("pairs possible", int(records[0]["pairs"]))
+    evaluated = counts.get("evaluated exactly", int(records[-1]["pairs"]))
+    if not possible:
+        return "No pairs: the join has not run, or a side is empty"
+    if not evaluated:
+        return f"Of {in_words(possible)} possible pairs, none needed its exact probability"
+    return (
+        f"Of {in_words(possible)} possible pairs, one in {in_words(possible / evaluated)} needed its exact probability"
+    )
+
+
+# -- the probabilities -------------------------------------------------------------------------------------------------
+
+
+def histogram_records(
+    probabilities: Iterable[float], kinds: Iterable[str] | None = None, *, bins: int = 20
+) -> list[dict[str, Any]]:
+    """Counts of probabilities in equal bins of [0, 1], by kind: what :func:`probability_histogram` shows."""
+    values = [float(p) for p in probabilities]
+    names = list(kinds) if kinds is not None else ["pairs"] * len(values)
+    counts: dict[tuple[str, int], int] = {}
+    for value, name in zip(values, names, strict=True):
+        place = (name, min(bins - 1, int(value * bins)))
+        counts[place] = counts.get(place, 0) + 1
+    return [
+        {"low": k / bins, "high": (k + 1) / bins, "kind": name, "pairs": counts.get((name, k), 0)}
+        for name in dict.fromkeys(names)
+        for k in range(bins)
+    ]
+
+
+def probability_histogram(
+    records: Sequence[Record], *, threshold: float | None = None, about: str = "probability of the pair"
+) -> alt.LayerChart:
+    """How sure the pairs are: records ``low, high, kind, pairs``; one colour for each kind, at most four."""
+    _need(records, "histogram", ("low", "high", "kind", "pairs"))
+    kinds = list(dict.fromkeys(record["kind"] for record in records))
+    bars = (
+        alt.Chart(_data(records))
+        .mark_bar(stroke="white", strokeWidth=1)
+        .encode(
+            x=alt.X(
+                "low:Q",
+                bin="binned",
+                scale=alt.Scale(domain=[0, 1]),
+                title=about,
+                axis=alt.Axis(grid=False, values=[k / 10 for k in range(11)], format=".1f"),
+            ),
+            x2="high:Q",
+            y=alt.Y("pairs:Q", title="pairs", stack="zero", axis=alt.Axis(format=",d", tickCount=5)),
+            color=alt.Color(
+                "kind:N",
+                scale=alt.Scale(domain=kinds, range=[BLUE, ORANGE, GREEN, RED][: len(kinds)]),
+                legend=None if len(kinds) < 2 else alt.Legend(title=None, orient="bottom", symbolStrokeWidth=0),
+            ),
+            order=alt.Order("kind:N", sort="descending"),
+        )
+    )
+    layers = [bars]
+    if threshold is not None:
+        layers += _threshold_line(threshold)
+    total = sum(record["pairs"] for record in records)
+    sure = sum(record["pairs"] for record in records if record["low"] >= 0.5 - 1e-12)
+    title = f"{sure / total:.0%} of the pairs are more likely than not" if total else "No pairs"
+    return _styled(alt.layer(*layers).properties(width=_WIDTH, height=240), title)
+
+
+def _threshold_line(threshold: float) -> list[alt.Chart]:
+    """A vertical line at the threshold on an axis of probabilities, with its name at the top."""
+    base = alt.Chart(_data([{"threshold": threshold, "label": f"threshold {threshold:g}"}]))
+    line = base.mark_rule(color=_INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x="threshold:Q")
+    right = threshold < 0.8
+    name = base.mark_text(align="left" if right else "right", dx=0, fontSize=12, color=_INK).encode(
+        x="threshold:Q", y=alt.value(-9), text="label:N"
+    )
+    return [line, name]
+
+
+# -- threshold against precision and recall ----------------------------------------------------------------------------
+
+
+def threshold_curves(records: Sequence[Record]) -> alt.HConcatChart:
+    """Precision, recall and F1: against the threshold, and against each other beside other methods.
+
+    Records ``method, setting, threshold, precision, recall, f1, marked``: those with a threshold are the curve, those
+    without (plain join, fixed tolerances) appear on the right; marked ones are named there.
+    """
+    fields = ("method", "setting", "threshold", "precision", "recall", "f1", "marked")
+    _need(records, "threshold curves", fields)
+    ours = [record for record in records if record["threshold"] is not None]
+    others = [record for record in records if record["threshold"] is None]
+    return _styled(
+        alt.hconcat(_measures(ours), _plane(ours, others), spacing=40).resolve_scale(color="independent"),
+        _curves_title(ours, others),
+    )
+
+
+def _measures(ours: Sequence[Record]) -> Any:
+    names = {"precision": BLUE, "recall": RED, "f1": GREEN}
+    long = [
+        {"threshold": record["threshold"], "measure": "F1" if name == "f1" else name, "value": record[name]}
+        for record in ours
+        for name in names
+    ]
+    color = alt.Color(
+        "measure:N",
+        scale=alt.Scale(domain=["precision", "recall", "F1"], range=list(names.values())),
+        legend=alt.Legend(title=None, orient="bottom", direction="horizontal"),
+    )
+    dash = alt.StrokeDash(
+        "measure:N", scale=alt.Scale(domain=["precision", "recall", "F1"], range=[[1, 0], [7, 3], [2, 2]]), legend=None
+    )
+    line = (
+        alt.Chart(_data(long))
+        .mark_line(strokeWidth=2.5)
+        .encode(
+            x=alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), title="threshold", axis=alt.Axis(tickCount=5)),
+            y=alt.Y(
+                "value:Q", scale=alt.Scale(domain=[0, 1]), title="precision, recall, F1", axis=alt.Axis(tickCount=5)
+            ),
+            color=color,
+            strokeDash=dash,
+        )
+    )
+    return alt.layer(line).properties(width=250, height=280)
+
+
+def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
+    both = [*ours, *others]
+    methods = list(dict.fromkeys(record["method"] for record in both))
+    scale = alt.Scale(domain=methods, range=[BLUE, RED, GREY, GREEN][: len(methods)])
+    legend = alt.Legend(title=None, orient="bottom", direction="horizontal")
+    lowest = min((record["precision"] for record in both), default=0.0)
+    floor = min(0.9, max(0.0, math.floor(10 * (lowest - 0.02)) / 10))
+    base = alt.Chart(_data(both)).encode(
+        x=alt.X("recall:Q", scale=alt.Scale(domain=[0, 1]), title="recall", axis=alt.Axis(tickCount=5)),
+        y=alt.Y("precision:Q", scale=alt.Scale(domain=[floor, 1]), title="precision", axis=alt.Axis(tickCount=5)),
+        color=alt.Color("method:N", scale=scale, legend=legend),
+    )
+    line = base.mark_line(strokeWidth=2.5).encode(order="recall:Q")
+    marked = base.transform_filter("datum.marked")
+    points = marked.mark_point(filled=True, size=70, opacity=1).encode(
+        shape=alt.Shape(
+            "method:N",
+            scale=alt.Scale(domain=methods, range=["circle", "square", "triangle-up", "diamond"]),
+            legend=None,
+        )
+    )
+    # The better curve lies above and to the right, and its names go there; the others' go below, on the side that has
+    # room.
+    sides = (
+        ("datum.method === 'haply'", {"align": "left", "baseline": "bottom", "dx": 6, "dy": -3}),
+        ("datum.method !== 'haply' && datum.recall >= 0.35", {"align": "right", "baseline": "top", "dx": -6, "dy": 4}),
+        ("datum.method !== 'haply' && datum.recall < 0.35", {"align": "left", "baseline": "top", "dx": 2, "dy": 8}),
+    )
+    names = [
+        marked.transform_filter(where).mark_text(fontSize=11, **place).encode(text="setting:N")
+        for where, place in sides
+    ]
+    return alt.layer(line, points, *names).properties(width=310, height=280)
+
+
+def _curves_title(ours: Sequence[Record], others: Sequence[Record]) -> str:
+    if not ours or not others:
+        return "The threshold trades precision for recall"
+    best, rival = (max(side, key=lambda record: record["f1"]) for side in (ours, others))
+    if best["f1"] > rival["f1"]:
+        return f"Best F1: {best['f1']:.2f} by probability, {rival['f1']:.2f} by {rival['method']}"
+    return f"Best F1: {rival['f1']:.2f} by {rival['method']}, {best['f1']:.2f} by probability"
+
+
+# -- one pair ----------------------------------------------------------------------------------------------------------
+
+
+def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None, title: str = "") -> alt.LayerChart:
+    """One pair explained: what is proved of its probability after each rule, down to the exact value.
+
+    Records ``rule, least, most, verdict, used`` as from ``Step.record()``; the last is the exact value, drawn as a dot.
+    """
+    _need(records, "waterfall", ("rule", "least", "most", "verdict", "used"))
+    rows = [
+        {
+            **{name: record[name] for name in ("rule", "least", "most", "verdict")},
+            "asked": _ASKED[bool(record["used"])],
+            "bounds": _span(record["least"], record["most"]),
+            "says": _VERDICTS[record["verdict"]],
+        }
+        for record in records
+    ]
+    exact = rows[-1]
+    exact["says"] = "kept" if exact["verdict"] == "accept" else "not kept"
+    order = [row["rule"] for row in rows]
+    x = alt.X("least:Q", scale=alt.Scale(domain=[0, 1]), title="probability of the pair", axis=alt.Axis(tickCount=10))
+    y = alt.Y("rule:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False))
+    shade = alt.Color(
+        "asked:N",
+        scale=alt.Scale(domain=[_ASKED[True], _ASKED[False]], range=[BLUE, "#9fc9e3"]),
+        legend=alt.Legend(title=None, orient="bottom", symbolStrokeWidth=0, symbolType="square", symbolOpacity=1),
+    )
+    bars = alt.Chart(_data(rows[:-1])).mark_bar(height=16, cornerRadius=2).encode(x=x, x2="most:Q", y=y, color=shade)
+    # A bar that has shrunk to nothing would vanish: ticks mark both ends.
+    ends = [
+        alt.Chart(_data(rows[:-1])).mark_tick(thickness=2, size=16).encode(x=field, y=y, color=shade)
+        for field in ("least:Q", "most:Q")
+    ]
+    dot = alt.Chart(_data([exact])).mark_point(filled=True, size=110, color=RED, opacity=1).encode(x="most:Q", y=y)
+    texts = alt.Chart(_data(rows)).encode(y=y)
+    side = [
+        texts.mark_text(align="left", fontSize=12, color=_INK).encode(x=alt.value(_WIDTH - 120 + at), text=field)
+        for at, field in ((14, "bounds:N"), (122, "says:N"))
+    ]
+    layers = [bars, *ends, dot, *side]
+    if threshold is not None:
+        layers += _threshold_line(threshold)
+    chart = alt.layer(*layers).properties(width=_WIDTH - 120, height=34 * len(rows))
+    return _styled(chart, title or _waterfall_title(rows))
+
+
+_ASKED = {True: "asked by this join", False: "not asked by this join"}
+_VERDICTS = {"reject": "rejects", "accept": "accepts", "undecided": "cannot tell"}
+
+
+def _short(probability: float) -> str:
+    """Three digits, without rounding a near certainty to one or a tiny chance to zero."""
+    if 0.0 < probability < 0.001:
+        return "<0.001"
+    if 0.999 < probability < 1.0:
+        return ">0.999"
+    return f"{probability:.3g}"
+
+
+def _span(least: float, most: float) -> str:
+    low, high = _short(least), _short(most)
+    return high if low == high or most < 0.001 else f"{low} to {high}"
+
+
+def _waterfall_title(rows: Sequence[Record]) -> str:
+    asked = [row for row in rows if row["asked"] == _ASKED[True]]
+    last = asked[-1] if asked else rows[-1]
+    if last is not rows[-1]:
+        outcome = "Rejected" if last["verdict"] == "reject" else "Accepted"
+        return f"{outcome} by the rule '{last['rule']}': the exact value is never computed"
+    kept = "kept" if last["verdict"] == "accept" else "not kept"
+    return f"Rule by rule the bounds close in on {_short(last['most'])}: {kept}"
+
+
+def pair_densities(
+    records: Sequence[Record], *, unit: str = "", within: tuple[float, float] | None = None, title: str = ""
+) -> alt.LayerChart:
+    """Where the two values of a pair may lie: records ``reading, value, density``, and the tolerance as a band.
+
+    ``within`` is the band's two ends: the values of the second that would agree with the middle of the first.
+    """
+    _need(records, "densities", ("reading", "value", "density"))
+    names = list(dict.fromkeys(record["reading"] for record in records))
+    # A sharp density beside a wide one would hide it: each is drawn relative to its own peak.
+    peaks = {name: max(record["density"] for record in records if record["reading"] == name) or 1.0 for name in names}
+    rows = [{**record, "height": record["density"] / peaks[record["reading"]]} for record in records]
+    values = [record["value"] for record in records]
+    scale = alt.Scale(domain=[min(values), max(values)], nice=False, zero=False)
+    area = (
+        alt.Chart(_data(rows))
+        .mark_area(opacity=0.35, line={"strokeWidth": 2})
+        .encode(
+            x=alt.X(
+                "value:Q",
+                scale=scale,
+                title=f"value ({unit})" if unit else "value",
+                axis=alt.Axis(grid=False),
+            ),
+            y=alt.Y(
+                "height:Q",
+                stack=None,
+                scale=alt.Scale(domain=[0, 1.06]),
+                title="density (relative)",
+                axis=alt.Axis(labels=False, ticks=False, grid=False),
+            ),
+            color=alt.Color(
+                "reading:N",
+                scale=alt.Scale(domain=names, range=[BLUE, RED][: len(names)]),
+                legend=alt.Legend(title=None, orient="top", labelLimit=400),
+            ),
+        )
+    )
+    layers: list[Any] = []
+    if within is not None:
+        band = alt.Chart(_data([{"low": within[0], "high": within[1], "label": "tolerance"}]))
+        layers.append(band.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
+        name = band.mark_text(align="left", fontSize=12, color="#7a5600")
+        layers.append(name.encode(x=alt.X("low:Q", scale=scale), y=alt.value(-8), text="label:N"))
+    layers.append(area)
+    return _styled(alt.layer(*layers).properties(width=_WIDTH, height=170), title or "Where the two values may lie")

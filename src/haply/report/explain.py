@@ -1,0 +1,231 @@
+"""One pair explained: what each rule knows of its probability, from knowing nothing to the exact value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import Gaussian, OneDimensional
+from haply.probability.exact import PairProbability
+from haply.probability.region import Region
+from haply.pruning import bounds, curve
+from haply.pruning.intervals import accepts_above, accepts_below, row_intervals
+from haply.pruning.threshold import Threshold
+
+Verdict = Literal["reject", "accept", "undecided"]
+"""What a rule says of the pair, asked alone."""
+
+CORE_REGIONS, HOPELESS, EXACT_VALUE = "core regions", "hopeless row", "exact value"
+
+_FIRST = np.zeros(1, dtype=np.int32)
+_ROW = _FIRST[0]  # the type in which the cascade passes row numbers, so that its compiled kernels are found again
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rule asked about the pair.
+
+    ``lower`` and ``upper`` are the rule's own certified bounds on the probability; ``least`` and ``most`` are what all
+    rules up to this one have proved together. ``used`` tells whether a join asks the rule about this pair: not if
+    another rule takes its place for these models, nor once the pair is decided.
+    """
+
+    rule: str
+    says: str
+    lower: float
+    upper: float
+    least: float
+    most: float
+    verdict: Verdict
+    used: bool
+
+    def record(self) -> dict[str, Any]:
+        """The step as a record, for tables and charts."""
+        return dict(self.__dict__)
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """What one rule found, before it is put beside what was known."""
+
+    rule: str
+    says: str
+    lower: float = 0.0
+    upper: float = 1.0
+    verdict: Verdict | None = None
+    used: bool = True
+
+
+def explain_pair(
+    left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, *, exact: bool = True
+) -> list[Step]:
+    """Ask every rule that applies to a pair of one-row models, in order of price; the last step is the exact value.
+
+    ``exact`` is the kind of join it stands in: whether every kept pair needs its probability, so that a bound may
+    reject but not accept. A join stops at the last step that is ``used``.
+
+    >>> from haply.models import Gaussian
+    >>> steps = explain_pair(Gaussian(20.0, 0.1), Gaussian(26.0, 0.2), Region(-0.5, 0.5), Threshold(0.1))
+    >>> steps[1].rule, steps[1].verdict
+    ('core regions', 'reject')
+    """
+    for name, side in (("left", left), ("right", right)):
+        if len(side) != 1:
+            raise HaplyError(f"The {name} model of a pair has several rows", expected="one row", found=str(len(side)))
+    steps: list[Step] = []
+    least, most, decided = 0.0, 1.0, False
+    for found in _findings(left, right, region, threshold, exact):
+        lower, upper = min(max(found.lower, 0.0), 1.0), min(max(found.upper, 0.0), 1.0)
+        least, most = max(least, lower), min(most, upper)
+        if found.rule == EXACT_VALUE:  # whatever rounding a bound had
+            least, most = lower, upper
+        verdict = found.verdict or _verdict(lower, upper, threshold)
+        used = found.used and not decided
+        steps.append(Step(found.rule, found.says, lower, upper, least, most, verdict, used))
+        accepts = verdict == "accept" and (found.rule == CORE_REGIONS or not exact)
+        decided = decided or (used and (verdict == "reject" or accepts))
+    return steps
+
+
+def deciding_step(steps: list[Step]) -> Step:
+    """The step at which a join stops: the first that decides, or else the exact value."""
+    return [step for step in steps if step.used][-1]
+
+
+def _verdict(lower: float, upper: float, threshold: Threshold) -> Verdict:
+    if upper <= threshold.reject_below - 1e-15:
+        return "reject"
+    return "accept" if lower >= threshold.accept_from else "undecided"
+
+
+def _findings(
+    left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, exact: bool
+) -> Iterator[_Finding]:
+    if not (region.outside or region.one_sided):
+        yield _hopeless(left, right, region, threshold, exact)
+    yield _core_regions(left, right, region, threshold, exact)
+    yield from _bounds(left, right, region, exact)
+    if isinstance(left, Gaussian) and isinstance(right, Gaussian):
+        yield from _gaussian_curve(left, right, region, threshold)
+    yield _exact_value(left, right, region, threshold)
+
+
+def _hopeless(
+    left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, exact: bool
+) -> _Finding:
+    held = [float(side.concentration(region.width)[0]) for side in (left, right)]
+    hopeless = any(row_intervals(side, side is left, region, threshold, exact).hopeless[0] for side in (left, right))
+    most = f"{held[0]:.3g} of the left or {held[1]:.3g} of the right"
+    says = f"no interval of length {region.width:g} holds more than {most}"
+    return _Finding(HOPELESS, says, upper=min(held), verdict="reject" if hopeless else "undecided")
+
+
+def _core_regions(
+    left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, exact: bool
+) -> _Finding:
+    ours = row_intervals(left, True, region, threshold, exact)
+    theirs = row_intervals(right, False, region, threshold, exact)
+    if ours.start[0] > theirs.end[0]:
+        side, accepts = "above", accepts_above(region)
+    elif ours.end[0] < theirs.start[0]:
+        side, accepts = "below", accepts_below(region)
+    else:
+        return _Finding(CORE_REGIONS, "the intervals of the two rows overlap: a candidate", verdict="undecided")
+    if accepts:
+        sure = (1.0 - threshold.sure_level(exact)) ** 2
+        return _Finding(CORE_REGIONS, f"the left interval lies wholly {side} the right", lower=sure, verdict="accept")
+    says = f"the left interval lies wholly {side} the right: never a candidate"
+    return _Finding(CORE_REGIONS, says, upper=threshold.reject_below, verdict="reject")
+
+
+def _bounds(left: OneDimensional, right: OneDimensional, region: Region, exact: bool) -> Iterator[_Finding]:
+    a, b = left.components, right.components
+    a_facts, b_facts = bounds.facts(left, region.width, True), bounds.facts(right, region.width, False)
+    pair = (a, a_facts, _ROW, b, b_facts, _ROW)
+    general = not (isinstance(left, Gaussian) and isinstance(right, Gaussian))  # Gaussian pairs have their own rule
+
+    def finding(rule: int, says: str, below: float, above: float, used: bool) -> _Finding:
+        lower, upper = (1.0 - above, 1.0 - below) if region.outside else (below, above)
+        return _Finding(bounds.RULES[rule], says, lower, upper, used=general and used)
+
+    if region.one_sided:
+        if math.isinf(region.high):
+            below, above = bounds.tail_bounds(*pair, region.low)
+        else:
+            below, above = bounds.tail_bounds(b, b_facts, _ROW, a, a_facts, _ROW, -region.high)
+        yield finding(bounds.TAILS, "what of each value lies beyond all of the other", below, above, True)
+    else:
+        above = bounds.concentration_bound(*pair, region.low, region.high)
+        says = "the mass of one within reach of the other, times the most that one value can meet"
+        yield finding(bounds.CONCENTRATION, says, 0.0, above, not (region.outside and exact))
+        below = bounds.containment_bound(*pair, region.low, region.high)
+        says = "the mass of one for which every value of the other fulfils the condition"
+        yield finding(bounds.CONTAINMENT, says, below, 1.0, region.outside or not exact)
+    below, above = bounds.sandwich_bounds(a_facts.cuts, a_facts.masses, _ROW, b, _ROW, region.low, region.high)
+    says = "the left value cut into ten slices, each at its best and at its worst"
+    yield finding(bounds.SANDWICH, says, below, above, bounds.pays_for_sandwich(a, b))
+
+
+def _gaussian_curve(left: Gaussian, right: Gaussian, region: Region, threshold: Threshold) -> Iterator[_Finding]:
+    parameters = (left.values["mean"], left.sd, right.values["mean"], right.sd)
+    limits = (threshold.reject_below, threshold.accept_from)
+    spread = math.hypot(float(left.sd[0]), float(right.sd[0]))
+    half = 0.5 * region.width
+    if spread == 0.0 or half == 0.0:
+        return  # the rule leaves atoms and equalities to the exact value
+    code = int(curve.gaussian_verdicts(parameters, _FIRST, _FIRST, region, *limits, True)[0])
+    verdict: Verdict = "reject" if code < 0 else "accept" if code > 0 else "undecided"
+    name = bounds.RULES[bounds.CURVE]
+    if region.one_sided:
+        lower, upper = (limits[1], 1.0) if code > 0 else (0.0, limits[0]) if code < 0 else (0.0, 1.0)
+        yield _Finding(name, "mean and spread of the difference against a straight line", lower, upper, verdict)
+        return
+    asked = (1.0 - limits[1], 1.0 - limits[0]) if region.outside else limits
+    reach, inner, _ = curve.curve_table(half, *asked)
+    cell = int(spread * len(inner) / reach)
+    # the spreads that share the pair's cell in the table; the last cell goes on for ever
+    step = reach / len(inner)
+    narrow, wide = (cell * step, (cell + 1) * step) if cell < len(inner) else (reach, math.inf)
+    gap = abs(float(parameters[0][0] - parameters[2][0]) - 0.5 * (region.low + region.high))
+    below = curve.worst_inside(gap, narrow * (1 - 1e-9), wide * (1 + 1e-9), half)
+    above = curve.best_inside(gap, narrow * (1 - 1e-9), wide * (1 + 1e-9), half)
+    lower, upper = (1.0 - above, 1.0 - below) if region.outside else (below, above)
+    says = f"means {gap:.3g} from the middle with a joint spread of {spread:.3g}, looked up in the table"
+    yield _Finding(name, says, lower - 1e-14, upper + 1e-14, verdict)
+
+
+def _exact_value(left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold) -> _Finding:
+    pair = PairProbability(left, right, region)
+    values = pair.evaluate(_FIRST, _FIRST)
+    value = float(values[0])
+    kept = bool(threshold.keep(values, pair.counts)[0])
+    return _Finding(
+        EXACT_VALUE, f"the probability is {value:.6g}", value, value, verdict="accept" if kept else "reject"
+    )
+
+
+def density_records(
+    left: OneDimensional, right: OneDimensional, names: tuple[str, str], points: int = 400
+) -> list[dict[str, Any]]:
+    """The densities of two one-row models on a common axis: records ``reading, value, density``.
+
+    A density is the mass between neighbouring points over their distance, so that every model has one; an atom shows as
+    a spike.
+    """
+    ends = [side.quantile(level)[0] for side in (left, right) for level in (0.0005, 0.9995)]
+    margin = 0.05 * (max(ends) - min(ends)) or 1.0
+    edges = np.linspace(min(ends) - margin, max(ends) + margin, points + 1)
+    middles, width = 0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0]
+    records = []
+    for side, name in zip((left, right), names, strict=True):
+        masses = np.diff(side.take(np.zeros(points + 1, dtype=np.int64)).cdf(edges))
+        records += [
+            {"reading": name, "value": float(value), "density": float(mass / width)}
+            for value, mass in zip(middles, masses, strict=True)
+        ]
+    return records

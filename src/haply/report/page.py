@@ -1,0 +1,177 @@
+"""A report as one HTML file that opens without a network: prose, tables and charts, with the chart library inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from haply._version import __version__
+
+_STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 50rem; background: #fff; color: #222;
+  font: 17px/1.55 Charter, "Bitstream Charter", "Iowan Old Style", Georgia, serif;
+}
+h1, h2, h3, table, figcaption, code, .lead, footer { font-family: "Helvetica Neue", Helvetica, Arial, sans-serif; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .6rem; letter-spacing: -.01em; }
+h2 { font-size: 1.25rem; margin: 2.8rem 0 .6rem; padding-top: .9rem; border-top: 1px solid #ddd; }
+h3 { font-size: 1.02rem; margin: 1.8rem 0 .4rem; }
+p { margin: .7rem 0; max-width: 42rem; }
+.lead { font-size: 1.08rem; color: #444; }
+table { border-collapse: collapse; margin: 1.2rem 0; font-size: .88rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: #555; padding-bottom: .4rem; }
+th, td { padding: .32rem .9rem .32rem 0; text-align: left; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
+th { font-weight: 600; border-bottom: 1.5px solid #999; }
+td.number, th.number { text-align: right; }
+tr.strong td { font-weight: 600; background: #eef5fa; }
+figure { margin: 1.6rem 0; overflow-x: auto; }
+figcaption { font-size: .84rem; color: #555; margin-top: .5rem; max-width: 42rem; }
+.chart svg { max-width: 100%; height: auto; }
+pre { background: #f6f6f4; padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45; }
+pre code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
+footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid #ddd; font-size: .8rem; color: #666; }
+@media print {
+  body { max-width: none; padding: 0; font-size: 11pt; }
+  h2 { break-after: avoid; } figure, table, pre { break-inside: avoid; }
+}
+""".strip()
+
+# Vega compiles its expressions, hence 'unsafe-eval'. Everything else, and every address, is refused by the browser.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
+
+_DRAW = """
+for (const holder of document.querySelectorAll("div.chart")) {
+  const spec = JSON.parse(document.getElementById(holder.id + "-spec").textContent);
+  vegaEmbed(holder, spec, {mode: "vega-lite", renderer: "svg", actions: false}).catch((error) => {
+    holder.textContent = "This chart could not be drawn: " + error;
+  });
+}
+""".strip()
+
+
+class Page:
+    """A page that grows from top to bottom; every text is escaped.
+
+    >>> page = Page("A title", "What this is about.")
+    >>> page.section("First").prose("1 < 2")
+    >>> "1 &lt; 2" in page.html()
+    True
+    """
+
+    def __init__(self, title: str, lead: str = "") -> None:
+        self.title = title
+        self._parts = [f"<h1>{escape(title)}</h1>"]
+        if lead:
+            self._parts.append(f'<p class="lead">{escape(lead)}</p>')
+        self._charts = 0
+
+    def section(self, heading: str) -> Page:
+        """Begin a section."""
+        self._parts.append(f"<h2>{escape(heading)}</h2>")
+        return self
+
+    def subsection(self, heading: str) -> Page:
+        """Begin a part of a section."""
+        self._parts.append(f"<h3>{escape(heading)}</h3>")
+        return self
+
+    def prose(self, *paragraphs: str) -> None:
+        """Add paragraphs."""
+        self._parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
+
+    def code(self, text: str) -> None:
+        """Add lines of code."""
+        self._parts.append(f"<pre><code>{escape(text)}</code></pre>")
+
+    def table(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "", strong: Sequence[int] = ()
+    ) -> None:
+        """Add a table of texts; columns of numbers are set to the right, and ``strong`` rows stand out."""
+        numeric = [all(_looks_numeric(row[k]) for row in rows) and bool(rows) for k in range(len(header))]
+
+        def cells(tag: str, texts: Sequence[str]) -> str:
+            marked = zip(texts, numeric, strict=True)
+            return "".join(f"<{tag}{_class('number', right)}>{escape(text)}</{tag}>" for text, right in marked)
+
+        lines = ["<table>"]
+        if caption:
+            lines.append(f"<caption>{escape(caption)}</caption>")
+        lines.append(f"<thead><tr>{cells('th', header)}</tr></thead><tbody>")
+        for position, row in enumerate(rows):
+            lines.append(f"<tr{_class('strong', position in strong)}>{cells('td', row)}</tr>")
+        self._parts.append("\n".join([*lines, "</tbody></table>"]))
+
+    def chart(self, chart: Any, alt_text: str, *, caption: str = "") -> None:
+        """Add an altair chart with a description for those who cannot see it."""
+        spec = chart.to_dict()
+        spec.pop("$schema", None)
+        spec["description"] = alt_text
+        self._charts += 1
+        name = f"chart-{self._charts}"
+        below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+        holder = f'<div class="chart" id="{name}" role="img" aria-label="{escape(alt_text)}"></div>'
+        self._parts.append(
+            f"<figure>{holder}{below}</figure>\n"
+            f'<script type="application/json" id="{name}-spec">{_safe(json.dumps(spec))}</script>'
+        )
+
+    def html(self) -> str:
+        """The whole page."""
+        scripts = []
+        if self._charts:
+            import vl_convert
+
+            scripts.append(f"<script>{vl_convert.javascript_bundle(snippet=None)}</script>")
+            scripts.append(f"<script>{_DRAW}</script>")
+        return "\n".join(
+            [
+                "<!doctype html>",
+                '<html lang="en">',
+                "<head>",
+                '<meta charset="utf-8">',
+                f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                f"<title>{escape(self.title)}</title>",
+                f"<style>{_STYLE}</style>",
+                "</head>",
+                "<body>",
+                "<main>",
+                *self._parts,
+                "</main>",
+                f"<footer>Made by haply {__version__}. This file holds all it needs and fetches nothing.</footer>",
+                *scripts,
+                "</body>",
+                "</html>",
+                "",
+            ]
+        )
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page, making its folder if need be."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(self.html(), encoding="utf-8")
+        return target
+
+
+def _safe(text: str) -> str:
+    """JSON that may stand inside a script element: nothing in it can close the element."""
+    return text.replace("<", "\\u003c")
+
+
+def _class(name: str, applies: bool) -> str:
+    return f' class="{name}"' if applies else ""
+
+
+def _looks_numeric(text: str) -> bool:
+    bare = text.replace(",", "").replace("%", "").replace(" ", "").lstrip("+-−±<>≥≤")
+    try:
+        float(bare)
+    except ValueError:
+        return text in ("", "-", "–")
+    return True

@@ -1,0 +1,151 @@
+"""The column constructors: names, columns, numbers and lists in; plain structs out."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions as F
+
+import haply as hp
+from haply.errors import HaplyError
+from haply.models import (
+    Certain,
+    Gaussian,
+    GaussianND,
+    Histogram,
+    Mixture,
+    MixtureND,
+    Samples,
+    TruncatedGaussian,
+    Uniform,
+)
+from haply.spark.columns import model_of_spark_type
+from haply.spark.prepare import interval_column
+
+
+@pytest.fixture(scope="module")
+def numbers(spark):
+    return spark.createDataFrame(
+        [(1, 2.0, [1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]]), (3, None, None, None)],
+        "a int, b double, list array<double>, nested array<array<double>>",
+    )
+
+
+def test_constructors_make_the_documented_structs(numbers):
+    made = {
+        "uniform": (hp.uniform("a", F.col("a") + 1), Uniform, {"lo": 1.0, "hi": 2.0}),
+        "gaussian": (hp.gaussian("a", 0.5), Gaussian, {"mean": 1.0, "sd": 0.5}),
+        "truncated": (
+            hp.truncated_gaussian("a", 1, 0, F.lit(5)),
+            TruncatedGaussian,
+            {"mean": 1.0, "sd": 1.0, "lo": 0.0, "hi": 5.0},
+        ),
+        "mixture": (
+            hp.mixture([0.5, 0.5], ["a", 4], [1, "a"]),
+            Mixture,
+            {"weights": [0.5, 0.5], "means": [1.0, 4.0], "sds": [1.0, 1.0]},
+        ),
+        "histogram": (
+            hp.histogram([0, "a", 3], [0.25, 0.75]),
+            Histogram,
+            {"edges": [0.0, 1.0, 3.0], "probs": [0.25, 0.75]},
+        ),
+        "samples": (hp.samples("list"), Samples, {"points": [1.0, 2.0], "probs": None, "dim": 1}),
+        "weighted": (hp.samples([1, 2], [0.5, 0.5]), Samples, {"points": [1.0, 2.0], "probs": [0.5, 0.5], "dim": 1}),
+        "nested": (hp.samples("nested"), Samples, {"points": [1.0, 2.0, 3.0, 4.0], "probs": None, "dim": 2}),
+        "listed": (
+            hp.samples([["a", 2], [3, 4]], dim=2),
+            Samples,
+            {"points": [1.0, 2.0, 3.0, 4.0], "probs": None, "dim": 2},
+        ),
+        "flat": (hp.samples("list", dim=2), Samples, {"points": [1.0, 2.0], "probs": None, "dim": 2}),
+        "gaussian_nd": (
+            hp.gaussian_nd(["a", 2], sd=[1, 2], corr=0.5),
+            GaussianND,
+            {"mean": [1.0, 2.0], "cov": [1.0, 1.0, 1.0, 4.0]},
+        ),
+        "by_cov": (
+            hp.gaussian_nd(["a", 2], cov=[[1, 0], [0, 1]]),
+            GaussianND,
+            {"mean": [1.0, 2.0], "cov": [1.0, 0.0, 0.0, 1.0]},
+        ),
+        "mixture_nd": (
+            hp.mixture_nd([1], [0, 0], [1, 0, 0, 1]),
+            MixtureND,
+            {"weights": [1.0], "means": [0.0, 0.0], "covs": [1.0, 0.0, 0.0, 1.0]},
+        ),
+        "latency": (
+            hp.latency(100, [0, 10, 40], [0.6, 0.4]),
+            Histogram,
+            {"edges": [60.0, 90.0, 100.0], "probs": [0.4, 0.6]},
+        ),
+    }
+    frame = numbers.select("a", *(column.alias(name) for name, (column, _, _) in made.items()))
+    row = frame.where("a = 1").collect()[0]
+    for name, (_, model, wanted) in made.items():
+        assert model_of_spark_type(frame.schema[name].dataType) is model
+        assert row[name].asDict() == wanted
+    assert model_of_spark_type(frame.schema["a"].dataType) is Certain
+
+
+def test_an_unknown_parameter_makes_the_value_null(numbers):
+    frame = numbers.select(
+        "a", hp.gaussian("b", 1.0).alias("x"), hp.samples("list").alias("s"), hp.samples("nested").alias("n")
+    )
+    row = frame.where("a = 3").collect()[0]
+    assert row["x"] is None
+    assert row["s"] is None
+    assert row["n"] is None
+    assert hp.check(frame, "x").count() == 0
+    assert hp.check(frame, "s").count() == 0
+
+
+def test_impossible_arguments():
+    with pytest.raises(HaplyError, match="differ in dimension"):
+        hp.samples([[1, 2], [3]])
+    with pytest.raises(HaplyError, match="differ in dimension"):
+        hp.samples([[1, 2]], dim=3)
+    with pytest.raises(HaplyError, match="either sd or cov"):
+        hp.gaussian_nd(["a", "b"])
+    with pytest.raises(HaplyError, match="two dimensions"):
+        hp.gaussian_nd(["a", "b", "c"], sd=[1, 1, 1], corr=0.5)
+
+
+def test_check_finds_bad_covariances(spark):
+    frame = spark.range(2).select(
+        "id", hp.gaussian_nd([0, 0], cov=[1, F.col("id") * 2, F.col("id") * 2, 1]).alias("pos")
+    )
+    assert [(row["id"], row["reason"]) for row in hp.check(frame, "pos").collect()] == [
+        (1, "cov not symmetric positive semidefinite")
+    ]
+
+
+def test_native_intervals_are_those_of_the_models(spark):
+    """Spark's own arithmetic and the models' give the same intervals and states."""
+    import math
+
+    from haply.probability import Region
+    from haply.pruning.intervals import row_intervals
+    from haply.pruning.threshold import Threshold
+
+    frame = spark.range(200).select(
+        "id",
+        hp.gaussian(F.sin("id") * 50, F.abs(F.cos("id")) * 3).alias("gaussian"),
+        hp.uniform(F.sin("id") * 50, F.sin("id") * 50 + F.abs(F.cos("id")) * 9).alias("uniform"),
+        (F.sin("id") * 50).alias("certain"),
+    )
+    for region in (Region(-1.0, 1.0), Region(0.5, math.inf), Region(-math.inf, 1.0), Region(-2.0, 1.0, outside=True)):
+        for threshold, exact in ((Threshold(0.7), True), (Threshold(0.3, True), False), (Threshold(None), True)):
+            for is_left in (True, False):
+                for model in (Gaussian, Uniform, Certain):
+                    if threshold.value is None and model is Gaussian:
+                        continue
+                    name = model.kind
+                    native = interval_column(F.col(name), model, is_left, region, threshold, exact, None)
+                    table = frame.select(name, native.alias("i")).toArrow()
+                    wanted = row_intervals(model.from_arrow(table[name]), is_left, region, threshold, exact)
+                    for row, start, end, hopeless in zip(
+                        table["i"].to_pylist(), wanted.start, wanted.end, wanted.hopeless, strict=True
+                    ):
+                        assert row["start"] == pytest.approx(start, abs=1e-11)
+                        assert row["end"] == pytest.approx(end, abs=1e-11)
+                        assert row["state"] == (2 if hopeless else 0)

@@ -1,0 +1,345 @@
+"""Every code block of the README and of the book runs here, and so does every example in a docstring.
+
+The rules for a page, which the runner enforces so that no block is ever left out in silence:
+
+* a ``python`` block runs; all blocks of a page run in order in one namespace, and pages know nothing of each other;
+* a ``text`` block stands right after a ``python`` block and is what that block prints, to the letter but for spaces at
+  the ends of lines; ``...`` in a line stands for anything (a time, say). A block that prints must be followed by one;
+* a ``console`` block holds lines ``$ command`` whose make targets, haply subcommands and options must exist;
+* other fences are the directives named in ``DIRECTIVES``; anything else is an error.
+
+``spark`` is there on every page that speaks of it, and ``hp.local_session()`` gives the same session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import importlib.util
+import inspect
+import io
+import re
+import shlex
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+import haply as hp
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
+
+DIRECTIVES = ("eval-rst", "figure", "toctree")
+"""Fences that hold no code of ours: pictures, tables of contents, and the API reference, made from docstrings."""
+
+OTHER_COMMANDS = ("pip install .", "source .venv/bin/activate")
+"""Commands a page may name besides make and haply."""
+
+# A page's tables have a handful of rows: one partition each, and no compiling of queries that run once.
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+class BrokenPageError(AssertionError):
+    """A page that does not do what it shows; the text begins with its place."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the line of its fence (from 1), what stands behind the fence, and its content."""
+
+    page: Path
+    line: int
+    language: str
+    content: str
+
+    def broken(self, reason: str, line: int | None = None) -> BrokenPageError:
+        return BrokenPageError(f"{self.page.name}:{line or self.line}: {reason}")
+
+
+def blocks(page: Path) -> list[Block]:
+    """All code of a page. What Markdown would show as code without saying what it is, is refused."""
+    found = []
+    for token in MarkdownIt("commonmark").parse(page.read_text(encoding="utf-8")):
+        if token.type not in ("fence", "code_block", "html_block"):
+            continue
+        assert token.map is not None
+        language = token.info.split()[0] if token.type == "fence" and token.info.strip() else ""
+        block = Block(page, token.map[0] + 1, language, token.content)
+        directive = re.fullmatch(r"\{([\w-]+)\}", language)
+        if directive:
+            hides_code = re.search(r"```|code-block|code::|literalinclude|doctest|>>>", block.content)
+            if directive[1] not in DIRECTIVES or hides_code:
+                raise block.broken(f"a directive {language} that the tests do not know, or with code inside")
+        elif language not in ("python", "text", "console"):
+            raise block.broken(f"a block of code in '{language}' that the tests cannot run")
+        else:
+            found.append(block)
+    return found
+
+
+def run_page(page: Path, names: dict[str, Any]) -> int:
+    """Run a page's blocks in one namespace; how many there were."""
+    found = blocks(page)
+    before: Block | None = None
+    printed = ""
+    for block in found:
+        if block.language == "text":
+            if before is None or before.language != "python":
+                raise block.broken("a text block that follows no python block")
+            compare(block, printed)
+            printed = ""
+        else:
+            if printed:
+                assert before is not None
+                raise before.broken(f"prints, but no text block shows it:\n{printed}")
+            if block.language == "python":
+                printed = run(block, names)
+            else:
+                check_console(block)
+        before = block
+    if printed:
+        raise found[-1].broken(f"prints, but no text block shows it:\n{printed}")
+    return len(found)
+
+
+def run(block: Block, names: dict[str, Any]) -> str:
+    """What a python block prints. Its lines keep the page's numbers, so that errors tell the place."""
+    output = io.StringIO()
+    try:
+        code = compile("\n" * block.line + block.content, str(block.page), "exec")
+        with contextlib.redirect_stdout(output):
+            exec(code, names)
+    except Exception as error:
+        places = [
+            frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(block.page)
+        ]
+        line = error.lineno if isinstance(error, SyntaxError) else places[-1] if places else None
+        raise block.broken(f"{type(error).__name__}: {error}", line) from error
+    return output.getvalue()
+
+
+def compare(block: Block, printed: str) -> None:
+    """Whether a text block is what was printed."""
+    expected, found = ([line.rstrip() for line in text.strip("\n").splitlines()] for text in (block.content, printed))
+    patterns = [re.escape(line).replace(r"\.\.\.", ".*") for line in expected]
+    same = len(expected) == len(found) and all(map(re.fullmatch, patterns, found))
+    if not same:
+        raise block.broken("prints something else:\n" + "\n".join(found) + "\ninstead of:\n" + "\n".join(expected))
+
+
+def check_console(block: Block) -> None:
+    """Whether the commands of a console block exist."""
+    for number, line in enumerate(block.content.splitlines(), block.line + 1):
+        if not line.startswith("$ "):
+            raise block.broken(f"a console line that is no command: {line}", number)
+        words = shlex.split(line[2:], comments=True)
+        if " ".join(words) in OTHER_COMMANDS:
+            continue
+        trouble = "neither make nor haply"
+        if words[0] == "make":
+            trouble = unknown_targets(words[1:])
+        elif words[0] == "haply":
+            trouble = unknown_arguments(words[1:])
+        if trouble:
+            raise block.broken(f"{line}: {trouble}", number)
+
+
+def unknown_targets(words: list[str]) -> str:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    missing = [word for word in words if word not in targets and "=" not in word]
+    return f"no such make target: {', '.join(missing)}" if missing else ""
+
+
+def unknown_arguments(words: list[str]) -> str:
+    command = [words[0]] if words and not words[0].startswith("-") else []
+    said = haply_help(*command)
+    if said is None:
+        return f"no such subcommand: {' '.join(command)}"
+    missing = [word for word in words if word.startswith("--") and word.partition("=")[0] not in said]
+    return f"no such option: {', '.join(missing)}" if missing else ""
+
+
+@cache
+def haply_help(*command: str) -> str | None:
+    """What ``haply command --help`` prints; None if it fails."""
+    main = "import sys; from haply.cli import main; sys.argv[0] = 'haply'; sys.exit(main())"
+    ran = subprocess.run([sys.executable, "-c", main, *command, "--help"], capture_output=True, text=True, timeout=60)
+    return ran.stdout if ran.returncode == 0 else None
+
+
+# -- the pages -----------------------------------------------------------------------------------------------------------
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@contextlib.contextmanager
+def settings(spark: Any, values: dict[str, str]) -> Iterator[None]:
+    """Settings for a while; those a page makes itself are taken back as well."""
+    before = {key: spark.conf.get(key, None) for key in (*values, "spark.haply.rowsPerCell", "spark.haply.cells")}
+    for key, value in values.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_page(page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__page__"}
+    with contextlib.ExitStack() as stack:
+        if "spark" in page.read_text(encoding="utf-8").lower() and any(
+            "local_session" in block.content for block in blocks(page)
+        ):
+            spark = names["spark"] = request.getfixturevalue("spark")
+            signature = inspect.signature(hp.local_session)
+
+            def shared_session(*args: Any, **kwargs: Any) -> Any:
+                signature.bind(*args, **kwargs)
+                return spark
+
+            monkeypatch.setattr(hp, "local_session", shared_session)
+            stack.enter_context(settings(spark, SMALL))
+        run_page(page, names)
+
+
+def test_there_are_pages() -> None:
+    assert {"README.md", "docs/quickstart.md", "docs/reference.md"} <= {page_name(page) for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
+    gone = [target for target in targets if target and "://" not in target and not (page.parent / target).exists()]
+    assert gone == []
+
+
+# -- the runner itself ---------------------------------------------------------------------------------------------------
+
+FENCE = "```"
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("{f}python\nprint(1)\n{f}\n\n{f}text\n2\n{f}", r"page.md:5: prints something else:\n1\ninstead of:\n2"),
+        ("{f}python\nprint(1)\n{f}\n\n{f}text\n1\n2\n{f}", "prints something else"),
+        ("{f}python\n1\n{f}\n{f}text\n1\n{f}", "prints something else"),
+        ("{f}python\nprint(1)\n{f}", "page.md:1: prints, but no text block shows it"),
+        ("{f}python\nprint(1)\n{f}\n{f}python\nx = 1\n{f}", "page.md:1: prints, but no text block shows it"),
+        ("words\n\n{f}python\nx = 1\nx.missing\n{f}", "page.md:5: AttributeError"),
+        ("{f}python\nx = \n{f}", "page.md:2: SyntaxError"),
+        ("{f}python\ndef f():\n    return other_page\nf()\n{f}", "page.md:3: NameError"),
+        ("{f}text\nnothing before it\n{f}", "follows no python block"),
+        ("{f}py\nprint(1)\n{f}", "in 'py' that the tests cannot run"),
+        ("{f}\nno language\n{f}", "in '' that the tests cannot run"),
+        ("    indented()\n", "in '' that the tests cannot run"),
+        ("{f}{{code-block}} python\nprint(1)\n{f}", "a directive {code-block}"),
+        ("{f}`{{figure}} x.svg\n{f}python\nprint(1)\n{f}\n{f}`", "with code inside"),
+        ("<pre>print(1)</pre>", "in '' that the tests cannot run"),
+        ("{f}console\n$ make toast\n{f}", "page.md:2: .*no such make target: toast"),
+        ("{f}console\n$ rm -rf /\n{f}", "neither make nor haply"),
+        ("{f}console\nmake test\n{f}", "no command"),
+        ("- a list\n\n  {f}python\n  print(1)\n  {f}\n", "page.md:3: prints"),
+    ],
+)
+def test_runner_refuses(text: str, trouble: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text.format(f=FENCE), encoding="utf-8")
+    with pytest.raises(BrokenPageError, match=trouble):
+        run_page(page, {})
+
+
+def test_runner_refuses_unknown_subcommands(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for command, trouble in (("haply dance", "no such subcommand: dance"), ("haply demo --fast", "no such option")):
+        page.write_text(f"{FENCE}console\n$ {command}\n{FENCE}", encoding="utf-8")
+        with pytest.raises(BrokenPageError, match=trouble):
+            run_page(page, {})
+
+
+def test_runner_runs(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        f"{FENCE}python\nx = 1\n{FENCE}\n\nwords\n\n{FENCE}python\nprint(x + 1, ' ')\nprint('took 3 s')\n{FENCE}\n"
+        f"\n{FENCE}text\n2\ntook ... s\n{FENCE}\n\n{FENCE}console\n$ make test\n{FENCE}\n",
+        encoding="utf-8",
+    )
+    assert run_page(page, names := {}) == 4
+    assert names["x"] == 1
+
+
+# -- docstrings ----------------------------------------------------------------------------------------------------------
+
+
+def modules() -> list[str]:
+    """Every module of the package; ``__main__`` would start the command line."""
+    paths = (path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src" / "haply").rglob("*.py"))
+    return sorted(".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__")
+
+
+@pytest.mark.parametrize("name", modules())
+def test_docstrings(name: str, request: pytest.FixtureRequest) -> None:
+    module = importlib.import_module(name)
+    examples = [example for test in doctest.DocTestFinder().find(module) for example in test.examples]
+    wanted = any(re.search(r"\bspark\b", e.source) and not e.options.get(doctest.SKIP) for e in examples)
+    extra = {"spark": request.getfixturevalue("spark")} if wanted else {}
+    assert doctest.testmod(module, extraglobs=extra).failed == 0
+
+
+# -- the build -----------------------------------------------------------------------------------------------------------
+
+
+def test_reference_names_everything_public() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    for package in ("haply", "haply.models", "haply.probability", "haply.joins"):
+        for name in importlib.import_module(package).__all__:
+            named = re.search(rf"\b{re.escape(package)}\.{re.escape(name)}\b", text)
+            assert named or name == "__version__", f"reference.md says nothing of {package}.{name}"
+
+
+@cache
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pictures_are_all_shown() -> None:
+    shown = {name for page in PAGES for name in re.findall(r"_pictures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
+    assert shown == set(pictures().PICTURES)
+
+
+def test_book_builds_without_warnings(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", tmp_path / "trees", DOCS, tmp_path / "html"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "html" / "quickstart.html").is_file()
