@@ -71,7 +71,7 @@ def draw_all(folder: Path, form: str = "svg") -> list[Path]:
     return paths
 
 
-# -- pieces that several pictures share --------------------------------------------------------------------------------
+# -- pieces that several pictures share ------------------------------------------------------------------------------
 
 
 def density(model: OneDimensional, x: np.ndarray) -> np.ndarray:
@@ -93,9 +93,7 @@ def curve(x: np.ndarray, y: np.ndarray, **more: object) -> pd.DataFrame:
 
 
 def rule_at(value: float, colour: str = INK, dash: tuple[int, ...] = (4, 3)) -> alt.Chart:
-    return (
-        alt.Chart(pd.DataFrame({"x": [value]})).mark_rule(color=colour, strokeDash=list(dash)).encode(x=alt.X("x:Q"))
-    )
+    return alt.Chart(pd.DataFrame({"x": [value]})).mark_rule(color=colour, strokeDash=list(dash)).encode(x=alt.X("x:Q"))
 
 
 def note(x: float, y: float, text: str, **style: object) -> alt.Chart:
@@ -105,7 +103,7 @@ def note(x: float, y: float, text: str, **style: object) -> alt.Chart:
     return alt.Chart(data).mark_text(**look).encode(x="x:Q", y="y:Q", text="text:N")
 
 
-# -- concepts ------------------------------------------------------------------------------------------------------------
+# -- concepts ---------------------------------------------------------------------------------------------------------
 
 
 @picture
@@ -307,11 +305,7 @@ def core() -> alt.TopLevelMixin:
             )
             kind = "turned over, " if turned else ""
             words = f"core of {name}: {kind}h = {halves[-1]:.2f}"
-            layers.append(
-                note(-2.9, y, words, color=colour)
-                if name == "left"
-                else note(2.1, y, words, color=colour)
-            )
+            layers.append(note(-2.9, y, words, color=colour) if name == "left" else note(2.1, y, words, color=colour))
         reach = within + sum(halves)
         candidate = abs(sides[0][1] - sides[1][1]) <= reach
         tint = YES if candidate else INK
@@ -319,18 +313,29 @@ def core() -> alt.TopLevelMixin:
         layers.append(alt.Chart(stretch).mark_rule(color=tint, strokeWidth=3).encode(x="x:Q", x2="x2:Q", y="y:Q"))
         ends = pd.DataFrame({"x": [-reach, reach], "y": [0.13, 0.13], "text": ["|", "|"]})
         layers.append(
-            alt.Chart(ends).mark_text(color=tint, fontWeight="bold", fontSize=15).encode(x="x:Q", y="y:Q", text="text:N")
+            alt.Chart(ends)
+            .mark_text(color=tint, fontWeight="bold", fontSize=15)
+            .encode(x="x:Q", y="y:Q", text="text:N")
         )
-        verdict = "the right middle is in reach: a candidate" if candidate else "the right middle is out of reach: rejected"
+        verdict = (
+            "the right middle is in reach: a candidate" if candidate else "the right middle is out of reach: rejected"
+        )
         layers.append(note(2.1, 0.13, f"reach {reach:.2f}", color=tint, fontWeight="bold"))
-        layers.append(note(-2.9, 0.9, f"reach = tolerance + h + h = 1 + ({halves[0]:.2f}) + ({halves[1]:.2f}) = {reach:.2f}; {verdict}", color=tint))
-        line = pd.DataFrame({"x": [1.2], "y": [0.13], "y2": [0.38]})
         layers.append(
-            alt.Chart(line).mark_rule(color=RIGHT, strokeDash=[2, 2]).encode(x="x:Q", y="y:Q", y2="y2:Q")
+            note(
+                -2.9,
+                0.9,
+                f"reach = tolerance + h + h = 1 + ({halves[0]:.2f}) + ({halves[1]:.2f}) = {reach:.2f}; {verdict}",
+                color=tint,
+            )
         )
-        bottom = alt.layer(*layers).encode(
-            y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[0, 1]))
-        ).properties(width=WIDTH, height=135)
+        line = pd.DataFrame({"x": [1.2], "y": [0.13], "y2": [0.38]})
+        layers.append(alt.Chart(line).mark_rule(color=RIGHT, strokeDash=[2, 2]).encode(x="x:Q", y="y:Q", y2="y2:Q"))
+        bottom = (
+            alt.layer(*layers)
+            .encode(y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[0, 1])))
+            .properties(width=WIDTH, height=135)
+        )
         panels.append(alt.vconcat(top, bottom, spacing=0))
     return alt.vconcat(*panels, spacing=26)
 
@@ -430,7 +435,9 @@ def cascade() -> alt.TopLevelMixin:
     rng = np.random.default_rng(5)
     n = 400
     a = Uniform(lo := rng.uniform(0, 4, n), lo + rng.uniform(0.1, 3, n))
-    edges = rng.uniform(0, 4, (n, 1)) + np.cumsum(np.concatenate([np.zeros((n, 1)), rng.uniform(0.1, 0.8, (n, 3))], 1), 1)
+    edges = rng.uniform(0, 4, (n, 1)) + np.cumsum(
+        np.concatenate([np.zeros((n, 1)), rng.uniform(0.1, 0.8, (n, 3))], 1), 1
+    )
     masses = rng.dirichlet([1, 1, 1], n)
     b = Histogram(edges.tolist(), masses.tolist())
     facts_a, facts_b = facts(a, 2 * within, False), facts(b, 2 * within, False)
@@ -443,7 +450,7 @@ def cascade() -> alt.TopLevelMixin:
         verdict = "rejected: upper bound below 0.6" if high < limit else "accepted: lower bound above 0.6"
         if low < limit <= high:
             verdict = "evaluated: the exact value decides"
-        if 0.02 < high and low < 0.98 and high - low > 0.04:
+        if high > 0.02 and low < 0.98 and high - low > 0.04:
             rows.append({"low": low, "high": min(high, 1.0), "exact": exact[k], "verdict": verdict})
     data = pd.DataFrame(rows)
     names = ["rejected: upper bound below 0.6", "evaluated: the exact value decides", "accepted: lower bound above 0.6"]
@@ -459,7 +466,9 @@ def cascade() -> alt.TopLevelMixin:
     x = alt.X("low:Q", title="probability of the condition", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5))
     bars = alt.Chart(data).mark_bar(height=7, opacity=0.75).encode(x=x, x2="high:Q", y=y, color=colour)
     dots = alt.Chart(data).mark_point(filled=True, color=INK, size=36, opacity=1).encode(x="exact:Q", y=y)
-    rule = alt.Chart(pd.DataFrame({"x": [limit]})).mark_rule(color=INK, strokeDash=[6, 4], strokeWidth=1.6).encode(x="x:Q")
+    rule = (
+        alt.Chart(pd.DataFrame({"x": [limit]})).mark_rule(color=INK, strokeDash=[6, 4], strokeWidth=1.6).encode(x="x:Q")
+    )
     return (bars + dots + rule).properties(width=WIDTH, height=300)
 
 
@@ -481,15 +490,32 @@ def funnel() -> alt.TopLevelMixin:
     data = pd.DataFrame(stages, columns=["stage", "pairs", "why"])
     data["words"] = [f"{pairs:,}: {why}" for _, pairs, why in stages]
     data["floor"] = 1
-    base = alt.Chart(data).encode(y=alt.Y("stage:N", sort=[s[0] for s in stages], title=None, axis=alt.Axis(
-        domain=False, ticks=False, labelLimit=200, labelFontSize=13)))
+    base = alt.Chart(data).encode(
+        y=alt.Y(
+            "stage:N",
+            sort=[s[0] for s in stages],
+            title=None,
+            axis=alt.Axis(domain=False, ticks=False, labelLimit=200, labelFontSize=13),
+        )
+    )
     bars = base.mark_bar(height=30).encode(
-        x=alt.X("floor:Q", scale=alt.Scale(type="log", domain=[1, 2e9]), axis=alt.Axis(
-            title="pairs (each step of the axis is ten times the one before)", values=[10.0**k for k in range(8)],
-            format="~s", domain=False)),
+        x=alt.X(
+            "floor:Q",
+            scale=alt.Scale(type="log", domain=[1, 2e9]),
+            axis=alt.Axis(
+                title="pairs (each step of the axis is ten times the one before)",
+                values=[10.0**k for k in range(8)],
+                format="~s",
+                domain=False,
+            ),
+        ),
         x2="pairs:Q",
-        color=alt.Color("stage:N", sort=[s[0] for s in stages], scale=alt.Scale(
-            domain=[s[0] for s in stages], range=[NO, LEFT, OPEN, YES]), legend=None),
+        color=alt.Color(
+            "stage:N",
+            sort=[s[0] for s in stages],
+            scale=alt.Scale(domain=[s[0] for s in stages], range=[NO, LEFT, OPEN, YES]),
+            legend=None,
+        ),
     )
     words = base.mark_text(align="left", dx=8, color=INK).encode(x="pairs:Q", text="words:N")
     return (bars + words).properties(width=WIDTH - 60, height=190)
@@ -528,7 +554,9 @@ def cells() -> alt.TopLevelMixin:
             x2="x2:Q",
             y=alt.Y("y:Q", scale=y_scale, axis=None),
             y2="y2:Q",
-            color=alt.Color("k:N", scale=alt.Scale(domain=["a", "b", "c"], range=["#F1F3F5", "#E4E8EC", "#F1F3F5"]), legend=None),
+            color=alt.Color(
+                "k:N", scale=alt.Scale(domain=["a", "b", "c"], range=["#F1F3F5", "#E4E8EC", "#F1F3F5"]), legend=None
+            ),
         )
     )
     for side, colour in (("L", LEFT), ("R", RIGHT)):
@@ -551,7 +579,9 @@ def cells() -> alt.TopLevelMixin:
     for name, low, high, y in rows[:3]:
         for other, other_low, other_high, other_y in rows[3:]:
             if low <= other_high and other_low <= high:
-                pairs.append({"x": max(low, other_low), "y": 0.0, "pair": f"{name}-{other}", "top": y, "bottom": other_y})
+                pairs.append(
+                    {"x": max(low, other_low), "y": 0.0, "pair": f"{name}-{other}", "top": y, "bottom": other_y}
+                )
     meet = pd.DataFrame(pairs)
     meet["zero"] = 0.0
     layers.append(
@@ -562,9 +592,7 @@ def cells() -> alt.TopLevelMixin:
         .mark_point(shape="diamond", filled=True, size=110, color=INK, opacity=1)
         .encode(x="x:Q", y="zero:Q")
     )
-    layers.append(
-        alt.Chart(meet).mark_text(dy=17, color=INK, fontSize=12).encode(x="x:Q", y="zero:Q", text="pair:N")
-    )
+    layers.append(alt.Chart(meet).mark_text(dy=17, color=INK, fontSize=12).encode(x="x:Q", y="zero:Q", text="pair:N"))
     for k, name in enumerate(("cell 0", "cell 1", "cell 2")):
         layers.append(note((bounds[k] + bounds[k + 1]) / 2, 7.2, name, align="center", fontWeight="bold"))
     return alt.layer(*layers).resolve_scale(color="independent").properties(width=WIDTH, height=300)
@@ -581,7 +609,9 @@ def slices() -> alt.TopLevelMixin:
         ]
     )
     base = alt.Chart(data).encode(
-        x=alt.X("left:N", title=None, axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, labelColor=LEFT)),
+        x=alt.X(
+            "left:N", title=None, axis=alt.Axis(orient="top", labelAngle=0, domain=False, ticks=False, labelColor=LEFT)
+        ),
         y=alt.Y("right:N", title=None, axis=alt.Axis(domain=False, ticks=False, labelColor=RIGHT)),
     )
     tiles = base.mark_rect(color="#E4E8EC", stroke="white", strokeWidth=4)
@@ -620,7 +650,7 @@ def sure_ranges() -> alt.TopLevelMixin:
     )
 
 
-# -- how-tos -------------------------------------------------------------------------------------------------------------
+# -- how-tos ----------------------------------------------------------------------------------------------------------
 
 
 @picture
@@ -631,7 +661,12 @@ def latency() -> alt.TopLevelMixin:
     happened = Histogram([[detected - edge for edge in reversed(edges)]], [probs[::-1]])
     panels = []
     for model, x, title, axis in (
-        (delay, np.linspace(-1, 8, 901), "the latency: most events are seen within a second", "seconds from event to detection"),
+        (
+            delay,
+            np.linspace(-1, 8, 901),
+            "the latency: most events are seen within a second",
+            "seconds from event to detection",
+        ),
         (happened, np.linspace(92.5, 101.5, 901), "detected at 100: when it happened", "time of the event"),
     ):
         shape = (
@@ -639,10 +674,14 @@ def latency() -> alt.TopLevelMixin:
             .mark_area(color=LEFT, opacity=0.35, line={"color": LEFT})
             .encode(
                 x=alt.X(
-                    "x:Q", title=axis, scale=alt.Scale(domain=[float(x[0]), float(x[-1])], nice=False),
+                    "x:Q",
+                    title=axis,
+                    scale=alt.Scale(domain=[float(x[0]), float(x[-1])], nice=False),
                     axis=alt.Axis(tickCount=6),
                 ),
-                y=alt.Y("y:Q", title="density", axis=alt.Axis(tickCount=3), scale=alt.Scale(domain=[0, 0.75], nice=False)),
+                y=alt.Y(
+                    "y:Q", title="density", axis=alt.Axis(tickCount=3), scale=alt.Scale(domain=[0, 0.75], nice=False)
+                ),
             )
         )
         layers = [shape]

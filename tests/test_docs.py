@@ -35,6 +35,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 import haply as hp
+from haply.bench import BENCHES
+from haply.cli import main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -129,7 +131,7 @@ def run(block: Block, names: dict[str, Any]) -> str:
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(block.page)
         ]
         line = error.lineno if isinstance(error, SyntaxError) else places[-1] if places else None
-        raise block.broken(f"{type(error).__name__}: {error}", line) from error
+        raise block.broken(f"{type(error).__name__}: {str(error)[:1000]}", line) from error
     return output.getvalue()
 
 
@@ -171,18 +173,23 @@ def unknown_arguments(words: list[str]) -> str:
     if said is None:
         return f"no such subcommand: {' '.join(command)}"
     missing = [word for word in words if word.startswith("--") and word.partition("=")[0] not in said]
-    return f"no such option: {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"no such option: {', '.join(missing)}"
+    if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-") and words[1] not in BENCHES:
+        return f"no such bench: {words[1]}"
+    return ""
 
 
 @cache
 def haply_help(*command: str) -> str | None:
     """What ``haply command --help`` prints; None if it fails."""
-    main = "import sys; from haply.cli import main; sys.argv[0] = 'haply'; sys.exit(main())"
-    ran = subprocess.run([sys.executable, "-c", main, *command, "--help"], capture_output=True, text=True, timeout=60)
-    return ran.stdout if ran.returncode == 0 else None
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        status = main([*command, "--help"])
+    return said.getvalue() if status == 0 else None
 
 
-# -- the pages -----------------------------------------------------------------------------------------------------------
+# -- the pages --------------------------------------------------------------------------------------------------------
 
 
 def page_name(page: Path) -> str:
@@ -237,7 +244,7 @@ def test_links(page: Path) -> None:
     assert gone == []
 
 
-# -- the runner itself ---------------------------------------------------------------------------------------------------
+# -- the runner itself ------------------------------------------------------------------------------------------------
 
 FENCE = "```"
 
@@ -275,7 +282,11 @@ def test_runner_refuses(text: str, trouble: str, tmp_path: Path) -> None:
 
 def test_runner_refuses_unknown_subcommands(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    for command, trouble in (("haply dance", "no such subcommand: dance"), ("haply demo --fast", "no such option")):
+    for command, trouble in (
+        ("haply dance", "no such subcommand: dance"),
+        ("haply demo --fast", "no such option: --fast"),
+        ("haply bench press", "no such bench: press"),
+    ):
         page.write_text(f"{FENCE}console\n$ {command}\n{FENCE}", encoding="utf-8")
         with pytest.raises(BrokenPageError, match=trouble):
             run_page(page, {})
@@ -292,7 +303,7 @@ def test_runner_runs(tmp_path: Path) -> None:
     assert names["x"] == 1
 
 
-# -- docstrings ----------------------------------------------------------------------------------------------------------
+# -- docstrings -------------------------------------------------------------------------------------------------------
 
 
 def modules() -> list[str]:
@@ -310,7 +321,12 @@ def test_docstrings(name: str, request: pytest.FixtureRequest) -> None:
     assert doctest.testmod(module, extraglobs=extra).failed == 0
 
 
-# -- the build -----------------------------------------------------------------------------------------------------------
+def test_experiments_tell_of_every_bench() -> None:
+    text = (DOCS / "experiments.md").read_text(encoding="utf-8")
+    assert [name for name in BENCHES if f"| `{name}` |" not in text] == []
+
+
+# -- the build --------------------------------------------------------------------------------------------------------
 
 
 def test_reference_names_everything_public() -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haply.models import OneDimensional
+from haply.models import Gaussian, OneDimensional
 from haply.probability.region import Region
-from haply.pruning.bounds import RULES
+from haply.pruning.bounds import CURVE, RULES
 from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
+from haply.pruning.gaussian import fits, match_gaussians, sorted_rows
 from haply.pruning.intervals import Intervals, accepts_above, accepts_below
 from haply.pruning.sweep import Sweep, sure_pairs
 from haply.pruning.threshold import Threshold
@@ -47,6 +48,17 @@ def match_overlapping(
 ) -> Matches:
     """Decide all pairs whose intervals overlap; what lies wholly above or below is the caller's to accept or drop."""
     started = time.perf_counter()
+    if isinstance(left, Gaussian) and isinstance(right, Gaussian) and left_groups is None and fits(region, threshold):
+        mine = sorted_rows(left.values["mean"], left.sd, left_intervals)
+        theirs = sorted_rows(right.values["mean"], right.sd, right_intervals)
+        prepared = time.perf_counter()
+        found = match_gaussians(mine, theirs, from_position, region, threshold, exact)
+        counters = Counters()
+        counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
+        counters.rejected[RULES[CURVE]], counters.accepted[RULES[CURVE]] = found.rejected, found.accepted
+        decided_by = np.where(np.isnan(found.probability), np.int8(CURVE), np.int8(EXACT_VALUE))
+        seconds = {"prepare": prepared - started, "sweep": 0.0, "decide": time.perf_counter() - prepared}
+        return Matches(found.left, found.right, found.probability, decided_by, counters, seconds)
     sweep = Sweep(
         left_intervals, right_intervals,
         from_position=from_position, left_groups=left_groups, right_groups=right_groups,

@@ -277,6 +277,10 @@ class OneDimensional(Model):
         """At most this much of each row lies in any closed interval of the given width (exact but for mixtures)."""
         return kernels.rows_concentration(self.components, float(width))
 
+    def spread_out(self, width: float, share: float) -> np.ndarray:
+        """Which rows hold at most this share of themselves in any closed interval of this width."""
+        return self.concentration(width) <= share
+
     def equal_weight_samples(self) -> bool:
         """Whether every row is a set of equally likely points, so that probabilities are counts."""
         return False

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from haply.errors import HaplyError
 from haply.models.base import Model, OneDimensional, Parameter
@@ -102,6 +103,10 @@ class Uniform(OneDimensional):
     def quantile_high(self, level: Any) -> np.ndarray:
         return np.asarray(self.hi - self._level(level) * (self.hi - self.lo))
 
+    def spread_out(self, width: float, share: float) -> np.ndarray:
+        length = self.hi - self.lo
+        return np.asarray((length > 0.0) & (length * share >= width))
+
     def _make_components(self) -> Components:
         return _single(np.where(self.lo < self.hi, UNIFORM, POINT), self.lo, self.hi)
 
@@ -131,6 +136,12 @@ class Gaussian(OneDimensional):
         if np.ndim(level) or not 0.0 < level < 1.0:
             return super().quantile_high(level)
         return np.asarray(self.values["mean"] - normal_quantile(float(level)) * self.sd)
+
+    def spread_out(self, width: float, share: float) -> np.ndarray:
+        if not 0.0 < share < 1.0:
+            return super().spread_out(width, share)
+        widest = 0.5 * width / normal_quantile(0.5 * (1.0 + share))  # the sd that holds just this share around its mean
+        return np.asarray(self.sd > widest * (1.0 + 1e-9))
 
     def _make_components(self) -> Components:
         mean, atom = self.values["mean"], self.sd == 0.0
@@ -245,18 +256,19 @@ class Samples(OneDimensional):
 
     @classmethod
     def view(cls, fields: Any) -> Samples:
-        points, probs, dim = fields
-        if probs is None or probs.null_count == len(probs):
-            weights = None
-        else:
-            if probs.null_count:  # rows without probabilities among rows with: write the equal ones out
-                flat, sizes = Ragged.from_arrow(points), floats(dim)
-                counts = (flat.lengths / np.maximum(sizes, 1)).astype(np.int64)
-                given = probs.to_pylist()
-                rows = [[1.0 / n] * n if p is None else p for p, n in zip(given, counts.tolist(), strict=True)]
-                probs = pa.array(rows, pa.list_(pa.float64()))
-            weights = Ragged.from_arrow(probs)
-        return cls._of_columns({"points": Ragged.from_arrow(points), "probs": weights, "dim": floats(dim)})
+        points, sizes = Ragged.from_arrow(fields[0]), floats(fields[2])
+        missing = np.asarray(pc.is_null(fields[1]))
+        if missing.all():
+            return cls._of_columns({"points": points, "probs": None, "dim": sizes})
+        probs = Ragged.from_arrow(fields[1])
+        if missing.any():  # rows without probabilities among rows with: write the equal ones out
+            counts = np.where(missing, points.lengths // np.maximum(sizes, 1).astype(np.int64), probs.lengths)
+            start = np.concatenate([[0], np.cumsum(counts)])
+            owner = np.repeat(np.arange(len(counts)), counts)
+            values = 1.0 / counts[owner]
+            values[~missing[owner]] = probs.take(np.flatnonzero(~missing)).values
+            probs = Ragged(values, start)
+        return cls._of_columns({"points": points, "probs": probs, "dim": sizes})
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from super().reasons()

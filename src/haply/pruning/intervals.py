@@ -88,5 +88,5 @@ def row_intervals(model: OneDimensional, is_left: bool, region: Region, threshol
     if region.outside or region.one_sided or threshold.reject_below <= 0.0:
         hopeless = np.zeros(len(model), dtype=bool)
     else:
-        hopeless = model.concentration(region.width) <= threshold.reject_below - 1e-14
+        hopeless = model.spread_out(region.width, threshold.reject_below - 1e-14)
     return Intervals(start, end, hopeless)

@@ -131,7 +131,7 @@ class JoinPlan:
         left_rows, right_rows = (
             self._observed(rows, side, observing) for rows, side in ((left, "left"), (right, "right"))
         )
-        layout = layout_frame(self._usable(left), self._usable(right), self._settings)
+        layout = layout_frame(*self._profiled(), self._settings)
         parts = [self._overlapping(self._usable(left_rows), self._usable(right_rows), layout, observing)]
         if accepts_above(self.region) or accepts_below(self.region):
             parts.append(self._sure(self._usable(left), self._usable(right), layout, observing))
@@ -167,13 +167,18 @@ class JoinPlan:
 
         return to_sql(expression, rename)
 
-    def _prepared(self, side: _Side) -> DataFrame:
+    def _profiled(self) -> list[DataFrame]:
+        """The rows the layout is made from. Bad ones are passed over here: they are reported where pairs are made."""
+        return [self._usable(self._prepared(side, lenient=True)) for side in (self._left, self._right)]
+
+    def _prepared(self, side: _Side, lenient: bool = False) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state."""
         frame = side.frame.toDF(*side.inner)
         own = self.condition.left_only if side.name == "left" else self.condition.right_only
         for expression in own:
             frame = frame.where(F.expr(self._sql(expression)))
-        raise_as = f"Column '{side.column}' of the {side.name} table" if self.invalid == "raise" else None
+        raising = self.invalid == "raise" and not lenient
+        raise_as = f"Column '{side.column}' of the {side.name} table" if raising else None
         assert side.model is not None
         found = interval_column(
             F.col(side.inner_name(side.column)), side.model, side.name == "left",
@@ -384,8 +389,7 @@ class JoinPlan:
         return f"{' -> '.join(rules)} ({verb}) -> {end}"
 
     def _explain_partitioning(self) -> list[str]:
-        left, right = (self._usable(self._prepared(side)) for side in (self._left, self._right))
-        row = profiles(left, right).first()
+        row = profiles(*self._profiled()).first()
         assert row is not None
         one, other = read_profile(row["left"]), read_profile(row["right"])
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)

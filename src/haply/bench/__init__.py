@@ -1,0 +1,55 @@
+"""Benchmarks: haply beside other engines, each given its best formulation, and every answer checked to be the same."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from haply.errors import unknown_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from haply.bench.measure import Report
+
+BENCHES = ("band", "interval", "spark")
+"""Each is a module here with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded data, if any."""
+
+
+def main_bench(name: str | None, json_path: str | None, quick: bool, data: str | None, out: str) -> int:
+    """Run one benchmark, or all: a table on the terminal, a chart in the folder ``out``, JSON if a path is given."""
+    if name is not None and name not in BENCHES:
+        raise unknown_name("bench", name, BENCHES)
+    from rich.console import Console
+
+    from haply.bench.measure import growth_table, table, write_chart
+
+    console = Console(highlight=False)
+    done: list[dict[str, Any]] = []
+    for chosen in BENCHES if name is None else (name,):
+        report = _run(chosen, quick, data, console)
+        console.print(table(report))
+        if report.growth:
+            console.print(growth_table(report))
+        for line in report.config.get("notes", ()):
+            console.print(f"  {line}", soft_wrap=True)
+        console.print(f"  chart: {write_chart(report, out)}", soft_wrap=True)
+        done.append(report.to_dict())
+        if json_path is not None:  # after each, so that a bench that fails takes none of the earlier ones with it
+            path = Path(json_path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(done if name is None else done[0], indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _run(name: str, quick: bool, data: str | None, console: Console) -> Report:
+    """Progress is one changing line on a terminal, and a line for each step elsewhere."""
+    module = importlib.import_module(f"haply.bench.{name}")
+    if console.is_terminal:
+        with console.status(name) as status:
+            report: Report = module.run(quick, data, lambda text: status.update(f"{name}: {text}"))
+            return report
+    report = module.run(quick, data, lambda text: console.print(f"{name}: {text}"))
+    return report

@@ -1,0 +1,276 @@
+"""``bench band``: which of two lists of Gaussian values lie within ``c`` of each other with probability 0.7 or more.
+
+Every engine runs on one thread in this process, starts from the same arrays in memory and ends with arrays of left ids,
+right ids and probabilities. The peers get the sharpest sound filter we know of. For a threshold ``p`` above one half, a
+difference with mean ``d`` and standard deviation ``s`` needs
+
+    ``|d| + z(p) * s <= c``  and  ``s <= c / z((1 + p) / 2)``,  with ``z`` the normal quantile:
+
+of the two tails that must be short the nearer alone gives the first, and the best case ``d = 0`` the second. Both hold
+for a single row with its own ``sd`` in place of ``s``, which gives a row's reach along the axis of the means.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haply.bench.measure import Answer, Engines, Report, Tell, circumstances, compare, needs
+from haply.errors import HaplyError
+from haply.joins.match import match_all
+from haply.models import Gaussian
+from haply.probability.region import Region
+from haply.pruning.curve import curve_table
+from haply.pruning.intervals import row_intervals
+from haply.pruning.threshold import TOLERANCE, Threshold
+
+SLACK = 1e-9
+"""Added to every filter on the safe side: the exact probability decides."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The workload; the target job is the default."""
+
+    rows: int = 100_000
+    rows_per_unit: float = 10.0
+    least_sd: float = 0.1
+    most_sd: float = 1.0
+    within: float = 1.0
+    threshold: float = 0.7
+    repetitions: int = 15
+    seed: int = 7
+
+
+QUICK = Settings(rows=5_000, repetitions=3)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One list: ids in no particular order, means and standard deviations."""
+
+    id: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The limits of the peers' filter (see the module's text)."""
+
+    within: float
+    threshold: float
+    z: float
+    most_sd: float
+
+    @classmethod
+    def of(cls, within: float, threshold: float) -> Filter:
+        """For ``|a - b| <= within`` with a probability of at least the threshold."""
+        if not 0.5 < threshold < 1.0:
+            raise HaplyError("The peers' filter needs a threshold between 0.5 and 1", found=f"{threshold:g}")
+        quantile = needs("scipy.special").ndtri
+        most_sd = within / float(quantile(0.5 * (1.0 + threshold))) * (1.0 + SLACK)
+        return cls(within, threshold, float(quantile(threshold)), most_sd)
+
+
+def run(quick: bool, data: str | None, tell: Tell) -> Report:
+    """The benchmark as the command line runs it."""
+    return measure(QUICK if quick else Settings(), tell)
+
+
+def measure(settings: Settings, tell: Tell) -> Report:
+    """Time all engines on one workload, with the probability and without it."""
+    left, right = make_sides(settings)
+    results = []
+    for wanted, exact in (("exact", True), ("none", False)):
+        job = f"P >= {settings.threshold:g}, probability {wanted}"
+        results += compare(job, engines(left, right, settings, exact), settings.repetitions, tell)
+    near = _pairs_within(left.mean, right.mean, settings.within)
+    title = f"Gaussian band join, {settings.rows:,} x {settings.rows:,} rows, one thread"
+    return Report("band", title, config(settings, near), results)
+
+
+def config(settings: Settings, candidates: int) -> dict[str, Any]:
+    """What was measured, for the JSON."""
+    return {
+        **settings.__dict__,
+        "condition": f"|a - b| <= {settings.within:g}",
+        "pairs_with_means_within": candidates,
+        "polars_threads": needs("polars").thread_pool_size(),
+        "formulations": {
+            "haply": "row intervals, sweep, Gaussian curve, exact value; the curve's table is built in every run",
+            "duckdb": "hash join on buckets of the mean, right rows repeated over their reach, the filter in SQL; "
+            "Arrow batches out, scipy erf on each (faster than an Arrow UDF and than erfc as SQL polynomial; "
+            "the inequality join was slower than buckets)",
+            "polars": "the same buckets and filter with lazy frames (faster than join_where), scipy erf",
+            "numpy": "sort, searchsorted window of each left row's reach, filter, scipy erf",
+        },
+        "targets": {"duckdb": 6.0, "numpy": 5.0},
+        "notes": [f"{candidates:,} pairs have means within {settings.within:g}; best of {settings.repetitions} runs"],
+        **circumstances("duckdb", "polars", "scipy"),
+    }
+
+
+def make_sides(settings: Settings) -> tuple[Side, Side]:
+    """Means spread evenly, standard deviations too, ids shuffled."""
+    random = np.random.default_rng(settings.seed)
+    sides = []
+    for _ in range(2):
+        mean = random.uniform(0.0, settings.rows / settings.rows_per_unit, settings.rows)
+        sd = random.uniform(settings.least_sd, settings.most_sd, settings.rows)
+        sides.append(Side(random.permutation(settings.rows).astype(np.int64), mean, sd))
+    return sides[0], sides[1]
+
+
+def _pairs_within(left: np.ndarray, right: np.ndarray, within: float) -> int:
+    ordered = np.sort(right)
+    upto, before = np.searchsorted(ordered, left + within, "right"), np.searchsorted(ordered, left - within, "left")
+    return int((upto - before).sum())
+
+
+def engines(left: Side, right: Side, settings: Settings, exact: bool) -> Engines:
+    """Every engine as a function from the shared arrays to its answer."""
+    limits = Filter.of(settings.within, settings.threshold)
+    duckdb, polars = DuckBand(left, right, limits), PolarsBand(left, right, limits)
+    return {
+        "haply": lambda: haply_band(left, right, settings, exact),
+        "duckdb": lambda: duckdb.run(exact),
+        "polars": lambda: polars.run(exact),
+        "numpy": lambda: numpy_band(left, right, limits, exact),
+    }
+
+
+def haply_band(left: Side, right: Side, settings: Settings, exact: bool) -> Answer:
+    """Ours, without Spark: from parameters to result arrays."""
+    # The table of the threshold's curve is kept from one query to the next; a first query has to build it.
+    curve_table.cache_clear()
+    region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
+    models = Gaussian(left.mean, left.sd), Gaussian(right.mean, right.sd)
+    found = match_all(
+        *models,
+        row_intervals(models[0], True, region, threshold, exact),
+        row_intervals(models[1], False, region, threshold, exact),
+        region, threshold, exact,
+    )  # fmt: skip
+    return Answer(left.id[found.left], right.id[found.right], found.probability if exact else None)
+
+
+def numpy_band(left: Side, right: Side, limits: Filter, exact: bool) -> Answer:
+    """Whole arrays: cutting them into blocks that fit the caches was no faster."""
+    c, z = limits.within, limits.z
+    sides = []
+    for side in (left, right):
+        usable = np.flatnonzero(side.sd <= limits.most_sd)
+        rows = usable[np.argsort(side.mean[usable])]
+        sides.append((side.id[rows], side.mean[rows], side.sd[rows] ** 2))
+    (a_id, a_mean, a_variance), (b_id, b_mean, b_variance) = sides
+    if not len(a_id) or not len(b_id):
+        return Answer(a_id[:0], b_id[:0], a_mean[:0] if exact else None)
+    reach = c - z * np.sqrt(a_variance + b_variance.min()) + SLACK
+    first = np.searchsorted(b_mean, a_mean - reach, "left")
+    counts = np.maximum(np.searchsorted(b_mean, a_mean + reach, "right") - first, 0)
+    i = np.repeat(np.arange(len(a_id)), counts)
+    j = np.arange(len(i)) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    difference, sd = a_mean[i] - b_mean[j], np.sqrt(a_variance[i] + b_variance[j])
+    kept = np.flatnonzero((np.abs(difference) + z * sd <= c + SLACK) & (sd <= limits.most_sd))
+    probability = straddling_probability(difference[kept], sd[kept], c)
+    passed = probability >= limits.threshold - TOLERANCE
+    kept = kept[passed]
+    return Answer(a_id[i[kept]], b_id[j[kept]], probability[passed] if exact else None)
+
+
+def straddling_probability(difference: np.ndarray, sd: np.ndarray, within: float) -> np.ndarray:
+    """``P(|D| <= within)`` for normal differences by scipy's error function."""
+    erf = needs("scipy.special").erf
+    scaled = sd * np.sqrt(2.0)
+    return np.asarray(0.5 * (erf((within - difference) / scaled) + erf((within + difference) / scaled)))
+
+
+class DuckBand:
+    """DuckDB over the same arrays, seen through Arrow without a copy."""
+
+    def __init__(self, left: Side, right: Side, limits: Filter) -> None:
+        import pyarrow as pa
+
+        self.limits = limits
+        self.connection = needs("duckdb").connect()
+        self.connection.execute("SET threads = 1; SET enable_progress_bar = false")
+        for name, side in (("l", left), ("r", right)):
+            self.connection.register(name, pa.table(side.__dict__))
+
+    @property
+    def query(self) -> str:
+        """Pairs that pass the filter: ids, mean and standard deviation of the difference."""
+        limits, width = self.limits, 0.5 * self.limits.within
+        reach = f"({limits.within!r} - {limits.z!r} * sd + {SLACK!r})"
+        buckets = [f"CAST(floor((mean {sign} {reach}) / {width!r}) AS INTEGER)" for sign in "-+"]
+        return f"""
+            WITH a AS (
+                SELECT id, mean, sd * sd AS variance, CAST(floor(mean / {width!r}) AS INTEGER) AS bucket
+                FROM l WHERE sd <= {limits.most_sd!r}
+            ), b AS (
+                SELECT id, mean, sd * sd AS variance,
+                       CAST(unnest(range({buckets[0]}, {buckets[1]} + 1)) AS INTEGER) AS bucket
+                FROM r WHERE sd <= {limits.most_sd!r}
+            ), pairs AS (
+                SELECT a.id AS i, b.id AS j, a.mean - b.mean AS difference, sqrt(a.variance + b.variance) AS sd
+                FROM a JOIN b ON a.bucket = b.bucket
+            )
+            SELECT i, j, difference, sd FROM pairs
+            WHERE abs(difference) + {limits.z!r} * sd <= {limits.within + SLACK!r} AND sd <= {limits.most_sd!r}
+        """
+
+    def run(self, exact: bool) -> Answer:
+        """The join in DuckDB, the error function on each Arrow batch that comes out."""
+        parts = []
+        for batch in self.connection.sql(self.query).to_arrow_reader(1 << 17):
+            i, j, difference, sd = (column.to_numpy() for column in batch.columns)
+            probability = straddling_probability(difference, sd, self.limits.within)
+            kept = np.flatnonzero(probability >= self.limits.threshold - TOLERANCE)
+            parts.append((i[kept], j[kept], probability[kept]))
+        empty = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        i, j, probability = (np.concatenate(column) for column in zip(*(parts or [empty]), strict=True))
+        return Answer(i, j, probability if exact else None)
+
+
+class PolarsBand:
+    """Polars over the same arrays."""
+
+    def __init__(self, left: Side, right: Side, limits: Filter) -> None:
+        # Read when Polars is first imported; the configuration tells how many threads it has after all.
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+        self.pl = needs("polars")
+        self.limits = limits
+        self.left, self.right = (self.pl.DataFrame(side.__dict__) for side in (left, right))
+
+    def run(self, exact: bool) -> Answer:
+        """Buckets, filter, error function."""
+        pl, limits, width = self.pl, self.limits, 0.5 * self.limits.within
+
+        def bucket(position: Any) -> Any:
+            return (position / width).floor().cast(pl.Int32)
+
+        mean, sd = pl.col("mean"), pl.col("sd")
+        reach = limits.within - limits.z * sd + SLACK
+        usable = [side.lazy().filter(sd <= limits.most_sd) for side in (self.left, self.right)]
+        a = usable[0].select("id", "mean", variance=sd * sd, bucket=bucket(mean))
+        buckets = pl.int_ranges(bucket(mean - reach), bucket(mean + reach) + 1, dtype=pl.Int32)
+        b = usable[1].select("id", "mean", variance=sd * sd, bucket=buckets).explode("bucket")
+        found = (
+            a.join(b, on="bucket", suffix="_b")
+            .select(
+                i="id",
+                j="id_b",
+                difference=mean - pl.col("mean_b"),
+                sd=(pl.col("variance") + pl.col("variance_b")).sqrt(),
+            )
+            .filter((pl.col("difference").abs() + limits.z * sd <= limits.within + SLACK) & (sd <= limits.most_sd))
+            .collect()
+        )
+        i, j, difference, spread = (found[name].to_numpy() for name in ("i", "j", "difference", "sd"))
+        probability = straddling_probability(difference, spread, limits.within)
+        kept = np.flatnonzero(probability >= limits.threshold - TOLERANCE)
+        return Answer(i[kept], j[kept], probability[kept] if exact else None)

@@ -1,0 +1,310 @@
+"""What every benchmark shares: engines timed in turns, answers compared, and the outcome as table, JSON and chart."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.metadata
+import math
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from haply.errors import HaplyError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+OURS = "haply"
+PROBABILITY_TOLERANCE = 1e-9
+"""Two engines that both call their probabilities exact may differ by less than this."""
+
+Tell = Callable[[str], None]
+"""Where a benchmark says how far it is."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The pairs an engine found, in any order; without probabilities where the job does not ask for them."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray | None = None
+
+
+Engines = Mapping[str, Callable[[], Answer]]
+"""For each name a function that does the whole job, from the shared inputs to arrays."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One engine on one job; ``ratio`` is its seconds over haply's."""
+
+    job: str
+    engine: str
+    seconds: float
+    pairs: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the cost grows with the rows of a side, for the line chart."""
+
+    rows: int
+    seconds: float
+    rows_per_second: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that one benchmark found out."""
+
+    bench: str
+    title: str
+    config: dict[str, Any]
+    results: list[Result]
+    growth: list[Growth] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        config = self.config | ({"growth": [asdict(point) for point in self.growth]} if self.growth else {})
+        return {"bench": self.bench, "config": config, "results": [asdict(result) for result in self.results]}
+
+
+def needs(module: str) -> Any:
+    """Import a package that only the benchmarks use."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise HaplyError(
+            f"The benchmarks need the package '{module.partition('.')[0]}'", hint='pip install "haply[bench]"'
+        ) from error
+
+
+def circumstances(*packages: str) -> dict[str, Any]:
+    """Where and with what was measured."""
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in ("numpy", "numba", *packages)},
+    }
+
+
+def compare(job: str, engines: Engines, repetitions: int, tell: Tell) -> list[Result]:
+    """Check that all engines give one answer, then time them.
+
+    The first call of each is not timed: it compiles and fills caches, and its answer is the one that is compared.
+    """
+    answers = {}
+    for name, run in engines.items():
+        tell(f"{job}: first run of {name}")
+        answers[name] = run()
+    check_same(job, answers)
+    pairs = {name: len(answer.left) for name, answer in answers.items()}
+    del answers
+    return ranked(job, take_turns(job, engines, repetitions, tell), pairs)
+
+
+def take_turns(job: str, engines: Mapping[str, Callable[[], Any]], repetitions: int, tell: Tell) -> dict[str, float]:
+    """The best seconds of each engine. They run in turns, each round begun by another, so that noise hits all alike."""
+    best = dict.fromkeys(engines, math.inf)
+    names = list(engines)
+    for turn in range(repetitions):
+        tell(f"{job}: round {turn + 1} of {repetitions}")
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            gc.collect()
+            begun = time.perf_counter()
+            answer = engines[name]()
+            best[name] = min(best[name], time.perf_counter() - begun)
+            del answer
+    return best
+
+
+def ranked(job: str, seconds: Mapping[str, float], pairs: Mapping[str, int]) -> list[Result]:
+    """Results in the order of the engines, with their ratio to ours."""
+    return [Result(job, name, spent, pairs[name], spent / seconds[OURS]) for name, spent in seconds.items()]
+
+
+def check_same(job: str, answers: Mapping[str, Answer]) -> None:
+    """Raise unless all engines found the same pairs with the same probabilities: a time for another answer is void."""
+    ours = _in_order(answers[OURS])
+    for name, answer in answers.items():
+        theirs = _in_order(answer)
+        if not (np.array_equal(ours.left, theirs.left) and np.array_equal(ours.right, theirs.right)):
+            raise HaplyError(
+                f"Benchmark job '{job}': {name} and {OURS} found different pairs",
+                expected=f"{len(ours.left)} pairs",
+                found=f"{len(theirs.left)} pairs, {_unshared(ours, theirs)} of them on one side only",
+            )
+        if ours.probability is not None and theirs.probability is not None and len(ours.left):
+            apart = float(np.abs(ours.probability - theirs.probability).max())
+            if not apart < PROBABILITY_TOLERANCE:
+                raise HaplyError(
+                    f"Benchmark job '{job}': {name} and {OURS} differ in a probability",
+                    expected=f"less than {PROBABILITY_TOLERANCE:g}",
+                    found=f"{apart:g}",
+                )
+
+
+def _in_order(answer: Answer) -> Answer:
+    order = np.lexsort((answer.right, answer.left))
+    probability = None if answer.probability is None else answer.probability[order]
+    return Answer(answer.left[order], answer.right[order], probability)
+
+
+def _unshared(one: Answer, other: Answer) -> int:
+    sets = [set(zip(answer.left.tolist(), answer.right.tolist(), strict=True)) for answer in (one, other)]
+    return len(sets[0] ^ sets[1])
+
+
+# -- showing it --------------------------------------------------------------------------------------------------------
+
+
+def table(report: Report) -> Table:
+    """The results for the terminal."""
+    from rich.table import Table
+
+    shown = Table(title=report.title, title_justify="left")
+    for name in ("job", "engine"):
+        shown.add_column(name)
+    for name in ("time", "pairs", f"x {OURS}"):
+        shown.add_column(name, justify="right")
+    before = ""
+    for result in report.results:
+        if before and result.job != before:
+            shown.add_section()
+        name = result.job if result.job != before else ""
+        cells = (name, result.engine, in_seconds(result.seconds), f"{result.pairs:,}", f"{result.ratio:.2f}")
+        shown.add_row(*cells, style="bold" if result.engine == OURS else None)
+        before = result.job
+    return shown
+
+
+def growth_table(report: Report) -> Table:
+    """How the cost grows, for the terminal."""
+    from rich.table import Table
+
+    shown = Table(title=f"{OURS} as the tables grow", title_justify="left")
+    for name in ("rows a side", "time", "rows per second", "pairs"):
+        shown.add_column(name, justify="right")
+    for point in report.growth:
+        shown.add_row(f"{point.rows:,}", in_seconds(point.seconds), f"{point.rows_per_second:,.0f}", f"{point.pairs:,}")
+    return shown
+
+
+def in_seconds(seconds: float) -> str:
+    """A duration with three digits.
+
+    >>> in_seconds(0.01234), in_seconds(2.5), in_seconds(61.5)
+    ('12.3 ms', '2.50 s', '61.5 s')
+    """
+    value, unit = (1e3 * seconds, "ms") if seconds < 1.0 else (seconds, "s")
+    digits = max(0, 2 - max(0, math.floor(math.log10(value)))) if value > 0.0 else 0
+    return f"{value:.{digits}f} {unit}"
+
+
+def write_chart(report: Report, folder: str | Path) -> Path:
+    """Write the chart as SVG, PNG and a page that needs no network; returns the path of the SVG."""
+    base = Path(folder)
+    base.mkdir(parents=True, exist_ok=True)
+    drawn = chart(report)
+    path = base / f"{report.bench}.svg"
+    drawn.save(path)
+    drawn.save(path.with_suffix(".png"), scale_factor=2.0)
+    drawn.save(path.with_suffix(".html"), inline=True)
+    return path
+
+
+def chart(report: Report) -> Any:
+    """Bars of seconds on a logarithmic scale, one panel for each job, and the line of growth if there is one."""
+    import altair as alt
+
+    bars = [
+        _bars(job, [result for result in report.results if result.job == job], report.results)
+        for job in dict.fromkeys(result.job for result in report.results)
+    ]
+    panels = [*bars, *([_line(report.growth)] if report.growth else [])]
+    return (
+        alt.vconcat(*panels, spacing=24)
+        .properties(title=alt.TitleParams(report.title, anchor="start", fontSize=15, offset=14))
+        .configure(background="white")
+        .configure_view(stroke=None)
+        .configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", gridColor="#e4e4e4")
+        .configure_title(fontSize=13, anchor="start")
+    )
+
+
+_WIDTH = 560
+
+
+def _bars(job: str, results: Sequence[Result], on_the_axis: Sequence[Result]) -> Any:
+    import altair as alt
+
+    from haply.report.charts import BLUE, GREY
+
+    least, most = (pick(result.seconds for result in on_the_axis) for pick in (min, max))
+    # A bar on a logarithmic scale has no zero to stand on: all begin a good step left of the fastest.
+    floor = 10.0 ** math.floor(math.log10(least / 2.0))
+    records = [
+        asdict(result)
+        | {
+            "floor": floor,
+            "label": in_seconds(result.seconds) + ("" if result.engine == OURS else f", {result.ratio:.1f}x"),
+        }
+        for result in results
+    ]
+    # room for the label to the right of the longest bar
+    scale = alt.Scale(type="log", domain=[floor, floor * (most / floor) ** 1.35], nice=False)
+    base = alt.Chart(alt.Data(values=records), title=job).encode(
+        y=alt.Y("engine:N", sort=[result.engine for result in results], title=None)
+    )
+    bars = base.mark_bar(height={"band": 0.7}).encode(
+        x=alt.X(
+            "floor:Q",
+            scale=scale,
+            title="seconds (logarithmic)",
+            axis=alt.Axis(format="~g", values=_ticks(floor, most)),
+        ),
+        x2="seconds:Q",
+        color=alt.condition(alt.datum.engine == OURS, alt.value(BLUE), alt.value(GREY)),
+    )
+    labels = base.mark_text(align="left", dx=6, fontSize=12).encode(x=alt.X("seconds:Q", scale=scale), text="label:N")
+    return (bars + labels).properties(width=_WIDTH, height=34 * len(results))
+
+
+def _ticks(least: float, most: float) -> list[float]:
+    steps = (1.0, 2.0, 5.0) if most < 1e3 * least else (1.0,)
+    last = math.ceil(math.log10(most)) + 1
+    return [step * 10.0**power for power in range(math.floor(math.log10(least)), last) for step in steps]
+
+
+def _line(growth: Sequence[Growth]) -> Any:
+    import altair as alt
+
+    from haply.report.charts import BLUE
+
+    records = [
+        asdict(point) | {"label": f"{point.rows_per_second:,.0f} rows/s, {in_seconds(point.seconds)}"}
+        for point in growth
+    ]
+    most = max(point.rows_per_second for point in growth)
+    rows = [point.rows for point in growth]
+    base = alt.Chart(alt.Data(values=records), title=f"{OURS} as the tables grow").encode(
+        x=alt.X(
+            "rows:Q",
+            title="rows of each side (logarithmic)",
+            scale=alt.Scale(type="log", domain=[min(rows) / 1.5, max(rows) * 1.9], nice=False),
+            axis=alt.Axis(values=rows, format="~s", grid=False),
+        ),
+        y=alt.Y("rows_per_second:Q", title="rows per second", scale=alt.Scale(domain=[0, 1.15 * most])),
+    )
+    line = base.mark_line(color=BLUE, point=alt.OverlayMarkDef(color=BLUE, size=60))
+    return (line + base.mark_text(dy=-14, fontSize=11).encode(text="label:N")).properties(width=_WIDTH, height=220)
