@@ -140,7 +140,7 @@ def test_native_intervals_are_those_of_the_models(spark):
                     if threshold.value is None and model is Gaussian:
                         continue
                     name = model.kind
-                    native = interval_column(F.col(name), model, is_left, region, threshold, exact, None)
+                    native = interval_column(name, model, is_left, region, threshold, exact, None)
                     table = frame.select(name, native.alias("i")).toArrow()
                     wanted = row_intervals(model.from_arrow(table[name]), is_left, region, threshold, exact)
                     for row, start, end, hopeless in zip(

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,8 +35,9 @@ from haply.bench.measure import (
 from haply.errors import HaplyError
 from haply.pruning.threshold import TOLERANCE
 
-DataFrame = SparkSession = Any
-"""Spark's own: its types are not worth an import that everything else in this package does without."""
+# The layers' test allows pyspark inside functions only, so Spark's types are not spelled out here.
+DataFrame: TypeAlias = Any
+SparkSession: TypeAlias = Any
 
 PLAIN = "plain pyspark"
 FILES = 8
@@ -251,7 +252,7 @@ def check_equal(job: str, queries: dict[str, Callable[[], DataFrame]], step: int
 
 
 def _watched(name: str, query: Callable[[], DataFrame], memory: dict[str, dict[str, float]]) -> Callable[[], int]:
-    """The query run from planning to the last row; its pairs are counted and its peak memory is noted under the name."""
+    """The query run from planning to the last row; returns its pairs and notes its peak memory under the name."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 

@@ -29,7 +29,7 @@ from haply.models import OneDimensional
 from haply.probability.region import Region
 from haply.pruning.threshold import Threshold
 
-POSITION_SLACK = 8 * np.finfo(np.float64).eps
+POSITION_SLACK = 8 * float(np.finfo(np.float64).eps)
 """Relative widening of the ends, so that rounding of a shifted position never loses a tie."""
 
 

@@ -126,7 +126,7 @@ class Page:
         if self._charts:
             import vl_convert
 
-            scripts.append(f"<script>{vl_convert.javascript_bundle(snippet=None)}</script>")
+            scripts.append(f"<script>{vl_convert.javascript_bundle('window.vegaEmbed=vegaEmbed;')}</script>")
             scripts.append(f"<script>{_DRAW}</script>")
         return "\n".join(
             [

@@ -181,7 +181,7 @@ class JoinPlan:
         raise_as = f"Column '{side.column}' of the {side.name} table" if raising else None
         assert side.model is not None
         found = interval_column(
-            F.col(side.inner_name(side.column)), side.model, side.name == "left",
+            side.inner_name(side.column), side.model, side.name == "left",
             self.region, self.threshold, self.exact, raise_as,
         )  # fmt: skip
         frame = frame.withColumn("__interval", found)
@@ -191,18 +191,14 @@ class JoinPlan:
         return frame
 
     def _usable(self, frame: DataFrame) -> DataFrame:
-        start, end = F.col("__interval.start"), F.col("__interval.end")
-        usable = frame.where(F.col("__interval.state") == USABLE)
-        if not self.threshold.attainable:
-            usable = usable.where(F.lit(False))
-        for position in range(len(self.condition.equalities)):
-            usable = usable.where(F.col(f"__key{position}").isNotNull())
-        return usable.select(
+        known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
+        usable = frame.where(" AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known]))
+        return usable.selectExpr(
             *[column for column in frame.columns if column != "__interval"],
-            start.alias(START),
-            end.alias(END),
-            F.least(start, end).alias(LOW),
-            F.greatest(start, end).alias(HIGH),
+            f"__interval.start AS {START}",
+            f"__interval.`end` AS {END}",
+            f"least(__interval.start, __interval.`end`) AS {LOW}",
+            f"greatest(__interval.start, __interval.`end`) AS {HIGH}",
         )
 
     def _observed(self, frame: DataFrame, side: str, observing: Observing) -> DataFrame:
@@ -282,15 +278,14 @@ class JoinPlan:
     def _sure(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
         """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer."""
         left, right = left.crossJoin(layout), right.crossJoin(layout)
-        top = F.size("layout.edges")
         parts = []
         if accepts_above(self.region):
-            ours = left.withColumn(CELL, F.explode(F.sequence(F.lit(0), cell_of(F.col(START)))))
-            theirs = right.withColumn(CELL, cell_of(F.col(END)))
+            ours = left.selectExpr("*", f"explode(sequence(0, {cell_of(START)})) AS {CELL}")
+            theirs = right.selectExpr("*", f"{cell_of(END)} AS {CELL}")
             parts.append((ours, theirs, F.col(START) > F.col("__their_end")))
         if accepts_below(self.region):
-            ours = left.withColumn(CELL, F.explode(F.sequence(cell_of(F.col(END)), top)))
-            theirs = right.withColumn(CELL, cell_of(F.col(START)))
+            ours = left.selectExpr("*", f"explode(sequence({cell_of(END)}, size(layout.edges))) AS {CELL}")
+            theirs = right.selectExpr("*", f"{cell_of(START)} AS {CELL}")
             parts.append((ours, theirs, F.col(END) < F.col("__their_start")))
         found = []
         for ours, theirs, beyond in parts:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, lay_out
@@ -102,15 +102,10 @@ def _as_dict(layout: Layout) -> dict[str, list[Any]]:
     }
 
 
-def cell_of(position: Column) -> Column:
-    """The cell that holds a position: the number of edges at or below it, by halving."""
-    edges = F.col("layout.edges")
-
-    def halve(found: Column, step: Column) -> Column:
-        beyond = F.get(edges, found + step - 1)
-        return F.when(beyond <= position, found + step).otherwise(found)
-
-    return F.aggregate(F.expr(_STEPS), F.lit(0), halve)
+def cell_of(position: str) -> str:
+    """SQL for the cell that holds a position: the number of edges at or below it, by halving."""
+    step = f"IF(get(layout.edges, found + step - 1) <= {position}, found + step, found)"
+    return f"aggregate({_STEPS}, 0, (found, step) -> {step})"
 
 
 def place(frame: DataFrame, layout: DataFrame, side: str, salt: list[str]) -> DataFrame:
@@ -120,31 +115,26 @@ def place(frame: DataFrame, layout: DataFrame, side: str, salt: list[str]) -> Da
     native. ``salt`` are the columns whose hash picks the row's own slice.
     """
     own, other = ("left_slices", "right_slices") if side == "left" else ("right_slices", "left_slices")
-    first = cell_of(F.col(LOW))
-    placed = frame.crossJoin(layout).withColumn("__first", first)
-    single = (F.size("layout.edges") == F.col("__first")) | (F.get("layout.edges", F.col("__first")) > F.col(HIGH))
-    last = F.when(single, F.col("__first")).otherwise(cell_of(F.col(HIGH)))
-    placed = placed.withColumn("__last", last)
-    salted = F.xxhash64(*salt) if salt else F.lit(0).cast("bigint")
+    salted = f"xxhash64({', '.join(salt)})" if salt else "0L"
 
-    def key(cell: Column, mine: Column, theirs: Column) -> Column:
+    def key(cell: str, mine: str, theirs: str) -> str:
         left, right = (mine, theirs) if side == "left" else (theirs, mine)
-        return (cell.cast("bigint") * (1 << 2 * _SLICE_BITS)) + left * (1 << _SLICE_BITS) + right
+        return f"CAST({cell} AS BIGINT) * {1 << 2 * _SLICE_BITS} + {left} * {1 << _SLICE_BITS} + {right}"
 
-    def keys(cell: Column) -> Column:
-        mine = F.pmod(salted, F.get(F.col(f"layout.{own}"), cell).cast("bigint"))
-        return F.transform(
-            F.sequence(F.lit(0), F.get(F.col(f"layout.{other}"), cell) - 1), lambda theirs: key(cell, mine, theirs)
+    mine = f"pmod({salted}, CAST(get(layout.{own}, cell) AS BIGINT))"
+    slices = f"sequence(0, get(layout.{other}, cell) - 1)"
+    every = (
+        f"transform(sequence(__first, __last), cell -> transform({slices}, theirs -> {key('cell', mine, 'theirs')}))"
+    )
+    single = f"__first = __last AND get(layout.{own}, __first) = 1 AND get(layout.{other}, __first) = 1"
+    stays = f"coalesce(get(layout.edges, __first) > {HIGH}, true)"  # the next edge, if there is one, is beyond the row
+    kept = [column for column in frame.columns if column not in (LOW, HIGH)]
+    return (
+        frame.crossJoin(layout)
+        .selectExpr("*", f"{cell_of(LOW)} AS __first")
+        .selectExpr("*", f"IF({stays}, __first, {cell_of(HIGH)}) AS __last")
+        .selectExpr(
+            *kept, "__first", f"explode(IF({single}, array({key('__first', '0', '0')}), flatten({every}))) AS {CELL}"
         )
-
-    simple = (
-        (F.col("__first") == F.col("__last"))
-        & (F.get(f"layout.{own}", F.col("__first")) == 1)
-        & (F.get(f"layout.{other}", F.col("__first")) == 1)
+        .selectExpr(*kept, CELL, f"shiftright({CELL}, {2 * _SLICE_BITS}) = __first AS {NATIVE}")
     )
-    every = F.when(simple, F.array(key(F.col("__first"), F.lit(0), F.lit(0)))).otherwise(
-        F.flatten(F.transform(F.sequence("__first", "__last"), keys))
-    )
-    placed = placed.withColumn(CELL, F.explode(every))
-    native = F.shiftright(F.col(CELL), 2 * _SLICE_BITS) == F.col("__first")
-    return placed.withColumn(NATIVE, native).drop("layout", "__first", "__last", LOW, HIGH)

@@ -23,7 +23,7 @@ USABLE, NULL, HOPELESS, BAD = 0, 1, 2, 3
 
 
 def interval_column(
-    values: Column,
+    column: str,
     model: type[Model],
     is_left: bool,
     region: Region,
@@ -37,23 +37,23 @@ def interval_column(
     are plain arithmetic are computed by Spark itself; the others by haply's models in an Arrow function.
     """
     if model in _NATIVE:
-        return _native_intervals(values, model, is_left, region, threshold, exact, raise_as)
+        return F.expr(_native_intervals(column, model, is_left, region, threshold, exact, raise_as))
 
-    def intervals(column: pa.Array) -> pa.Array:
-        read = read_column(column)
+    def intervals(values: pa.Array) -> pa.Array:
+        read = read_column(values)
         if len(read.bad_rows) and raise_as is not None:
             raise _bad_row(raise_as, read.example)
         assert isinstance(read.model, OneDimensional)
         found = row_intervals(read.model, is_left, region, threshold, exact)
-        state = np.full(len(column), NULL, dtype=np.int8)
+        state = np.full(len(values), NULL, dtype=np.int8)
         state[read.bad_rows] = BAD
         state[read.rows] = np.where(found.hopeless, HOPELESS, USABLE)
-        start, end = np.zeros(len(column)), np.zeros(len(column))
+        start, end = np.zeros(len(values)), np.zeros(len(values))
         start[read.rows], end[read.rows] = found.start, found.end
         return pa.StructArray.from_arrays([pa.array(start), pa.array(end), pa.array(state)], ["start", "end", "state"])
 
     # Declared not deterministic, or Spark would copy the call into every later filter and projection and run it again.
-    return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()(values)
+    return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()(F.col(column))
 
 
 _INTERVAL_TYPE = "start double, end double, state tinyint"
@@ -68,74 +68,84 @@ def _bad_row(where: str, example: str) -> HaplyError:
 
 
 def _native_intervals(
-    values: Column,
+    column: str,
     model: type[Model],
     is_left: bool,
     region: Region,
     threshold: Threshold,
     exact: bool,
     raise_as: str | None,
-) -> Column:
-    """``row_intervals`` written as Spark expressions: the same ends up to rounding, which both allow for."""
+) -> str:
+    """``row_intervals`` as Spark SQL: the same ends up to rounding, which both allow for."""
     fields = {
-        parameter.name: (values if model is Certain else values[parameter.name]).cast("double")
+        parameter.name: f"CAST({column}{'' if model is Certain else '.' + parameter.name} AS DOUBLE)"
         for parameter in model.parameters
     }
-    unknown = values.isNull()
-    for field in fields.values():
-        unknown = unknown | field.isNull()
-    reason = _native_reason(model, fields)
     ends = interval_ends(is_left, region, threshold, exact)
-    low = _NATIVE[model](fields, ends.low_level, 1.0)
-    high = _NATIVE[model](fields, ends.high_level, -1.0)
-    start = low - F.lit(ends.low_shift) - F.lit(POSITION_SLACK) * (F.abs(low) + F.lit(abs(ends.low_shift)))
-    end = high - F.lit(ends.high_shift) + F.lit(POSITION_SLACK) * (F.abs(high) + F.lit(abs(ends.high_shift)))
-    state = F.when(_native_hopeless(model, fields, region, threshold), F.lit(HOPELESS)).otherwise(F.lit(USABLE))
+    low, high = _NATIVE[model](fields, ends.low_level, 1.0), _NATIVE[model](fields, ends.high_level, -1.0)
 
-    def struct(state: Column, start: Column, end: Column) -> Column:
-        return F.struct(start.alias("start"), end.alias("end"), state.cast("tinyint").alias("state"))
+    def moved(position: str, shift: float, slack: float) -> str:
+        return f"{position} - {_double(shift)} + {_double(slack)} * (abs({position}) + {_double(abs(shift))})"
 
-    nothing = F.lit(0.0)
-    good = struct(state, start, end)
-    bad = struct(F.lit(BAD), nothing, nothing)
+    def struct(state: str, start: str = "0D", end: str = "0D") -> str:
+        return f"struct({start} AS start, {end} AS `end`, CAST({state} AS TINYINT) AS state)"
+
+    good = struct(
+        f"IF({_native_hopeless(model, fields, region, threshold)}, {HOPELESS}, {USABLE})",
+        moved(low, ends.low_shift, -POSITION_SLACK),
+        moved(high, ends.high_shift, POSITION_SLACK),
+    )
+    reason = _native_reason(model, fields)
+    bad = struct(str(BAD))
     if raise_as is not None:
-        text = str(_bad_row(raise_as, "%s in %s"))
-        row = F.to_json(F.struct(*(field.alias(name) for name, field in fields.items())))
-        bad = F.when(F.raise_error(F.format_string(text, reason, row)).isNull(), bad)
-    return F.when(unknown, struct(F.lit(NULL), nothing, nothing)).when(reason.isNotNull(), bad).otherwise(good)
+        text = str(_bad_row(raise_as, "%s in %s")).replace("\\", "\\\\").replace("'", "\\'")
+        row = "to_json(struct(" + ", ".join(f"{field} AS {name}" for name, field in fields.items()) + "))"
+        bad = f"IF(raise_error(printf('{text}', {reason}, {row})) IS NULL, {bad}, NULL)"
+    unknown = " OR ".join([f"{column} IS NULL", *(f"{field} IS NULL" for field in fields.values())])
+    return f"CASE WHEN {unknown} THEN {struct(str(NULL))} WHEN {reason} IS NOT NULL THEN {bad} ELSE {good} END"
 
 
-def _native_reason(model: type[Model], fields: dict[str, Column]) -> Column:
-    """Why a row is bad, or null: the declared domains of the model's parameters."""
-    reason = F.when(F.lit(False), F.lit(""))
+def _double(number: float) -> str:
+    return f"({float(number)!r}D)"
+
+
+def _native_reason(model: type[Model], fields: dict[str, str]) -> str:
+    """SQL for why a row is bad, or null: the declared domains of the model's parameters."""
+    cases = []
     for parameter in model.parameters:
         field = fields[parameter.name]
-        infinite = F.isnan(field) | (F.abs(field) == F.lit(float("inf")))
-        reason = reason.when(infinite, F.lit(f"{parameter.name} is NaN or infinite"))
+        infinite = f"isnan({field}) OR abs({field}) = CAST('Infinity' AS DOUBLE)"
+        cases.append(f"WHEN {infinite} THEN '{parameter.name} is NaN or infinite'")
         if parameter.least is not None:
-            reason = reason.when(field < F.lit(parameter.least), F.lit(f"{parameter.name} < {parameter.least:g}"))
-    return reason.when(fields["lo"] > fields["hi"], F.lit("lo > hi")) if model is Uniform else reason
-
-
-def _native_hopeless(model: type[Model], fields: dict[str, Column], region: Region, threshold: Threshold) -> Column:
-    """Whether a row's concentration on the region's width stays below the threshold."""
-    if region.outside or region.one_sided or threshold.reject_below <= 0.0 or model is Certain:
-        return F.lit(False)
+            least = f"{parameter.name} < {parameter.least:g}"
+            cases.append(f"WHEN {field} < {_double(parameter.least)} THEN '{least}'")
     if model is Uniform:
-        held = fields["hi"] - fields["lo"]
-        return (held > 0.0) & (held * F.lit(threshold.reject_below - 1e-14) >= F.lit(region.width))
-    widest = 0.5 * region.width / normal_quantile(0.5 * (1.0 + threshold.reject_below))
-    return fields["sd"] > F.lit(widest * (1.0 + 1e-9))
+        cases.append(f"WHEN {fields['lo']} > {fields['hi']} THEN 'lo > hi'")
+    return f"(CASE {' '.join(cases)} END)"
 
 
-_NATIVE: dict[type[Model], Callable[[dict[str, Column], float, float], Column]] = {
+def _native_hopeless(model: type[Model], fields: dict[str, str], region: Region, threshold: Threshold) -> str:
+    """SQL for whether a row's concentration on the region's width stays below the threshold."""
+    share = threshold.reject_below - 1e-14
+    if region.outside or region.one_sided or share <= 0.0 or model is Certain:
+        return "false"
+    if model is Uniform:
+        length = f"({fields['hi']} - {fields['lo']})"
+        return f"{length} > 0 AND {length} * {_double(share)} >= {_double(region.width)}"
+    widest = 0.5 * region.width / normal_quantile(0.5 * (1.0 + share))
+    return f"{fields['sd']} > {_double(widest * (1.0 + 1e-9))}"
+
+
+_NATIVE: dict[type[Model], Callable[[dict[str, str], float, float], str]] = {
     Certain: lambda fields, level, sign: fields["values"],
     Uniform: lambda fields, level, sign: (
-        fields["lo" if sign > 0 else "hi"] + F.lit(sign * level) * (fields["hi"] - fields["lo"])
+        f"({fields['lo' if sign > 0 else 'hi']} + {_double(sign * level)} * ({fields['hi']} - {fields['lo']}))"
     ),
-    Gaussian: lambda fields, level, sign: fields["mean"] + F.lit(sign * normal_quantile(level)) * fields["sd"],
+    Gaussian: lambda fields, level, sign: (
+        f"({fields['mean']} + {_double(sign * normal_quantile(level))} * {fields['sd']})"
+    ),
 }
-"""The point that cuts a tail of the given level from below (sign 1) or above (-1), where it is plain arithmetic."""
+"""SQL for the point that cuts a tail of the given level from below (sign 1) or above (-1), where it is arithmetic."""
 
 
 def check(frame: DataFrame, column: str) -> DataFrame:

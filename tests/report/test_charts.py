@@ -1,0 +1,159 @@
+"""Charts: what they say, that they draw, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+import vl_convert
+
+from haply.errors import HaplyError
+from haply.models import Gaussian
+from haply.probability.region import Region
+from haply.pruning.threshold import Threshold
+from haply.report.charts import (
+    funnel_chart,
+    histogram_records,
+    in_words,
+    pair_densities,
+    probability_histogram,
+    threshold_curves,
+    waterfall_chart,
+)
+from haply.report.explain import density_records, explain_pair
+
+STAGES = ("pairs possible", "candidates", "not rejected by a bound", "evaluated exactly", "kept")
+
+
+def stages(*pairs: int) -> list[dict[str, Any]]:
+    return [{"stage": stage, "pairs": count} for stage, count in zip(STAGES, pairs, strict=True)]
+
+
+def drawn(chart: Any) -> tuple[list[str], str]:
+    """The texts of the chart as drawn, and the drawing."""
+    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    return [unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", svg)], svg
+
+
+def score(method: str, setting: str, threshold: float | None, precision: float, recall: float) -> dict[str, Any]:
+    f1 = 2 * precision * recall / (precision + recall)
+    return {
+        "method": method, "setting": setting, "threshold": threshold,
+        "precision": precision, "recall": recall, "f1": f1, "marked": True,
+    }  # fmt: skip
+
+
+SCORES = [
+    score("haply", "P ≥ 0.1", 0.1, 0.8, 0.9),
+    score("haply", "P ≥ 0.5", 0.5, 0.95, 0.5),
+    score("fixed tolerance", "±1 °C", None, 0.7, 0.8),
+    score("plain join", "equal", None, 0.9, 0.1),
+]
+PAIR = (Gaussian(61.2, 0.1), Gaussian(63.0, 2.1))
+FAR_PAIR = (Gaussian(61.2, 0.1), Gaussian(63.0, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0"),
+        (999, "999"),
+        (24_940, "24,940"),
+        (903_993_016, "904 million"),
+        (2.5e9, "2.5 billion"),
+        (1e13, "10 trillion"),
+    ],
+)
+def test_counts_in_words(count: float, words: str) -> None:
+    assert in_words(count) == words
+
+
+def test_the_funnel_labels_its_bars_and_states_the_finding() -> None:
+    texts, svg = drawn(funnel_chart(stages(900_000_000, 31_000, 25_000, 25_000, 24_937)))
+    assert "Of 900 million possible pairs, one in 36,000 needed its exact probability" in texts
+    assert {"900,000,000", "24,937", "1 thousand", "1 billion", *STAGES} <= set(texts)
+    assert "NaN" not in svg
+
+
+@pytest.mark.parametrize(
+    ("pairs", "title"),
+    [
+        ((0, 0, 0, 0, 0), "No pairs: the join has not run, or a side is empty"),
+        ((12, 1, 0, 0, 0), "Of 12 possible pairs, none needed its exact probability"),
+        ((12, 12, 12, 12, 12), "Of 12 possible pairs, one in 1 needed its exact probability"),
+    ],
+)
+def test_a_funnel_may_hold_zeros(pairs: tuple[int, ...], title: str) -> None:
+    texts, svg = drawn(funnel_chart(stages(*pairs)))
+    assert title in texts
+    assert "NaN" not in svg
+    assert "Infinity" not in svg
+
+
+def test_histogram_records_count_every_pair_once() -> None:
+    records = histogram_records([0.0, 0.049, 0.05, 0.5, 1.0], ["a", "a", "b", "b", "a"], bins=20)
+    assert sum(record["pairs"] for record in records) == 5
+    by_place = {(record["kind"], record["low"]): record["pairs"] for record in records}
+    assert by_place["a", 0.0] == 2
+    assert by_place["b", 0.05] == 1
+    assert by_place["a", 0.95] == 1  # a certain pair falls into the last bin
+
+
+def test_the_histogram_draws_bars_for_each_kind() -> None:
+    records = histogram_records([0.1, 0.9, 0.95, 0.99], ["true", "true", "false", "false"])
+    texts, svg = drawn(probability_histogram(records, threshold=0.2))
+    assert "75% of the pairs are more likely than not" in texts
+    assert {"true", "false", "threshold 0.2"} <= set(texts)
+    assert "NaN" not in svg
+
+
+def test_an_empty_histogram_says_so() -> None:
+    records = [{"low": 0.0, "high": 1.0, "kind": "pairs", "pairs": 0}]
+    assert "No pairs" in drawn(probability_histogram(records))[0]
+
+
+def test_the_curves_name_the_marked_points() -> None:
+    texts, _ = drawn(threshold_curves(SCORES))
+    assert {"P ≥ 0.1", "±1 °C", "equal", "precision", "recall", "threshold"} <= set(texts)
+    assert "Best F1: 0.85 by probability, 0.75 by fixed tolerance" in texts
+
+
+def test_the_curves_do_not_flatter() -> None:
+    better = score("fixed tolerance", "±1 °C", None, 0.9, 0.95)
+    assert "Best F1: 0.92 by fixed tolerance, 0.85 by probability" in drawn(threshold_curves([*SCORES, better]))[0]
+
+
+def test_the_waterfall_ends_at_the_exact_value() -> None:
+    steps = explain_pair(*PAIR, Region(-0.5, 0.5), Threshold(0.1))
+    texts, svg = drawn(waterfall_chart([step.record() for step in steps], threshold=0.1))
+    assert "Rule by rule the bounds close in on 0.131: kept" in texts
+    assert {step.rule for step in steps} <= set(texts)
+    assert {"threshold 0.1", "kept", "cannot tell"} <= set(texts)
+    assert "NaN" not in svg
+
+
+def test_the_waterfall_names_the_rule_that_rejects() -> None:
+    steps = explain_pair(*FAR_PAIR, Region(-0.5, 0.5), Threshold(0.1))
+    texts, _ = drawn(waterfall_chart([step.record() for step in steps], threshold=0.1))
+    assert "Rejected by the rule 'core regions': the exact value is never computed" in texts
+    assert "not kept" in texts
+
+
+def test_densities_stay_in_the_range_of_the_values() -> None:
+    records = density_records(*PAIR, ("probe", "logger"))
+    texts, svg = drawn(pair_densities(records, unit="°C", within=(60.7, 61.7)))
+    assert {"probe", "logger", "tolerance", "value (°C)"} <= set(texts)
+    assert "0" not in texts  # the axis does not begin at zero
+    assert "NaN" not in svg
+
+
+@pytest.mark.parametrize(
+    "chart", [funnel_chart, probability_histogram, threshold_curves, waterfall_chart, pair_densities]
+)
+def test_records_that_cannot_be_shown_are_refused(chart: Any) -> None:
+    with pytest.raises(HaplyError, match="nothing to show"):
+        chart([])
+    with pytest.raises(HaplyError, match=r"lack .*Expected"):
+        chart([{"something": 1}])

@@ -1,0 +1,212 @@
+"""The command line, and the demo on a small scale."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from haply import __version__
+from haply.cli import COMMANDS, main
+from haply.demo import SNIPPET, TOLERANCES, DemoResult, plant, run_demo
+from haply.errors import HaplyError
+from report.test_page import fetched
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"haply {__version__}\n"
+
+
+def test_python_m_haply_is_the_same_command() -> None:
+    said = subprocess.run([sys.executable, "-m", "haply", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"haply {__version__}\n"
+
+
+def test_the_command_line_starts_without_spark_or_charts() -> None:
+    heavy = ("pyspark", "altair", "vl_convert", "rich", "pandas")
+    code = f"import sys, haply.cli; haply.cli.main(['--help']); print([m for m in {heavy} if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_help_names_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in COMMANDS)
+
+
+def test_an_unknown_command_is_told_what_it_may_have_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dmeo"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "There is no command 'dmeo'. Expected one of demo, warm, bench. Hint: did you mean 'demo'?" in said.err
+
+
+@pytest.mark.parametrize("words", [["demo", "--rows", "many"], ["warm", "--faster"], ["--verison"]])
+def test_a_wrong_option_is_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "usage: haply" in capsys.readouterr().err
+
+
+def test_too_few_rows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--rows", "10", "--out", str(tmp_path)]) == 2
+    assert "at least 300. Found 10" in capsys.readouterr().err
+
+
+def fake_bench(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    module = ModuleType("haply.bench")
+    module.main_bench = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "haply.bench", module)
+
+
+def test_bench_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    fake_bench(monkeypatch, lambda *options: asked.append(options) or 0)
+    assert main(["bench"]) == 0
+    assert main(["bench", "band", "--json", "b.json", "--quick", "--data", "d", "--out", "o"]) == 0
+    assert asked == [(None, None, False, None, "out/bench"), ("band", "b.json", True, "d", "o")]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "text"),
+    [
+        (HaplyError("There is no bench 'x'", hint="did you mean 'y'?"), 2, "haply: There is no bench 'x'. Hint: did"),
+        (PermissionError(13, "Permission denied", "/x"), 2, "haply: [Errno 13] Permission denied: '/x'. Hint: check"),
+        (KeyboardInterrupt(), 130, "haply: stopped."),
+    ],
+)
+def test_trouble_is_one_paragraph(
+    trouble: BaseException, status: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*options: Any) -> int:
+        raise trouble
+
+    fake_bench(monkeypatch, run)
+    assert main(["bench"]) == status
+    said = capsys.readouterr().err
+    assert text in said
+    assert "Traceback" not in said
+
+
+def test_an_unknown_bench_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "no such bench"]) == 2
+    assert "There is no bench 'no such bench'. Expected one of" in capsys.readouterr().err
+
+
+def test_warm_tells_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from haply.numerics.jit import cache_folder
+
+    monkeypatch.setattr("haply.joins.warm.warm_everything", lambda: iter([f"pair {k}" for k in range(49)]))
+    assert main(["warm"]) == 0
+    out = capsys.readouterr().out
+    assert "49/49 pair 48" in out
+    assert f"Kernels are kept in {cache_folder()}" in out.replace("\n", " ") or cache_folder() in out
+    assert "seconds" in out
+
+
+# -- the demo ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_planted_world_is_as_told() -> None:
+    world = plant(6_000, seed=1)
+    probes, loggers = (table.to_pydict() for table in (world.probes, world.loggers))
+    assert abs(len(probes["truth"]) - 6_000) < 200
+    assert len(set(probes["truth"])) == len(probes["truth"])
+    assert len(set(probes["truth"]) & set(loggers["truth"])) == world.true_pairs
+    errors = np.array(loggers["error"])
+    assert errors.min() >= 0.1
+    assert errors.max() <= 3.0
+    assert abs((errors > 1.0).mean() - 0.5) < 0.05
+    assert not ((errors > 0.4) & (errors < 1.5)).any()
+    # the readings err as much as their devices say
+    true = dict(zip(probes["truth"], probes["reading"], strict=True))
+    z = [
+        (reading - true[key]) / error
+        for key, reading, error in zip(loggers["truth"], loggers["reading"], loggers["error"], strict=True)
+        if key in true and error > 1.0
+    ]
+    assert np.std(z) == pytest.approx(1.0, abs=0.06)
+
+
+def test_the_same_seed_plants_the_same_world() -> None:
+    assert plant(600).loggers.equals(plant(600).loggers)
+    assert not plant(600, seed=1).loggers.equals(plant(600, seed=2).loggers)
+
+
+@pytest.fixture(scope="module")
+def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoResult, str]:
+    """The demo on a tenth of its rows, and what it printed."""
+    paper = io.StringIO()
+    console = Console(file=paper, width=100, highlight=False)
+    result = run_demo(tmp_path_factory.mktemp("demo"), rows=3_000, spark=spark, console=console)
+    return result, paper.getvalue()
+
+
+@pytest.mark.slow
+def test_haply_beats_every_tolerance(told: tuple[DemoResult, str]) -> None:
+    result, _ = told
+    ours, best = result.haply, result.best_tolerance
+    assert ours.f1 > best.f1 + 0.02
+    assert ours.precision > best.precision
+    assert ours.recall > best.recall
+    assert len(result.tolerances) == len(TOLERANCES)
+    assert all(ours.f1 > score.f1 for score in (*result.tolerances, result.plain))
+    assert best.f1 >= max(score.f1 for score in result.tolerances) - 1e-9
+    assert best.setting != f"±{TOLERANCES[-1]:.2g} °C"  # the sweep was wide enough to find the best one
+
+
+@pytest.mark.slow
+def test_a_filter_on_the_probability_is_the_join_at_that_threshold(told: tuple[DemoResult, str]) -> None:
+    result, _ = told
+    (same,) = [score for score in result.curve if score.threshold == result.haply.threshold]
+    assert (same.pairs, same.precision, same.recall) == (
+        result.haply.pairs,
+        result.haply.precision,
+        result.haply.recall,
+    )
+
+
+@pytest.mark.slow
+def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
+    result, said = told
+    for text in ("two networks of thermometers", "plain join", "±0.5 °C", "precision", "recall", "pairs possible"):
+        assert text in said
+    assert str(result.report) in said.replace("\n", "")
+    assert "What to try next" in said
+    assert "haply bench --quick" in said
+
+
+@pytest.mark.slow
+def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult, str]) -> None:
+    result, _ = told
+    html = result.report.read_text(encoding="utf-8")
+    for heading in (
+        "How sure the pairs are",
+        "The funnel",
+        "Threshold against precision and recall",
+        "One pair explained",
+    ):
+        assert f"<h2>{heading}" in html
+    assert html.count('class="chart"') == 7
+    assert fetched(html) == []
+
+
+@pytest.mark.slow
+def test_the_snippet_to_try_next_runs(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import haply
+
+    monkeypatch.setattr(haply, "local_session", lambda: spark, raising=False)
+    exec(SNIPPET, {})
+    assert "probability" in capsys.readouterr().out
