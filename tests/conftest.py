@@ -39,6 +39,12 @@ def spark() -> Iterator[SparkSession]:
             # Keep the partitions as they are: with so few rows, adaptive execution would merge all into one and tests
             # would never see two.
             "spark.sql.adaptive.coalescePartitions.enabled": False,
+            # Every join is a new plan of a dozen stages over a few rows: compiling Java for each takes far longer than
+            # running it. Interpret the plans instead, and let the JVM compile only lightly. The demo, the benches and
+            # the first lines of a user's own session run compiled.
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     yield session

@@ -162,7 +162,7 @@ def test_haply_beats_every_tolerance(told: tuple[DemoResult, str]) -> None:
     assert len(result.tolerances) == len(TOLERANCES)
     assert all(ours.f1 > score.f1 for score in (*result.tolerances, result.plain))
     assert best.f1 >= max(score.f1 for score in result.tolerances) - 1e-9
-    assert best.setting != f"±{TOLERANCES[-1]:.2g} °C"  # the sweep was wide enough to find the best one
+    assert best.setting not in {"±0.05 °C", "±4 °C"}  # the sweep was wide enough to find the best one
 
 
 @pytest.mark.slow

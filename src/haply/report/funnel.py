@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import altair
 
-_PATIENCE_SECONDS = 3.0
+_PATIENCE_SECONDS = 2.0
 """Spark reports counters a moment after an action ends, and never before one: how long to wait for them."""
 
 _PLAIN = (
@@ -40,13 +40,14 @@ class Funnel:
     @property
     def filled(self) -> bool:
         """Whether an action on the result has brought the counters."""
-        found = [source.read() for source in self._sources]
-        return bool(found) and all(part is not None for part in found)
+        return bool(self._sources) and all(
+            source.read() is not None for source in self._sources
+        )  # stops at a missing one
 
     def to_dict(self) -> dict[str, Any]:
         """All counters; zeros before the first action."""
         raw: dict[str, int] = {}
-        for source in self._sources:
+        for source in self._sources if self.filled else ():
             for name, value in (source.read() or {}).items():
                 raw[name] = raw.get(name, 0) + int(value or 0)
         out: dict[str, Any] = {name: raw.get(name, 0) for name in _PLAIN}
