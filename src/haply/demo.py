@@ -273,6 +273,8 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
         f"haply: within {WITHIN:g} °C with P ≥ {THRESHOLD:g}", lambda: uncertain(THRESHOLD, funnel)
     )
     ours = _score(_flags(kept), world.true_pairs, "haply", f"P ≥ {THRESHOLD:g}", threshold=THRESHOLD, seconds=seconds)
+    for table in (probes, loggers):
+        table.unpersist()
     curve = _sweep_thresholds(every, world.true_pairs)
     stricter = [score for score in curve if score.threshold in (0.5, 0.9)]
 
@@ -363,6 +365,10 @@ def _cells(score: Score, name: str) -> list[str]:
     return [name, f"{score.pairs:,}", f"{score.precision:.3f}", f"{score.recall:.3f}", f"{score.f1:.3f}", seconds]
 
 
+_ON_SECONDS = (
+    "Lines without seconds are read off another line's answer; haply's are those of its second join, as the first also "
+    "starts Python."
+)
 _HEADER = ("method", "pairs", "precision", "recall", "F1", "seconds")
 
 
@@ -391,8 +397,8 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print()
     console.print(table)
     console.print(
-        "precision: how much of the answer is right; recall: how much of the truth is found; F1: both in one number. "
-        "Lines without seconds are read off another line's answer.\n",
+        f"precision: how much of the answer is right; recall: how much of the truth is found; F1: both in one number. "
+        f"{_ON_SECONDS}\n",
         style="dim",
     )
     console.print(f"{_verdict(result)} {_why()}\n")
@@ -436,7 +442,7 @@ def _write_report(
         _HEADER,
         [_cells(score, name) for score, name in _rows(result)],
         caption="Precision is how much of the answer is right, recall how much of the truth is found, F1 their "
-        "harmonic mean. Lines without seconds are read off another line's answer.",
+        f"harmonic mean. {_ON_SECONDS}",
         strong=[k for k, (score, _) in enumerate(_rows(result)) if score is result.haply],
     )
     page.prose(_verdict(result), _why())

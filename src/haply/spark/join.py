@@ -167,9 +167,10 @@ class JoinPlan:
 
         return to_sql(expression, rename)
 
-    def _profiled(self) -> list[DataFrame]:
+    def _profiled(self) -> tuple[DataFrame, DataFrame]:
         """The rows the layout is made from. Bad ones are passed over here: they are reported where pairs are made."""
-        return [self._usable(self._prepared(side, lenient=True)) for side in (self._left, self._right)]
+        left, right = (self._usable(self._prepared(side, lenient=True)) for side in (self._left, self._right))
+        return left, right
 
     def _prepared(self, side: _Side, lenient: bool = False) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state."""
