@@ -107,7 +107,7 @@ class Funnel:
 
     __repr__ = __str__
 
-    def chart(self) -> altair.Chart:
+    def chart(self) -> altair.LayerChart:
         """The funnel as a chart."""
         from haply.report.charts import funnel_chart
 
