@@ -40,15 +40,22 @@ class Funnel:
     @property
     def filled(self) -> bool:
         """Whether an action on the result has brought the counters."""
-        return bool(self._sources) and all(
-            source.read() is not None for source in self._sources
-        )  # stops at a missing one
+        found = self._read()
+        return bool(found) and all(part is not None for part in found)
+
+    def _read(self) -> list[Mapping[str, Any] | None]:
+        """What each source has brought. After one that brings nothing, the others are not waited for."""
+        patience, found = _PATIENCE_SECONDS, []
+        for source in self._sources:
+            found.append(source.read(patience))
+            patience = 0.05 if found[-1] is None else patience
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """All counters; zeros before the first action."""
         raw: dict[str, int] = {}
-        for source in self._sources if self.filled else ():
-            for name, value in (source.read() or {}).items():
+        for part in self._read():
+            for name, value in (part or {}).items():
                 raw[name] = raw.get(name, 0) + int(value or 0)
         out: dict[str, Any] = {name: raw.get(name, 0) for name in _PLAIN}
         out["pairs_possible"] = out["rows_left"] * out["rows_right"]
@@ -122,12 +129,12 @@ class _Source:
         self._found: Mapping[str, Any] | None = None
         self._waiting: threading.Thread | None = None
 
-    def read(self) -> Mapping[str, Any] | None:
+    def read(self, patience: float) -> Mapping[str, Any] | None:
         if self._found is None:
             if self._waiting is None:
                 self._waiting = threading.Thread(target=self._wait, daemon=True)
                 self._waiting.start()
-            self._waiting.join(_PATIENCE_SECONDS)
+            self._waiting.join(patience)
             if not self._waiting.is_alive():
                 self._waiting = None
         return self._found
