@@ -63,7 +63,12 @@ FITTING = ("auto", "sweep")
 ALL_STRATEGIES = (*FITTING, "pages", "pti", "moments", "grid")
 
 _COUNTERS = "__counters"
-_STATE = "__state"
+_ROW_COUNTS = {
+    "rows": "count(1)",
+    "null": f"count_if(__interval.state = {NULL})",
+    "hopeless": f"count_if(__interval.state = {HOPELESS})",
+    "invalid": f"count_if(__interval.state = {BAD})",
+}
 _STAGES = ("prepare", "sweep", "decide", "assemble")
 
 
@@ -128,11 +133,10 @@ class JoinPlan:
         if self.funnel is not None:
             self.funnel.start_over()
         left, right = self._prepared(self._left), self._prepared(self._right)
-        left_rows, right_rows = (
-            self._observed(rows, side, observing) for rows, side in ((left, "left"), (right, "right"))
-        )
-        layout = layout_frame(*self._profiled(), self._settings)
-        parts = [self._overlapping(self._usable(left_rows), self._usable(right_rows), layout, observing)]
+        # Counted where the layout is made: over Connect, nothing observed below the right of a cogroup is delivered.
+        counts = {f"{name}_{side}": F.max(f"{side}.{name}") for side in ("left", "right") for name in _ROW_COUNTS}
+        layout = layout_frame(observing.watch(self._profiles(), counts), self._settings)
+        parts = [self._overlapping(self._usable(left), self._usable(right), layout, observing)]
         if accepts_above(self.region) or accepts_below(self.region):
             parts.append(self._sure(self._usable(left), self._usable(right), layout, observing))
         if self._sees_itself and self.region.contains(0.0) and self.threshold.attainable:
@@ -167,10 +171,13 @@ class JoinPlan:
 
         return to_sql(expression, rename)
 
-    def _profiled(self) -> tuple[DataFrame, DataFrame]:
-        """The rows the layout is made from. Bad ones are passed over here: they are reported where pairs are made."""
-        left, right = (self._usable(self._prepared(side, lenient=True)) for side in (self._left, self._right))
-        return left, right
+    def _profiles(self) -> DataFrame:
+        """One row about both sides. Bad rows are only counted here: they are reported where pairs are made."""
+        left, right = (
+            self._with_ends(self._prepared(side, lenient=True), lambda end: f"IF({self._takes_part}, {end}, NULL)")
+            for side in (self._left, self._right)
+        )
+        return profiles(left, right, _ROW_COUNTS)
 
     def _prepared(self, side: _Side, lenient: bool = False) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state."""
@@ -191,28 +198,21 @@ class JoinPlan:
             frame = frame.withColumn(f"__key{position}", F.expr(self._sql(expression)))
         return frame
 
-    def _usable(self, frame: DataFrame) -> DataFrame:
+    @property
+    def _takes_part(self) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
-        usable = frame.where(" AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known]))
-        return usable.selectExpr(
-            *[column for column in frame.columns if column != "__interval"],
-            f"__interval.start AS {START}",
-            f"__interval.`end` AS {END}",
-            f"least(__interval.start, __interval.`end`) AS {LOW}",
-            f"greatest(__interval.start, __interval.`end`) AS {HIGH}",
-        )
+        return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
 
-    def _observed(self, frame: DataFrame, side: str, observing: Observing) -> DataFrame:
-        state = F.col("__interval.state")
-        return observing.watch(
-            frame,
-            {
-                f"rows_{side}": F.count(F.lit(1)),
-                f"null_{side}": F.count_if(state == NULL),
-                f"hopeless_{side}": F.count_if(state == HOPELESS),
-                f"invalid_{side}": F.count_if(state == BAD),
-            },
-        )
+    def _usable(self, frame: DataFrame) -> DataFrame:
+        return self._with_ends(frame.where(self._takes_part), str).drop("__interval")
+
+    @staticmethod
+    def _with_ends(frame: DataFrame, spell: Callable[[str], str]) -> DataFrame:
+        start, end = spell("__interval.start"), spell("__interval.`end`")
+        return frame.selectExpr(
+            "*", f"{start} AS {START}", f"{end} AS {END}",
+            f"least({start}, {end}) AS {LOW}", f"greatest({start}, {end}) AS {HIGH}",
+        )  # fmt: skip
 
     @property
     def _payload(self) -> list[str]:
@@ -385,7 +385,7 @@ class JoinPlan:
         return f"{' -> '.join(rules)} ({verb}) -> {end}"
 
     def _explain_partitioning(self) -> list[str]:
-        row = profiles(*self._profiled()).first()
+        row = self._profiles().first()
         assert row is not None
         one, other = read_profile(row["left"]), read_profile(row["right"])
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)

@@ -41,21 +41,22 @@ _LEVELS = "array(" + ",".join(f"{k / QUANTILES}D" for k in range(1, QUANTILES)) 
 _STEPS = "array(" + ",".join(str(1 << k) for k in reversed(range(_DEEPEST_SEARCH))) + ")"
 
 
-def _profile(frame: DataFrame, side: str) -> DataFrame:
-    levels = F.expr(_LEVELS)
-    width = F.percentile_approx(F.col(HIGH) - F.col(LOW), F.lit(0.9), F.lit(200))
-    return frame.agg(
-        F.struct(
-            F.count(F.lit(1)).alias("rows"),
-            F.percentile_approx(LOW, levels, F.lit(4 * QUANTILES)).alias("quantiles"),
-            width.alias("width"),
-        ).alias(side)
-    )
+def _profile(frame: DataFrame, side: str, counts: dict[str, str]) -> DataFrame:
+    fields = {
+        "usable": f"count_if({LOW} IS NOT NULL)",
+        "quantiles": f"percentile_approx({LOW}, {_LEVELS}, {4 * QUANTILES})",
+        "width": f"percentile_approx({HIGH} - {LOW}, 0.9D, 200)",
+        **counts,
+    }
+    return frame.selectExpr(f"struct({', '.join(f'{value} AS {name}' for name, value in fields.items())}) AS {side}")
 
 
-def profiles(left: DataFrame, right: DataFrame) -> DataFrame:
-    """One row with what ``lay_out`` wants to know of both sides (frames with lower and upper ends)."""
-    return _profile(left, "left").crossJoin(_profile(right, "right"))
+def profiles(left: DataFrame, right: DataFrame, counts: dict[str, str]) -> DataFrame:
+    """One row with what ``lay_out`` wants to know of both sides, and further counts (name to SQL) of each.
+
+    The frames have lower and upper ends of the intervals, null where a row takes no part.
+    """
+    return _profile(left, "left", counts).crossJoin(_profile(right, "right", counts))
 
 
 def read_profile(value: Any) -> Profile:
@@ -63,14 +64,14 @@ def read_profile(value: Any) -> Profile:
     quantiles = value["quantiles"]
     width = value["width"]
     return Profile(
-        int(value["rows"]),
+        int(value["usable"]),
         np.array(quantiles if quantiles is not None else [], dtype=np.float64),
         0.0 if width is None else float(width),
     )
 
 
-def layout_frame(left: DataFrame, right: DataFrame, settings: CellSettings) -> DataFrame:
-    """One row ``layout: edges, left_slices, right_slices``, computed when the query runs."""
+def layout_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
+    """One row ``layout: edges, left_slices, right_slices`` from that of ``profiles``, computed when the query runs."""
 
     def compute(left_profile: pa.Array, right_profile: pa.Array) -> pa.Array:
         rows = []
@@ -82,7 +83,7 @@ def layout_frame(left: DataFrame, right: DataFrame, settings: CellSettings) -> D
         return pa.array(rows, _LAYOUT_TYPE)
 
     layout = arrow_function(compute, "edges array<double>, left_slices array<int>, right_slices array<int>")
-    return F.broadcast(profiles(left, right).select(layout("left", "right").alias("layout")))
+    return F.broadcast(profile.select(layout("left", "right").alias("layout")))
 
 
 _LAYOUT_TYPE = pa.struct(
