@@ -29,7 +29,7 @@ from haply.probability import Difference, Region, difference_cdf, equal_within, 
 from haply.pruning.bounds import concentration_bound, containment_bound, facts
 from haply.pruning.cascade import Cascade
 from haply.pruning.intervals import row_intervals
-from haply.pruning.threshold import Threshold
+from haply.pruning.threshold import Pairing, Threshold
 
 # Colours that people with colour-blindness can tell apart (Okabe and Ito).
 LEFT, RIGHT, YES, NO, OPEN, QUIET, INK = "#0072B2", "#D55E00", "#009E73", "#B9BEC4", "#E69F00", "#8A9097", "#22262B"
@@ -270,7 +270,7 @@ def core() -> alt.TopLevelMixin:
     x = np.linspace(-3, 4.6, 500)
     span = alt.Scale(domain=[-3, 4.6], nice=False)
     for limit in (0.5, 0.9):
-        level = Threshold(limit).core_level
+        level = Threshold(limit).core_level(Pairing.ANY)
         top = alt.layer(
             *(
                 alt.Chart(curve(x, density(Gaussian(mean, sd), x)))

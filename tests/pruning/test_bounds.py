@@ -16,8 +16,8 @@ from haply.models import Gaussian
 from haply.probability import Region, region_probability
 from haply.pruning import bounds
 from haply.pruning.curve import best_inside, curve_table, gaussian_verdicts, worst_inside
-from haply.pruning.intervals import accepts_above, accepts_below, row_intervals
-from haply.pruning.threshold import Threshold
+from haply.pruning.intervals import accepts_above, accepts_below, pairing, row_intervals
+from haply.pruning.threshold import Pairing, Threshold
 
 PAIRS = list(product(oracle.KINDS, oracle.KINDS))
 THRESHOLDS = st.sampled_from([0.01, 0.1, 0.3, 0.5, 0.7, 0.75, 0.9, 0.99, 1.0])
@@ -47,14 +47,15 @@ def probability(a: object, b: object, region: Region) -> float:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.sampled_from(PAIRS), seeds, THRESHOLDS, st.booleans(), st.booleans())
-def test_row_intervals_decide_rightly(kinds, seed, level, strict, exact):
+@given(st.sampled_from(PAIRS), seeds, THRESHOLDS, st.booleans(), st.booleans(), st.booleans())
+def test_row_intervals_decide_rightly(kinds, seed, level, strict, exact, sharp):
     """A pair whose intervals are disjoint is rejected or accepted by that alone."""
     rng = np.random.default_rng(seed)
     (a, b), region, threshold = random_pair(rng, kinds), random_region(rng), Threshold(level, strict)
     left, right = model_of([a]), model_of([b])
-    mine = row_intervals(left, True, region, threshold, exact)
-    theirs = row_intervals(right, False, region, threshold, exact)
+    together = pairing(type(left), type(right)) if sharp else Pairing.ANY
+    mine = row_intervals(left, True, region, threshold, exact, together)
+    theirs = row_intervals(right, False, region, threshold, exact, together)
     p = probability(a, b, region)
     kept = oracle.keeps(p, level, strict, oracle.is_equal_weight(a) and oracle.is_equal_weight(b))
     if oracle.borderline(p, level):

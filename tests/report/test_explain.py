@@ -16,7 +16,7 @@ from haply.probability.exact import PairProbability, region_probability
 from haply.probability.region import Region
 from haply.pruning.bounds import RULES
 from haply.pruning.cascade import Cascade
-from haply.pruning.intervals import row_intervals
+from haply.pruning.intervals import pairing, row_intervals
 from haply.pruning.threshold import Threshold
 from haply.report.explain import CORE_REGIONS, EXACT_VALUE, HOPELESS, deciding_step, density_records, explain_pair
 
@@ -67,7 +67,8 @@ def test_the_story_ends_as_the_join_does(
 ) -> None:
     threshold = Threshold(level)
     decided = deciding_step(explain_pair(left, right, region, threshold, exact=exact))
-    ours, theirs = (row_intervals(m, m is left, region, threshold, exact) for m in (left, right))
+    together = pairing(type(left), type(right))
+    ours, theirs = (row_intervals(m, m is left, region, threshold, exact, together) for m in (left, right))
     if ours.hopeless[0] or theirs.hopeless[0]:
         assert decided.rule == HOPELESS
         return

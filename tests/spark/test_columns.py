@@ -122,10 +122,11 @@ def test_check_finds_bad_covariances(spark):
 def test_native_intervals_are_those_of_the_models(spark):
     """Spark's own arithmetic and the models' give the same intervals and states."""
     import math
+    from itertools import product
 
     from haply.probability import Region
     from haply.pruning.intervals import row_intervals
-    from haply.pruning.threshold import Threshold
+    from haply.pruning.threshold import Pairing, Threshold
 
     frame = spark.range(200).select(
         "id",
@@ -136,13 +137,13 @@ def test_native_intervals_are_those_of_the_models(spark):
     for region in (Region(-1.0, 1.0), Region(0.5, math.inf), Region(-math.inf, 1.0), Region(-2.0, 1.0, outside=True)):
         for threshold, exact in ((Threshold(0.7), True), (Threshold(0.3, True), False), (Threshold(None), True)):
             for is_left in (True, False):
-                for model in (Gaussian, Uniform, Certain):
+                for model, together in product((Gaussian, Uniform, Certain), Pairing):
                     if threshold.value is None and model is Gaussian:
                         continue
                     name = model.kind
-                    native = interval_column(name, model, is_left, region, threshold, exact, None)
+                    native = interval_column(name, model, is_left, region, threshold, exact, together, None)
                     table = frame.select(name, native.alias("i")).toArrow()
-                    wanted = row_intervals(model.from_arrow(table[name]), is_left, region, threshold, exact)
+                    wanted = row_intervals(model.from_arrow(table[name]), is_left, region, threshold, exact, together)
                     for row, start, end, hopeless in zip(
                         table["i"].to_pylist(), wanted.start, wanted.end, wanted.hopeless, strict=True
                     ):

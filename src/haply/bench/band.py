@@ -25,7 +25,7 @@ from haply.models import Gaussian
 from haply.probability.region import Region
 from haply.pruning.curve import curve_table
 from haply.pruning.intervals import row_intervals
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 
 SLACK = 1e-9
 """Added to every filter on the safe side: the exact probability decides."""
@@ -151,8 +151,8 @@ def haply_band(left: Side, right: Side, settings: Settings, exact: bool) -> Answ
     models = Gaussian(left.mean, left.sd), Gaussian(right.mean, right.sd)
     found = match_all(
         *models,
-        row_intervals(models[0], True, region, threshold, exact),
-        row_intervals(models[1], False, region, threshold, exact),
+        row_intervals(models[0], True, region, threshold, exact, Pairing.GAUSSIAN),
+        row_intervals(models[1], False, region, threshold, exact, Pairing.GAUSSIAN),
         region, threshold, exact,
     )  # fmt: skip
     return Answer(left.id[found.left], right.id[found.right], found.probability if exact else None)

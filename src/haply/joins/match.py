@@ -46,7 +46,10 @@ def match_overlapping(
     left_groups: np.ndarray | None = None,
     right_groups: np.ndarray | None = None,
 ) -> Matches:
-    """Decide all pairs whose intervals overlap; what lies wholly above or below is the caller's to accept or drop."""
+    """Decide all pairs whose intervals overlap; what lies wholly above or below is the caller's to accept or drop.
+
+    Hopeless rows are passed over. Groups, if given, must be equal for a pair to be one.
+    """
     started = time.perf_counter()
     if isinstance(left, Gaussian) and isinstance(right, Gaussian) and left_groups is None and fits(region, threshold):
         mine = sorted_rows(left.values["mean"], left.sd, left_intervals)
@@ -56,7 +59,9 @@ def match_overlapping(
         counters = Counters()
         counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
         counters.rejected[RULES[CURVE]], counters.accepted[RULES[CURVE]] = found.rejected, found.accepted
-        decided_by = np.where(np.isnan(found.probability), np.int8(CURVE), np.int8(EXACT_VALUE))
+        decided_by = np.zeros(len(found.left), np.int8)
+        if not exact:
+            decided_by[np.isnan(found.probability)] = CURVE
         seconds = {"prepare": prepared - started, "sweep": 0.0, "decide": time.perf_counter() - prepared}
         return Matches(found.left, found.right, found.probability, decided_by, counters, seconds)
     sweep = Sweep(
@@ -95,15 +100,18 @@ def match_all(
     exact: bool,
 ) -> Matches:
     """Every kept pair: the overlapping ones through the cascade, the sure ones range by range."""
-    none = np.empty(0, dtype=np.int64)
-    left_rows, right_rows = (
-        np.flatnonzero(~side.hopeless) if threshold.attainable else none for side in (left_intervals, right_intervals)
-    )
-    mine, theirs = left_intervals.take(left_rows), right_intervals.take(right_rows)
-    matches = match_overlapping(left.take(left_rows), right.take(right_rows), mine, theirs, region, threshold, exact)
+    if not threshold.attainable:
+        none = np.empty(0, dtype=np.int64)
+        left, right = left.take(none), right.take(none)
+        left_intervals, right_intervals = left_intervals.take(none), right_intervals.take(none)
+    matches = match_overlapping(left, right, left_intervals, right_intervals, region, threshold, exact)
+    above, below = accepts_above(region), accepts_below(region)
+    if not (above or below):
+        return matches
     parts = [(matches.left, matches.right, matches.probability, matches.decided_by)]
-    for i, j in sure_pairs(mine, theirs, accepts_above(region), accepts_below(region)):
+    for i, j in sure_pairs(left_intervals, right_intervals, above, below):
         parts.append((i, j, np.full(len(i), 1.0 if exact else np.nan), np.full(len(i), SURE_CODE, np.int8)))
         matches.counters.add_sure(len(i))
-    i, j, probability, decided_by = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Matches(left_rows[i], right_rows[j], probability, decided_by, matches.counters, matches.seconds)
+    return Matches(
+        *(np.concatenate(column) for column in zip(*parts, strict=True)), matches.counters, matches.seconds
+    )

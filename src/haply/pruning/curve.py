@@ -17,8 +17,10 @@ from haply.numerics.normal import normal_between, normal_quantile
 from haply.probability.region import Region
 from haply.pruning.bounds import CURVE
 
-_CELLS = 2048
+_CELLS = 256
 _SLACK = 1e-14
+_LEAST_SHARE = 1e-6
+_FINE = 1e-7  # where a cell's ends are known to this part of the half width, the rest goes to the exact value
 
 
 @kernel
@@ -49,71 +51,69 @@ def worst_inside(m, s1, s2, half):
 
 @kernel
 def _tabulate(half, reach, reject_below, accept_from):
-    """Per cell of s: beyond ``outer`` a pair is at most ``reject_below``, up to ``inner`` at least ``accept_from``."""
-    inner, outer = np.empty(_CELLS), np.empty(_CELLS)
+    """Per cell of s: beyond ``outer`` a pair is at most ``reject_below``, up to ``inner`` at least ``accept_from``.
+
+    Negative where no distance is. Both are certified, not exact: halving stops where it no longer pays.
+    """
+    inner, outer = np.empty(_CELLS + 1), np.empty(_CELLS + 1)
     for cell in range(_CELLS):
         # cells a little wider than the look-up's rounding
         s1, s2 = max(0.0, cell - 1e-9) * reach / _CELLS, (cell + 1 + 1e-9) * reach / _CELLS
-        far = half + 40.0 * s2 + 1e-300
-        yes, no = -1.0, far
-        while True:
-            middle = 0.5 * (yes + no) if yes >= 0.0 else 0.0
-            if yes >= 0.0 and not (yes < middle < no and no - yes > 1e-15 * no):
-                break
-            if best_inside(middle, s1, s2, half) > reject_below - _SLACK:
-                yes = middle
-            elif middle == 0.0:
-                no = 0.0
-                break
-            else:
-                no = middle
-        outer[cell] = no
-        yes, no = -1.0, far
-        while True:
-            middle = 0.5 * (yes + no) if yes >= 0.0 else 0.0
-            if yes >= 0.0 and not (yes < middle < no and no - yes > 1e-15 * no):
-                break
-            if worst_inside(middle, s1, s2, half) >= accept_from + _SLACK:
-                yes = middle
-            elif middle == 0.0:
-                break
-            else:
-                no = middle
-        inner[cell] = yes
+        outer[cell] = -1.0
+        if best_inside(0.0, s1, s2, half) > reject_below - _SLACK:
+            yes, no = 0.0, half + 40.0 * s2
+            while no - yes > _FINE * half:
+                middle = 0.5 * (yes + no)
+                if best_inside(middle, s1, s2, half) > reject_below - _SLACK:
+                    yes = middle
+                else:
+                    no = middle
+            outer[cell] = no
+        inner[cell] = -1.0
+        if worst_inside(0.0, s1, s2, half) >= accept_from + _SLACK:
+            # short of the edge itself, where a difference without spread would have to know open from closed
+            yes, no = 0.0, half * (1.0 - _FINE) if cell == 0 else half + 40.0 * s2
+            while no - yes > _FINE * half:
+                middle = 0.5 * (yes + no)
+                if worst_inside(middle, s1, s2, half) >= accept_from + _SLACK:
+                    yes = middle
+                else:
+                    no = middle
+            inner[cell] = yes
     return inner, outer
 
 
 @lru_cache(maxsize=64)
 def curve_table(half: float, reject_below: float, accept_from: float) -> tuple[float, np.ndarray, np.ndarray]:
-    """The table for ``|D - centre| <= half``: the largest s that can qualify, and inner and outer distance per cell."""
-    share = max(reject_below, 1e-6)
-    reach = half / normal_quantile(0.5 * (1.0 + min(share, 1.0 - 1e-15)))
+    """The table for ``|D - centre| <= half``: a reach, and inner and outer distance per cell of s up to it.
+
+    One more cell stands for all s beyond the reach. Nothing there can qualify, unless the limit is so low that the
+    table ends before.
+    """
+    share = max(reject_below, _LEAST_SHARE)
+    reach = half / normal_quantile(0.5 * (1.0 + min(share, 1.0 - 1e-15))) * (1.0 + 1e-6)
     inner, outer = _tabulate(half, reach, reject_below, accept_from)
+    inner[-1], outer[-1] = -1.0, -1.0 if reject_below > _LEAST_SHARE else np.inf
     return reach, inner, outer
 
 
 @kernel
-def curve_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, centre, reach, inner, outer, beyond, flip, may_accept):
-    """Decide Gaussian pairs by the table. ``beyond``: wider than ``reach`` is a rejection; ``flip``: of the outside."""
+def curve_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, centre, reach, inner, outer, flip, may_accept):
+    """Decide Gaussian pairs by the table. ``flip``: of the outside."""
     verdicts = np.zeros(len(left), dtype=np.int8)
-    scale = len(inner) / reach
+    last_cell = len(inner) - 1
+    scale = last_cell / reach
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         distance = abs(a_mean[i] - b_mean[j] - centre)
         s = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
-        cell = int(s * scale)
-        if cell >= len(inner):
-            outcome = -1 if beyond and s > reach * (1.0 + 1e-9) else 0
-        elif s == 0.0:
-            outcome = 0  # an atom: the exact comparison is cheaper and knows open from closed
-        else:
-            slack = 1e-15 * (abs(a_mean[i]) + abs(b_mean[j]))
-            if distance - slack > outer[cell]:
-                outcome = -1
-            elif distance + slack <= inner[cell]:
-                outcome = 1
-            else:
-                outcome = 0
+        cell = min(int(s * scale), last_cell)
+        slack = 1e-15 * (abs(a_mean[i]) + abs(b_mean[j]))
+        outcome = 0
+        if distance - slack > outer[cell]:
+            outcome = -1
+        elif distance + slack <= inner[cell]:
+            outcome = 1
         if flip:
             outcome = -outcome
         if outcome < 0 or (outcome > 0 and may_accept):
@@ -160,9 +160,7 @@ def gaussian_verdicts(
     if half == 0.0 or not math.isfinite(half):
         return np.zeros(len(left), dtype=np.int8)
     if region.outside:  # P(outside) >= x is P(inside) <= 1 - x
-        reach, inner, outer = curve_table(half, 1.0 - accept_from, 1.0 - reject_below)
-        beyond = 1.0 - accept_from > 1e-6
+        table = curve_table(half, 1.0 - accept_from, 1.0 - reject_below)
     else:
-        reach, inner, outer = curve_table(half, reject_below, accept_from)
-        beyond = reject_below > 1e-6
-    return curve_verdicts(*parameters, left, right, centre, reach, inner, outer, beyond, region.outside, may_accept)
+        table = curve_table(half, reject_below, accept_from)
+    return curve_verdicts(*parameters, left, right, centre, *table, region.outside, may_accept)

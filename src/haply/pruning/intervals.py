@@ -14,7 +14,7 @@ inside an interval  reject         reject
 outside             accept         accept
 =================== ============== ==============
 
-A core interval may have ``start > end`` (thresholds above 3/4): that is right, and candidates are those pairs with
+A core interval may have ``start > end`` (high thresholds): that is right, and candidates are those pairs with
 ``left.start <= right.end`` and ``right.start <= left.end`` all the same.
 """
 
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haply.models import OneDimensional
+from haply.models import Certain, Gaussian, Model, OneDimensional
 from haply.probability.region import Region
-from haply.pruning.threshold import Threshold
+from haply.pruning.threshold import Pairing, Threshold
 
 POSITION_SLACK = 8 * float(np.finfo(np.float64).eps)
 """Relative widening of the ends, so that rounding of a shifted position never loses a tie."""
@@ -66,9 +66,19 @@ class Ends:
     high_shift: float
 
 
-def interval_ends(is_left: bool, region: Region, threshold: Threshold, exact: bool) -> Ends:
+def pairing(left: type[Model] | None, right: type[Model] | None) -> Pairing:
+    """What two kinds of values allow to cut."""
+    kinds = {left, right}
+    if Certain in kinds:
+        return Pairing.ONE_CERTAIN
+    return Pairing.GAUSSIAN if kinds == {Gaussian} else Pairing.ANY
+
+
+def interval_ends(
+    is_left: bool, region: Region, threshold: Threshold, exact: bool, pairing: Pairing = Pairing.ANY
+) -> Ends:
     """A left row is above others by its lower end and below them by its upper end; a right row the other way."""
-    core, sure = threshold.core_level, threshold.sure_level(exact)
+    core, sure = threshold.core_level(pairing), threshold.sure_level(exact, pairing)
     if region.outside:
         sure = min(sure, 0.49)  # less than half from each end keeps start <= end: no pair is both above and below
     above, below = (sure if accepts_above(region) else core), (sure if accepts_below(region) else core)
@@ -79,9 +89,16 @@ def interval_ends(is_left: bool, region: Region, threshold: Threshold, exact: bo
     return Ends(above, below, low_shift, high_shift)
 
 
-def row_intervals(model: OneDimensional, is_left: bool, region: Region, threshold: Threshold, exact: bool) -> Intervals:
-    """The intervals of one side's rows."""
-    ends = interval_ends(is_left, region, threshold, exact)
+def row_intervals(
+    model: OneDimensional,
+    is_left: bool,
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+    pairing: Pairing = Pairing.ANY,
+) -> Intervals:
+    """The intervals of one side's rows; both sides must be made with the same ``pairing``."""
+    ends = interval_ends(is_left, region, threshold, exact, pairing)
     low, high = model.quantile_low(ends.low_level), model.quantile_high(ends.high_level)
     start = low - ends.low_shift - POSITION_SLACK * (np.abs(low) + abs(ends.low_shift))
     end = high - ends.high_shift + POSITION_SLACK * (np.abs(high) + abs(ends.high_shift))

@@ -29,8 +29,8 @@ def _fill(begin, end, first, last, own_start, own_end, other_start, other_end, o
 class Sweep:
     """Pairs of overlapping intervals of two sides.
 
-    Both sides are put in order of their interval's lower end; ``left_order`` and ``right_order`` tell the rows. A pair
-    is found from the row that begins first, at the other's beginning: its *reference point*. Only pairs whose reference
+    Both sides are put in order of their interval's lower end, without the hopeless rows; ``left_order`` and
+    ``right_order`` tell the rows. A pair is found from the row that begins first, at the other's beginning: its *reference point*. Only pairs whose reference
     point is at or above ``from_position`` are given, so that neighbouring cells that share rows share no pair.
     """
 
@@ -43,12 +43,15 @@ class Sweep:
         left_groups: np.ndarray | None = None,
         right_groups: np.ndarray | None = None,
     ) -> None:
-        proper = [(np.minimum(side.start, side.end), np.maximum(side.start, side.end)) for side in (left, right)]
+        # From a row that begins first others are met up to its end, which for a row with start > end is its beginning.
+        proper = [(np.minimum(side.start, side.end), side.end) for side in (left, right)]
         if left_groups is not None and right_groups is not None:
             proper, from_keys = _by_group(proper, (left_groups, right_groups), from_position)
         else:
             from_keys = (np.array([from_position]), np.array([from_position]))
-        self.left_order, self.right_order = (np.argsort(side[0]) for side in proper)
+        self.left_order, self.right_order = (
+            _without(side.hopeless, np.argsort(low)) for side, (low, _) in zip((left, right), proper, strict=True)
+        )
         (a_low, a_high), (b_low, b_high) = (
             (side[0][order], side[1][order])
             for side, order in zip(proper, (self.left_order, self.right_order), strict=True)
@@ -99,6 +102,10 @@ class Sweep:
                 if n:
                     yield own[:n], other[:n]
             begin = until
+
+
+def _without(hopeless: np.ndarray, order: np.ndarray) -> np.ndarray:
+    return order[~hopeless[order]] if hopeless.any() else order
 
 
 def _by_group(

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
 from haply.errors import HaplyError
+from haply.numerics.normal import normal_cdf, normal_quantile
 
 TOLERANCE = 1e-12
 """A probability this close to the threshold counts as equal to it (equal-weight samples, being counts, need none)."""
 
 CERTAIN_LEVEL = 1e-17
 """Two tails of this size are lost in rounding: what holds outside of them has probability 1.0 in doubles."""
+
+
+class Pairing(Enum):
+    """What is known of two kinds of values together: the more, the more can be cut from each."""
+
+    ANY = "any two laws"
+    ONE_CERTAIN = "a certain value and any law"
+    GAUSSIAN = "two Gaussians"
 
 
 @dataclass(frozen=True)
@@ -45,23 +55,33 @@ class Threshold:
             return TOLERANCE
         return self.value + 2 * TOLERANCE if self.strict else min(1.0, self.value + 2 * TOLERANCE)
 
-    @property
-    def core_level(self) -> float:
-        """Tail cut from each side of each value so that pairs with disjoint rests stay below the threshold.
+    def core_level(self, pairing: Pairing) -> float:
+        """Tail cut from each side of each value so that pairs with disjoint rests stay below the threshold ``p``.
 
-        With ``a = 1 - sqrt(1 - threshold)`` the two rests hold together with probability ``(1 - a)**2``, so the
-        condition can hold with at most the threshold.
+        For any two laws ``1 - sqrt(1 - p)``: the two rests hold together with probability ``1 - p``. Beside a certain
+        value only one law is cut, by ``p`` itself. Two Gaussians need ``z(p) * hypot(s1, s2)`` between their means, and
+        the root lies between ``(s1 + s2) / sqrt(2)`` and ``s1 + s2``, which is again a cut from each.
         """
-        return 1.0 - math.sqrt(max(1.0 - self.reject_below, 1e-30))  # short of 1, where quantiles are infinite
+        p = min(self.reject_below, 1.0 - 1e-15)  # short of 1, where quantiles are infinite
+        if pairing is Pairing.ANY:
+            return 1.0 - math.sqrt(1.0 - p)
+        if pairing is Pairing.GAUSSIAN and p > 0.5:
+            return float(normal_cdf(normal_quantile(p) / math.sqrt(2.0)))
+        return p
 
-    def sure_level(self, exact: bool) -> float:
+    def sure_level(self, exact: bool, pairing: Pairing) -> float:
         """Tail cut from each value so that pairs whose rests fulfil the condition are accepted.
 
         If the probability itself is asked for, only tails that vanish in rounding may be cut: it is then 1.0.
         """
-        if exact or self.accept_from >= 1.0:
+        p = self.accept_from
+        if exact or p >= 1.0:
             return CERTAIN_LEVEL
-        return max(CERTAIN_LEVEL, 1.0 - math.sqrt(self.accept_from))
+        if pairing is Pairing.ANY:
+            return max(CERTAIN_LEVEL, 1.0 - math.sqrt(p))
+        if pairing is Pairing.GAUSSIAN and p < 0.5:
+            return float(normal_cdf(-normal_quantile(p) / math.sqrt(2.0)))
+        return 1.0 - p
 
     def keep(self, probability: np.ndarray, counts: bool) -> np.ndarray:
         """Which probabilities are kept. ``counts``: they are counts over combinations, rounded once.

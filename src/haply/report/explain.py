@@ -14,7 +14,7 @@ from haply.models import Gaussian, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
 from haply.pruning import bounds, curve
-from haply.pruning.intervals import accepts_above, accepts_below, row_intervals
+from haply.pruning.intervals import accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.threshold import Threshold
 
 Verdict = Literal["reject", "accept", "undecided"]
@@ -128,8 +128,9 @@ def _hopeless(
 def _core_regions(
     left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, exact: bool
 ) -> _Finding:
-    ours = row_intervals(left, True, region, threshold, exact)
-    theirs = row_intervals(right, False, region, threshold, exact)
+    together = pairing(type(left), type(right))
+    ours = row_intervals(left, True, region, threshold, exact, together)
+    theirs = row_intervals(right, False, region, threshold, exact, together)
     if ours.start[0] > theirs.end[0]:
         side, accepts = "above", accepts_above(region)
     elif ours.end[0] < theirs.start[0]:
@@ -137,7 +138,7 @@ def _core_regions(
     else:
         return _Finding(CORE_REGIONS, "the intervals of the two rows overlap: a candidate", verdict="undecided")
     if accepts:
-        sure = (1.0 - threshold.sure_level(exact)) ** 2
+        sure = 1.0 if exact else threshold.accept_from
         return _Finding(CORE_REGIONS, f"the left interval lies wholly {side} the right", lower=sure, verdict="accept")
     says = f"the left interval lies wholly {side} the right: never a candidate"
     return _Finding(CORE_REGIONS, says, upper=threshold.reject_below, verdict="reject")

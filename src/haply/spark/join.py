@@ -32,8 +32,8 @@ from haply.probability.region import Difference, Region
 from haply.pruning.bounds import RULES
 from haply.pruning.cascade import Counters
 from haply.pruning.cells import expected_candidates, lay_out
-from haply.pruning.intervals import Intervals, accepts_above, accepts_below
-from haply.pruning.threshold import Threshold
+from haply.pruning.intervals import Intervals, accepts_above, accepts_below, pairing
+from haply.pruning.threshold import Pairing, Threshold
 from haply.query import Column, Expression, columns_of, parse, split_join, to_sql
 from haply.query.conditions import JoinCondition
 from haply.spark.columns import find_column, model_of_spark_type, quoted
@@ -149,6 +149,10 @@ class JoinPlan:
         return self._difference.region
 
     @property
+    def _pairing(self) -> Pairing:
+        return pairing(self._left.model, self._right.model)
+
+    @property
     def _difference(self) -> Difference:
         assert self.condition.difference is not None
         return self.condition.difference
@@ -190,7 +194,7 @@ class JoinPlan:
         assert side.model is not None
         found = interval_column(
             side.inner_name(side.column), side.model, side.name == "left",
-            self.region, self.threshold, self.exact, raise_as,
+            self.region, self.threshold, self.exact, self._pairing, raise_as,
         )  # fmt: skip
         frame = frame.withColumn("__interval", found)
         for position, equality in enumerate(self.condition.equalities):
@@ -211,7 +215,7 @@ class JoinPlan:
         start, end = spell("__interval.start"), spell("__interval.`end`")
         return frame.selectExpr(
             "*", f"{start} AS {START}", f"{end} AS {END}",
-            f"least({start}, {end}) AS {LOW}", f"greatest({start}, {end}) AS {HIGH}",
+            f"least({start}, {end}) AS {LOW}", f"{end} AS {HIGH}",  # as in Sweep: where others are met from this row
         )  # fmt: skip
 
     @property
@@ -365,7 +369,8 @@ class JoinPlan:
 
     def _explain_candidates(self) -> str:
         threshold, region = self.threshold, self.region
-        text = f"sweep over core regions: quantiles at {threshold.core_level:.6g} and {1 - threshold.core_level:.6g}"
+        level = threshold.core_level(self._pairing)
+        text = f"sweep over core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self._pairing.value})"
         if not (region.outside or region.one_sided):
             if threshold.value is not None:
                 text += (
@@ -373,7 +378,7 @@ class JoinPlan:
                 )
         else:
             text = (
-                f"pairs apart by their quantiles at {threshold.sure_level(self.exact):.3g} are sure and joined "
+                f"pairs apart by their quantiles at {threshold.sure_level(self.exact, self._pairing):.3g} are sure and joined "
                 "natively by ranges; the rest by a sweep"
             )
         return text

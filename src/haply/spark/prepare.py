@@ -15,7 +15,7 @@ from haply.models.columns import read_column
 from haply.numerics.normal import normal_quantile
 from haply.probability.region import Region
 from haply.pruning.intervals import POSITION_SLACK, interval_ends, row_intervals
-from haply.pruning.threshold import Threshold
+from haply.pruning.threshold import Pairing, Threshold
 from haply.spark.columns import arrow_function, find_column, model_of_spark_type, quoted
 
 USABLE, NULL, HOPELESS, BAD = 0, 1, 2, 3
@@ -29,6 +29,7 @@ def interval_column(
     region: Region,
     threshold: Threshold,
     exact: bool,
+    pairing: Pairing,
     raise_as: str | None,
 ) -> Column:
     """A struct ``start, end, state`` for each row of a column of models.
@@ -37,14 +38,14 @@ def interval_column(
     are plain arithmetic are computed by Spark itself; the others by haply's models in an Arrow function.
     """
     if model in _NATIVE:
-        return F.expr(_native_intervals(column, model, is_left, region, threshold, exact, raise_as))
+        return F.expr(_native_intervals(column, model, is_left, region, threshold, exact, pairing, raise_as))
 
     def intervals(values: pa.Array) -> pa.Array:
         read = read_column(values)
         if len(read.bad_rows) and raise_as is not None:
             raise _bad_row(raise_as, read.example)
         assert isinstance(read.model, OneDimensional)
-        found = row_intervals(read.model, is_left, region, threshold, exact)
+        found = row_intervals(read.model, is_left, region, threshold, exact, pairing)
         state = np.full(len(values), NULL, dtype=np.int8)
         state[read.bad_rows] = BAD
         state[read.rows] = np.where(found.hopeless, HOPELESS, USABLE)
@@ -74,6 +75,7 @@ def _native_intervals(
     region: Region,
     threshold: Threshold,
     exact: bool,
+    pairing: Pairing,
     raise_as: str | None,
 ) -> str:
     """``row_intervals`` as Spark SQL: the same ends up to rounding, which both allow for."""
@@ -81,7 +83,7 @@ def _native_intervals(
         parameter.name: f"CAST({column}{'' if model is Certain else '.' + parameter.name} AS DOUBLE)"
         for parameter in model.parameters
     }
-    ends = interval_ends(is_left, region, threshold, exact)
+    ends = interval_ends(is_left, region, threshold, exact, pairing)
     low, high = _NATIVE[model](fields, ends.low_level, 1.0), _NATIVE[model](fields, ends.high_level, -1.0)
 
     def moved(position: str, shift: float, slack: float) -> str:
