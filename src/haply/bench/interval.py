@@ -4,8 +4,8 @@ Every engine runs on one thread in this process, from the same arrays to arrays 
 the closed form in SQL (the trapezoid, by cases) and an equality join on buckets, which beats its inequality join here:
 
 * ``duckdb`` looks at all pairs whose intervals come within ``c`` of each other;
-* ``duckdb same bound`` is handed haply's own row intervals and hopeless rows as columns, computed beforehand, so that
-  it looks at no more pairs than haply does.
+* ``duckdb same bound`` is given haply's row intervals and hopeless rows as formulas, so that it looks at no more pairs
+  than haply does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from haply.joins.match import match_all
 from haply.models import Uniform
 from haply.probability.region import Region
 from haply.pruning.intervals import row_intervals
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _config(settings: Settings, duckdb: DuckInterval) -> dict[str, Any]:
             "haply": "row intervals and hopeless rows, sweep, bounds, closed form",
             "duckdb": "hash join on buckets: right rows by their lower end, left rows in every bucket where a partner "
             "may begin; closed form by cases in SQL (the inequality join took twice as long)",
-            "duckdb same bound": "the same over haply's row intervals without its hopeless rows, given as columns",
+            "duckdb same bound": "the same over haply's row intervals without its hopeless rows, given as formulas",
         },
         "targets": {"duckdb": 25.0, "duckdb same bound": 10.0},
         "notes": [
@@ -117,9 +117,9 @@ def haply_interval(left: Side, right: Side, settings: Settings) -> Answer:
         *models,
         row_intervals(models[0], True, region, threshold, True),
         row_intervals(models[1], False, region, threshold, True),
-        region, threshold, True,
+        region, threshold, True, labels=(left.id, right.id),
     )  # fmt: skip
-    return Answer(left.id[found.left], right.id[found.right], found.probability)
+    return Answer(found.left, found.right, found.probability)
 
 
 class DuckInterval:
@@ -131,11 +131,8 @@ class DuckInterval:
         self.settings = settings
         self.connection = needs("duckdb").connect()
         self.connection.execute("SET threads = 1; SET enable_progress_bar = false")
-        region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
         for name, side in (("l", left), ("r", right)):
-            bound = row_intervals(Uniform(side.lo, side.hi), name == "l", region, threshold, True)
-            columns = {"first": bound.start, "last": bound.end, "hopeless": bound.hopeless}
-            self.connection.register(name, pa.table({**side.__dict__, **columns}))
+            self.connection.register(name, pa.table(side.__dict__))
 
     def touching(self) -> str:
         """Pairs that come within ``c`` of each other."""
@@ -144,13 +141,18 @@ class DuckInterval:
 
     def same_bound(self) -> str:
         """Pairs whose row intervals overlap, of rows that are not hopeless."""
-        return self._bucketed(("first", "last"), ("first", "last"), "NOT hopeless")
+        c, threshold = self.settings.within, Threshold(self.settings.threshold)
+        cut = threshold.core_level(Pairing.ANY)
+        low, high = f"lo + {cut!r} * (hi - lo)", f"hi - {cut!r} * (hi - lo)"
+        slack = 1e-9  # the closed form decides
+        hopeful = f"(hi - lo) * {threshold.reject_below!r} <= {2 * c + slack!r}"
+        return self._bucketed((low, high), (f"{low} - {c + slack!r}", f"{high} + {c + slack!r}"), hopeful)
 
     def _bucketed(self, right: tuple[str, str], left: tuple[str, str], usable: str) -> str:
         """Overlapping pairs: a right row in the bucket where it begins, a left row in all where a partner may begin."""
         width = 0.4 * self.settings.right_length
         ((longest,),) = self.connection.sql(
-            f"SELECT coalesce(max({right[1]} - {right[0]}), 0e0) FROM r WHERE {usable}"
+            f"SELECT coalesce(max(({right[1]}) - ({right[0]})), 0e0) FROM r WHERE {usable}"
         ).fetchall()
         buckets = [
             f"CAST(floor(({position}) / {width!r}) AS INTEGER)" for position in (f"{left[0]} - {longest!r}", left[1])
@@ -162,7 +164,7 @@ class DuckInterval:
                 FROM l WHERE {usable}
             ), b AS (
                 SELECT id, lo, hi, {right[0]} AS first, {right[1]} AS last,
-                       CAST(floor({right[0]} / {width!r}) AS INTEGER) AS bucket
+                       CAST(floor(({right[0]}) / {width!r}) AS INTEGER) AS bucket
                 FROM r WHERE {usable}
             )
             SELECT a.id AS i, b.id AS j, a.lo AS a_lo, a.hi AS a_hi, b.lo AS b_lo, b.hi AS b_hi

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from haply.models import Gaussian, OneDimensional
+from haply.models import Gaussian, OneDimensional, Uniform
 from haply.probability.region import Region
-from haply.pruning.bounds import CURVE, RULES
+from haply.pruning.bounds import CONCENTRATION, CONTAINMENT, CURVE, RULES
 from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
-from haply.pruning.gaussian import fits, match_gaussians, sorted_rows
+from haply.pruning.gaussian import match_gaussians
 from haply.pruning.intervals import Intervals, accepts_above, accepts_below
+from haply.pruning.one_pass import Found, Labels, fits
 from haply.pruning.sweep import Sweep, sure_pairs
 from haply.pruning.threshold import Threshold
+from haply.pruning.uniform import match_uniforms
 
 EXACT_VALUE, SURE_CODE = 0, max(RULES) + 1
 DECIDED_BY = {EXACT_VALUE: "exact value", **RULES, SURE_CODE: SURE_RANGE}
@@ -23,7 +27,7 @@ DECIDED_BY = {EXACT_VALUE: "exact value", **RULES, SURE_CODE: SURE_RANGE}
 
 @dataclass(frozen=True)
 class Matches:
-    """Kept pairs as row numbers, the probability of each (NaN if it was not asked for), and what decided it."""
+    """Kept pairs by row numbers or labels, the probability of each (NaN if it was not asked for), and what decided it."""
 
     left: np.ndarray
     right: np.ndarray
@@ -45,25 +49,27 @@ def match_overlapping(
     from_position: float = -np.inf,
     left_groups: np.ndarray | None = None,
     right_groups: np.ndarray | None = None,
+    labels: Labels = (None, None),
 ) -> Matches:
     """Decide all pairs whose intervals overlap; what lies wholly above or below is the caller's to accept or drop.
 
     Hopeless rows are passed over. Groups, if given, must be equal for a pair to be one.
     """
+    left_labels, right_labels = labels
     started = time.perf_counter()
-    if isinstance(left, Gaussian) and isinstance(right, Gaussian) and left_groups is None and fits(region, threshold):
-        mine = sorted_rows(left.values["mean"], left.sd, left_intervals)
-        theirs = sorted_rows(right.values["mean"], right.sd, right_intervals)
-        prepared = time.perf_counter()
-        found = match_gaussians(mine, theirs, from_position, region, threshold, exact)
-        counters = Counters()
-        counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
-        counters.rejected[RULES[CURVE]], counters.accepted[RULES[CURVE]] = found.rejected, found.accepted
-        decided_by = np.zeros(len(found.left), np.int8)
-        if not exact:
-            decided_by[np.isnan(found.probability)] = CURVE
-        seconds = {"prepare": prepared - started, "sweep": 0.0, "decide": time.perf_counter() - prepared}
-        return Matches(found.left, found.right, found.probability, decided_by, counters, seconds)
+    if left_groups is None and fits(region, threshold):
+        one_pass, rule = _one_pass_for(left, right)
+        if one_pass is not None:
+            sides: Any = (left, right, left_intervals, right_intervals)
+            found = one_pass(*sides, from_position, region, threshold, exact, labels)
+            counters = Counters()
+            counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
+            counters.rejected[RULES[rule[0]]], counters.accepted[RULES[rule[1]]] = found.rejected, found.accepted
+            decided_by = np.zeros(len(found.left), np.int8)
+            if not exact:
+                decided_by[np.isnan(found.probability)] = rule[1]
+            seconds = {"prepare": 0.0, "sweep": 0.0, "decide": time.perf_counter() - started}
+            return Matches(found.left, found.right, found.probability, decided_by, counters, seconds)
     sweep = Sweep(
         left_intervals, right_intervals,
         from_position=from_position, left_groups=left_groups, right_groups=right_groups,
@@ -84,10 +90,22 @@ def match_overlapping(
         i = j = np.empty(0, np.int32)
         probability, decided_by = np.empty(0), np.empty(0, np.int8)
     swept = time.perf_counter() - prepared - deciding
+    left_names = sweep.left_order if left_labels is None else left_labels.take(sweep.left_order)
+    right_names = sweep.right_order if right_labels is None else right_labels.take(sweep.right_order)
     return Matches(
-        sweep.left_order[i], sweep.right_order[j], probability, decided_by, cascade.counters,
+        left_names.take(i), right_names.take(j), probability, decided_by, cascade.counters,
         {"prepare": prepared - started, "sweep": swept, "decide": deciding},
     )  # fmt: skip
+
+
+def _one_pass_for(left: OneDimensional, right: OneDimensional) -> tuple[Callable[..., Found] | None, tuple[int, int]]:
+    """The kernel that joins two sides of these kinds in one pass, if there is one, and the rules that are in it."""
+    if isinstance(left, Gaussian) and isinstance(right, Gaussian):
+        return match_gaussians, (CURVE, CURVE)
+    if isinstance(left, Uniform) and isinstance(right, Uniform):
+        if (left.lo < left.hi).all() and (right.lo < right.hi).all():
+            return match_uniforms, (CONCENTRATION, CONTAINMENT)
+    return None, (0, 0)
 
 
 def match_all(
@@ -98,18 +116,25 @@ def match_all(
     region: Region,
     threshold: Threshold,
     exact: bool,
+    *,
+    labels: Labels = (None, None),
 ) -> Matches:
     """Every kept pair: the overlapping ones through the cascade, the sure ones range by range."""
     if not threshold.attainable:
         none = np.empty(0, dtype=np.int64)
         left, right = left.take(none), right.take(none)
         left_intervals, right_intervals = left_intervals.take(none), right_intervals.take(none)
-    matches = match_overlapping(left, right, left_intervals, right_intervals, region, threshold, exact)
+        labels = (None, None)
+    matches = match_overlapping(
+        left, right, left_intervals, right_intervals, region, threshold, exact, labels=labels
+    )
     above, below = accepts_above(region), accepts_below(region)
     if not (above or below):
         return matches
     parts = [(matches.left, matches.right, matches.probability, matches.decided_by)]
     for i, j in sure_pairs(left_intervals, right_intervals, above, below):
+        i = i if labels[0] is None else labels[0].take(i)
+        j = j if labels[1] is None else labels[1].take(j)
         parts.append((i, j, np.full(len(i), 1.0 if exact else np.nan), np.full(len(i), SURE_CODE, np.int8)))
         matches.counters.add_sure(len(i))
     return Matches(

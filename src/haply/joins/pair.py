@@ -111,12 +111,15 @@ class PairJoin:
 
     def _match(self, added: _Stored, stored: _Stored, side: str) -> PairResult:
         left, right = (added, stored) if side == "left" else (stored, added)
+        whole_numbers = left.ids.dtype == right.ids.dtype == np.int64
         found = match_all(
-            left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact
-        )
+            left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact,
+            labels=(left.ids, right.ids) if whole_numbers else (None, None),
+        )  # fmt: skip
         _add(self.funnel, found.counters)
         names = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
-        return PairResult(left.ids[found.left], right.ids[found.right], found.probability, names[found.decided_by])
+        pairs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
+        return PairResult(*pairs, found.probability, names[found.decided_by])
 
     def expire(self, time: float) -> None:
         """A static join has no clock: nothing expires."""

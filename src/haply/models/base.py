@@ -251,7 +251,7 @@ class OneDimensional(Model):
         return kernels.rows_quantile(self.components, self._level(level), True, -1)
 
     def _level(self, level: Any) -> np.ndarray:
-        levels = self._per_row(level)
+        levels = np.array([float(level)]) if np.ndim(level) == 0 else self._per_row(level)
         if not ((levels >= 0.0) & (levels <= 1.0)).all():
             raise HaplyError("A quantile is asked at a level outside [0, 1]", found=str(levels.min()))
         return levels

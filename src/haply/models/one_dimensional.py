@@ -15,7 +15,7 @@ from haply.models.base import Model, OneDimensional, Parameter
 from haply.models.ragged import Ragged, floats
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.normal import normal_quantile
-from haply.numerics.rows import Components
+from haply.numerics.rows import Components, on_the_way, too_long
 
 
 def _single(
@@ -98,14 +98,13 @@ class Uniform(OneDimensional):
         yield "lo > hi", self.lo > self.hi
 
     def quantile_low(self, level: Any) -> np.ndarray:
-        return np.asarray(self.lo + self._level(level) * (self.hi - self.lo))
+        return np.asarray(on_the_way(self.lo, self.hi, self._level(level)))
 
     def quantile_high(self, level: Any) -> np.ndarray:
-        return np.asarray(self.hi - self._level(level) * (self.hi - self.lo))
+        return np.asarray(on_the_way(self.hi, self.lo, self._level(level)))
 
     def spread_out(self, width: float, share: float) -> np.ndarray:
-        length = self.hi - self.lo
-        return np.asarray((length > 0.0) & (length * share >= width))
+        return np.asarray(too_long(self.lo, self.hi, width, share))
 
     def _make_components(self) -> Components:
         return _single(np.where(self.lo < self.hi, UNIFORM, POINT), self.lo, self.hi)

@@ -45,16 +45,30 @@ def cache_folder() -> str:
         return str(shared)
 
 
+def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    settings: Any = numba.core.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = cache_folder()  # only for haply's own functions
+    try:
+        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    finally:
+        settings.CACHE_DIR = before
+
+
 def kernel(function: _Function) -> _Function:
     """Compile a function over flat arrays and numbers on first use, keep it on disk, and release the GIL while it runs.
 
     No ``fastmath``: reassociation would break the soundness of bounds and decisions.
     """
-    settings: Any = numba.core.config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = cache_folder()  # only for haply's own functions
-    try:
-        compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    finally:
-        settings.CACHE_DIR = before
+    compiled: _Function = _compiled(function)
+    return compiled
+
+
+def inner(function: _Function) -> _Function:
+    """A kernel that is a step inside another's loop and takes arrays: it becomes part of its caller.
+
+    Called as a function, it would count the owners of every array on the way in and out, which here costs ten times
+    the work itself.
+    """
+    compiled: _Function = _compiled(function, forceinline=True)
     return compiled

@@ -17,7 +17,7 @@ from haply.numerics.components import (
     component_quantile,
     component_variance,
 )
-from haply.numerics.jit import kernel
+from haply.numerics.jit import inner, kernel
 
 
 class Components(NamedTuple):
@@ -37,7 +37,7 @@ class Components(NamedTuple):
     ordered: bool
 
 
-@kernel
+@inner
 def row_cdf(rows, i, x, closed):
     """``P(X <= x)`` of row ``i``, or ``P(X < x)`` when not closed."""
     total = 0.0
@@ -207,10 +207,11 @@ def rows_integrated_cdf(rows, x):
 
 @kernel
 def rows_quantile(rows, p, last, sign):
-    """``row_quantile`` for every row, turned back to the original axis."""
-    out = np.empty(len(p))
-    for i in range(len(p)):
-        out[i] = sign * row_quantile(rows, i, p[i], last, sign)
+    """``row_quantile`` for every row, turned back to the original axis; ``p`` is one level, or one for each row."""
+    n, each = len(rows.start) - 1, 1 if len(p) > 1 else 0
+    out = np.empty(n)
+    for i in range(n):
+        out[i] = sign * row_quantile(rows, i, p[each * i], last, sign)
     return out
 
 
@@ -243,4 +244,23 @@ def rows_concentration(rows, width):
     out = np.empty(n)
     for i in range(n):
         out[i] = row_concentration(rows, i, width)
+    return out
+
+
+@kernel
+def on_the_way(origin, goal, level):
+    """From each origin a part of the way to its goal; ``level`` is one part, or one for each row."""
+    out, each = np.empty(len(origin)), 1 if len(level) > 1 else 0
+    for i in range(len(origin)):
+        out[i] = origin[i] + level[each * i] * (goal[i] - origin[i])
+    return out
+
+
+@kernel
+def too_long(low, high, width, share):
+    """Whether a share of each interval is as long as the width."""
+    out = np.empty(len(low), np.bool_)
+    for i in range(len(low)):
+        length = high[i] - low[i]
+        out[i] = length > 0.0 and length * share >= width
     return out

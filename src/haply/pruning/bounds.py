@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haply.models import OneDimensional
-from haply.numerics.jit import kernel
+from haply.numerics.jit import inner, kernel
 from haply.numerics.rows import Components, row_cdf
 from haply.pruning.threshold import CERTAIN_LEVEL
 
@@ -68,7 +68,7 @@ def facts(model: OneDimensional, width: float, with_cuts: bool) -> Facts:
     return Facts(np.array(low), np.array(high), held, cuts, masses)
 
 
-@kernel
+@inner
 def _closed_mass(rows, i, left, right):
     """At least the mass of row ``i`` in the closed ``[left, right]``."""
     slack = _SLACK * (abs(left) + abs(right))
@@ -77,7 +77,7 @@ def _closed_mass(rows, i, left, right):
     return row_cdf(rows, i, right + slack, True) - row_cdf(rows, i, left - slack, False)
 
 
-@kernel
+@inner
 def _open_mass(rows, i, left, right):
     """At most the mass of row ``i`` in the open ``(left, right)``."""
     slack = _SLACK * (abs(left) + abs(right))
@@ -86,7 +86,7 @@ def _open_mass(rows, i, left, right):
     return max(0.0, row_cdf(rows, i, right - slack, False) - row_cdf(rows, i, left + slack, True))
 
 
-@kernel
+@inner
 def concentration_bound(a, a_facts, i, b, b_facts, j, low, high):
     """Upper bound: the mass of ``A`` within reach of ``B``'s support, times the most of ``B`` that one value can meet.
 
@@ -100,7 +100,7 @@ def concentration_bound(a, a_facts, i, b, b_facts, j, low, high):
     return min(bound, reach_b * a_facts.concentration[i])
 
 
-@kernel
+@inner
 def containment_bound(a, a_facts, i, b, b_facts, j, low, high):
     """Lower bound: the mass of ``A`` for which every value of ``B``'s support fulfils the condition, or the mirror."""
     by_a = _open_mass(a, i, b_facts.high[j] + low, b_facts.low[j] + high)
@@ -108,7 +108,7 @@ def containment_bound(a, a_facts, i, b, b_facts, j, low, high):
     return max(by_a, by_b)
 
 
-@kernel
+@inner
 def tail_bounds(a, a_facts, i, b, b_facts, j, t):
     """Lower and upper bound on ``P(A - B >= t)`` (and on ``>``) as products of independent tails.
 
@@ -123,7 +123,7 @@ def tail_bounds(a, a_facts, i, b, b_facts, j, t):
     return 1.0 - misses1 * misses2, reaches1 * reaches2
 
 
-@kernel
+@inner
 def sandwich_bounds(cuts, masses, i, b, j, low, high):
     """Lower and upper bound on ``P(low <= A - B <= high)`` from ``A``'s mass between cuts and ``B``'s cdf at the cuts.
 

@@ -1,9 +1,4 @@
-"""Gaussian pairs in one pass: sweep, curve and exact value together, for conditions of a bounded interval.
-
-This is the sweep of ``sweep.py``, the table of ``curve.py`` and the kernel of ``probability`` in one loop, because with
-Gaussians the time between the three would be most of the time spent. Rows come sorted by the lower ends of their
-intervals; a pair is found from the row that begins first.
-"""
+"""Gaussian pairs in one pass: the sweep, the table of ``curve.py`` and the exact value together."""
 
 from __future__ import annotations
 
@@ -12,18 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from haply.models import Gaussian
 from haply.numerics.jit import kernel
 from haply.numerics.normal import SQRT_2PI
 from haply.probability.kernels import normal_region
 from haply.probability.region import Region
+from haply.pruning import one_pass
 from haply.pruning.curve import curve_table
 from haply.pruning.intervals import Intervals
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.one_pass import U0, U1, Found, Labels, Order, U, in_order, keep_from
+from haply.pruning.threshold import Threshold
 
 _STEP = 1.0 / 128.0
 _FARTHEST = 8.5  # beyond it half a normal is 0.5 to the last digit
-_HELD = 1 << 12  # pairs between the two steps: they stay in the nearest cache
-_CAPACITY = 1 << 22
 
 
 def _half_masses() -> tuple[np.ndarray, np.ndarray]:
@@ -53,25 +49,19 @@ def mass_from_centre(z):
     return math.copysign(_MASS[k] + _DENSITY[k] * d * series, z)
 
 
-class SortedRows(NamedTuple):
-    """One side in the order of its intervals' lower ends, and after them infinity; ``row`` tells which rows they are."""
+class Rows(NamedTuple):
+    """One side in order (see ``in_order``)."""
 
     begin: np.ndarray
     end: np.ndarray
+    label: np.ndarray
     mean: np.ndarray
     variance: np.ndarray
-    row: np.ndarray
 
 
-def sorted_rows(mean: np.ndarray, sd: np.ndarray, intervals: Intervals) -> SortedRows:
-    """Put one side in order, without its hopeless rows."""
-    low = np.minimum(intervals.start, intervals.end)
-    order = np.argsort(low)
-    if intervals.hopeless.any():
-        order = order[~intervals.hopeless.take(order)]
-    begin = np.append(low.take(order), np.inf)
-    spread = sd.take(order)
-    return SortedRows(begin, intervals.end.take(order), mean.take(order), spread * spread, order.astype(np.int32))
+def _rows(model: Gaussian, order: Order) -> Rows:
+    spread = model.sd.take(order.rows)
+    return Rows(order.begin, order.end, order.label, model.values["mean"].take(order.rows), spread * spread)
 
 
 class Question(NamedTuple):
@@ -83,6 +73,8 @@ class Question(NamedTuple):
     high_closed: bool
     centre: float
     scale: float
+    inner: np.ndarray
+    outer: np.ndarray
     keep_from: float
     strict: bool
     may_accept: bool
@@ -90,37 +82,29 @@ class Question(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Pairs that no bound has rejected: places of the rows, mean and deviation of the difference, probability."""
+    """What is known of pairs that no bound has rejected: mean and deviation of the difference, probability."""
 
-    own: np.ndarray
-    other: np.ndarray
     difference: np.ndarray
     sd: np.ndarray
     p: np.ndarray
 
 
-_U = np.uint64  # An index that may be negative is checked at every use: here that would be half of the work.
-_0, _1 = _U(0), _U(1)
-
-
 @kernel
-def _reject(own, other, sign, from_position, i, j, first, question, outer, held):
+def _reject(own, other, sign, from_position, i, j, first, question, held, out_own, out_other):
     """Go on at own row ``i`` and other row ``j`` (0: its first) until ``held`` is full or all is done.
 
-    ``sign`` is 1 when own rows are the left ones: they then take other rows that begin where they do, too. Returns how
-    many pairs are held, where it stopped, and how many were candidates: those that begin within an own row's interval.
-
-    No branch here depends on a verdict: every pair is written down and the place moves on only if the pair stays. A
-    processor that guesses verdicts is wrong for one pair in three, and would spend most of its time on that.
+    Returns how many pairs stay, where it stopped, and how many were candidates: those that begin within an own row's
+    interval.
     """
-    n, candidates, room, beyond = _0, _0, _U(len(held.own)), float(len(outer) - 1)
+    outer = question.outer
+    n, candidates, room, beyond = U0, U0, U(len(held.sd)), float(len(outer) - 1)
     centre, slack, scale = question.centre, question.slack, question.scale
-    while i < _U(len(own.row)) and n < room:
+    while i < U(len(own.label)) and n < room:
         begin = max(own.begin[i], from_position)
         while other.begin[first] < begin or (sign < 0.0 and other.begin[first] <= own.begin[i]):
-            first += _1
+            first += U1
         j = max(j, first)
-        mean, variance, end = own.mean[i], own.variance[i], own.end[i]
+        mean, variance, end, label = own.mean[i], own.variance[i], own.end[i], own.label[i]
         stop = j + (room - n)
         candidates -= j
         while other.begin[j] <= end and j < stop:
@@ -128,12 +112,12 @@ def _reject(own, other, sign, from_position, i, j, first, question, outer, held)
             sd = math.sqrt(variance + other.variance[j])
             place = sd * scale
             place = place if place < beyond else beyond  # of floats, which is an instruction and no branch
-            held.own[n], held.other[n], held.difference[n], held.sd[n] = i, j, difference, sd
-            n += _U(abs(difference - centre) - slack <= outer[_U(np.int64(place))])
-            j += _1
+            out_own[n], out_other[n], held.difference[n], held.sd[n] = label, other.label[j], difference, sd
+            n += U(abs(difference - centre) - slack <= outer[U(np.int64(place))])
+            j += U1
         candidates += j
         if other.begin[j] > end:
-            i, j = i + _1, _0
+            i, j = i + U1, U0
     return n, i, j, first, candidates
 
 
@@ -147,102 +131,74 @@ def _straddling(count, question, held):
 
 
 @kernel
-def _decide(own_row, other_row, count, question, inner, held, n, out_own, out_other, out_p):
-    """Accept or evaluate the held pairs; returns how full the output then is and how many were evaluated."""
-    evaluated, beyond = _0, float(len(inner) - 1)
+def _decide(count, question, held, out_own, out_other, out_p):
+    """Accept or evaluate the first ``count`` pairs of the output, and close the gaps where one is not kept.
+
+    Returns how many are kept and how many were evaluated.
+    """
+    n, evaluated, inner = U0, U0, question.inner
+    beyond = float(len(inner) - 1)
     if not question.may_accept:
         _straddling(count, question, held)
     for k in range(count):
         difference, sd = held.difference[k], held.sd[k]
+        accepted = False
         if question.may_accept:
             place = min(sd * question.scale, beyond)
-            if abs(difference - question.centre) + question.slack <= inner[_U(np.int64(place))]:
-                out_own[n], out_other[n], out_p[n] = own_row[held.own[k]], other_row[held.other[k]], math.nan
-                n += _1
-                continue
-        evaluated += _1
-        p, half = held.p[k], 0.5 * sd
-        if question.may_accept or difference - question.low <= half or question.high - difference <= half:
-            # one of the two tails is most of it, and a sum of two masses would lose digits
-            p = normal_region(
-                difference, sd, question.low, question.high, question.low_closed, question.high_closed, False
-            )
-        if p > question.keep_from if question.strict else (p >= question.keep_from and p > 0.0):
-            out_own[n], out_other[n], out_p[n] = own_row[held.own[k]], other_row[held.other[k]], p
-            n += _1
+            accepted = abs(difference - question.centre) + question.slack <= inner[U(np.int64(place))]
+        if accepted:
+            p, kept = math.nan, True
+        else:
+            evaluated += U1
+            p, half = held.p[k], 0.5 * sd
+            if question.may_accept or difference - question.low <= half or question.high - difference <= half:
+                # one of the two tails is most of it, and a sum of two masses would lose digits
+                p = normal_region(
+                    difference, sd, question.low, question.high, question.low_closed, question.high_closed, False
+                )
+            kept = p > question.keep_from if question.strict else (p >= question.keep_from and p > 0.0)
+        if kept:
+            if n < k:
+                out_own[n], out_other[n] = out_own[k], out_other[k]
+            out_p[n] = p
+            n += U1
     return n, evaluated
 
 
 @kernel
-def _scan(own, other, sign, from_position, i, j, first, question, inner, outer, held, n, out_own, out_other, out_p):
-    """Reject and decide by turns, from own row ``i`` and other row ``j`` on, until done or the output may overflow.
-
-    Returns how full the output is, where it stopped, and how many pairs were candidates, rejected and evaluated.
-    """
-    candidates, rejected, evaluated = _0, _0, _0
-    while i < _U(len(own.row)) and n + _U(len(held.own)) <= _U(len(out_own)):
-        count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, outer, held)
-        n, computed = _decide(own.row, other.row, count, question, inner, held, n, out_own, out_other, out_p)
+def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p):
+    """Reject and decide by turns (see ``one_pass``)."""
+    candidates, rejected, evaluated = U0, U0, U0
+    while i < U(len(own.label)) and n + U(len(held.sd)) <= U(len(out_own)):
+        room = (out_own[n:], out_other[n:])
+        count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, held, *room)
+        kept, computed = _decide(count, question, held, *room, out_p[n:])
+        n += kept
         candidates += seen
         rejected += seen - count
         evaluated += computed
     return n, i, j, first, candidates, rejected, evaluated
 
 
-class GaussianMatches(NamedTuple):
-    """Kept pairs as row numbers, their probabilities, and what became of the candidates."""
-
-    left: np.ndarray
-    right: np.ndarray
-    probability: np.ndarray
-    candidates: int
-    rejected: int
-    accepted: int
-    evaluated: int
-
-
-def fits(region: Region, threshold: Threshold) -> bool:
-    """Whether the one pass answers this condition: an interval of positive length, with a threshold."""
-    return not (region.outside or region.one_sided) and region.width > 0.0 and threshold.value is not None
-
-
 def match_gaussians(
-    left: SortedRows, right: SortedRows, from_position: float, region: Region, threshold: Threshold, exact: bool
-) -> GaussianMatches:
-    """All kept pairs of two sorted sides whose reference point is at or above ``from_position``."""
-    assert threshold.value is not None
+    left: Gaussian,
+    right: Gaussian,
+    left_intervals: Intervals,
+    right_intervals: Intervals,
+    from_position: float,
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+    labels: Labels = (None, None),
+) -> Found:
+    """All kept pairs whose reference point is at or above ``from_position``."""
     reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from)
+    largest = sum(float(np.abs(side.values["mean"]).max(initial=0.0)) for side in (left, right))
     question = Question(
         float(region.low), float(region.high), region.low_closed, region.high_closed,
-        0.5 * (region.low + region.high), (len(inner) - 1) / reach,
-        threshold.value + TOLERANCE if threshold.strict else threshold.value - TOLERANCE, threshold.strict, not exact,
-        1e-15 * (_largest(left.mean) + _largest(right.mean)),
+        0.5 * (region.low + region.high), (len(inner) - 1) / reach, inner, outer,
+        keep_from(threshold), threshold.strict, not exact, 1e-15 * largest,
     )  # fmt: skip
-    counts = np.zeros(3, dtype=np.int64)
-    held = Held(*(np.empty(_HELD, kind) for kind in (np.uint32, np.uint32, float, float, float)))
-    parts: list[tuple[np.ndarray, ...]] = []
-    output, n = _room(), 0
-    for own, other, sign in ((left, right, 1.0), (right, left, -1.0)):
-        i = j = first = 0
-        while i < len(own.row):
-            if n + _HELD > _CAPACITY:
-                parts.append(tuple(column[:n] for column in output))
-                output, n = _room(), 0
-            mine, theirs = (output[0], output[1]) if sign > 0 else (output[1], output[0])
-            n, i, j, first, *done = _scan(
-                own, other, sign, from_position, _U(i), _U(j), _U(first), question, inner, outer, held,
-                _U(n), mine, theirs, output[2],
-            )  # fmt: skip
-            counts += done
-    parts.append(tuple(column[:n] for column in output))
-    found = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-    candidates, rejected, evaluated = (int(count) for count in counts)
-    return GaussianMatches(*found, candidates, rejected, candidates - rejected - evaluated, evaluated)
-
-
-def _room() -> tuple[np.ndarray, ...]:
-    return np.empty(_CAPACITY, np.int32), np.empty(_CAPACITY, np.int32), np.empty(_CAPACITY)
-
-
-def _largest(values: np.ndarray) -> float:
-    return float(np.abs(values).max(initial=0.0))
+    held = Held(np.empty(one_pass.HELD), np.empty(one_pass.HELD), np.empty(one_pass.HELD))
+    mine, theirs = in_order(left_intervals, right_intervals, labels)
+    return one_pass.one_pass(_scan, _rows(left, mine), _rows(right, theirs), from_position, question, held)

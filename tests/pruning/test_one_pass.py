@@ -1,0 +1,82 @@
+"""The joins in one pass: their normal masses are exact, and they find what the general path finds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from haply.models import Gaussian, Uniform
+from haply.probability import Region
+from haply.probability.exact import PairProbability
+from haply.pruning import gaussian, one_pass
+from haply.pruning.gaussian import match_gaussians
+from haply.pruning.intervals import row_intervals
+from haply.pruning.threshold import Pairing, Threshold
+from haply.pruning.uniform import match_uniforms
+
+
+def test_mass_from_centre_is_half_the_error_function():
+    for z in np.concatenate([np.linspace(-9, 9, 5001), [0.0, 8.4999, 8.5, 40.0, 1e300]]):
+        assert abs(gaussian.mass_from_centre(z) - 0.5 * math.erf(z / math.sqrt(2))) < 2.5e-16
+
+
+def gaussians(rng, n):
+    return Gaussian(rng.uniform(0, 10, n), rng.choice([0.0, 0.2, 1.0], n) * rng.uniform(0.5, 1, n))
+
+
+def uniforms(rng, n):
+    """Lengths from tiny to wide, some with ends on a grid, so that ends meet."""
+    low = np.where(rng.random(n) < 0.5, rng.uniform(0, 10, n), rng.integers(0, 10, n))
+    length = np.where(rng.random(n) < 0.5, rng.choice([1e-9, 0.1, 1.0, 4.0], n) * rng.uniform(0.5, 1, n), 0.5)
+    return Uniform(low, low + length)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.05, 0.3, 0.5, 0.7, 0.9, 1.0]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(1, 1), (3, 5), (7, 50), (1 << 12, 1 << 12)]),
+    st.sampled_from(
+        [
+            (gaussians, match_gaussians, Pairing.ANY),
+            (gaussians, match_gaussians, Pairing.GAUSSIAN),
+            (uniforms, match_uniforms, Pairing.ANY),
+        ]
+    ),
+)
+def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
+    make, match, together = kind
+    rng = np.random.default_rng(seed)
+    n, m = rng.integers(0, 60, 2)
+    sides = make(rng, n), make(rng, m)
+    low, high = np.sort(rng.normal(0, 1.5, 2)) if rng.random() < 0.5 else (-1.0, 1.0)
+    region = Region(low, high, bool(rng.integers(2)), bool(rng.integers(2)))
+    threshold = Threshold(level, strict)
+    intervals = [
+        row_intervals(side, left, region, threshold, exact, together)
+        for side, left in zip(sides, (True, False), strict=True)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one_pass, "HELD", room[0])
+        patch.setattr(one_pass, "_LEAST_CAPACITY", room[1])
+        patch.setattr(one_pass, "_CAPACITY", room[1])
+        found = match(*sides, *intervals, -np.inf, region, threshold, exact)
+    i, j = (index.astype(np.int32) for index in np.divmod(np.arange(n * m), max(1, m)))
+    p = PairProbability(*sides, region).evaluate(i, j)
+    kept = threshold.keep(p, False)
+    pairs = list(zip(found.left.tolist(), found.right.tolist(), strict=True))
+    assert sorted(pairs) == sorted(zip(i[kept].tolist(), j[kept].tolist(), strict=True))
+    assert found.candidates == found.rejected + found.accepted + found.evaluated
+    wanted = p.reshape(n, m)[found.left, found.right] if len(pairs) else np.empty(0)
+    if exact:
+        assert np.abs(found.probability - wanted).max(initial=0.0) < 1e-14
+        assert found.accepted == 0
+    labels = np.arange(100, 100 + n), np.arange(200, 200 + m)
+    named = match(*sides, *intervals, -np.inf, region, threshold, exact, labels)
+    assert sorted(zip(named.left - 100, named.right - 200, strict=True)) == sorted(pairs)
