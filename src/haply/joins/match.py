@@ -125,9 +125,7 @@ def match_all(
         left, right = left.take(none), right.take(none)
         left_intervals, right_intervals = left_intervals.take(none), right_intervals.take(none)
         labels = (None, None)
-    matches = match_overlapping(
-        left, right, left_intervals, right_intervals, region, threshold, exact, labels=labels
-    )
+    matches = match_overlapping(left, right, left_intervals, right_intervals, region, threshold, exact, labels=labels)
     above, below = accepts_above(region), accepts_below(region)
     if not (above or below):
         return matches
@@ -137,6 +135,4 @@ def match_all(
         j = j if labels[1] is None else labels[1].take(j)
         parts.append((i, j, np.full(len(i), 1.0 if exact else np.nan), np.full(len(i), SURE_CODE, np.int8)))
         matches.counters.add_sure(len(i))
-    return Matches(
-        *(np.concatenate(column) for column in zip(*parts, strict=True)), matches.counters, matches.seconds
-    )
+    return Matches(*(np.concatenate(column) for column in zip(*parts, strict=True)), matches.counters, matches.seconds)

@@ -10,29 +10,22 @@ The plan has up to three parts, united at the end:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.match import match_overlapping
 from haply.joins.warm import warm_pair
 from haply.models import Certain, Model, OneDimensional
-from haply.models.columns import BY_KIND
 from haply.probability.region import Difference, Region
 from haply.pruning.bounds import RULES
-from haply.pruning.cascade import Counters
 from haply.pruning.cells import expected_candidates, lay_out
-from haply.pruning.intervals import Intervals, accepts_above, accepts_below, pairing
+from haply.pruning.intervals import accepts_above, accepts_below, pairing
 from haply.pruning.threshold import Pairing, Threshold
 from haply.query import Column, Expression, columns_of, parse, split_join, to_sql
 from haply.query.conditions import JoinCondition
@@ -41,17 +34,20 @@ from haply.spark.partition import (
     CELL,
     END,
     HIGH,
+    LEFT,
     LOW,
-    NATIVE,
+    RIGHT,
+    SIDE,
     START,
     CellSettings,
-    cell_of,
+    Stack,
     layout_frame,
     place,
     profiles,
     read_profile,
 )
 from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column
+from haply.spark.worker import COUNTERS, CellJoin, SideColumns, counter_names
 
 ProbabilityMode = Literal["exact", "none"]
 """``exact``: a ``probability`` column; ``none``: only the pairs, so that bounds may accept without computing."""
@@ -62,14 +58,13 @@ InvalidMode = Literal["raise", "drop"]
 FITTING = ("auto", "sweep")
 ALL_STRATEGIES = (*FITTING, "pages", "pti", "moments", "grid")
 
-_COUNTERS = "__counters"
+_MOST_RANGES = 256
 _ROW_COUNTS = {
     "rows": "count(1)",
     "null": f"count_if(__interval.state = {NULL})",
     "hopeless": f"count_if(__interval.state = {HOPELESS})",
     "invalid": f"count_if(__interval.state = {BAD})",
 }
-_STAGES = ("prepare", "sweep", "decide", "assemble")
 
 
 @dataclass(frozen=True)
@@ -133,12 +128,14 @@ class JoinPlan:
         if self.funnel is not None:
             self.funnel.start_over()
         left, right = self._prepared(self._left), self._prepared(self._right)
-        # Counted where the layout is made: over Connect, nothing observed below the right of a cogroup is delivered.
-        counts = {f"{name}_{side}": F.max(f"{side}.{name}") for side in ("left", "right") for name in _ROW_COUNTS}
-        layout = layout_frame(observing.watch(self._profiles(), counts), self._settings)
-        parts = [self._overlapping(self._usable(left), self._usable(right), layout, observing)]
+        counted = [
+            observing.watch(rows, {f"{name}_{side}": F.expr(count) for name, count in _ROW_COUNTS.items()})
+            for rows, side in ((left, "left"), (right, "right"))
+        ]
+        layout = layout_frame(self._profiles(), self._settings)
+        parts = [self._overlapping(self._usable(counted[0]), self._usable(counted[1]), layout, observing)]
         if accepts_above(self.region) or accepts_below(self.region):
-            parts.append(self._sure(self._usable(left), self._usable(right), layout, observing))
+            parts.append(self._sure(self._usable(left), self._usable(right), observing))
         if self._sees_itself and self.region.contains(0.0) and self.threshold.attainable:
             parts.append(self._same(left, right, observing))
         return self._finish(parts, observing)
@@ -181,7 +178,7 @@ class JoinPlan:
             self._with_ends(self._prepared(side, lenient=True), lambda end: f"IF({self._takes_part}, {end}, NULL)")
             for side in (self._left, self._right)
         )
-        return profiles(left, right, _ROW_COUNTS)
+        return profiles(left, right, self._settings.sampled)
 
     def _prepared(self, side: _Side, lenient: bool = False) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state."""
@@ -223,30 +220,34 @@ class JoinPlan:
         return self._left.inner + self._right.inner
 
     def _overlapping(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
-        placed = []
-        for side, frame in ((self._left, left), (self._right, right)):
-            salt = [
-                name
-                for name, field in zip(side.inner, side.frame.schema.fields, strict=True)
-                if not isinstance(field.dataType, (T.MapType, T.VariantType))
-            ]
-            placed.append(place(frame, layout, side.name, salt).groupBy(CELL))
-        fields = [
-            T.StructField(name, field.dataType, True)
-            for side in (self._left, self._right)
-            for name, field in zip(side.inner, side.frame.schema.fields, strict=True)
-        ]
+        fields = [list(side.frame.schema.fields) for side in (self._left, self._right)]
+        stack = Stack(*fields)
+        keys = [f"__key{position}" for position in self._grouped_keys]
+        more = [*keys, START, END, LOW, HIGH]
+        both = stack.spread(left, self._left.inner, LEFT, more).unionByName(
+            stack.spread(right, self._right.inner, RIGHT, more)
+        )
+        cells = place(both, layout, stack.hashable).repartition(CELL).sortWithinPartitions(CELL, SIDE)
+        columns = []
+        for side, at in ((self._left, stack.left), (self._right, stack.right)):
+            assert side.model is not None
+            payload = tuple(stack.columns[place] for place in at)
+            columns.append(SideColumns(payload[side.original.index(side.column)], side.model.kind, payload))
+        kernel = CellJoin(*columns, tuple(self._payload), tuple(keys), self.region, self.threshold, self.exact)
         schema = T.StructType(
             [
-                *fields,
-                T.StructField("probability", T.DoubleType(), True),
-                T.StructField(_COUNTERS, T.ArrayType(T.LongType()), True),
+                *(
+                    T.StructField(name, field.dataType)
+                    for name, field in zip(self._payload, fields[0] + fields[1], strict=True)
+                ),
+                T.StructField("probability", T.DoubleType()),
+                T.StructField(COUNTERS, T.ArrayType(T.LongType())),
             ]
         )
-        kernel = self._cell_function()
-        joined = placed[0].cogroup(placed[1]).applyInArrow(kernel, schema)
-        metrics = {name: F.sum(F.get(_COUNTERS, F.lit(k))) for k, name in enumerate(_counter_names()) if name != "kept"}
-        pairs = observing.watch(joined, metrics).where(F.col(_COUNTERS).isNull()).drop(_COUNTERS)
+        # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
+        joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
+        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(counter_names()) if name != "kept"}
+        pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
         for position, (one, other) in enumerate(self.condition.equalities):
             if position not in self._grouped_keys:
                 pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
@@ -267,39 +268,44 @@ class JoinPlan:
                 grouped.append(position)
         return grouped
 
-    def _cell_function(self) -> Callable[[pa.Table, pa.Table], pa.Table]:
-        left, right = self._left, self._right
-        columns = (left.inner_name(left.column), right.inner_name(right.column))
-        kinds = (left.model.kind, right.model.kind)  # type: ignore[union-attr]
-        region, threshold, exact = self.region, self.threshold, self.exact
-        keys = [f"__key{position}" for position in self._grouped_keys]
-        payloads = (left.inner, right.inner)
+    def _sure(self, left: DataFrame, right: DataFrame, observing: Observing) -> DataFrame:
+        """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
 
-        def decide_cell(left_rows: pa.Table, right_rows: pa.Table) -> pa.Table:
-            return _decide_cell(left_rows, right_rows, columns, kinds, region, threshold, exact, keys, payloads)
+        The cells here are equally wide, between the least and the largest position: unlike quantiles these do not
+        depend on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
+        """
+        span = F.broadcast(
+            self._profiles().selectExpr(
+                "least(left.first, right.first) AS __origin",
+                "greatest(left.last, right.last) - least(left.first, right.first) AS __span",
+                f"least({_MOST_RANGES}, 1 + greatest(left.usable, right.usable) DIV {self._settings.rows_per_cell}) "
+                "AS __ranges",
+            )
+        )
+        left, right = left.crossJoin(span), right.crossJoin(span)
 
-        return decide_cell
+        def cell_of(position: str) -> str:
+            place = f"floor(({position} - __origin) / nullif(__span, 0D) * __ranges)"
+            return f"CAST(greatest(0, least(__ranges - 1, coalesce({place}, 0))) AS INT)"
 
-    def _sure(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
-        """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer."""
-        left, right = left.crossJoin(layout), right.crossJoin(layout)
         parts = []
         if accepts_above(self.region):
             ours = left.selectExpr("*", f"explode(sequence(0, {cell_of(START)})) AS {CELL}")
             theirs = right.selectExpr("*", f"{cell_of(END)} AS {CELL}")
             parts.append((ours, theirs, F.col(START) > F.col("__their_end")))
         if accepts_below(self.region):
-            ours = left.selectExpr("*", f"explode(sequence({cell_of(END)}, size(layout.edges))) AS {CELL}")
+            ours = left.selectExpr("*", f"explode(sequence({cell_of(END)}, CAST(__ranges - 1 AS INT))) AS {CELL}")
             theirs = right.selectExpr("*", f"{cell_of(START)} AS {CELL}")
             parts.append((ours, theirs, F.col(END) < F.col("__their_start")))
         found = []
+        spare = ("__origin", "__span", "__ranges", LOW, HIGH)
         for ours, theirs, beyond in parts:
             theirs = theirs.withColumnsRenamed({START: "__their_start", END: "__their_end", CELL: "__their_cell"})
             on = (F.col(CELL) == F.col("__their_cell")) & beyond
             for position in range(len(self.condition.equalities)):
                 theirs = theirs.withColumnRenamed(f"__key{position}", f"__their_key{position}")
                 on = on & (F.col(f"__key{position}") == F.col(f"__their_key{position}"))
-            found.append(ours.drop("layout", LOW, HIGH).join(theirs.drop("layout", LOW, HIGH), on))
+            found.append(ours.drop(*spare).join(theirs.drop(*spare), on))
         pairs = found[0] if len(found) == 1 else found[0].unionByName(found[1])
         pairs = self._without_same(pairs).select(*self._payload, F.lit(1.0).alias("probability"))
         return observing.watch(pairs, {"sure": F.count(F.lit(1))})
@@ -423,79 +429,6 @@ class Observing:
         )
         self.funnel.follow(lambda: observation.get)
         return observed
-
-
-def _counter_names() -> list[str]:
-    """What a cell counts. Kept pairs are counted at the end of the plan, after certain conditions over both sides."""
-    return [*Counters().flat(), *(f"nanoseconds:{stage}" for stage in _STAGES)]
-
-
-def _decide_cell(
-    left_rows: pa.Table,
-    right_rows: pa.Table,
-    columns: tuple[str, str],
-    kinds: tuple[str, str],
-    region: Region,
-    threshold: Threshold,
-    exact: bool,
-    keys: list[str],
-    payloads: tuple[list[str], list[str]],
-) -> pa.Table:
-    """One row that holds the cell's counters, then all kept pairs of the cell."""
-    fields = [
-        rows.schema.field(name) for rows, names in zip((left_rows, right_rows), payloads, strict=True) for name in names
-    ]
-    schema = pa.schema([*fields, pa.field("probability", pa.float64()), pa.field(_COUNTERS, pa.list_(pa.int64()))])
-    if not left_rows.num_rows or not right_rows.num_rows:
-        return schema.empty_table()
-    sides = []
-    for rows, column, kind in ((left_rows, columns[0], kinds[0]), (right_rows, columns[1], kinds[1])):
-        values = rows[column].combine_chunks()
-        model_class = BY_KIND[kind]
-        start, end = rows[START].to_numpy(), rows[END].to_numpy()
-        native = rows[NATIVE].to_numpy(zero_copy_only=False)
-        lows = np.minimum(start, end)[native]
-        model = model_class.view(model_class.fields(values))
-        assert isinstance(model, OneDimensional)
-        sides.append((model, Intervals(start, end, np.zeros(len(start), bool)), lows.min() if len(lows) else np.inf))
-    groups = _shared_codes([(left_rows[key], right_rows[key]) for key in keys]) if keys else (None, None)
-    begun = time.perf_counter()
-    found = match_overlapping(
-        sides[0][0], sides[1][0], sides[0][1], sides[1][1], region, threshold, exact,
-        from_position=min(sides[0][2], sides[1][2]), left_groups=groups[0], right_groups=groups[1],
-    )  # fmt: skip
-    matched = time.perf_counter()
-    left_index, right_index = pa.array(found.left), pa.array(found.right)
-    taken = [
-        *left_rows.select(payloads[0]).take(left_index).columns,
-        *right_rows.select(payloads[1]).take(right_index).columns,
-    ]
-    assembled = time.perf_counter()
-    seconds = {**found.seconds, "assemble": assembled - matched}
-    seconds["prepare"] += matched - begun - sum(found.seconds.values())
-    counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
-    n = len(found.left)
-    pairs = pa.Table.from_arrays(
-        [*taken, pa.array(found.probability), pa.nulls(n, pa.list_(pa.int64()))], schema=schema
-    )
-    first = [
-        *(pa.nulls(1, field.type) for field in fields),
-        pa.nulls(1, pa.float64()),
-        pa.array([counts], pa.list_(pa.int64())),
-    ]
-    # the counters come first: an action that stops early, as show() does, then still counts the cells it has seen
-    return pa.concat_tables([pa.Table.from_arrays(first, schema=schema), pairs])
-
-
-def _shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers that are equal for rows of either side whose keys are all equal."""
-    codes: np.ndarray | None = None
-    for left, right in keys:
-        both = pa.chunked_array([*left.chunks, *right.chunks], left.type).combine_chunks()
-        index = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = index if codes is None else np.unique(codes * (int(index.max()) + 1) + index, return_inverse=True)[1]
-    assert codes is not None
-    return codes[: len(keys[0][0])], codes[len(keys[0][0]) :]
 
 
 def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Region, exact: bool) -> list[str]:

@@ -1,6 +1,8 @@
 """Cells in Spark: the layout computed inside the query, and rows sent to the cells their intervals touch.
 
-Nothing here runs a job of its own: the layout is a one-row frame that is part of the plan, so a join stays lazy.
+Nothing here runs a job of its own: the layout is a one-row frame that is part of the plan, so a join stays lazy. It must
+be used once: two uses might be computed twice, from rows in another order, and two layouts that differ lose pairs. So
+the two sides of a join are stacked into one frame before they meet it.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, lay_out
+from haply.pruning.cells import BINS, QUANTILES, ROWS_PER_CELL, Grid, Profile, lay_out
 from haply.spark.columns import arrow_function
 
 START, END, LOW, HIGH = "__start", "__end", "__low", "__high"
-CELL, NATIVE = "__cell", "__native"
+CELL, NATIVE, SIDE = "__cell", "__native", "__side"
+LEFT, RIGHT = 0, 1
 _SLICE_BITS = 9
-_DEEPEST_SEARCH = 11  # halvings that find a cell among 2047: both sides' quantiles together are fewer
+_UNSLICED = (1 << _SLICE_BITS) + 1
+_SAMPLED_PER_CELL = 1024
 
 
 @dataclass(frozen=True)
@@ -35,28 +40,35 @@ class CellSettings:
         rows, cells = spark.conf.get("spark.haply.rowsPerCell", None), spark.conf.get("spark.haply.cells", None)
         return cls(int(rows) if rows else ROWS_PER_CELL, int(cells) if cells else None)
 
+    @property
+    def sampled(self) -> float:
+        """The share of rows that the quantiles of a layout are made from."""
+        return 1.0 if self.cells else min(1.0, _SAMPLED_PER_CELL / self.rows_per_cell)
+
 
 # As text, because every literal made one by one is a call into the JVM.
 _LEVELS = "array(" + ",".join(f"{k / QUANTILES}D" for k in range(1, QUANTILES)) + ")"
-_STEPS = "array(" + ",".join(str(1 << k) for k in reversed(range(_DEEPEST_SEARCH))) + ")"
 
 
-def _profile(frame: DataFrame, side: str, counts: dict[str, str]) -> DataFrame:
+def _profile(frame: DataFrame, side: str, sampled: float) -> DataFrame:
+    seen = f"IF(__sampled, {LOW}, NULL)"
     fields = {
-        "usable": f"count_if({LOW} IS NOT NULL)",
-        "quantiles": f"percentile_approx({LOW}, {_LEVELS}, {4 * QUANTILES})",
-        "width": f"percentile_approx({HIGH} - {LOW}, 0.9D, 200)",
-        **counts,
+        "usable": f"count({LOW})",
+        "quantiles": f"percentile_approx({seen}, {_LEVELS}, {4 * QUANTILES})",
+        "width": f"percentile_approx({HIGH} - {seen}, 0.9D, 200)",
+        "first": f"min({LOW})",
+        "last": f"max({HIGH})",
     }
-    return frame.selectExpr(f"struct({', '.join(f'{value} AS {name}' for name, value in fields.items())}) AS {side}")
+    chosen = frame.selectExpr("*", "true AS __sampled" if sampled >= 1.0 else f"rand(0) < {sampled}D AS __sampled")
+    return chosen.selectExpr(f"struct({', '.join(f'{value} AS {name}' for name, value in fields.items())}) AS {side}")
 
 
-def profiles(left: DataFrame, right: DataFrame, counts: dict[str, str]) -> DataFrame:
-    """One row with what ``lay_out`` wants to know of both sides, and further counts (name to SQL) of each.
+def profiles(left: DataFrame, right: DataFrame, sampled: float = 1.0) -> DataFrame:
+    """One row with what ``lay_out`` wants to know of both sides.
 
     The frames have lower and upper ends of the intervals, null where a row takes no part.
     """
-    return _profile(left, "left", counts).crossJoin(_profile(right, "right", counts))
+    return _profile(left, "left", sampled).crossJoin(_profile(right, "right", sampled))
 
 
 def read_profile(value: Any) -> Profile:
@@ -71,7 +83,7 @@ def read_profile(value: Any) -> Profile:
 
 
 def layout_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
-    """One row ``layout: edges, left_slices, right_slices`` from that of ``profiles``, computed when the query runs."""
+    """One row ``layout``, made from that of ``profiles`` when the query runs: a grid, and the slices if there are any."""
 
     def compute(left_profile: pa.Array, right_profile: pa.Array) -> pa.Array:
         rows = []
@@ -79,63 +91,106 @@ def layout_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
             found = lay_out(
                 read_profile(one), read_profile(other), rows_per_cell=settings.rows_per_cell, cells=settings.cells
             )
-            rows.append(_as_dict(found))
-        return pa.array(rows, _LAYOUT_TYPE)
+            grid = Grid.of(found.edges)
+            bins = zip(
+                *(column.tolist() for column in (grid.bin_low, grid.bin_high, grid.parts, grid.offset)), strict=True
+            )
+            slices = found.left_slices * (1 << _SLICE_BITS) + found.right_slices
+            rows.append(
+                {
+                    "low": grid.low,
+                    "high": grid.high,
+                    "bins": [dict(zip(("low", "high", "parts", "offset"), bin, strict=True)) for bin in bins],
+                    "cells": grid.cells.tolist(),
+                    "slices": slices.tolist() if (slices != _UNSLICED).any() else [],
+                }
+            )
+        return pa.array(rows)
 
-    layout = arrow_function(compute, "edges array<double>, left_slices array<int>, right_slices array<int>")
-    return F.broadcast(profile.select(layout("left", "right").alias("layout")))
-
-
-_LAYOUT_TYPE = pa.struct(
-    [
-        ("edges", pa.list_(pa.float64())),
-        ("left_slices", pa.list_(pa.int32())),
-        ("right_slices", pa.list_(pa.int32())),
-    ]
-)
-
-
-def _as_dict(layout: Layout) -> dict[str, list[Any]]:
-    return {
-        "edges": layout.edges.tolist(),
-        "left_slices": layout.left_slices.tolist(),
-        "right_slices": layout.right_slices.tolist(),
-    }
-
-
-def cell_of(position: str) -> str:
-    """SQL for the cell that holds a position: the number of edges at or below it, by halving."""
-    step = f"IF(get(layout.edges, found + step - 1) <= {position}, found + step, found)"
-    return f"aggregate({_STEPS}, 0, (found, step) -> {step})"
+    layout = arrow_function(
+        compute,
+        "low double, high double, bins array<struct<low: double, high: double, parts: bigint, offset: bigint>>, "
+        "cells array<bigint>, slices array<bigint>",
+    )
+    return profile.select(layout("left", "right").alias("layout"))
 
 
-def place(frame: DataFrame, layout: DataFrame, side: str, salt: list[str]) -> DataFrame:
+class Stack:
+    """Two sides in one frame: columns of one type share a place, so that few places stay empty."""
+
+    def __init__(self, left: list[T.StructField], right: list[T.StructField]) -> None:
+        self.types = [field.dataType for field in left]
+        self.left = list(range(len(left)))
+        self.right: list[int] = []
+        free = list(self.left)
+        for field in right:
+            place = next((place for place in free if _same(self.types[place], field.dataType)), None)
+            if place is None:
+                place = len(self.types)
+                self.types.append(field.dataType)
+            else:
+                free.remove(place)
+            self.right.append(place)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the places."""
+        return [f"__{place}" for place in range(len(self.types))]
+
+    def spread(self, frame: DataFrame, names: list[str], side: int, more: list[str]) -> DataFrame:
+        """One side's columns in their places, and some columns besides."""
+        at = dict(zip(self.left if side == LEFT else self.right, names, strict=True))
+        places = [
+            F.col(at[place]).alias(column) if place in at else F.lit(None).cast(self.types[place]).alias(column)
+            for place, column in enumerate(self.columns)
+        ]
+        return frame.select(*places, *more, F.lit(side).cast("tinyint").alias(SIDE))
+
+    @property
+    def hashable(self) -> list[str]:
+        """The columns that tell rows apart by a hash."""
+        odd = (T.MapType, T.VariantType)
+        return [name for name, kind in zip(self.columns, self.types, strict=True) if not isinstance(kind, odd)]
+
+
+def _same(one: T.DataType, other: T.DataType) -> bool:
+    return one.simpleString() == other.simpleString()
+
+
+def _cell(position: str, at: str) -> str:
+    """SQL for the cell of a position in the bin of that name (see ``Grid``)."""
+    part = f"width_bucket({position}, {at}.low, {at}.high, {at}.parts)"
+    return f"get(layout.cells, CAST({at}.offset + {part} AS INT))"
+
+
+def place(frame: DataFrame, layout: DataFrame, salt: list[str]) -> DataFrame:
     """Each row once for every cell (and slice of the other side) it must be seen in: columns ``__cell``, ``__native``.
 
     A row is *native* in the cell that holds its lower end; a pair is found in the cell where the later-beginning row is
     native. ``salt`` are the columns whose hash picks the row's own slice.
+
+    The look-ups are few and small on purpose: Spark compiles all of this into one Java method, and if that grows beyond
+    8000 bytes the JVM interprets it, ten times slower.
     """
-    own, other = ("left_slices", "right_slices") if side == "left" else ("right_slices", "left_slices")
-    salted = f"xxhash64({', '.join(salt)})" if salt else "0L"
-
-    def key(cell: str, mine: str, theirs: str) -> str:
-        left, right = (mine, theirs) if side == "left" else (theirs, mine)
-        return f"CAST({cell} AS BIGINT) * {1 << 2 * _SLICE_BITS} + {left} * {1 << _SLICE_BITS} + {right}"
-
-    mine = f"pmod({salted}, CAST(get(layout.{own}, cell) AS BIGINT))"
-    slices = f"sequence(0, get(layout.{other}, cell) - 1)"
-    every = (
-        f"transform(sequence(__first, __last), cell -> transform({slices}, theirs -> {key('cell', mine, 'theirs')}))"
-    )
-    single = f"__first = __last AND get(layout.{own}, __first) = 1 AND get(layout.{other}, __first) = 1"
-    stays = f"coalesce(get(layout.edges, __first) > {HIGH}, true)"  # the next edge, if there is one, is beyond the row
     kept = [column for column in frame.columns if column not in (LOW, HIGH)]
+    bins = {
+        end: f"get(layout.bins, CAST(width_bucket({end}, layout.low, layout.high, {BINS}) AS INT))"
+        for end in (LOW, HIGH)
+    }
+    is_left, size = f"{SIDE} = {LEFT}", 1 << _SLICE_BITS
+    lefts, rights = f"(__slices DIV {size})", f"(__slices % {size})"
+    mine = f"pmod(xxhash64({', '.join(salt) or '0'}), IF({is_left}, {lefts}, {rights}))"
+    slice_of = f"IF({is_left}, {mine} * {size} + __other, __other * {size} + {mine})"
     return (
-        frame.crossJoin(layout)
-        .selectExpr("*", f"{cell_of(LOW)} AS __first")
-        .selectExpr("*", f"IF({stays}, __first, {cell_of(HIGH)}) AS __last")
+        # A subquery, which is computed once; joined to the rows, the layout would be copied for each of them.
+        frame.withColumn("layout", layout.scalar())
         .selectExpr(
-            *kept, "__first", f"explode(IF({single}, array({key('__first', '0', '0')}), flatten({every}))) AS {CELL}"
+            *kept, "layout.slices AS __slices",
+            f"{bins[LOW]} AS __low_bin", f"{bins[HIGH]} AS __high_bin",
+            f"{_cell(LOW, '__low_bin')} AS __first", f"{_cell(HIGH, '__high_bin')} AS __last",
         )
-        .selectExpr(*kept, CELL, f"shiftright({CELL}, {2 * _SLICE_BITS}) = __first AS {NATIVE}")
-    )
+        .selectExpr(*kept, "__slices", "__first", "explode(sequence(__first, __last)) AS __at")
+        .selectExpr(*kept, "__first", "__at", f"coalesce(get(__slices, CAST(__at AS INT)), {_UNSLICED}) AS __slices")
+        .selectExpr("*", f"explode(sequence(0L, IF({is_left}, {rights}, {lefts}) - 1)) AS __other")
+        .selectExpr(*kept, f"__at * {size * size} + {slice_of} AS {CELL}", f"__at = __first AS {NATIVE}")
+    )  # fmt: skip

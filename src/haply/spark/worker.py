@@ -1,0 +1,128 @@
+"""What a worker does: the stacked rows of a partition come sorted by cell, each cell is decided and its pairs go out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.joins.match import match_overlapping
+from haply.models import OneDimensional
+from haply.models.columns import BY_KIND
+from haply.probability.region import Region
+from haply.pruning.cascade import Counters
+from haply.pruning.intervals import Intervals
+from haply.pruning.threshold import Threshold
+from haply.spark.partition import CELL, END, LEFT, NATIVE, SIDE, START
+
+COUNTERS = "__counters"
+"""The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
+
+_STAGES = ("prepare", "sweep", "decide", "assemble")
+_PAIRS_PER_BATCH = 1 << 16
+
+
+def counter_names() -> list[str]:
+    """What a cell counts. Kept pairs are counted at the end of the plan, after certain conditions over both sides."""
+    return [*Counters().flat(), *(f"nanoseconds:{stage}" for stage in _STAGES)]
+
+
+@dataclass(frozen=True)
+class SideColumns:
+    """Where a side's columns are in the stacked rows: its value, of which kind, and all that goes into the result."""
+
+    value: str
+    kind: str
+    payload: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CellJoin:
+    """The join of all cells of a partition, as a function for ``mapInArrow``."""
+
+    left: SideColumns
+    right: SideColumns
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    region: Region
+    threshold: Threshold
+    exact: bool
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pairs of every cell, each cell's counters before them."""
+        for cell in _cells(batches):
+            # sorted by side within the cell
+            lefts = int(np.count_nonzero(cell[SIDE].to_numpy() == LEFT))
+            left, right = cell.slice(0, lefts), cell.slice(lefts)
+            if left.num_rows and right.num_rows:
+                yield from self._decide(left, right).to_batches(max_chunksize=_PAIRS_PER_BATCH)
+
+    def _decide(self, left_rows: pa.Table, right_rows: pa.Table) -> pa.Table:
+        models, intervals, from_position = [], [], np.inf
+        for rows, columns in ((left_rows, self.left), (right_rows, self.right)):
+            start, end = rows[START].to_numpy(), rows[END].to_numpy()
+            native = rows[NATIVE].to_numpy(zero_copy_only=False)
+            from_position = min(from_position, np.minimum(start, end).min(initial=np.inf, where=native))
+            model_class = BY_KIND[columns.kind]
+            model = model_class.view(model_class.fields(rows[columns.value].combine_chunks()))
+            assert isinstance(model, OneDimensional)
+            models.append(model)
+            intervals.append(Intervals(start, end, np.zeros(len(start), bool)))
+        groups = _shared_codes([(left_rows[key], right_rows[key]) for key in self.keys]) if self.keys else (None, None)
+        begun = time.perf_counter()
+        found = match_overlapping(
+            models[0], models[1], intervals[0], intervals[1], self.region, self.threshold, self.exact,
+            from_position=from_position, left_groups=groups[0], right_groups=groups[1],
+        )  # fmt: skip
+        matched = time.perf_counter()
+        taken = [
+            *left_rows.select(self.left.payload).take(pa.array(found.left)).columns,
+            *right_rows.select(self.right.payload).take(pa.array(found.right)).columns,
+        ]
+        seconds = {**found.seconds, "assemble": time.perf_counter() - matched}
+        seconds["prepare"] += matched - begun - sum(found.seconds.values())
+        counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
+        counters = pa.list_(pa.int64())
+        names = [*self.names, "probability", COUNTERS]
+        pairs = pa.table([*taken, pa.array(found.probability), pa.nulls(len(found.left), counters)], names=names)
+        first = [
+            *(pa.nulls(1, column.type) for column in taken),
+            pa.nulls(1, pa.float64()),
+            pa.array([counts], counters),
+        ]
+        # the counters come first: an action that stops early, as show() does, then still counts the cells it has seen
+        return pa.concat_tables([pa.table(first, names=names), pairs])
+
+
+def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of one cell after the other; only one cell is held at a time."""
+    held: list[pa.RecordBatch] = []
+    current: int | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        cells = batch.column(CELL).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+        for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+            if held and cells[begin] != current:
+                yield pa.Table.from_batches(held)
+                held = []
+            current = cells[begin]
+            held.append(batch.slice(begin, end - begin))
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers that are equal for rows of either side whose keys are all equal."""
+    codes: np.ndarray | None = None
+    for left, right in keys:
+        both = pa.chunked_array([*left.chunks, *right.chunks], left.type).combine_chunks()
+        index = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = index if codes is None else np.unique(codes * (int(index.max()) + 1) + index, return_inverse=True)[1]
+    assert codes is not None
+    return codes[: len(keys[0][0])], codes[len(keys[0][0]) :]
