@@ -23,6 +23,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
+PEERS = [("duckdb", ""), ("duckdb", " same bound"), ("polars", " same bound"), ("numpy", ""), ("numpy", " same bound")]
 TINY_BAND = band.Settings(rows=400, repetitions=1)
 TINY_INTERVAL = interval.Settings(rows=2_000, stretch=500.0, right_from=200.0, repetitions=1)
 
@@ -91,7 +92,7 @@ def test_band_report() -> None:
     assert [(result.job, result.engine) for result in report.results] == [
         (f"P >= 0.7, probability {wanted}", engine)
         for wanted in ("exact", "none")
-        for engine in ("haply", "duckdb", "polars", "numpy")
+        for engine in ("haply", *(f"{peer}{bound}" for peer, bound in PEERS))
     ]
 
 

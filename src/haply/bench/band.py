@@ -222,7 +222,8 @@ class DuckBand:
                 SELECT l.id AS i, r.id AS j, l.mean - r.mean AS difference, sqrt(l.sd * l.sd + r.sd * r.sd) AS sd
                 FROM l JOIN r ON l.mean BETWEEN r.mean - {reach} AND r.mean + {reach}
             )
-            SELECT i, j, difference, sd FROM pairs WHERE abs(difference) + {limits.z!r} * sd <= {limits.within + SLACK!r}
+            SELECT i, j, difference, sd FROM pairs
+            WHERE abs(difference) + {limits.z!r} * sd <= {limits.within + SLACK!r}
         """
 
     @property

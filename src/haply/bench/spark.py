@@ -52,7 +52,7 @@ class Settings:
     """The workload; the target job is the default."""
 
     rows: int = 1_000_000
-    rows_per_unit: float = 3.0
+    rows_per_unit: float = 26.3  # as dense as the band bench: some twenty pairs a row
     least_sd: float = 0.1
     most_sd: float = 1.0
     within: float = 1.0

@@ -27,7 +27,7 @@ DECIDED_BY = {EXACT_VALUE: "exact value", **RULES, SURE_CODE: SURE_RANGE}
 
 @dataclass(frozen=True)
 class Matches:
-    """Kept pairs by row numbers or labels, the probability of each (NaN if it was not asked for), and what decided it."""
+    """Kept pairs by row numbers or labels, their probabilities (NaN if not asked for), and what decided them."""
 
     left: np.ndarray
     right: np.ndarray
@@ -102,9 +102,9 @@ def _one_pass_for(left: OneDimensional, right: OneDimensional) -> tuple[Callable
     """The kernel that joins two sides of these kinds in one pass, if there is one, and the rules that are in it."""
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         return match_gaussians, (CURVE, CURVE)
-    if isinstance(left, Uniform) and isinstance(right, Uniform):
-        if (left.lo < left.hi).all() and (right.lo < right.hi).all():
-            return match_uniforms, (CONCENTRATION, CONTAINMENT)
+    uniform = isinstance(left, Uniform) and isinstance(right, Uniform)
+    if uniform and all((side.lo < side.hi).all() for side in (left, right)):
+        return match_uniforms, (CONCENTRATION, CONTAINMENT)
     return None, (0, 0)
 
 
@@ -135,4 +135,5 @@ def match_all(
         j = j if labels[1] is None else labels[1].take(j)
         parts.append((i, j, np.full(len(i), 1.0 if exact else np.nan), np.full(len(i), SURE_CODE, np.int8)))
         matches.counters.add_sure(len(i))
-    return Matches(*(np.concatenate(column) for column in zip(*parts, strict=True)), matches.counters, matches.seconds)
+    i, j, probability, decided_by = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Matches(i, j, probability, decided_by, matches.counters, matches.seconds)

@@ -118,8 +118,8 @@ class PairJoin:
         )  # fmt: skip
         _add(self.funnel, found.counters)
         names = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
-        pairs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
-        return PairResult(*pairs, found.probability, names[found.decided_by])
+        mine, theirs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
+        return PairResult(mine, theirs, found.probability, names[found.decided_by])
 
     def expire(self, time: float) -> None:
         """A static join has no clock: nothing expires."""

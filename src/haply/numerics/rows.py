@@ -264,3 +264,12 @@ def too_long(low, high, width, share):
         length = high[i] - low[i]
         out[i] = length > 0.0 and length * share >= width
     return out
+
+
+@kernel
+def moved(positions, shift, slack):
+    """Positions less a shift, and moved on by a slack relative to both: outwards, to cover the rounding."""
+    out = np.empty(len(positions))
+    for i in range(len(positions)):
+        out[i] = positions[i] - shift + slack * (abs(positions[i]) + abs(shift))
+    return out

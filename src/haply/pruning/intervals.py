@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haply.models import Certain, Gaussian, Model, OneDimensional
-from haply.numerics.jit import kernel
+from haply.numerics.rows import moved
 from haply.probability.region import Region
 from haply.pruning.threshold import Pairing, Threshold
 
@@ -90,15 +90,6 @@ def interval_ends(
     return Ends(above, below, low_shift, high_shift)
 
 
-@kernel
-def _moved(positions, shift, slack):
-    """Positions moved onto the right axis and, for the rounding, a little outwards."""
-    out = np.empty(len(positions))
-    for i in range(len(positions)):
-        out[i] = positions[i] - shift + slack * (abs(positions[i]) + abs(shift))
-    return out
-
-
 def row_intervals(
     model: OneDimensional,
     is_left: bool,
@@ -110,8 +101,8 @@ def row_intervals(
     """The intervals of one side's rows; both sides must be made with the same ``pairing``."""
     ends = interval_ends(is_left, region, threshold, exact, pairing)
     low, high = model.quantile_low(ends.low_level), model.quantile_high(ends.high_level)
-    start = _moved(low, ends.low_shift, -POSITION_SLACK)
-    end = _moved(high, ends.high_shift, POSITION_SLACK)
+    start = moved(low, ends.low_shift, -POSITION_SLACK)
+    end = moved(high, ends.high_shift, POSITION_SLACK)
     if region.outside or region.one_sided or threshold.reject_below <= 0.0:
         hopeless = np.zeros(len(model), dtype=bool)
     else:

@@ -1,4 +1,4 @@
-"""One pass: sweep, bounds and exact value in one loop, for pairs so cheap that the time between the three would be most.
+"""One pass: sweep, bounds and exact value in one loop, for pairs so cheap that all else would cost more than they do.
 
 This is the driver; ``gaussian.py`` and ``uniform.py`` bring the kernels. Rows come sorted by the lower ends of their
 intervals; a pair is found from the row that begins first. Pairs go through in two steps. The first rejects, without any
@@ -24,7 +24,7 @@ _CAPACITY = 1 << 22
 _LEAST_CAPACITY = 1 << 16
 
 U = np.uint64
-"""The type of positions in the kernels. One that may be negative is checked at every use: that would be half the work."""
+"""The type of positions in the kernels. One that may be negative is checked at every use: half of the work."""
 
 U0, U1 = U(0), U(1)
 
@@ -89,10 +89,10 @@ def keep_from(threshold: Threshold) -> float:
 def one_pass(scan: Callable[..., Any], left: Any, right: Any, from_position: float, question: Any, held: Any) -> Found:
     """All kept pairs of two sorted sides whose reference point is at or above ``from_position``.
 
-    ``scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p)`` goes on from own
-    row ``i`` and other row ``j`` until all is done or the output may overflow; it returns how full the output is, where
-    it stopped, and how many pairs were candidates, rejected and evaluated. ``sign`` is 1 when own rows are the left
-    ones: they then take other rows that begin where they do, too.
+    ``scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p)`` goes on from
+    own row ``i`` and other row ``j`` until all is done or the output may overflow; it returns how full the output is,
+    where it stopped, and how many pairs were candidates, rejected and evaluated. ``sign`` is 1 when own rows are the
+    left ones: they then take other rows that begin where they do, too.
     """
     counts = np.zeros(3, dtype=np.int64)
     parts: list[tuple[np.ndarray, ...]] = []
@@ -110,13 +110,14 @@ def one_pass(scan: Callable[..., Any], left: Any, right: Any, from_position: flo
             )
             counts += done
     parts.append(tuple(column[:n] for column in output))
-    found = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
     candidates, rejected, evaluated = (int(count) for count in counts)
-    return Found(*found, candidates, rejected, candidates - rejected - evaluated, evaluated)
+    accepted = candidates - rejected - evaluated
+    return Found(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated)
 
 
 def _capacity(left: Any, right: Any, held: int) -> int:
-    """Room for about as many pairs as there are candidates, by a sample of the rows: memory costs time when first used."""
+    """Room for about as many pairs as a sample of the rows has candidates: memory costs time when first used."""
     candidates = 0.0
     for own, other in ((left, right), (right, left)):
         few = slice(None, None, 1 + len(own.label) // 512)

@@ -30,8 +30,9 @@ class Sweep:
     """Pairs of overlapping intervals of two sides.
 
     Both sides are put in order of their interval's lower end, without the hopeless rows; ``left_order`` and
-    ``right_order`` tell the rows. A pair is found from the row that begins first, at the other's beginning: its *reference point*. Only pairs whose reference
-    point is at or above ``from_position`` are given, so that neighbouring cells that share rows share no pair.
+    ``right_order`` tell the rows. A pair is found from the row that begins first, at the other's beginning: its
+    *reference point*. Only pairs whose reference point is at or above ``from_position`` are given, so that neighbouring
+    cells that share rows share no pair.
     """
 
     def __init__(

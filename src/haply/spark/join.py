@@ -233,7 +233,9 @@ class JoinPlan:
             assert side.model is not None
             payload = tuple(stack.columns[place] for place in at)
             columns.append(SideColumns(payload[side.original.index(side.column)], side.model.kind, payload))
-        kernel = CellJoin(*columns, tuple(self._payload), tuple(keys), self.region, self.threshold, self.exact)
+        kernel = CellJoin(
+            columns[0], columns[1], tuple(self._payload), tuple(keys), self.region, self.threshold, self.exact
+        )
         schema = T.StructType(
             [
                 *(
@@ -383,9 +385,10 @@ class JoinPlan:
                     f"; rows whose mass in every interval of length {region.width:g} is below the threshold are dropped"
                 )
         else:
+            sure = threshold.sure_level(self.exact, self._pairing)
             text = (
-                f"pairs apart by their quantiles at {threshold.sure_level(self.exact, self._pairing):.3g} are sure and joined "
-                "natively by ranges; the rest by a sweep"
+                f"pairs apart by their quantiles at {sure:.3g} are sure and joined natively by ranges; "
+                "the rest by a sweep"
             )
         return text
 

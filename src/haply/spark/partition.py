@@ -1,8 +1,8 @@
 """Cells in Spark: the layout computed inside the query, and rows sent to the cells their intervals touch.
 
-Nothing here runs a job of its own: the layout is a one-row frame that is part of the plan, so a join stays lazy. It must
-be used once: two uses might be computed twice, from rows in another order, and two layouts that differ lose pairs. So
-the two sides of a join are stacked into one frame before they meet it.
+Nothing here runs a job of its own: the layout is a subquery that is part of the plan, so a join stays lazy. It must be
+used once: two uses might be computed twice, from rows in another order, and two layouts that differ lose pairs. So the
+two sides of a join are stacked into one frame before they meet it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def read_profile(value: Any) -> Profile:
 
 
 def layout_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
-    """One row ``layout``, made from that of ``profiles`` when the query runs: a grid, and the slices if there are any."""
+    """One row ``layout``, made from that of ``profiles`` when the query runs: a grid, and slices if there are any."""
 
     def compute(left_profile: pa.Array, right_profile: pa.Array) -> pa.Array:
         rows = []

@@ -111,6 +111,10 @@ def _settings(
         "spark.sql.session.timeZone": "UTC",
         # pandas in and out without a Python object per value.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Rows go to and from Python in batches of a cell's size; Spark's default of 10,000 costs a fifth of a join.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        # Beyond this many bytes the JVM interprets a method instead of compiling it: Spark had better split the plan.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         # haply's streaming operators keep their state in RocksDB; its native library is in the pip package.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

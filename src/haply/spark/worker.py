@@ -1,7 +1,8 @@
-"""What a worker does: the stacked rows of a partition come sorted by cell, each cell is decided and its pairs go out."""
+"""What a worker does: the stacked rows of a partition come sorted by cell; each cell is decided, its pairs go out."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
             continue
         cells = batch.column(CELL).to_numpy()
         cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
-        for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+        for begin, end in itertools.pairwise(cuts):
             if held and cells[begin] != current:
                 yield pa.Table.from_batches(held)
                 held = []
