@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+OVER_CONNECT := every_condition or normal-normal or funnel or self_join or bad_rows or no_job or text_conditions
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench docs clean
@@ -17,8 +18,10 @@ setup: $(READY) ## make the virtual environment and compile the kernels
 demo: $(READY) ## run the demonstration; its report is out/demo/report.html
 	$(BIN)/haply demo
 
+# The second run repeats joins over Spark Connect. HAPLY_TEST_CONNECT=1 with any other test files does the same for them.
 test: $(READY) ## run the test suite
 	$(BIN)/python -m pytest -q
+	HAPLY_TEST_CONNECT=1 $(BIN)/python -m pytest -q tests/spark/test_join.py -k "$(OVER_CONNECT)"
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check .

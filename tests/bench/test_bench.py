@@ -232,3 +232,9 @@ def test_engines_take_turns_and_the_order_rotates() -> None:
     best = measure.take_turns("job", engines, 3, quiet)
     assert calls == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert set(best) == {"a", "b", "c"}
+
+
+def test_targets_are_judged_by_the_worst_job() -> None:
+    results = [measure.Result(job, "peer", 1.0, 1, ratio) for job, ratio in (("a", 7.0), ("b", 5.5))]
+    report = measure.Report("x", "x", {"targets": {"peer": 6.0}}, results)
+    assert measure.targets(report) == ["target: 6 times as fast as peer; missed with 5.50"]

@@ -24,7 +24,7 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
         raise unknown_name("bench", name, BENCHES)
     from rich.console import Console
 
-    from haply.bench.measure import growth_table, table, write_chart
+    from haply.bench.measure import growth_table, table, targets, write_chart
 
     console = Console(highlight=False)
     done: list[dict[str, Any]] = []
@@ -34,6 +34,8 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
         if report.growth:
             console.print(growth_table(report))
         for line in report.config.get("notes", ()):
+            console.print(f"  {line}", soft_wrap=True)
+        for line in targets(report):
             console.print(f"  {line}", soft_wrap=True)
         console.print(f"  chart: {write_chart(report, out)}", soft_wrap=True)
         done.append(report.to_dict())

@@ -188,6 +188,16 @@ def table(report: Report) -> Table:
     return shown
 
 
+def targets(report: Report) -> list[str]:
+    """For each peer with a target, whether haply reached it in its worst job."""
+    lines = []
+    for engine, target in report.config.get("targets", {}).items():
+        worst = min(result.ratio for result in report.results if result.engine == engine)
+        outcome = "reached" if worst >= target else "missed"
+        lines.append(f"target: {target:g} times as fast as {engine}; {outcome} with {worst:.2f}")
+    return lines
+
+
 def growth_table(report: Report) -> Table:
     """How the cost grows, for the terminal."""
     from rich.table import Table
