@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from haply.bench.measure import Answer, Engines, Report, Tell, circumstances, compare, needs
 from haply.errors import HaplyError
@@ -154,11 +155,12 @@ def haply_band(left: Side, right: Side, settings: Settings, exact: bool) -> Answ
     # The table of the threshold's curve is kept from one query to the next; a first query has to build it.
     curve_table.cache_clear()
     region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
-    models = Gaussian(left.mean, left.sd), Gaussian(right.mean, right.sd)
+    mine, theirs = (Gaussian.view([pa.array(side.mean), pa.array(side.sd)]) for side in (left, right))
     found = match_all(
-        *models,
-        row_intervals(models[0], True, region, threshold, exact, Pairing.GAUSSIAN),
-        row_intervals(models[1], False, region, threshold, exact, Pairing.GAUSSIAN),
+        mine,
+        theirs,
+        row_intervals(mine, True, region, threshold, exact, Pairing.GAUSSIAN),
+        row_intervals(theirs, False, region, threshold, exact, Pairing.GAUSSIAN),
         region, threshold, exact, labels=(left.id, right.id),
     )  # fmt: skip
     return Answer(found.left, found.right, found.probability if exact else None)
@@ -204,8 +206,6 @@ class DuckBand:
     """DuckDB over the same arrays, seen through Arrow without a copy."""
 
     def __init__(self, left: Side, right: Side, limits: Filter) -> None:
-        import pyarrow as pa
-
         self.limits = limits
         self.connection = needs("duckdb").connect()
         self.connection.execute("SET threads = 1; SET enable_progress_bar = false")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from haply.bench.measure import Answer, Engines, Report, Tell, circumstances, compare, needs
 from haply.joins.match import match_all
@@ -112,11 +113,12 @@ def make_sides(settings: Settings) -> tuple[Side, Side]:
 def haply_interval(left: Side, right: Side, settings: Settings) -> Answer:
     """Ours, without Spark: from parameters to result arrays."""
     region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
-    models = Uniform(left.lo, left.hi), Uniform(right.lo, right.hi)
+    mine, theirs = (Uniform.view([pa.array(side.lo), pa.array(side.hi)]) for side in (left, right))
     found = match_all(
-        *models,
-        row_intervals(models[0], True, region, threshold, True),
-        row_intervals(models[1], False, region, threshold, True),
+        mine,
+        theirs,
+        row_intervals(mine, True, region, threshold, True),
+        row_intervals(theirs, False, region, threshold, True),
         region, threshold, True, labels=(left.id, right.id),
     )  # fmt: skip
     return Answer(found.left, found.right, found.probability)
@@ -126,8 +128,6 @@ class DuckInterval:
     """DuckDB over the same arrays, seen through Arrow without a copy."""
 
     def __init__(self, left: Side, right: Side, settings: Settings) -> None:
-        import pyarrow as pa
-
         self.settings = settings
         self.connection = needs("duckdb").connect()
         self.connection.execute("SET threads = 1; SET enable_progress_bar = false")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from haply.errors import HaplyError
 from haply.models.ragged import Ragged, floats
 from haply.numerics import rows as kernels
-from haply.numerics.rows import Components
+from haply.numerics.rows import Components, Line
 
 WEIGHT_SLACK = 1e-6
 """Weights may miss a sum of 1 by this much; they are then scaled to it."""
@@ -249,6 +249,10 @@ class OneDimensional(Model):
     def quantile_high(self, level: Any) -> np.ndarray:
         """The smallest y with ``P(X > y) <= level``: at most ``level`` of the value lies above it."""
         return kernels.rows_quantile(self.components, self._level(level), True, -1)
+
+    def line(self, low_level: float, high_level: float) -> Line | None:
+        """``quantile_low`` and ``quantile_high`` at two levels as a line in the parameters, where they are one."""
+        return None
 
     def _level(self, level: Any) -> np.ndarray:
         levels = np.array([float(level)]) if np.ndim(level) == 0 else self._per_row(level)

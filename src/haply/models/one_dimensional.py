@@ -15,7 +15,7 @@ from haply.models.base import Model, OneDimensional, Parameter
 from haply.models.ragged import Ragged, floats
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.normal import normal_quantile
-from haply.numerics.rows import Components, on_the_way, too_long
+from haply.numerics.rows import Components, Line, on_the_way, too_long
 
 
 def _single(
@@ -103,6 +103,9 @@ class Uniform(OneDimensional):
     def quantile_high(self, level: Any) -> np.ndarray:
         return np.asarray(on_the_way(self.hi, self.lo, self._level(level)))
 
+    def line(self, low_level: float, high_level: float) -> Line | None:
+        return Line(self.lo, self.hi, self.hi - self.lo, float(low_level), float(high_level))
+
     def spread_out(self, width: float, share: float) -> np.ndarray:
         return np.asarray(too_long(self.lo, self.hi, width, share))
 
@@ -135,6 +138,12 @@ class Gaussian(OneDimensional):
         if np.ndim(level) or not 0.0 < level < 1.0:
             return super().quantile_high(level)
         return np.asarray(self.values["mean"] - normal_quantile(float(level)) * self.sd)
+
+    def line(self, low_level: float, high_level: float) -> Line | None:
+        if not (0.0 < low_level < 1.0 and 0.0 < high_level < 1.0):
+            return None
+        z = normal_quantile(float(low_level)), normal_quantile(float(high_level))
+        return Line(self.values["mean"], self.values["mean"], self.sd, z[0], z[1])
 
     def spread_out(self, width: float, share: float) -> np.ndarray:
         if not 0.0 < share < 1.0:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haply.models import Certain, Gaussian, Model, OneDimensional
-from haply.numerics.rows import moved
+from haply.numerics.rows import moved, moved_line
 from haply.probability.region import Region
 from haply.pruning.threshold import Pairing, Threshold
 
@@ -100,9 +100,12 @@ def row_intervals(
 ) -> Intervals:
     """The intervals of one side's rows; both sides must be made with the same ``pairing``."""
     ends = interval_ends(is_left, region, threshold, exact, pairing)
-    low, high = model.quantile_low(ends.low_level), model.quantile_high(ends.high_level)
-    start = moved(low, ends.low_shift, -POSITION_SLACK)
-    end = moved(high, ends.high_shift, POSITION_SLACK)
+    line = model.line(ends.low_level, ends.high_level)
+    if line is not None:
+        start, end = moved_line(line, ends.low_shift, ends.high_shift, POSITION_SLACK)
+    else:
+        start = moved(model.quantile_low(ends.low_level), ends.low_shift, -POSITION_SLACK)
+        end = moved(model.quantile_high(ends.high_level), ends.high_shift, POSITION_SLACK)
     if region.outside or region.one_sided or threshold.reject_below <= 0.0:
         hopeless = np.zeros(len(model), dtype=bool)
     else:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from haply.numerics.jit import kernel
 from haply.probability.region import Region
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import TOLERANCE, Threshold
@@ -61,23 +62,37 @@ class Order(NamedTuple):
 
 def in_order(left: Intervals, right: Intervals, labels: Labels) -> tuple[Order, Order]:
     """Both sides in order, without rows that are hopeless or out of reach of the other side as a whole."""
-    rows = [np.flatnonzero(~side.hopeless) for side in (left, right)]
-    ends = [(side.start.take(few), side.end.take(few)) for side, few in zip((left, right), rows, strict=True)]
-    reach = [(start.min(initial=np.inf), end.max(initial=-np.inf)) for start, end in ends]
-    return _order(rows[0], *ends[0], *reach[1], labels[0]), _order(rows[1], *ends[1], *reach[0], labels[1])
+    mine, theirs = (_reach(side.start, side.end, side.hopeless) for side in (left, right))
+    return _order(left, theirs, labels[0]), _order(right, mine, labels[1])
 
 
-def _order(
-    rows: np.ndarray, start: np.ndarray, end: np.ndarray, low: float, high: float, labels: np.ndarray | None
-) -> Order:
-    near = np.flatnonzero((start <= high) & (end >= low))
-    if len(near) < len(rows):
-        rows, start, end = rows.take(near), start.take(near), end.take(near)
-    begin = np.minimum(start, end)
+def _order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | None) -> Order:
+    rows, begin = _within(side.start, side.end, side.hopeless, *reach)
     order = np.argsort(begin)
     rows = rows.take(order)
-    label = rows if labels is None else labels.take(rows).astype(np.int64)
-    return Order(rows, np.append(begin.take(order), np.inf), end.take(order), label)
+    label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
+    return Order(rows, np.append(begin.take(order), np.inf), side.end.take(rows), label)
+
+
+@kernel
+def _reach(start, end, hopeless):
+    """The least start and the largest end of rows that are not hopeless."""
+    low, high = np.inf, -np.inf
+    for i in range(len(start)):
+        if not hopeless[i]:
+            low, high = min(low, start[i]), max(high, end[i])
+    return low, high
+
+
+@kernel
+def _within(start, end, hopeless, low, high):
+    """Rows that are not hopeless and meet ``[low, high]``, and their lower ends."""
+    rows, begin = np.empty(len(start), np.int64), np.empty(len(start))
+    n = 0
+    for i in range(len(start)):
+        rows[n], begin[n] = i, min(start[i], end[i])
+        n += int((not hopeless[i]) & (start[i] <= high) & (end[i] >= low))
+    return rows[:n], begin[:n]
 
 
 def keep_from(threshold: Threshold) -> float:

@@ -276,7 +276,7 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     sides: tuple[tuple[str, dict[str, Any]], ...] = (
         ("datum.method === 'haply'", {"align": "left", "baseline": "bottom", "dx": 6, "dy": -3}),
         ("datum.method !== 'haply' && datum.recall >= 0.2", {"align": "right", "baseline": "top", "dx": -6, "dy": 4}),
-        ("datum.method !== 'haply' && datum.recall < 0.2", {"align": "left", "baseline": "top", "dx": 2, "dy": 8}),
+        ("datum.method !== 'haply' && datum.recall < 0.2", {"align": "left", "baseline": "top", "dx": 2, "dy": 26}),
     )
     names = [
         marked.transform_filter(where).mark_text(fontSize=11, **place).encode(text="setting:N")
