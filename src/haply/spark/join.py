@@ -220,36 +220,37 @@ class JoinPlan:
         return self._left.inner + self._right.inner
 
     def _overlapping(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
-        fields = [list(side.frame.schema.fields) for side in (self._left, self._right)]
-        stack = Stack(*fields)
+        stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
         keys = [f"__key{position}" for position in self._grouped_keys]
         more = [*keys, START, END, LOW, HIGH]
         both = stack.spread(left, self._left.inner, LEFT, more).unionByName(
             stack.spread(right, self._right.inner, RIGHT, more)
         )
         cells = place(both, layout, stack.hashable).repartition(CELL).sortWithinPartitions(CELL, SIDE)
-        columns = []
+        columns, schema, whole = [], T.StructType(), []
         for side, at in ((self._left, stack.left), (self._right, stack.right)):
             assert side.model is not None
-            payload = tuple(stack.columns[place] for place in at)
-            columns.append(SideColumns(payload[side.original.index(side.column)], side.model.kind, payload))
+            payload = tuple(stack.columns[column] for column in at)
+            value = side.original.index(side.column)
+            in_parts = _is_flat(side.frame.schema[side.column].dataType)
+            columns.append(SideColumns(payload[value], side.model.kind, payload, in_parts))
+            for position, (name, field) in enumerate(zip(side.inner, side.frame.schema.fields, strict=True)):
+                parts = [part.name for part in field.dataType] if in_parts and position == value else []  # type: ignore[attr-defined]
+                for part in parts:
+                    schema.add(f"{name}_{part}", T.DoubleType())
+                if parts:
+                    whole.append(F.struct(*(F.col(f"{name}_{part}").alias(part) for part in parts)).alias(name))
+                else:
+                    schema.add(name, field.dataType)
+                    whole.append(F.col(name))
+        schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
         kernel = CellJoin(
-            columns[0], columns[1], tuple(self._payload), tuple(keys), self.region, self.threshold, self.exact
-        )
-        schema = T.StructType(
-            [
-                *(
-                    T.StructField(name, field.dataType)
-                    for name, field in zip(self._payload, fields[0] + fields[1], strict=True)
-                ),
-                T.StructField("probability", T.DoubleType()),
-                T.StructField(COUNTERS, T.ArrayType(T.LongType())),
-            ]
+            columns[0], columns[1], tuple(schema.names), tuple(keys), self.region, self.threshold, self.exact
         )
         # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
         joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
         metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(counter_names()) if name != "kept"}
-        pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
+        pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).select(*whole, "probability")
         for position, (one, other) in enumerate(self.condition.equalities):
             if position not in self._grouped_keys:
                 pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
@@ -432,6 +433,11 @@ class Observing:
         )
         self.funnel.follow(lambda: observation.get)
         return observed
+
+
+def _is_flat(kind: T.DataType) -> bool:
+    """A struct of doubles, as most models are. Spark reads its fields faster one by one, and only those it needs."""
+    return isinstance(kind, T.StructType) and all(isinstance(field.dataType, T.DoubleType) for field in kind)
 
 
 def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Region, exact: bool) -> list[str]:

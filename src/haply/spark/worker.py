@@ -39,6 +39,15 @@ class SideColumns:
     value: str
     kind: str
     payload: tuple[str, ...]
+    value_in_parts: bool
+
+    def taken(self, rows: pa.Table, chosen: np.ndarray) -> list[pa.ChunkedArray]:
+        """The payload of chosen rows; the fields of the value one by one if so wanted."""
+        columns = []
+        for name in self.payload:
+            parts = rows[name].flatten() if name == self.value and self.value_in_parts else [rows[name]]
+            columns += [part.take(pa.array(chosen)) for part in parts]
+        return columns
 
 
 @dataclass(frozen=True)
@@ -81,14 +90,14 @@ class CellJoin:
         )  # fmt: skip
         matched = time.perf_counter()
         taken = [
-            *left_rows.select(self.left.payload).take(pa.array(found.left)).columns,
-            *right_rows.select(self.right.payload).take(pa.array(found.right)).columns,
+            *self.left.taken(left_rows, found.left),
+            *self.right.taken(right_rows, found.right),
         ]
         seconds = {**found.seconds, "assemble": time.perf_counter() - matched}
         seconds["prepare"] += matched - begun - sum(found.seconds.values())
         counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
         counters = pa.list_(pa.int64())
-        names = [*self.names, "probability", COUNTERS]
+        names = list(self.names)
         pairs = pa.table([*taken, pa.array(found.probability), pa.nulls(len(found.left), counters)], names=names)
         first = [
             *(pa.nulls(1, column.type) for column in taken),
