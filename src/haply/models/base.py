@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -201,14 +202,15 @@ class Model:
         return pa.StructArray.from_arrays(arrays, [parameter.name for parameter in self.parameters])
 
 
-class OneDimensional(Model):
+class OneDimensional(Model, ABC):
     """A random number per row. Everything is read off its components; subclasses override what they know better."""
 
     bounded: ClassVar[bool] = True
     """Whether every value of this kind lies in a finite interval."""
 
+    @abstractmethod
     def _make_components(self) -> Components:
-        raise NotImplementedError
+        """The components of all rows."""
 
     @cached_property
     def components(self) -> Components:

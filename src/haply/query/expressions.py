@@ -6,6 +6,7 @@ import math
 import numbers
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
@@ -71,7 +72,7 @@ def sql_text(expression: Expression, column: Callable[[Column], str] | None = No
     return _Writer(column or _column_text, for_spark).text(expression)
 
 
-class Expression:
+class Expression(ABC):
     """A node of a condition. Operators build further nodes: ``==`` is a condition too, and `same_as` compares trees."""
 
     __hash__ = None  # type: ignore[assignment]
@@ -112,8 +113,9 @@ class Expression:
     def _level(self) -> Level:
         return Level.ATOM
 
+    @abstractmethod
     def _sql(self, writer: _Writer) -> str:
-        raise NotImplementedError
+        """The node as SQL text."""
 
     def __str__(self) -> str:
         return sql_text(self)
