@@ -15,7 +15,7 @@ from haply.models.base import Model, OneDimensional, Parameter
 from haply.models.ragged import Ragged, floats
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.normal import normal_quantile
-from haply.numerics.rows import Components, Line, on_the_way, too_long
+from haply.numerics.rows import Components, Line, too_long
 
 
 def _single(
@@ -98,10 +98,10 @@ class Uniform(OneDimensional):
         yield "lo > hi", self.lo > self.hi
 
     def quantile_low(self, level: Any) -> np.ndarray:
-        return np.asarray(on_the_way(self.lo, self.hi, self._level(level)))
+        return np.asarray(self.lo + self._level(level) * (self.hi - self.lo))
 
     def quantile_high(self, level: Any) -> np.ndarray:
-        return np.asarray(on_the_way(self.hi, self.lo, self._level(level)))
+        return np.asarray(self.hi - self._level(level) * (self.hi - self.lo))
 
     def line(self, low_level: float, high_level: float) -> Line | None:
         return Line(self.lo, self.hi, self.hi - self.lo, float(low_level), float(high_level))

@@ -67,8 +67,7 @@ def kernel(function: _Function) -> _Function:
 def inner(function: _Function) -> _Function:
     """A kernel that is a step inside another's loop and takes arrays: it becomes part of its caller.
 
-    Called as a function, it would count the owners of every array on the way in and out, which here costs ten times
-    the work itself.
+    Numba counts the owners of arrays where a function is called with them; inlined, the bounds take a quarter less time.
     """
     compiled: _Function = _compiled(function, forceinline=True)
     return compiled

@@ -248,15 +248,6 @@ def rows_concentration(rows, width):
 
 
 @kernel
-def on_the_way(origin, goal, level):
-    """From each origin a part of the way to its goal; ``level`` is one part, or one for each row."""
-    out, each = np.empty(len(origin)), 1 if len(level) > 1 else 0
-    for i in range(len(origin)):
-        out[i] = origin[i] + level[each * i] * (goal[i] - origin[i])
-    return out
-
-
-@kernel
 def too_long(low, high, width, share):
     """Whether a share of each interval is as long as the width."""
     out = np.empty(len(low), np.bool_)

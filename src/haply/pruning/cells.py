@@ -110,7 +110,8 @@ class Grid:
     @classmethod
     def of(cls, edges: np.ndarray) -> Grid:
         """The grid for ascending edges."""
-        low, high = (float(edges[0]), float(edges[-1])) if len(edges) else (0.0, 0.0)
+        # within limits whose differences stay finite: a bin without finite ends would lose the rows in it
+        low, high = (np.clip(edges[[0, -1]], -1e300, 1e300).tolist()) if len(edges) else (0.0, 0.0)
         least = 4.0 * BINS * float(np.spacing(max(abs(low), abs(high), 1e-300)))
         if high - low < least:  # all in one place, as far as numbers tell: bins must have a width
             low, high = low - least, high + least

@@ -172,13 +172,13 @@ class JoinPlan:
 
         return to_sql(expression, rename)
 
-    def _profiles(self) -> DataFrame:
-        """One row about both sides. Bad rows are only counted here: they are reported where pairs are made."""
+    def _profiles(self, sampled: float | None = None) -> DataFrame:
+        """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
         left, right = (
             self._with_ends(self._prepared(side, lenient=True), lambda end: f"IF({self._takes_part}, {end}, NULL)")
             for side in (self._left, self._right)
         )
-        return profiles(left, right, self._settings.sampled)
+        return profiles(left, right, self._settings.sampled if sampled is None else sampled)
 
     def _prepared(self, side: _Side, lenient: bool = False) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state."""
@@ -277,12 +277,13 @@ class JoinPlan:
         The cells here are equally wide, between the least and the largest position: unlike quantiles these do not
         depend on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
         """
+        few = f"1 + greatest(left.usable, right.usable) DIV {self._settings.rows_per_cell}"
+        ranges = self._settings.cells or f"least({_MOST_RANGES}, {few})"
         span = F.broadcast(
             self._profiles().selectExpr(
                 "least(left.first, right.first) AS __origin",
                 "greatest(left.last, right.last) - least(left.first, right.first) AS __span",
-                f"least({_MOST_RANGES}, 1 + greatest(left.usable, right.usable) DIV {self._settings.rows_per_cell}) "
-                "AS __ranges",
+                f"{ranges} AS __ranges",
             )
         )
         left, right = left.crossJoin(span), right.crossJoin(span)
@@ -400,7 +401,7 @@ class JoinPlan:
         return f"{' -> '.join(rules)} ({verb}) -> {end}"
 
     def _explain_partitioning(self) -> list[str]:
-        row = self._profiles().first()
+        row = self._profiles(sampled=1.0).first()  # all rows, as small tables would leave a sample empty
         assert row is not None
         one, other = read_profile(row["left"]), read_profile(row["right"])
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
