@@ -123,7 +123,8 @@ def test_the_grid_is_a_map_of_the_edges_that_never_descends(seed, scale, shift, 
     share = rng.random(500)
     middle = ends[0] * (1 - share) + ends[1] * share
     positions = np.sort(np.concatenate([middle, edges, np.nextafter(edges, -np.inf), [-1e308, 1e308]]))
-    assert np.isfinite(grid.bin_low).all() and (grid.bin_low < grid.bin_high).all()
+    assert np.isfinite(grid.bin_low).all()
+    assert (grid.bin_low < grid.bin_high).all()
     cells = grid.cell_of(positions)
     assert (np.diff(cells) >= 0).all()
     assert cells[0] == 0

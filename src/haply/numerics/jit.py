@@ -67,7 +67,7 @@ def kernel(function: _Function) -> _Function:
 def inner(function: _Function) -> _Function:
     """A kernel that is a step inside another's loop and takes arrays: it becomes part of its caller.
 
-    Numba counts the owners of arrays where a function is called with them; inlined, the bounds take a quarter less time.
+    Numba counts the owners of arrays where a function is called with them; inlined, the bounds take a quarter less.
     """
     compiled: _Function = _compiled(function, forceinline=True)
     return compiled
