@@ -47,6 +47,7 @@ def uniforms(rng, n):
             (gaussians, match_gaussians, Pairing.ANY),
             (gaussians, match_gaussians, Pairing.GAUSSIAN),
             (uniforms, match_uniforms, Pairing.ANY),
+            (uniforms, match_uniforms, Pairing.UNIFORM),
         ]
     ),
 )

@@ -117,8 +117,8 @@ def haply_interval(left: Side, right: Side, settings: Settings) -> Answer:
     found = match_all(
         mine,
         theirs,
-        row_intervals(mine, True, region, threshold, True),
-        row_intervals(theirs, False, region, threshold, True),
+        row_intervals(mine, True, region, threshold, True, Pairing.UNIFORM),
+        row_intervals(theirs, False, region, threshold, True, Pairing.UNIFORM),
         region, threshold, True, labels=(left.id, right.id),
     )  # fmt: skip
     return Answer(found.left, found.right, found.probability)
@@ -142,7 +142,7 @@ class DuckInterval:
     def same_bound(self) -> str:
         """Pairs whose row intervals overlap, of rows that are not hopeless."""
         c, threshold = self.settings.within, Threshold(self.settings.threshold)
-        cut = threshold.core_level(Pairing.ANY)
+        cut = threshold.core_level(Pairing.UNIFORM)
         low, high = f"lo + {cut!r} * (hi - lo)", f"hi - {cut!r} * (hi - lo)"
         slack = 1e-9  # the closed form decides
         hopeful = f"(hi - lo) * {threshold.reject_below!r} <= {2 * c + slack!r}"

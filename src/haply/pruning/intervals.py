@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haply.models import Certain, Gaussian, Model, OneDimensional
+from haply.models import Certain, Gaussian, Model, OneDimensional, Uniform
 from haply.numerics.rows import moved, moved_line
 from haply.probability.region import Region
 from haply.pruning.threshold import Pairing, Threshold
@@ -72,7 +72,9 @@ def pairing(left: type[Model] | None, right: type[Model] | None) -> Pairing:
     kinds = {left, right}
     if Certain in kinds:
         return Pairing.ONE_CERTAIN
-    return Pairing.GAUSSIAN if kinds == {Gaussian} else Pairing.ANY
+    if kinds == {Gaussian}:
+        return Pairing.GAUSSIAN
+    return Pairing.UNIFORM if kinds == {Uniform} else Pairing.ANY
 
 
 def interval_ends(

@@ -24,6 +24,7 @@ class Pairing(Enum):
     ANY = "any two laws"
     ONE_CERTAIN = "a certain value and any law"
     GAUSSIAN = "two Gaussians"
+    UNIFORM = "two uniforms"
 
 
 @dataclass(frozen=True)
@@ -60,13 +61,17 @@ class Threshold:
 
         For any two laws ``1 - sqrt(1 - p)``: the two rests hold together with probability ``1 - p``. Beside a certain
         value only one law is cut, by ``p`` itself. Two Gaussians need ``z(p) * hypot(s1, s2)`` between their means, and
-        the root lies between ``(s1 + s2) / sqrt(2)`` and ``s1 + s2``, which is again a cut from each.
+        the root lies between ``(s1 + s2) / sqrt(2)`` and ``s1 + s2``, which is again a cut from each. The difference of
+        two uniforms of lengths ``r <= 1`` is a trapezoid over ``1 + r``; the share of it below its quantile ``p`` is
+        least for ``r = 0`` while ``p <= 1/2``, where it is ``p``, and for ``r = 1`` above.
         """
         p = min(self.reject_below, 1.0 - 1e-15)  # short of 1, where quantiles are infinite
         if pairing is Pairing.ANY:
             return 1.0 - math.sqrt(1.0 - p)
         if pairing is Pairing.GAUSSIAN and p > 0.5:
             return float(normal_cdf(normal_quantile(p) / math.sqrt(2.0)))
+        if pairing is Pairing.UNIFORM and p > 0.5:
+            return 1.0 - math.sqrt(0.5 * (1.0 - p))
         return p
 
     def sure_level(self, exact: bool, pairing: Pairing) -> float:
@@ -81,6 +86,8 @@ class Threshold:
             return max(CERTAIN_LEVEL, 1.0 - math.sqrt(p))
         if pairing is Pairing.GAUSSIAN and p < 0.5:
             return float(normal_cdf(-normal_quantile(p) / math.sqrt(2.0)))
+        if pairing is Pairing.UNIFORM and p < 0.5:
+            return 1.0 - math.sqrt(0.5 * p)
         return 1.0 - p
 
     def keep(self, probability: np.ndarray, counts: bool) -> np.ndarray:
