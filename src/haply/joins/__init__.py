@@ -1,5 +1,6 @@
 """Engine-free operators: they take batches of models and return index pairs, without Spark."""
 
 from haply.joins.pair import PairJoin, PairResult
+from haply.joins.similarity import SimilarityJoin, SimilarityResult
 
-__all__ = ["PairJoin", "PairResult"]
+__all__ = ["PairJoin", "PairResult", "SimilarityJoin", "SimilarityResult"]

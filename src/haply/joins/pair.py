@@ -116,7 +116,7 @@ class PairJoin:
             left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact,
             labels=(left.ids, right.ids) if whole_numbers else (None, None),
         )  # fmt: skip
-        _add(self.funnel, found.counters)
+        self.funnel.add(found.counters)
         names = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
         mine, theirs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
         return PairResult(mine, theirs, found.probability, names[found.decided_by])
@@ -160,15 +160,6 @@ def _concatenate(results: list[PairResult]) -> PairResult:
     return PairResult(
         *(np.concatenate([getattr(result, name) for result in results]) for name in PairResult.__dataclass_fields__)
     )
-
-
-def _add(total: Counters, more: Counters) -> None:
-    total.candidates += more.candidates
-    total.evaluated += more.evaluated
-    total.kept += more.kept
-    for mine, theirs in ((total.rejected, more.rejected), (total.accepted, more.accepted)):
-        for rule, count in theirs.items():
-            mine[rule] += count
 
 
 def _to_bytes(model: OneDimensional) -> bytes:

@@ -46,12 +46,26 @@ def model_of_fields(names: Iterable[str]) -> type[Model] | None:
 
 
 def model_of_type(arrow_type: pa.DataType) -> type[Model] | None:
-    """The model an Arrow column of this type holds, if any: structs by their field names, numbers are certain."""
+    """The model an Arrow column of this type holds, if any: structs by their field names, numbers are certain.
+
+    A list of numbers is a certain point: a single sample.
+    """
     if pa.types.is_struct(arrow_type):
         return model_of_fields(arrow_type.field(i).name for i in range(arrow_type.num_fields))
+    if pa.types.is_list(arrow_type):
+        return Samples if model_of_type(arrow_type.value_type) is Certain else None
     if pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type):
         return Certain
     return None
+
+
+def _as_struct(array: pa.Array) -> pa.Array:
+    """Certain points as samples, one each."""
+    if not pa.types.is_list(array.type):
+        return array
+    lengths = pc.fill_null(pc.list_value_length(array), 0)
+    nothing = pa.nulls(len(array), pa.list_(pa.float64()))
+    return pa.StructArray.from_arrays([array, nothing, lengths], ["points", "probs", "dim"], mask=pc.is_null(array))
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,15 @@ def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
     return null
 
 
+def view_column(array: pa.Array | pa.ChunkedArray) -> Model:
+    """A column without null or bad rows as its model; nothing is looked at, and nothing copied."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    model_class = model_of_type(array.type)
+    assert model_class is not None
+    return model_class.view(model_class.fields(_as_struct(array)))
+
+
 def read_column(array: pa.Array | pa.ChunkedArray) -> Column:
     """Split a column into good rows (as a model), null rows and bad rows. Without nulls nothing is copied."""
     if isinstance(array, pa.ChunkedArray):
@@ -93,6 +116,7 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> Column:
         raise HaplyError(
             "A column holds no uncertain values", expected="a number or a model struct", found=str(array.type)
         )
+    array = _as_struct(array)
     null = null_rows(array, model_class)
     rows = np.flatnonzero(~null)
     if len(rows) < len(array):

@@ -246,10 +246,19 @@ class Histogram(OneDimensional):
         return _weighted(self.probs, kind, edges.values[~is_last], edges.values[~is_first], zeros, zeros, True)
 
 
+def _nested_dimension(points: Any) -> int | None:
+    """The number of coordinates of each point, if points are given as lists of them."""
+    if isinstance(points, (Ragged, pa.Array, pa.ChunkedArray)):
+        return None
+    rows = points if isinstance(points, np.ndarray) and points.ndim == 3 else [row for row in points if np.size(row)]
+    return np.shape(rows[0])[1] if len(rows) and np.ndim(rows[0]) == 2 else None
+
+
 class Samples(OneDimensional):
     """Discrete samples, each row a list of points of dimension ``dim`` (flat, point by point), optionally weighted.
 
-    The one-dimensional functions need ``dim`` 1; samples of more dimensions are stored and validated.
+    Points may be given as lists of coordinates; their length is then the dimension. The one-dimensional functions need
+    ``dim`` 1; distances are for any.
     """
 
     kind: ClassVar[str] = "samples"
@@ -259,7 +268,12 @@ class Samples(OneDimensional):
         Parameter("dim", "integer", least=1.0),
     )
 
-    def __init__(self, points: Any, probs: Any = None, dim: Any = 1) -> None:
+    def __init__(self, points: Any, probs: Any = None, dim: Any = None) -> None:
+        found = _nested_dimension(points)
+        if dim is None:
+            dim = found or 1
+        elif found is not None and not (np.asarray(dim) == found).all():
+            raise HaplyError("Points differ in dimension", expected=f"dim = {dim}", found=f"points of {found} numbers")
         super().__init__(points=points, probs=probs, dim=dim)
 
     @classmethod

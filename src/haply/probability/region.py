@@ -1,4 +1,4 @@
-"""The condition between two one-dimensional values: a set of differences, and the columns it speaks of."""
+"""The condition between two uncertain values, a set of differences or a distance, and the columns it speaks of."""
 
 from __future__ import annotations
 
@@ -77,3 +77,27 @@ class Difference:
     def as_difference(self) -> Difference:
         """Itself: joins accept anything that can say which difference it is about."""
         return self
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The Euclidean distance of two points is at most ``within`` (less, if not ``closed``)."""
+
+    left: str
+    right: str
+    within: float
+    closed: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.within >= 0.0 or (self.within == 0.0 and not self.closed):
+            raise HaplyError(
+                "A distance can never be that small",
+                expected="a limit of 0 or more",
+                found=f"distance {'<=' if self.closed else '<'} {self.within:g}",
+                hint="a distance is never negative: check the sign",
+            )
+
+    @property
+    def limit(self) -> float:
+        """The largest distance that counts."""
+        return self.within if self.closed else math.nextafter(self.within, 0.0)

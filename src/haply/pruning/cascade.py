@@ -20,10 +20,11 @@ RULE_NAMES = tuple(RULES.values())
 class Counters:
     """What became of the candidates: every one is rejected or accepted by a rule, or evaluated."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, rejecting: tuple[str, ...] = RULE_NAMES, accepting: tuple[str, ...] = (*RULE_NAMES, SURE_RANGE)
+    ) -> None:
         self.candidates = self.evaluated = self.kept = 0
-        self.rejected = dict.fromkeys(RULE_NAMES, 0)
-        self.accepted = dict.fromkeys((*RULE_NAMES, SURE_RANGE), 0)
+        self.rejected, self.accepted = dict.fromkeys(rejecting, 0), dict.fromkeys(accepting, 0)
 
     def add_verdicts(self, verdicts: np.ndarray) -> None:
         """Count one block of verdicts."""
@@ -39,6 +40,15 @@ class Counters:
         self.candidates += pairs
         self.accepted[SURE_RANGE] += pairs
         self.kept += pairs
+
+    def add(self, more: Counters) -> None:
+        """Add another's counts to these."""
+        self.candidates += more.candidates
+        self.evaluated += more.evaluated
+        self.kept += more.kept
+        for mine, theirs in ((self.rejected, more.rejected), (self.accepted, more.accepted)):
+            for rule, count in theirs.items():
+                mine[rule] += count
 
     def flat(self) -> dict[str, int]:
         """All counters under flat names, as Spark adds them up over cells."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from haply.errors import HaplyError
-from haply.probability.region import Difference, Region
+from haply.probability.region import Difference, Distance, Region
 from haply.query.expressions import (
     And,
     Arithmetic,
@@ -50,6 +50,7 @@ class JoinCondition:
     equalities: tuple[tuple[Expression, Expression], ...] = ()  # of certain values, the left table's first
     residual: tuple[Expression, ...] = ()  # certain conditions over both tables that are no such equality
     difference: Difference | None = None
+    distance: Distance | None = None
 
 
 def split_join(
@@ -68,9 +69,43 @@ def split_join(
             raise HaplyError(f"`{conjunct}` is a value", expected="a condition", hint="compare it with something")
     certain = [part for part in conjuncts if all(certainty[_key(column)] for column in columns_of(part))]
     uncertain = [part for part in conjuncts if not all(certainty[_key(column)] for column in columns_of(part))]
+    near = [(part, found) for part in conjuncts if (found := _as_distance(part)) is not None]
+    if near:
+        part, distance = near[0]
+        others = [other for other in uncertain if other is not part]
+        if others:
+            raise HaplyError(
+                "The condition has a distance beside another uncertain condition",
+                expected="a distance and any certain conditions",
+                found=f"`{part}` and `{others[0]}`",
+            )
+        return replace(_sorted_by_side([other for other in certain if other is not part], None), distance=distance)
     if uncertain:
         return _sorted_by_side(certain, _joint_difference(uncertain))
     return _sorted_by_side(*_take_sweepable(certain, can_sweep))
+
+
+def _as_distance(part: Expression) -> Distance | None:
+    """A limit on the distance of a column of each table, if the part is one."""
+    if not isinstance(part, Comparison) or part.op not in ("<", "<=", ">", ">="):
+        return None
+    call, limit, op = part.left, part.right, part.op
+    if isinstance(limit, Call):
+        call, limit, op = limit, call, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
+    if not (isinstance(call, Call) and call.name == "distance"):
+        return None
+    columns = {column.table: column for column in call.args if isinstance(column, Column) and column.index is None}
+    try:
+        number = _linear(limit)
+    except _MisfitError as misfit:
+        raise _misfit(part, str(misfit)) from None
+    if set(columns) != {"left", "right"} or number.terms or op in (">", ">="):
+        raise HaplyError(
+            f"haply does not understand the condition `{part}`",
+            expected="distance(left.a, right.b) <= a number",
+            hint="points of one column of each table, and an upper limit",
+        )
+    return Distance(columns["left"].name, columns["right"].name, float(number.constant), op == "<=")
 
 
 def as_difference(condition: Expression) -> Difference:

@@ -1,473 +1,25 @@
-"""The threshold join on static DataFrames: ``hp.join``, ``hp.plan_join`` and the plan they build.
-
-The plan has up to three parts, united at the end:
-
-* *overlapping* pairs: rows are sent to the cells their intervals touch, and a compiled kernel decides each cell;
-* *sure* pairs, for conditions that hold between rows far apart (``<``, ``>``, far apart): a native Spark join over
-  whole ranges, without the kernel;
-* *same* pairs, with ``self_key``: a row and itself, a native equality join.
-"""
+"""``hp.join`` and ``hp.plan_join``: a join is checked before any data is read, and becomes a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.warm import warm_pair
-from haply.models import Certain, Model, OneDimensional
-from haply.probability.region import Difference, Region
-from haply.pruning.bounds import RULES
-from haply.pruning.cells import expected_candidates, lay_out
-from haply.pruning.intervals import accepts_above, accepts_below, pairing
-from haply.pruning.threshold import Pairing, Threshold
-from haply.query import Column, Expression, columns_of, parse, split_join, to_sql
+from haply.models import Certain, OneDimensional
+from haply.probability.region import Difference
+from haply.pruning.threshold import Threshold
+from haply.query import Column, Expression, columns_of, parse, split_join
 from haply.query.conditions import JoinCondition
-from haply.spark.columns import find_column, model_of_spark_type, quoted
-from haply.spark.partition import (
-    CELL,
-    END,
-    HIGH,
-    LEFT,
-    LOW,
-    RIGHT,
-    SIDE,
-    START,
-    CellSettings,
-    Stack,
-    layout_frame,
-    place,
-    profiles,
-    read_profile,
-)
-from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column
-from haply.spark.worker import COUNTERS, CellJoin, SideColumns, counter_names
+from haply.spark.columns import find_column, model_of_spark_type
+from haply.spark.distance import DistancePlan, point_model
+from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
 
-ProbabilityMode = Literal["exact", "none"]
-"""``exact``: a ``probability`` column; ``none``: only the pairs, so that bounds may accept without computing."""
-
-InvalidMode = Literal["raise", "drop"]
-"""What happens to rows that are not a distribution."""
-
-FITTING = ("auto", "sweep")
-ALL_STRATEGIES = (*FITTING, "pages", "pti", "moments", "grid")
-
-_MOST_RANGES = 256
-_ROW_COUNTS = {
-    "rows": "count(1)",
-    "null": f"count_if(__interval.state = {NULL})",
-    "hopeless": f"count_if(__interval.state = {HOPELESS})",
-    "invalid": f"count_if(__interval.state = {BAD})",
-}
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One input with its columns renamed by position, so that no two columns of a plan share a name."""
-
-    name: str
-    frame: DataFrame
-    column: str
-    model: type[Model] | None
-    original: tuple[str, ...]
-
-    @property
-    def prefix(self) -> str:
-        return self.name[0]
-
-    @property
-    def inner(self) -> list[str]:
-        return [f"{self.prefix}{k}" for k in range(len(self.original))]
-
-    def inner_name(self, column: str) -> str:
-        return self.inner[self.original.index(column)]
-
-
-class JoinPlan:
-    """A join that has been checked and planned but not run: ``explain()`` tells how, ``run()`` gives the DataFrame."""
-
-    def __init__(
-        self,
-        left: DataFrame,
-        right: DataFrame,
-        condition: JoinCondition,
-        threshold: Threshold,
-        *,
-        exact: bool,
-        self_key: str | None,
-        invalid: InvalidMode,
-        suffixes: tuple[str, str],
-        funnel: Any,
-    ) -> None:
-        self.condition, self.threshold, self.exact = condition, threshold, exact
-        self.self_key, self.invalid, self.funnel = self_key, invalid, funnel
-        self._left = self._side("left", left, condition.difference.left if condition.difference else "")
-        self._right = self._side("right", right, condition.difference.right if condition.difference else "")
-        self._names = _output_names(left.columns, right.columns, suffixes, with_probability=exact)
-
-    @staticmethod
-    def _side(name: str, frame: DataFrame, column: str) -> _Side:
-        model = model_of_spark_type(frame.schema[column].dataType) if column else None
-        return _Side(name, frame, column, model, tuple(frame.columns))
-
-    # -- building the DataFrame ---------------------------------------------------------------------------------------
-
-    def run(self) -> DataFrame:
-        """The pairs, as a lazy DataFrame."""
-        if self.condition.difference is None:
-            return self._finish([self._certain_join()], Observing.nothing())
-        # Compile (or load) this join's kernels here, so that workers on this machine only load them.
-        warm_pair(self._left.model, self._right.model, self.region, self.threshold, self.exact)  # type: ignore[arg-type]
-        observing = Observing(self.funnel)
-        if self.funnel is not None:
-            self.funnel.start_over()
-        left, right = self._prepared(self._left), self._prepared(self._right)
-        counted = [
-            observing.watch(rows, {f"{name}_{side}": F.expr(count) for name, count in _ROW_COUNTS.items()})
-            for rows, side in ((left, "left"), (right, "right"))
-        ]
-        layout = layout_frame(self._profiles(), self._settings)
-        parts = [self._overlapping(self._usable(counted[0]), self._usable(counted[1]), layout, observing)]
-        if accepts_above(self.region) or accepts_below(self.region):
-            parts.append(self._sure(self._usable(left), self._usable(right), observing))
-        if self._sees_itself and self.region.contains(0.0) and self.threshold.attainable:
-            parts.append(self._same(left, right, observing))
-        return self._finish(parts, observing)
-
-    @property
-    def region(self) -> Region:
-        """The differences the join looks for."""
-        return self._difference.region
-
-    @property
-    def _pairing(self) -> Pairing:
-        return pairing(self._left.model, self._right.model)
-
-    @property
-    def _difference(self) -> Difference:
-        assert self.condition.difference is not None
-        return self.condition.difference
-
-    @property
-    def _sees_itself(self) -> bool:
-        """Whether a row of the left and the same row of the right are one variable in this condition."""
-        return self.self_key is not None and self._difference.left == self._difference.right
-
-    @cached_property
-    def _settings(self) -> CellSettings:
-        return CellSettings.of(self._left.frame.sparkSession)
-
-    def _sql(self, expression: Expression) -> str:
-        """A certain condition over the inner column names."""
-
-        def rename(column: Column) -> str:
-            side = self._left if column.table == "left" else self._right
-            return quoted(side.inner_name(find_column(side.frame, column.name, side.name)))
-
-        return to_sql(expression, rename)
-
-    def _profiles(self, sampled: float | None = None) -> DataFrame:
-        """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
-        left, right = (
-            self._with_ends(self._prepared(side, lenient=True), lambda end: f"IF({self._takes_part}, {end}, NULL)")
-            for side in (self._left, self._right)
-        )
-        return profiles(left, right, self._settings.sampled if sampled is None else sampled)
-
-    def _prepared(self, side: _Side, lenient: bool = False) -> DataFrame:
-        """The side's rows that pass its own certain conditions, with their interval and state."""
-        frame = side.frame.toDF(*side.inner)
-        own = self.condition.left_only if side.name == "left" else self.condition.right_only
-        for expression in own:
-            frame = frame.where(F.expr(self._sql(expression)))
-        raising = self.invalid == "raise" and not lenient
-        raise_as = f"Column '{side.column}' of the {side.name} table" if raising else None
-        assert side.model is not None
-        found = interval_column(
-            side.inner_name(side.column), side.model, side.name == "left",
-            self.region, self.threshold, self.exact, self._pairing, raise_as,
-        )  # fmt: skip
-        frame = frame.withColumn("__interval", found)
-        for position, equality in enumerate(self.condition.equalities):
-            expression = equality[0] if side.name == "left" else equality[1]
-            frame = frame.withColumn(f"__key{position}", F.expr(self._sql(expression)))
-        return frame
-
-    @property
-    def _takes_part(self) -> str:
-        known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
-        return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
-
-    def _usable(self, frame: DataFrame) -> DataFrame:
-        return self._with_ends(frame.where(self._takes_part), str).drop("__interval")
-
-    @staticmethod
-    def _with_ends(frame: DataFrame, spell: Callable[[str], str]) -> DataFrame:
-        start, end = spell("__interval.start"), spell("__interval.`end`")
-        return frame.selectExpr(
-            "*", f"{start} AS {START}", f"{end} AS {END}",
-            f"least({start}, {end}) AS {LOW}", f"{end} AS {HIGH}",  # as in Sweep: where others are met from this row
-        )  # fmt: skip
-
-    @property
-    def _payload(self) -> list[str]:
-        return self._left.inner + self._right.inner
-
-    def _overlapping(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
-        stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
-        keys = [f"__key{position}" for position in self._grouped_keys]
-        more = [*keys, START, END, LOW, HIGH]
-        both = stack.spread(left, self._left.inner, LEFT, more).unionByName(
-            stack.spread(right, self._right.inner, RIGHT, more)
-        )
-        cells = place(both, layout, stack.hashable).repartition(CELL).sortWithinPartitions(CELL, SIDE)
-        columns, schema, whole = [], T.StructType(), []
-        for side, at in ((self._left, stack.left), (self._right, stack.right)):
-            assert side.model is not None
-            payload = tuple(stack.columns[column] for column in at)
-            value = side.original.index(side.column)
-            in_parts = _is_flat(side.frame.schema[side.column].dataType)
-            columns.append(SideColumns(payload[value], side.model.kind, payload, in_parts))
-            for position, (name, field) in enumerate(zip(side.inner, side.frame.schema.fields, strict=True)):
-                parts = [part.name for part in field.dataType] if in_parts and position == value else []  # type: ignore[attr-defined]
-                for part in parts:
-                    schema.add(f"{name}_{part}", T.DoubleType())
-                if parts:
-                    whole.append(F.struct(*(F.col(f"{name}_{part}").alias(part) for part in parts)).alias(name))
-                else:
-                    schema.add(name, field.dataType)
-                    whole.append(F.col(name))
-        schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
-        kernel = CellJoin(
-            columns[0], columns[1], tuple(schema.names), tuple(keys), self.region, self.threshold, self.exact
-        )
-        # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
-        joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
-        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(counter_names()) if name != "kept"}
-        pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).select(*whole, "probability")
-        for position, (one, other) in enumerate(self.condition.equalities):
-            if position not in self._grouped_keys:
-                pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
-        return self._without_same(pairs)
-
-    @cached_property
-    def _grouped_keys(self) -> list[int]:
-        """The equalities the kernel itself groups by: keys of one plain type on both sides."""
-        frames = [side.frame.toDF(*side.inner) for side in (self._left, self._right)]
-        grouped = []
-        for position, pair in enumerate(self.condition.equalities):
-            types = [
-                frame.select(F.expr(self._sql(expression))).schema.fields[0].dataType
-                for frame, expression in zip(frames, pair, strict=True)
-            ]
-            plain = (T.StringType, T.IntegralType, T.DateType, T.TimestampType, T.BooleanType, T.BinaryType)
-            if types[0] == types[1] and isinstance(types[0], plain):
-                grouped.append(position)
-        return grouped
-
-    def _sure(self, left: DataFrame, right: DataFrame, observing: Observing) -> DataFrame:
-        """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
-
-        The cells here are equally wide, between the least and the largest position: unlike quantiles these do not
-        depend on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
-        """
-        few = f"1 + greatest(left.usable, right.usable) DIV {self._settings.rows_per_cell}"
-        ranges = self._settings.cells or f"least({_MOST_RANGES}, {few})"
-        span = F.broadcast(
-            self._profiles().selectExpr(
-                "least(left.first, right.first) AS __origin",
-                "greatest(left.last, right.last) - least(left.first, right.first) AS __span",
-                f"{ranges} AS __ranges",
-            )
-        )
-        left, right = left.crossJoin(span), right.crossJoin(span)
-
-        def cell_of(position: str) -> str:
-            place = f"floor(({position} - __origin) / nullif(__span, 0D) * __ranges)"
-            return f"CAST(greatest(0, least(__ranges - 1, coalesce({place}, 0))) AS INT)"
-
-        parts = []
-        if accepts_above(self.region):
-            ours = left.selectExpr("*", f"explode(sequence(0, {cell_of(START)})) AS {CELL}")
-            theirs = right.selectExpr("*", f"{cell_of(END)} AS {CELL}")
-            parts.append((ours, theirs, F.col(START) > F.col("__their_end")))
-        if accepts_below(self.region):
-            ours = left.selectExpr("*", f"explode(sequence({cell_of(END)}, CAST(__ranges - 1 AS INT))) AS {CELL}")
-            theirs = right.selectExpr("*", f"{cell_of(START)} AS {CELL}")
-            parts.append((ours, theirs, F.col(END) < F.col("__their_start")))
-        found = []
-        spare = ("__origin", "__span", "__ranges", LOW, HIGH)
-        for ours, theirs, beyond in parts:
-            theirs = theirs.withColumnsRenamed({START: "__their_start", END: "__their_end", CELL: "__their_cell"})
-            on = (F.col(CELL) == F.col("__their_cell")) & beyond
-            for position in range(len(self.condition.equalities)):
-                theirs = theirs.withColumnRenamed(f"__key{position}", f"__their_key{position}")
-                on = on & (F.col(f"__key{position}") == F.col(f"__their_key{position}"))
-            found.append(ours.drop(*spare).join(theirs.drop(*spare), on))
-        pairs = found[0] if len(found) == 1 else found[0].unionByName(found[1])
-        pairs = self._without_same(pairs).select(*self._payload, F.lit(1.0).alias("probability"))
-        return observing.watch(pairs, {"sure": F.count(F.lit(1))})
-
-    def _same(self, left: DataFrame, right: DataFrame, observing: Observing) -> DataFrame:
-        """A row and itself: the difference is certainly 0."""
-        assert self.self_key is not None
-        mine, theirs = (side.inner_name(self.self_key) for side in (self._left, self._right))
-        good = [
-            frame.where(F.col("__interval.state").isin(USABLE, HOPELESS)).drop("__interval") for frame in (left, right)
-        ]
-        on = F.col(mine) == F.col(theirs)
-        for position in range(len(self.condition.equalities)):
-            good[1] = good[1].withColumnRenamed(f"__key{position}", f"__their_key{position}")
-            on = on & (F.col(f"__key{position}") == F.col(f"__their_key{position}"))
-        pairs = good[0].join(good[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
-        return observing.watch(pairs, {"same": F.count(F.lit(1))})
-
-    def _without_same(self, pairs: DataFrame) -> DataFrame:
-        if not self._sees_itself:
-            return pairs
-        assert self.self_key is not None
-        mine, theirs = (side.inner_name(self.self_key) for side in (self._left, self._right))
-        return pairs.where(~F.coalesce(F.col(mine) == F.col(theirs), F.lit(False)))
-
-    def _certain_join(self) -> DataFrame:
-        """Nothing is uncertain: Spark's own join, every pair sure."""
-        frames = [side.frame.toDF(*side.inner) for side in (self._left, self._right)]
-        conditions = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
-        texts = [self._sql(expression) for expression in conditions]
-        texts += [f"({self._sql(one)}) = ({self._sql(other)})" for one, other in self.condition.equalities]
-        on = F.expr(" AND ".join(f"({text})" for text in texts)) if texts else F.lit(True)
-        return frames[0].join(frames[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
-
-    def _finish(self, parts: list[DataFrame], observing: Observing) -> DataFrame:
-        pairs = parts[0]
-        for more in parts[1:]:
-            pairs = pairs.unionByName(more)
-        if self.condition.difference is not None:
-            for expression in self.condition.residual:
-                pairs = pairs.where(F.expr(self._sql(expression)))
-        pairs = observing.watch(pairs, {"kept": F.count(F.lit(1))})
-        renamed = [F.col(inner).alias(name) for inner, name in zip(self._payload, self._names, strict=True)]
-        return pairs.select(*renamed, *(["probability"] if self.exact else []))
-
-    # -- explaining it ------------------------------------------------------------------------------------------------
-
-    def explain(self) -> str:
-        """How the join will run, in words. Reads the two inputs once to estimate sizes."""
-        if self.condition.difference is None:
-            return "Certain join\n  every condition is certain: Spark's own join, probability 1.0"
-        left, right, region, threshold = self._left, self._right, self.region, self.threshold
-        wanted = "P > 0" if threshold.value is None else f"P {'>' if threshold.strict else '>='} {threshold.value:g}"
-        certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
-        equal = [f"{one} = {other}" for one, other in self.condition.equalities]
-        lines = [
-            "Threshold join",
-            f"  condition     left.{left.column} ({left.model.kind}) - right.{right.column} ({right.model.kind}): "  # type: ignore[union-attr]
-            f"{region.describe()}, {wanted}",
-        ]
-        if certain or equal:
-            lines.append(f"  pushed down   {'; '.join([*equal, *(str(expression) for expression in certain)])}")
-        lines.append(f"  candidates    {self._explain_candidates()}")
-        lines.append(f"  cascade       {self._explain_cascade()}")
-        lines.extend(self._explain_partitioning())
-        return "\n".join(lines)
-
-    def _explain_candidates(self) -> str:
-        threshold, region = self.threshold, self.region
-        level = threshold.core_level(self._pairing)
-        text = f"sweep over core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self._pairing.value})"
-        if not (region.outside or region.one_sided):
-            if threshold.value is not None:
-                text += (
-                    f"; rows whose mass in every interval of length {region.width:g} is below the threshold are dropped"
-                )
-        else:
-            sure = threshold.sure_level(self.exact, self._pairing)
-            text = (
-                f"pairs apart by their quantiles at {sure:.3g} are sure and joined natively by ranges; "
-                "the rest by a sweep"
-            )
-        return text
-
-    def _explain_cascade(self) -> str:
-        rules = _rules_used(self._left.model, self._right.model, self.region, self.exact)
-        verb = "reject" if self.exact else "reject and accept"
-        end = "exact probability of what is left" if self.exact else "exact probability of undecided pairs only"
-        return f"{' -> '.join(rules)} ({verb}) -> {end}"
-
-    def _explain_partitioning(self) -> list[str]:
-        row = self._profiles(sampled=1.0).first()  # all rows, as small tables would leave a sample empty
-        assert row is not None
-        one, other = read_profile(row["left"]), read_profile(row["right"])
-        layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
-        sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
-        return [
-            f"  partitioning  {layout.cells} cells by quantiles of the intervals, {sliced} of them sliced",
-            f"  estimates     {one.rows:,} x {other.rows:,} usable rows, "
-            f"about {expected_candidates(one, other):,.0f} candidate pairs of {one.rows * other.rows:,}",
-        ]
-
-
-class Observing:
-    """Carries counters out of the query through Spark's observations into a funnel."""
-
-    def __init__(self, funnel: Any) -> None:
-        self.funnel = funnel
-
-    @classmethod
-    def nothing(cls) -> Observing:
-        """For joins that have nothing to count."""
-        return cls(None)
-
-    def watch(self, frame: DataFrame, metrics: dict[str, Any]) -> DataFrame:
-        """The frame with these aggregates reported to the funnel, if there is one."""
-        if self.funnel is None:
-            return frame
-        observation = Observation()
-        observed = frame.observe(
-            observation, *(F.coalesce(value, F.lit(0)).alias(name) for name, value in metrics.items())
-        )
-        self.funnel.follow(lambda: observation.get)
-        return observed
-
-
-def _is_flat(kind: T.DataType) -> bool:
-    """A struct of doubles, as most models are. Spark reads its fields faster one by one, and only those it needs."""
-    return isinstance(kind, T.StructType) and all(isinstance(field.dataType, T.DoubleType) for field in kind)
-
-
-def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Region, exact: bool) -> list[str]:
-    names = list(RULES.values())
-    if left is not None and left is right and left.kind == "gaussian":
-        return [names[4]]
-    if region.one_sided:
-        return [names[2], f"{names[3]} (where one value has many parts)"]
-    rules = [names[0], names[1]] if not exact else [names[1] if region.outside else names[0]]
-    return [*rules, f"{names[3]} (where one value has many parts)"]
-
-
-def _output_names(left: list[str], right: list[str], suffixes: tuple[str, str], with_probability: bool) -> list[str]:
-    """Names of the result's columns: those that clash get the suffixes."""
-    taken = {"probability"} if with_probability else set()
-    clashes = {name.lower() for name in left} & {name.lower() for name in right}
-    clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
-    out = [name + suffixes[0] if name.lower() in clashes else name for name in left]
-    out += [name + suffixes[1] if name.lower() in clashes else name for name in right]
-    lowered = [name.lower() for name in (*out, *taken)]
-    twice = sorted({name for name in lowered if lowered.count(name) > 1})
-    if twice:
-        raise HaplyError(
-            "Two columns of the result would have one name",
-            expected="different names",
-            found=", ".join(twice),
-            hint="rename a column, or choose other suffixes",
-        )
-    return out
+FITTING = {"difference": ("auto", "sweep"), "distance": ("auto", "grid")}
+ALL_STRATEGIES = ("auto", "sweep", "pages", "pti", "moments", "grid")
 
 
 def plan_join(
@@ -500,12 +52,6 @@ def plan_join(
     _one_of("probability", probability, ("exact", "none"))
     _one_of("invalid", invalid, ("raise", "drop"))
     _one_of("strategy", strategy, ALL_STRATEGIES)
-    if strategy not in FITTING:
-        raise HaplyError(
-            f"Strategy '{strategy}' does not fit this join",
-            expected="one of " + ", ".join(FITTING),
-            found=f"'{strategy}'",
-        )
     limit = Threshold(threshold, strict)
     expression = parse(on) if isinstance(on, str) else on
     if not isinstance(expression, Expression):
@@ -530,13 +76,23 @@ def plan_join(
     for column in columns_of(expression):
         type_of(column)
     condition = split_join(expression, is_certain, can_sweep)
+    fitting = FITTING["distance" if condition.distance is not None else "difference"]
+    if strategy not in fitting:
+        raise HaplyError(
+            f"Strategy '{strategy}' does not fit this join",
+            expected="one of " + ", ".join(fitting),
+            found=f"'{strategy}'",
+        )
     if condition.difference is not None:
         condition = _check_difference(condition, frames, limit)
+    if condition.distance is not None:
+        condition = _check_distance(condition, frames)
     if self_key is not None:
         for name, frame in frames.items():
             find_column(frame, self_key, name)
         self_key = find_column(left, self_key, "left")
-    return JoinPlan(
+    plan = JoinPlan if condition.distance is None else DistancePlan
+    return plan(
         left, right, condition, limit,
         exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
     )  # fmt: skip
@@ -565,6 +121,23 @@ def _check_difference(condition: JoinCondition, frames: dict[str, DataFrame], th
             )
         names[side] = name
     return replace(condition, difference=Difference(names["left"], names["right"], difference.region))
+
+
+def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame]) -> JoinCondition:
+    """Spell the columns as the tables do, and refuse what are no points."""
+    distance = condition.distance
+    assert distance is not None
+    names = {}
+    for side, wanted in (("left", distance.left), ("right", distance.right)):
+        names[side] = find_column(frames[side], wanted, side)
+        kind = frames[side].schema[names[side]].dataType
+        if point_model(kind) is None:
+            raise HaplyError(
+                f"Column '{names[side]}' of the {side} table holds no points",
+                expected="samples made by hp.samples, an array of numbers, or a number",
+                found=kind.simpleString(),
+            )
+    return replace(condition, distance=replace(distance, left=names["left"], right=names["right"]))
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from haply.models import Certain, Gaussian, Model, OneDimensional, Uniform
 from haply.models.columns import read_column
 from haply.numerics.normal import normal_quantile
 from haply.probability.region import Region
-from haply.pruning.intervals import POSITION_SLACK, interval_ends, row_intervals
+from haply.pruning.intervals import POSITION_SLACK, Intervals, interval_ends, row_intervals
 from haply.pruning.threshold import Pairing, Threshold
 from haply.spark.columns import arrow_function, find_column, model_of_spark_type, quoted
 
@@ -40,12 +41,21 @@ def interval_column(
     if model in _NATIVE:
         return F.expr(_native_intervals(column, model, is_left, region, threshold, exact, pairing, raise_as))
 
+    def find(rows: Model) -> Intervals:
+        assert isinstance(rows, OneDimensional)
+        return row_intervals(rows, is_left, region, threshold, exact, pairing)
+
+    return interval_function(find, raise_as)(F.col(column))
+
+
+def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) -> Any:
+    """``interval_column`` for any way to find the intervals of good rows."""
+
     def intervals(values: pa.Array) -> pa.Array:
         read = read_column(values)
         if len(read.bad_rows) and raise_as is not None:
             raise _bad_row(raise_as, read.example)
-        assert isinstance(read.model, OneDimensional)
-        found = row_intervals(read.model, is_left, region, threshold, exact, pairing)
+        found = find(read.model)
         state = np.full(len(values), NULL, dtype=np.int8)
         state[read.bad_rows] = BAD
         state[read.rows] = np.where(found.hopeless, HOPELESS, USABLE)
@@ -54,7 +64,7 @@ def interval_column(
         return pa.StructArray.from_arrays([pa.array(start), pa.array(end), pa.array(state)], ["start", "end", "state"])
 
     # Declared not deterministic, or Spark would copy the call into every later filter and projection and run it again.
-    return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()(F.col(column))
+    return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()
 
 
 _INTERVAL_TYPE = "start double, end double, state tinyint"

@@ -6,14 +6,15 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haply.joins.match import match_overlapping
-from haply.models import OneDimensional
-from haply.models.columns import BY_KIND
+from haply.joins.match import Matches, match_overlapping
+from haply.models import Model, OneDimensional
+from haply.models.columns import view_column
 from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
@@ -27,17 +28,16 @@ _STAGES = ("prepare", "sweep", "decide", "assemble")
 _PAIRS_PER_BATCH = 1 << 16
 
 
-def counter_names() -> list[str]:
+def counter_names(counters: Counters) -> list[str]:
     """What a cell counts. Kept pairs are counted at the end of the plan, after certain conditions over both sides."""
-    return [*Counters().flat(), *(f"nanoseconds:{stage}" for stage in _STAGES)]
+    return [*counters.flat(), *(f"nanoseconds:{stage}" for stage in _STAGES)]
 
 
 @dataclass(frozen=True)
 class SideColumns:
-    """Where a side's columns are in the stacked rows: its value, of which kind, and all that goes into the result."""
+    """Where a side's columns are in the stacked rows: its value, and all that goes into the result."""
 
     value: str
-    kind: str
     payload: tuple[str, ...]
     value_in_parts: bool
 
@@ -51,6 +51,46 @@ class SideColumns:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """One side of a cell: values, intervals, which rows are native here, and numbers for equal keys."""
+
+    model: Model
+    start: np.ndarray
+    end: np.ndarray
+    native: np.ndarray
+    groups: np.ndarray | None
+
+
+class Match(Protocol):
+    """How the pairs of a cell are decided."""
+
+    def __call__(self, left: Rows, right: Rows) -> Matches:
+        """The kept pairs, each of which belongs to this cell."""
+
+
+@dataclass(frozen=True)
+class MatchDifferences:
+    """By a set of differences: see ``match_overlapping``."""
+
+    region: Region
+    threshold: Threshold
+    exact: bool
+
+    def __call__(self, left: Rows, right: Rows) -> Matches:
+        """The kept pairs whose later beginning is in this cell."""
+        assert isinstance(left.model, OneDimensional)
+        assert isinstance(right.model, OneDimensional)
+        from_position = min(
+            np.minimum(side.start, side.end).min(initial=np.inf, where=side.native) for side in (left, right)
+        )
+        intervals = [Intervals(side.start, side.end, np.zeros(len(side.start), bool)) for side in (left, right)]
+        return match_overlapping(
+            left.model, right.model, intervals[0], intervals[1], self.region, self.threshold, self.exact,
+            from_position=from_position, left_groups=left.groups, right_groups=right.groups,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class CellJoin:
     """The join of all cells of a partition, as a function for ``mapInArrow``."""
 
@@ -58,9 +98,7 @@ class CellJoin:
     right: SideColumns
     names: tuple[str, ...]
     keys: tuple[str, ...]
-    region: Region
-    threshold: Threshold
-    exact: bool
+    match: Match
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
@@ -72,22 +110,19 @@ class CellJoin:
                 yield from self._decide(left, right).to_batches(max_chunksize=_PAIRS_PER_BATCH)
 
     def _decide(self, left_rows: pa.Table, right_rows: pa.Table) -> pa.Table:
-        models, intervals, from_position = [], [], np.inf
-        for rows, columns in ((left_rows, self.left), (right_rows, self.right)):
-            start, end = rows[START].to_numpy(), rows[END].to_numpy()
-            native = rows[NATIVE].to_numpy(zero_copy_only=False)
-            from_position = min(from_position, np.minimum(start, end).min(initial=np.inf, where=native))
-            model_class = BY_KIND[columns.kind]
-            model = model_class.view(model_class.fields(rows[columns.value].combine_chunks()))
-            assert isinstance(model, OneDimensional)
-            models.append(model)
-            intervals.append(Intervals(start, end, np.zeros(len(start), bool)))
         groups = _shared_codes([(left_rows[key], right_rows[key]) for key in self.keys]) if self.keys else (None, None)
+        sides = [
+            Rows(
+                view_column(rows[columns.value]),
+                rows[START].to_numpy(),
+                rows[END].to_numpy(),
+                rows[NATIVE].to_numpy(zero_copy_only=False),
+                group,
+            )
+            for rows, columns, group in zip((left_rows, right_rows), (self.left, self.right), groups, strict=True)
+        ]
         begun = time.perf_counter()
-        found = match_overlapping(
-            models[0], models[1], intervals[0], intervals[1], self.region, self.threshold, self.exact,
-            from_position=from_position, left_groups=groups[0], right_groups=groups[1],
-        )  # fmt: skip
+        found = self.match(sides[0], sides[1])
         matched = time.perf_counter()
         taken = [
             *self.left.taken(left_rows, found.left),

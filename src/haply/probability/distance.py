@@ -1,0 +1,227 @@
+"""The distance between two uncertain points: how likely it is at most ``within``.
+
+An object is a cloud: samples with weights. The probability is the weight of the pairs of samples that are near enough,
+and for equal weights a count over the number of pairs, which is exact. A sample pair is near enough when
+``sqrt(sum of squared differences) <= within`` in doubles, as NumPy and SciPy would have it; the root is not taken (see
+``squared_limit``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import Certain, Samples
+from haply.models.ragged import Ragged
+from haply.numerics.jit import kernel
+
+EQUAL_SLACK = 1e-12
+"""Weights that differ from equal ones by less than this share are taken as equal, and pairs counted in integers."""
+
+
+class Clouds(NamedTuple):
+    """Samples of many objects in flat arrays: each object's coordinates one after the other, so that loops are wide.
+
+    Coordinate ``c`` of sample ``k`` of object ``i`` is ``points[dim * start[i] + c * count + k]``. Weights are 1 for
+    objects whose samples are equally likely, so that ``whole``, their sum, is the number of samples.
+    """
+
+    dim: int
+    start: np.ndarray
+    points: np.ndarray
+    weight: np.ndarray
+    whole: np.ndarray
+    equal: np.ndarray
+
+
+def clouds(model: Any, dim: int | None = None) -> Clouds:
+    """The rows of samples (or of certain numbers, which are single samples) as clouds; all must have one dimension."""
+    if isinstance(model, Certain):
+        count = len(model)
+        found, points, probs = np.ones(1), Ragged(model.mean(), np.arange(count + 1)), None
+    elif isinstance(model, Samples):
+        found, points, probs = np.unique(model.dim), model.points, model.probs
+    else:
+        raise HaplyError("A distance needs points", expected="Samples, or Certain numbers", found=type(model).__name__)
+    if len(found) > 1 or (dim is not None and len(found) and found[0] != dim):
+        raise HaplyError(
+            "Points differ in dimension",
+            expected="one dimension" if dim is None else f"dim = {dim}",
+            found=", ".join(f"{number:g}" for number in found),
+        )
+    dim = int(found[0]) if len(found) else dim or 1
+    start = np.ascontiguousarray(points.start // dim)
+    given = np.empty(0) if probs is None else probs.values
+    flat, weight = np.empty(dim * int(start[-1])), np.empty(int(start[-1]))
+    whole, equal = np.empty(len(start) - 1), np.empty(len(start) - 1, dtype=np.bool_)
+    _turn(dim, start, points.values, given, flat, weight, whole, equal)
+    return Clouds(dim, start, flat, weight, whole, equal)
+
+
+@kernel
+def _turn(dim, start, rows, given, points, weight, whole, equal):
+    """From point by point to coordinate by coordinate, and weights scaled to their sum."""
+    for i in range(len(start) - 1):
+        first, count = start[i], start[i + 1] - start[i]
+        for k in range(count):
+            for c in range(dim):
+                points[dim * first + c * count + k] = rows[dim * (first + k) + c]
+        total, same = 0.0, True
+        if len(given):
+            for k in range(count):
+                total += given[first + k]
+                same &= abs(given[first + k] * count - 1.0) < EQUAL_SLACK
+        equal[i], whole[i] = same, (count if same else 1.0)
+        for k in range(count):
+            weight[first + k] = 1.0 if same else given[first + k] / total
+
+
+def squared_limit(within: float) -> float:
+    """The largest double whose root is at most ``within``: squared distances are compared with it."""
+    if not within >= 0.0:
+        raise HaplyError("A distance is negative or NaN", expected="within >= 0", found=str(within))
+    if math.isinf(within):
+        return math.inf
+    limit = within * within
+    while math.sqrt(limit) > within:
+        limit = math.nextafter(limit, 0.0)
+    while math.sqrt(math.nextafter(limit, math.inf)) <= within:
+        limit = math.nextafter(limit, math.inf)
+    return limit
+
+
+class Block(NamedTuple):
+    """Where an object's samples are: coordinates in blocks of ``size`` from ``at`` on, weights from ``heavy`` on."""
+
+    points: np.ndarray
+    at: int
+    size: int
+    weight: np.ndarray
+    heavy: int
+    equal: bool
+
+
+@kernel
+def _near_1(x, at, begin, end, y, first, count, limit):
+    ys = y[first : first + count]
+    total = 0
+    for k in range(begin, end):
+        a, n = x[at + k], 0
+        for m in range(len(ys)):
+            u = a - ys[m]
+            n += 1 if u * u <= limit else 0
+        total += n
+    return total
+
+
+@kernel
+def _near_2(x, at, step, begin, end, y, first, count, limit):
+    ys, zs = y[first : first + count], y[first + count : first + 2 * count]
+    total = 0
+    for k in range(begin, end):
+        a, b, n = x[at + k], x[at + step + k], 0
+        for m in range(len(ys)):
+            u, v = a - ys[m], b - zs[m]
+            n += 1 if u * u + v * v <= limit else 0
+        total += n
+    return total
+
+
+@kernel
+def _near_3(x, at, step, begin, end, y, first, count, limit):
+    ys, zs, ts = (
+        y[first : first + count],
+        y[first + count : first + 2 * count],
+        y[first + 2 * count : first + 3 * count],
+    )
+    total = 0
+    for k in range(begin, end):
+        a, b, c, n = x[at + k], x[at + step + k], x[at + 2 * step + k], 0
+        for m in range(len(ys)):
+            u, v, w = a - ys[m], b - zs[m], c - ts[m]
+            n += 1 if u * u + v * v + w * w <= limit else 0
+        total += n
+    return total
+
+
+@kernel
+def _near_any(dim, x, begin, end, y, limit, squares):
+    squares, weight = squares[: y.size], y.weight[y.heavy : y.heavy + y.size]
+    total = 0.0
+    for k in range(begin, end):
+        squares[:] = 0.0
+        for c in range(dim):
+            a = x.points[x.at + c * x.size + k]
+            ys = y.points[y.at + c * y.size : y.at + (c + 1) * y.size]
+            for m in range(len(ys)):
+                u = a - ys[m]
+                squares[m] += u * u
+        near = 0.0
+        for m in range(len(squares)):
+            near += weight[m] if squares[m] <= limit else 0.0
+        total += x.weight[x.heavy + k] * near
+    return total
+
+
+@kernel
+def near_weight(dim, x, begin, end, y, limit, squares):
+    """The weight of the near pairs among the samples ``begin`` to ``end`` of one object and all of another.
+
+    With equal weights in up to three dimensions it is a count, each case in a function of its own: only of loops so
+    plain does the compiler make wide instructions. ``squares`` is room for as many numbers as ``y`` has samples.
+    """
+    if x.equal and y.equal:
+        if dim == 3:
+            return float(_near_3(x.points, x.at, x.size, begin, end, y.points, y.at, y.size, limit))
+        if dim == 2:
+            return float(_near_2(x.points, x.at, x.size, begin, end, y.points, y.at, y.size, limit))
+        if dim == 1:
+            return float(_near_1(x.points, x.at, begin, end, y.points, y.at, y.size, limit))
+    return _near_any(dim, x, begin, end, y, limit, squares)
+
+
+@kernel
+def _block(side, i):
+    first = side.start[i]
+    return Block(side.points, side.dim * first, side.start[i + 1] - first, side.weight, first, side.equal[i])
+
+
+@kernel
+def _pairs(left, right, left_rows, right_rows, limits):
+    found = np.empty(len(left_rows))
+    most = 1
+    for j in range(len(right.start) - 1):
+        most = max(most, right.start[j + 1] - right.start[j])
+    squares = np.empty(most)
+    for pair in range(len(left_rows)):
+        i, j = left_rows[pair], right_rows[pair]
+        limit = limits[pair if len(limits) > 1 else 0]
+        x, y = _block(left, i), _block(right, j)
+        total = near_weight(left.dim, x, 0, x.size, y, limit, squares)
+        found[pair] = min(1.0, total / (left.whole[i] * right.whole[j]))
+    return found
+
+
+def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
+    """``P(|a - b| <= within)`` for each row of samples, in any dimension; a single row serves for all of the other.
+
+    >>> from haply.models import Samples
+    >>> square = Samples([[[0, 0], [2, 0], [0, 2], [2, 2]]])
+    >>> moved = Samples([[[4, 0], [6, 0], [4, 2], [6, 2]]])
+    >>> within_distance(square, moved, 4)
+    array([0.5])
+    """
+    left = clouds(a)
+    right = clouds(b, left.dim if len(a) else None)
+    limits = np.array([squared_limit(float(distance)) for distance in np.atleast_1d(within)])
+    lengths = {len(a), len(b), len(limits)}
+    if len(lengths - {1}) > 1:
+        raise HaplyError(
+            "The arguments differ in length", expected="equal lengths, or one row", found=str(sorted(lengths))
+        )
+    rows = min(lengths) if 0 in lengths else max(lengths)
+    index, one = np.arange(rows, dtype=np.int32), np.zeros(rows, dtype=np.int32)
+    return _pairs(left, right, index if len(a) == rows else one, index if len(b) == rows else one, limits)

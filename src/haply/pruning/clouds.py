@@ -1,0 +1,699 @@
+"""Deciding pairs of clouds (sets of weighted samples) without computing their probability, rule by rule.
+
+What is known of an object is written down once, when it arrives:
+
+* ``near``, a column per object, for the first look at many objects at a time: centre, core radius, largest variance,
+  time, and whether it is at home here (where space is cut into cells, a pair belongs to the cell where one of the two
+  is at home, and others only see it);
+* ``facts``, a row per object: where its samples are, its moments, and how much of it lies within each radius;
+* ``pool``: the samples, coordinate by coordinate, their weights and their distances from the centre, nearest first.
+
+Every rule bounds the *near weight* of a pair, the weight of its sample pairs within the distance (a count when all are
+equally likely). A pair is rejected when an upper bound is below the least weight that is kept, accepted when a lower
+bound reaches it. Rounding is always given to the safe side: distances by ``slack``, weights by the threshold's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from haply.errors import unknown_name
+from haply.numerics.jit import inner, kernel
+from haply.probability.distance import Block, Clouds, near_weight, squared_limit
+from haply.pruning.grid import Grid, empty_grid, objects_near
+from haply.pruning.threshold import TOLERANCE, Threshold
+
+SHELLS = 32
+"""Steps of the radius at which it is written down how much of an object lies within."""
+
+BINS = 64
+"""Bins on the line through two centres."""
+
+EXACT, BALLS, CORE, SPHERES, MOMENTS, LINE, SHELL, ROWS = range(8)
+WINDOW = 8
+"""The place in the counts of the pairs that were in the window."""
+RULES = {
+    BALLS: "balls",
+    CORE: "core",
+    SPHERES: "spheres",
+    MOMENTS: "moments",
+    LINE: "line",
+    SHELL: "shell",
+    ROWS: "rows",
+}
+"""The rules by their code: ``balls`` and ``spheres`` are the paper's object- and sample-level pruning (OP, SP)."""
+
+DECIDED_BY = {EXACT: "exact value", **RULES}
+
+GRID = 8
+_SETS = {
+    "auto": (CORE, BALLS, MOMENTS, LINE, SHELL, ROWS),
+    "paper": (BALLS, SPHERES, GRID),
+    "none": (),
+}
+
+_ROWS_AT_ONCE = 16
+_LINE_MARGIN = 0.1
+_SHELL_MARGIN = 0.3
+
+
+def rule_codes(rules: str | Iterable[str]) -> frozenset[int]:
+    """The codes of a named set (``auto``, ``paper``, ``none``) or of a list of rules."""
+    names = {**{name: code for code, name in RULES.items()}, "grid": GRID}
+    if isinstance(rules, str):
+        if rules not in _SETS:
+            raise unknown_name("set of rules", rules, _SETS)
+        return frozenset(_SETS[rules])
+    for rule in rules:
+        if rule not in names:
+            raise unknown_name("rule", rule, names)
+    return frozenset(names[rule] for rule in rules)
+
+
+class Question(NamedTuple):
+    """The condition, the threshold and the rules, as numbers for kernels."""
+
+    within: float
+    limit: float
+    level: float
+    keep: float
+    reject_below: float
+    accept_from: float
+    strict: bool
+    spread: float
+    exact: bool
+    balls: bool
+    core: bool
+    spheres: bool
+    moments: bool
+    line: bool
+    shell: bool
+    rows: bool
+
+
+def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[int]) -> Question:
+    """What a pair of clouds is asked."""
+    reject = threshold.reject_below
+    level = 0.0 if threshold.value is None else threshold.value
+    spread = math.sqrt(1.0 / reject - 1.0) * (1.0 + 1e-9) if reject > 1e-9 else math.inf
+    keep = level + TOLERANCE if threshold.strict else max(level - TOLERANCE, 0.0)
+    return Question(
+        float(within), squared_limit(within), level, keep, reject, threshold.accept_from, threshold.strict, spread,
+        exact, *(code in rules for code in RULES),
+    )  # fmt: skip
+
+
+def near_rows(dim: int) -> int:
+    """Rows of ``near``: the centre, the core radius, the largest variance, the time, and whether it is at home."""
+    return dim + 4
+
+
+def fact_columns(dim: int) -> int:
+    """Columns of ``facts``."""
+    return _SHELL_AT + dim + dim * (dim + 1) // 2 + SHELLS + 1
+
+
+_START, _COUNT, _WHOLE, _EQUAL, _RADIUS, _TRACE, _FOURTH, _SHELL_AT = range(8)
+
+
+class Objects(NamedTuple):
+    """Objects as the rules want them (see the module)."""
+
+    near: np.ndarray
+    facts: np.ndarray
+    pool: np.ndarray
+
+
+def describe(
+    these: Clouds,
+    times: np.ndarray,
+    core_share: float,
+    weighted_centre: bool = True,
+    at_home: np.ndarray | None = None,
+) -> Objects:
+    """Write down what the rules use. ``core_share``: how much of an object its core must hold (see ``core_share``)."""
+    count = len(these.start) - 1
+    near = np.empty((near_rows(these.dim), count))
+    facts = np.empty((count, fact_columns(these.dim)))
+    pool = np.empty((these.dim + 2) * int(these.start[-1]))
+    most = int(np.diff(these.start).max(initial=0))
+    near[these.dim + 3] = 1.0 if at_home is None else at_home
+    _describe(these, times, core_share, weighted_centre, near, facts, pool, np.empty((these.dim + 2, most)))
+    return Objects(near, facts, pool)
+
+
+def core_share(threshold: Threshold) -> float:
+    """Two cores that hold more than this each, and are too far apart, leave a pair below the threshold."""
+    return math.sqrt(max(0.0, 1.0 - threshold.reject_below)) * (1.0 + 1e-14) + 1e-14
+
+
+def extents(these: Clouds, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """The place of each object's centre on a line in general position, and the radius of its core.
+
+    On any line two centres are at most as far apart as in space: objects that are too far apart on it match nothing.
+    """
+    direction = 0.75 ** np.arange(these.dim)
+    count = len(these.start) - 1
+    place, core = np.empty(count), np.empty(count)
+    most = int(np.diff(these.start).max(initial=0))
+    _extents(these, share, direction / np.sqrt((direction * direction).sum()), place, core, np.empty(most))
+    return place, core
+
+
+@kernel
+def _extents(these, share, direction, place, core, room):
+    dim = these.dim
+    for i in range(len(these.start) - 1):
+        first, count = these.start[i], these.start[i + 1] - these.start[i]
+        weight, whole = these.weight[first : first + count], these.whole[i]
+        distance = room[:count]
+        distance[:] = 0.0
+        place[i] = 0.0
+        for c in range(dim):
+            xs = these.points[dim * first + c * count : dim * first + (c + 1) * count]
+            total = 0.0
+            for k in range(len(xs)):
+                total += xs[k] * weight[k]
+            centre = total / whole
+            place[i] += direction[c] * centre
+            for k in range(len(xs)):
+                distance[k] += (xs[k] - centre) * (xs[k] - centre)
+        order = np.argsort(distance)
+        held, core[i] = 0.0, math.sqrt(distance[order[count - 1]])
+        for k in range(count):
+            held += weight[order[k]]
+            if held > share * whole:
+                core[i] = math.sqrt(distance[order[k]])
+                break
+
+
+@kernel
+def _largest_variance(cov, dim, trace, work):
+    """An upper bound of the largest eigenvalue, at most ``dim ** (1 / 16)`` too large, by squaring four times."""
+    if trace <= 0.0:
+        return 0.0
+    if dim == 1:
+        return cov[0]
+    one, other = work[:dim, :dim], work[:dim, dim:]
+    at = 0
+    for r in range(dim):
+        for c in range(r, dim):
+            one[r, c] = one[c, r] = cov[at] / trace
+            at += 1
+    for _ in range(4):
+        for r in range(dim):
+            for c in range(dim):
+                total = 0.0
+                for k in range(dim):
+                    total += one[r, k] * one[k, c]
+                other[r, c] = total
+        one, other = other, one
+    power = 0.0
+    for r in range(dim):
+        power += one[r, r]
+    return min(1.0, power**0.0625 * (1.0 + 1e-12)) * trace
+
+
+@kernel
+def _describe(these, times, share, weighted_centre, near, facts, pool, room):
+    dim = these.dim
+    centre, third = np.empty(dim), np.empty(dim)
+    cov, work = np.empty(dim * (dim + 1) // 2), np.empty((dim, 2 * dim))
+    for i in range(len(these.start) - 1):
+        first, count = these.start[i], these.start[i + 1] - these.start[i]
+        weight, whole = these.weight[first : first + count], these.whole[i]
+        row = facts[i]
+        # the centre: any would do for the balls, the moments want the mean
+        for c in range(dim):
+            xs = these.points[dim * first + c * count : dim * first + (c + 1) * count]
+            total = 0.0
+            for k in range(len(xs)):
+                total += xs[k] * (weight[k] if weighted_centre else 1.0)
+            centre[c] = total / (whole if weighted_centre else float(count))
+            near[c, i] = centre[c]
+        distance = room[dim + 1, :count]
+        distance[:] = 0.0
+        for c in range(dim):
+            xs, us = these.points[dim * first + c * count : dim * first + (c + 1) * count], room[c, :count]
+            for k in range(len(xs)):
+                us[k] = xs[k] - centre[c]
+                distance[k] += us[k] * us[k]
+        # moments about the centre
+        trace, fourth = 0.0, 0.0
+        cov[:] = 0.0
+        third[:] = 0.0
+        for k in range(count):
+            share_of = weight[k] / whole
+            square = distance[k]
+            trace += share_of * square
+            fourth += share_of * square * square
+            at = 0
+            for c in range(dim):
+                third[c] += share_of * square * room[c, k]
+                for e in range(c, dim):
+                    cov[at] += share_of * room[c, k] * room[e, k]
+                    at += 1
+        distance[:] = np.sqrt(distance)
+        order = np.argsort(distance)
+        start = (dim + 2) * first
+        for c in range(dim):
+            xs = these.points[dim * first + c * count : dim * first + (c + 1) * count]
+            for k in range(count):
+                pool[start + c * count + k] = xs[order[k]]
+        core, held, radius = 0.0, 0.0, distance[order[count - 1]]
+        found = False
+        shells = row[_SHELL_AT + dim + len(cov) :]
+        step = radius / SHELLS
+        at = 0
+        for k in range(count):
+            here = distance[order[k]]
+            while at <= SHELLS and at * step < here:  # the last step may fall short of the radius: it holds all
+                shells[at] = held
+                at += 1
+            held += weight[order[k]]
+            pool[start + dim * count + k] = weight[order[k]]
+            pool[start + (dim + 1) * count + k] = here
+            if not found and held > share * whole:
+                core, found = here, True
+        while at <= SHELLS:
+            shells[at] = held
+            at += 1
+        shells[SHELLS] = whole
+        near[dim, i] = core if found else radius
+        near[dim + 1, i] = _largest_variance(cov, dim, trace, work)
+        near[dim + 2, i] = times[i]
+        row[_START], row[_COUNT], row[_WHOLE], row[_EQUAL] = start, count, whole, (1.0 if these.equal[i] else 0.0)
+        row[_RADIUS], row[_TRACE], row[_FOURTH] = radius, trace, max(0.0, fourth - trace * trace)
+        row[_SHELL_AT : _SHELL_AT + dim] = third
+        row[_SHELL_AT + dim : _SHELL_AT + dim + len(cov)] = cov
+
+
+@kernel
+def least_kept(question, whole, counted):
+    """The least near weight that is kept, of ``whole``; counts are decided as fractions, which doubles tell apart."""
+    if not counted:
+        return question.keep * whole
+    count = math.floor(question.level * whole)
+    while count > 0.0 and (count / whole > question.level or (not question.strict and count / whole >= question.level)):
+        count -= 1.0
+    while not (count / whole > question.level or (not question.strict and count / whole >= question.level)):
+        count += 1.0
+    return max(count, 1.0)
+
+
+@inner
+def moments_verdict(question, x, y, near, i, others, j, dim, slack):
+    """-1 or 1 if the mean and variance of the squared distance decide the pair (Cantelli), else 0.
+
+    With ``U`` and ``V`` the deviations from the two means and ``d`` the difference of these, the squared distance is
+    ``d.d + 2 d.(U - V) + U.U + V.V - 2 U.V``; what is mixed of both sides is uncorrelated with what is not.
+    """
+    square, skew, size, line, mixed, at = 0.0, 0.0, 0.0, 0.0, 0.0, _SHELL_AT + dim
+    for c in range(dim):
+        d = near[c, i] - others[c, j]
+        square += d * d
+        skew += d * (x[_SHELL_AT + c] - y[_SHELL_AT + c])
+        size += abs(d) * (abs(x[_SHELL_AT + c]) + abs(y[_SHELL_AT + c]))
+        for e in range(c, dim):
+            twice = 1.0 if e == c else 2.0
+            line += twice * d * (near[e, i] - others[e, j]) * (x[at] + y[at])
+            mixed += twice * x[at] * y[at]
+            at += 1
+    mean = square + x[_TRACE] + y[_TRACE]
+    plain = x[_FOURTH] + y[_FOURTH] + 4.0 * mixed
+    variance = plain + 4.0 * line + 4.0 * skew
+    variance = max(0.0, variance) + 1e-12 * (plain + abs(line) + size)
+    above = mean * (1.0 - 1e-12) - (question.within + slack) ** 2 * (1.0 + 1e-12)
+    if above > 0.0 and variance < question.reject_below * (1.0 - 1e-12) * (variance + above * above):
+        return -1
+    if question.within > slack:
+        below = (question.within - slack) ** 2 * (1.0 - 1e-12) - mean * (1.0 + 1e-12)
+        if below > 0.0 and below * below * (1.0 - 1e-12) >= question.accept_from * (variance + below * below):
+            return 1
+    return 0
+
+
+@kernel
+def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
+    """The least ``whole - F(a) F(b)`` over spheres of both around their centres that are too far apart (Lemma 5.2).
+
+    Of all pairs of radii only those on the border matter: as one grows, the other shrinks.
+    """
+    lx, ly = int(x[_COUNT]), int(y[_COUNT])
+    at_x, at_y = int(x[_START]) + dim * lx, int(y[_START]) + dim * ly
+    best, held, b, reached = 0.0, 0.0, ly, y[_WHOLE]
+    for a in range(lx):
+        held += x_pool[at_x + a]
+        radius = x_pool[at_x + lx + a]
+        while b > 0 and not apart - radius - y_pool[at_y + ly + b - 1] > within:
+            b -= 1
+            reached -= y_pool[at_y + b]
+        if b == 0:
+            break
+        best = max(best, held * reached)
+    return x[_WHOLE] * y[_WHOLE] - best
+
+
+@kernel
+def _project(pool, start, count, dim, direction, out):
+    out = out[:count]
+    out[:] = 0.0
+    for c in range(dim):
+        xs = pool[start + c * count : start + (c + 1) * count]
+        for k in range(len(xs)):
+            out[k] += direction[c] * xs[k]
+
+
+@kernel
+def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work, below, upper):
+    """For each sample of ``x`` the most of ``y`` that lies near on the line through the centres; returns the sum.
+
+    The samples of ``y`` go into bins along the line, around the place ``middle`` of its centre; a sample of ``x`` is
+    given all bins that it may come near. Places are made by one and the same rounding, so that their order is right.
+    """
+    lx, ly = int(x[_COUNT]), int(y[_COUNT])
+    at_x, at_y = int(x[_START]), int(y[_START])
+    weight = y_pool[at_y + dim * ly : at_y + (dim + 1) * ly]
+    _project(y_pool, at_y, ly, dim, direction, work)
+    low, scale = middle - y[_RADIUS] - slack, 0.5 * BINS / (y[_RADIUS] + slack)
+    below[:] = 0.0
+    for k in range(ly):
+        below[1 + int(min(max((work[k] - low) * scale, 0.0), BINS - 1.0))] += weight[k]
+    for b in range(BINS):
+        below[b + 1] += below[b]
+    _project(x_pool, at_x, lx, dim, direction, work)
+    total, heavy, reach = 0.0, at_x + dim * lx, within + slack
+    for k in range(lx):
+        begin = int(min(max((work[k] - reach - low) * scale, 0.0), BINS - 1.0))
+        last = (work[k] + reach - low) * scale
+        end = 1 + int(min(last, BINS - 1.0)) if last >= 0.0 else 0
+        upper[k] = max(0.0, below[end] - below[begin])
+        total += x_pool[heavy + k] * upper[k]
+    return total
+
+
+@kernel
+def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, lower, upper):
+    """For each sample of ``x`` bounds of what of ``y`` is near, by its distance from the centre of ``y``.
+
+    What of ``y`` lies within a radius of its centre is known at steps. ``upper`` is lowered where this is less; returns
+    both sums.
+    """
+    lx = int(x[_COUNT])
+    at_x = int(x[_START])
+    shells = y[len(y) - SHELLS - 1 :]
+    work = work[:lx]
+    work[:] = 0.0
+    for c in range(dim):
+        xs = x_pool[at_x + c * lx : at_x + (c + 1) * lx]
+        for k in range(len(xs)):
+            u = xs[k] - centre[c]
+            work[k] += u * u
+    scale, most = SHELLS / max(y[_RADIUS], 1e-300), float(SHELLS)
+    heavy, low, high = at_x + dim * lx, 0.0, 0.0
+    for k in range(lx):
+        distance = math.sqrt(work[k])
+        sure = within - distance - slack
+        least = shells[int(min(sure * scale * (1.0 - 1e-14), most))] if sure >= 0.0 else 0.0
+        outer = shells[math.ceil(min((distance + within + slack) * scale, most))]
+        hole = math.ceil(min((distance - within - slack) * scale * (1.0 - 1e-14), most)) - 1.0
+        inner_part = shells[int(hole)] if hole >= 0.0 else 0.0
+        lower[k] = least
+        upper[k] = min(upper[k], outer - inner_part)
+        low += x_pool[heavy + k] * least
+        high += x_pool[heavy + k] * upper[k]
+    return low, high
+
+
+class Work(NamedTuple):
+    """Room for what is computed of one pair: one number per sample, bins, a direction."""
+
+    values: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    below: np.ndarray
+    direction: np.ndarray
+
+
+@kernel
+def _block(pool, row, dim):
+    start, count = int(row[_START]), int(row[_COUNT])
+    return Block(pool, start, count, pool, start + dim * count, row[_EQUAL] > 0.0)
+
+
+@inner
+def _line_guess(x, y, dim, direction, apart, within):
+    """About how likely two objects are near on the line through their centres, as if they were Gaussian there."""
+    variance, at = 0.0, _SHELL_AT + dim
+    for c in range(dim):
+        for e in range(c, dim):
+            variance += (1.0 if e == c else 2.0) * direction[c] * direction[e] * (x[at] + y[at])
+            at += 1
+    scale = math.sqrt(0.5 / max(variance, 1e-300))
+    return 0.5 * (math.erfc((apart - within) * scale) - math.erfc((apart + within) * scale))
+
+
+@kernel
+def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work):
+    """Line, shell and rows for one pair: ``(verdict, near weight or NaN, code)``.
+
+    With ``EXACT`` the caller decides by the weight. ``centres`` has the two centres as rows. Below ``need`` an upper
+    bound rejects, from ``sure`` on a lower bound accepts.
+    """
+    count, other = int(x[_COUNT]), y[_WHOLE]
+    heavy = int(x[_START]) + dim * count
+    high, low = x[_WHOLE] * other, 0.0
+    work.upper[:count] = other
+    work.lower[:count] = 0.0
+    apart, middle = 0.0, 0.0
+    if question.line or question.shell:
+        for c in range(dim):
+            work.direction[c] = centres[1, c] - centres[0, c]
+            apart += work.direction[c] * work.direction[c]
+        apart = math.sqrt(apart)
+        if question.line and apart > slack:
+            for c in range(dim):
+                work.direction[c] /= apart
+                middle += work.direction[c] * centres[1, c]
+            # a guess of what the rule would find tells whether it is worth its time; it decides nothing
+            if _line_guess(x, y, dim, work.direction, apart, question.within) < question.level + _LINE_MARGIN:
+                high = line_rows(
+                    x_pool, x, y_pool, y, dim, work.direction, middle, question.within, slack, work.values,
+                    work.below, work.upper,
+                )  # fmt: skip
+                if high < need:
+                    return -1, math.nan, LINE
+    if question.shell and question.within - apart > _SHELL_MARGIN * y[_RADIUS]:
+        low, high = shell_rows(
+            x_pool, x, y_pool, y, dim, centres[1], question.within, slack, work.values, work.lower, work.upper
+        )
+        if high < need:
+            return -1, math.nan, SHELL
+        if low >= sure and not question.exact:
+            return 1, math.nan, SHELL
+    mine, theirs = _block(x_pool, x, dim), _block(y_pool, y, dim)
+    total = 0.0
+    for begin in range(0, count, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, count)
+        total += near_weight(dim, mine, begin, end, theirs, question.limit, work.values)
+        if question.rows and end < count:
+            for k in range(begin, end):
+                low -= x_pool[heavy + k] * work.lower[k]
+                high -= x_pool[heavy + k] * work.upper[k]
+            if total + high < need:
+                return -1, math.nan, ROWS
+            if total + low >= sure and not question.exact:
+                return 1, math.nan, ROWS
+    return 1, total, EXACT
+
+
+class Search(NamedTuple):
+    """How candidates are found: by the grid, a group of new objects at a time, or by a look at all."""
+
+    by_grid: bool
+    grid: Grid
+    widest: float
+    ends: np.ndarray
+    centres: np.ndarray
+    radii: np.ndarray
+
+
+def look_at_all() -> Search:
+    """The search without a grid."""
+    return Search(False, empty_grid(1, 1.0), 0.0, np.empty(0, np.int64), np.empty((0, 1)), np.empty(0))
+
+
+class Output(NamedTuple):
+    """Kept pairs: numbers of the new and of the stored object, probability (NaN if not computed), deciding rule."""
+
+    new: np.ndarray
+    old: np.ndarray
+    probability: np.ndarray
+    code: np.ndarray
+
+
+@kernel
+def _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates):
+    """Candidates of a new object among all stored ones, in loops that the compiler makes wide."""
+    dim = len(new.near) - 4
+    squares[:] = 0.0
+    for c in range(dim):
+        a, ys = new.near[c, i], stored.near[c, first:last]
+        for m in range(len(ys)):
+            u = a - ys[m]
+            squares[m] += u * u
+    radii, variances = stored.near[dim, first:last], stored.near[dim + 1, first:last]
+    times, homes = stored.near[dim + 2, first:last], stored.near[dim + 3, first:last]
+    radius, variance, time, home = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i], new.near[dim + 3, i]
+    base, stretch = question.within + slack, 1.0 + 1e-12
+    if question.core:
+        for m in range(len(radii)):
+            reach = base + min(radius + radii[m], question.spread * math.sqrt(variance + variances[m]))
+            in_time = 1 if (abs(time - times[m]) <= window) & (home + homes[m] > 0.0) else 0
+            close[m] = in_time + (in_time if squares[m] <= reach * reach * stretch else 0)
+    else:
+        for m in range(len(radii)):
+            reach = base + radius + radii[m]
+            in_time = 1 if (abs(time - times[m]) <= window) & (home + homes[m] > 0.0) else 0
+            near = not question.balls or squares[m] <= reach * reach * stretch
+            close[m] = in_time + (in_time if near else 0)
+    found, inside = 0, 0
+    for m in range(len(close)):
+        candidates[found] = m
+        found += close[m] >> 1
+        inside += 1 if close[m] > 0 else 0
+    return found, inside
+
+
+@kernel
+def _some_near(question, new, i, stored, first, window, slack, slots, count, squares, candidates):
+    """The same among given objects."""
+    dim = len(new.near) - 4
+    radius, variance, time, home = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i], new.near[dim + 3, i]
+    found = 0
+    for k in range(count):
+        j = slots[k]
+        square = 0.0
+        for c in range(dim):
+            u = new.near[c, i] - stored.near[c, j]
+            square += u * u
+        reach = radius + stored.near[dim, j]
+        if question.core:
+            reach = min(reach, question.spread * math.sqrt(variance + stored.near[dim + 1, j]))
+        reach += question.within + slack
+        near = square <= reach * reach * (1.0 + 1e-12) or not (question.core or question.balls)
+        squares[j - first] = square
+        candidates[found] = j - first
+        in_time = abs(time - stored.near[dim + 2, j]) <= window and home + stored.near[dim + 3, j] > 0.0
+        found += 1 if near and in_time else 0
+    return found
+
+
+@kernel
+def match_clouds(question, new, stored, first, last, begin, window, slack, most, search, out, counts):
+    """Kept pairs of new objects, from number ``begin`` on, and stored ones, ``first`` to ``last``.
+
+    Stops when the output may overflow; returns where, and how many pairs there are. ``most`` is the largest number of
+    samples of an object. ``counts`` gets, for each rule, what it rejected and accepted, and the pairs in the window.
+    """
+    dim = len(new.near) - 4
+    size = last - first
+    squares, close, candidates = np.empty(size), np.empty(size, np.uint8), np.empty(size, np.int64)
+    slots = np.empty(size if search.by_grid else 0, np.int64)
+    work = Work(np.empty(most), np.empty(most), np.empty(most), np.empty(BINS + 1), np.empty(dim))
+    centres = np.empty((2, dim))
+    n, i, group, listed = 0, begin, -1, -1
+    first_rule = CORE if question.core else BALLS
+    base = question.within + slack
+    while i < new.near.shape[1] and n + size <= len(out.new):
+        if search.by_grid:
+            while group < 0 or search.ends[group] <= i:
+                group += 1
+                if search.ends[group] > i:
+                    listed = objects_near(
+                        search.grid, stored.near, dim, first, last, search.centres[group], base + search.radii[group],
+                        search.widest, slots,
+                    )  # fmt: skip
+        if listed >= 0:
+            found, inside = _some_near(
+                question, new, i, stored, first, window, slack, slots, listed, squares, candidates
+            ), size  # fmt: skip
+        else:
+            found, inside = _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates)
+        counts[WINDOW, 0] += inside
+        counts[first_rule, 0] += inside - found
+        for candidate in range(found):
+            square = squares[candidates[candidate]]
+            j = first + candidates[candidate]
+            x, y = new.facts[i], stored.facts[j]
+            counted = x[_EQUAL] > 0.0 and y[_EQUAL] > 0.0
+            whole = x[_WHOLE] * y[_WHOLE]
+            verdict, weight, code = 0, math.nan, BALLS
+            if question.balls:
+                room = question.within - slack - x[_RADIUS] - y[_RADIUS]
+                if room >= 0.0 and square <= room * room * (1.0 - 1e-12):
+                    verdict, weight = 1, whole
+            if verdict == 0 and question.moments:
+                code = MOMENTS
+                verdict = moments_verdict(question, x, y, new.near, i, stored.near, j, dim, slack)
+                if verdict > 0 and question.exact:
+                    verdict = 0
+            if verdict == 0:
+                need = least_kept(question, whole, counted)
+                reject = need if counted else need - TOLERANCE * whole
+                sure = need if counted else need + 4.0 * TOLERANCE * whole
+                if question.spheres:
+                    code = SPHERES
+                    if spheres_bound(new.pool, x, stored.pool, y, dim, math.sqrt(square), base) < reject:
+                        verdict = -1
+                if verdict == 0:
+                    for c in range(dim):
+                        centres[0, c], centres[1, c] = new.near[c, i], stored.near[c, j]
+                    verdict, weight, code = decide(
+                        question, new.pool, x, stored.pool, y, centres, dim, slack, reject, sure, work
+                    )
+                    if code == EXACT and not (weight >= need and weight > 0.0):
+                        verdict = -1
+            counts[code, 1 if verdict > 0 else 0] += 1
+            if verdict > 0:
+                out.new[n], out.old[n], out.code[n] = i, j, code
+                out.probability[n] = min(1.0, weight / whole)
+                n += 1
+        i += 1
+    return i, n
+
+
+@kernel
+def _copy_blocks(facts, pool, rows, dim, into_facts, into_pool):
+    at = 0
+    for k in range(len(rows)):
+        row = facts[rows[k]]
+        start, size = int(row[_START]), (dim + 2) * int(row[_COUNT])
+        into_pool[at : at + size] = pool[start : start + size]
+        into_facts[k] = row
+        into_facts[k, _START] = at
+        at += size
+    return at
+
+
+def take(objects: Objects, rows: np.ndarray) -> Objects:
+    """The given objects, in the given order."""
+    dim = len(objects.near) - 4
+    size = int((dim + 2) * objects.facts[rows, _COUNT].sum())
+    facts, pool = np.empty((len(rows), objects.facts.shape[1])), np.empty(size)
+    _copy_blocks(objects.facts, objects.pool, rows, dim, facts, pool)
+    return Objects(np.ascontiguousarray(objects.near[:, rows]), facts, pool)
+
+
+def most_samples(objects: Objects) -> int:
+    """The largest number of samples of an object."""
+    return int(objects.facts[:, _COUNT].max(initial=1.0))
+
+
+def shift_samples(facts: np.ndarray, by: int) -> None:
+    """Say that the samples of these objects now lie further on in the pool."""
+    facts[:, _START] += by
