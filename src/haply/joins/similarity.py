@@ -24,6 +24,7 @@ from haply.pruning.clouds import (
     WINDOW,
     Objects,
     Output,
+    Places,
     Search,
     core_share,
     describe,
@@ -37,7 +38,7 @@ from haply.pruning.grid import RadiusList, empty_grid, group_batch, insert
 from haply.pruning.threshold import Threshold
 
 SideName = Literal["left", "right"]
-SIDES = ("left", "right")
+SIDES: tuple[SideName, SideName] = ("left", "right")
 
 GRID_FROM = 4096
 """Objects in a window from which on a grid is faster than a look at all of them."""
@@ -136,19 +137,24 @@ class SimilarityJoin:
             )
         return self.push_objects(side, ids, new, largest, numbered=numbered)
 
-    def describe(self, positions: Any, times: np.ndarray, at_home: np.ndarray | None = None) -> tuple[Objects, float]:
-        """What the rules use of objects, and their largest coordinate. Of a pair, one must be at home."""
+    def describe(
+        self,
+        positions: Any,
+        times: np.ndarray,
+        places: Places = Places(),  # noqa: B008 - immutable
+    ) -> tuple[Objects, float]:
+        """What the rules use of objects, and their largest coordinate."""
         model = positions if isinstance(positions, (Certain, Samples)) else Samples(positions)
         these = clouds(model, self.dim)
         share = core_share(self.threshold) if CORE in self.rules else 1.0
         centred = CORE in self.rules or MOMENTS in self.rules
-        return describe(these, times, share, centred, at_home), float(np.abs(these.points).max(initial=0.0))
+        return describe(these, times, share, centred, places), float(np.abs(these.points).max(initial=0.0))
 
     def push_objects(
         self, side: SideName, ids: np.ndarray, new: Objects, largest: float, *, numbered: bool = False
     ) -> SimilarityResult:
         """Push what ``describe`` has made."""
-        other = "right" if side == "left" else "left"
+        other = _other(side)
         if numbered:
             self._next[side] += len(ids)
         store = self._stored[other]
@@ -160,11 +166,15 @@ class SimilarityJoin:
             left, right, probability, _NAMES[codes],
             np.maximum(times, other_times), np.minimum(times, other_times) + self.window,
         )  # fmt: skip
-        if other not in self._closed:
-            self._stored[side].append(ids, new, largest)
+        self.remember(side, ids, new, largest)
         if numbered:
             store.expire(self._next[side] - self.window)
         return result
+
+    def remember(self, side: SideName, ids: np.ndarray, new: Objects, largest: float) -> None:
+        """Store what ``describe`` has made, without looking for its pairs: they are known already."""
+        if _other(side) not in self._closed:
+            self._stored[side].append(ids, new, largest)
 
     def _match(self, new: Objects, store: _Store, largest: float) -> tuple[np.ndarray, ...]:
         first, last = store.head, store.tail
@@ -213,8 +223,7 @@ class SimilarityJoin:
         """Say that a side is complete: objects of the other side need not be kept from now on."""
         _check_side(side)
         self._closed.add(side)
-        other = "right" if side == "left" else "left"
-        self._stored[other] = _Store(self.dim, self.within, GRID in self.rules)
+        self._stored[_other(side)] = _Store(self.dim, self.within, GRID in self.rules)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -260,6 +269,10 @@ class SimilarityJoin:
             join._stored[side].append(ids, Objects(near, facts, pool), largest)
         join._next, join._closed, join._counts, join._kept = following, closed, counts, kept
         return join
+
+
+def _other(side: SideName) -> SideName:
+    return "right" if side == "left" else "left"
 
 
 def _check_side(side: str) -> None:

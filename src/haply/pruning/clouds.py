@@ -3,8 +3,7 @@
 What is known of an object is written down once, when it arrives:
 
 * ``near``, a column per object, for the first look at many objects at a time: centre, core radius, largest variance,
-  time, and whether it is at home here (where space is cut into cells, a pair belongs to the cell where one of the two
-  is at home, and others only see it);
+  time, and to which pairs it belongs here (see ``Places``);
 * ``facts``, a row per object: where its samples are, its moments, and how much of it lies within each radius;
 * ``pool``: the samples, coordinate by coordinate, their weights and their distances from the centre, nearest first.
 
@@ -108,8 +107,8 @@ def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[
 
 
 def near_rows(dim: int) -> int:
-    """Rows of ``near``: the centre, the core radius, the largest variance, the time, and whether it is at home."""
-    return dim + 4
+    """Rows of ``near``: the centre, the core radius, the largest variance, the time, and the three of ``Places``."""
+    return dim + 6
 
 
 def fact_columns(dim: int) -> int:
@@ -128,12 +127,23 @@ class Objects(NamedTuple):
     pool: np.ndarray
 
 
+class Places(NamedTuple):
+    """Which pairs are one's own to find, where space is cut into cells and objects are seen in several.
+
+    Of a pair, the object whose ``order`` is larger must be at ``home``; and both must have one ``group``.
+    """
+
+    order: np.ndarray | float = 0.0
+    home: np.ndarray | float = 1.0
+    group: np.ndarray | float = 0.0
+
+
 def describe(
     these: Clouds,
     times: np.ndarray,
     core_share: float,
     weighted_centre: bool = True,
-    at_home: np.ndarray | None = None,
+    places: Places = Places(),  # noqa: B008 - immutable
 ) -> Objects:
     """Write down what the rules use. ``core_share``: how much of an object its core must hold (see ``core_share``)."""
     count = len(these.start) - 1
@@ -141,7 +151,7 @@ def describe(
     facts = np.empty((count, fact_columns(these.dim)))
     pool = np.empty((these.dim + 2) * int(these.start[-1]))
     most = int(np.diff(these.start).max(initial=0))
-    near[these.dim + 3] = 1.0 if at_home is None else at_home
+    near[these.dim + 3], near[these.dim + 4], near[these.dim + 5] = places
     _describe(these, times, core_share, weighted_centre, near, facts, pool, np.empty((these.dim + 2, most)))
     return Objects(near, facts, pool)
 
@@ -539,7 +549,7 @@ class Output(NamedTuple):
 @kernel
 def _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates):
     """Candidates of a new object among all stored ones, in loops that the compiler makes wide."""
-    dim = len(new.near) - 4
+    dim = len(new.near) - 6
     squares[:] = 0.0
     for c in range(dim):
         a, ys = new.near[c, i], stored.near[c, first:last]
@@ -547,18 +557,18 @@ def _all_near(question, new, i, stored, first, last, window, slack, squares, clo
             u = a - ys[m]
             squares[m] += u * u
     radii, variances = stored.near[dim, first:last], stored.near[dim + 1, first:last]
-    times, homes = stored.near[dim + 2, first:last], stored.near[dim + 3, first:last]
-    radius, variance, time, home = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i], new.near[dim + 3, i]
+    times = stored.near[dim + 2, first:last]
+    radius, variance, time = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i]
     base, stretch = question.within + slack, 1.0 + 1e-12
     if question.core:
         for m in range(len(radii)):
             reach = base + min(radius + radii[m], question.spread * math.sqrt(variance + variances[m]))
-            in_time = 1 if (abs(time - times[m]) <= window) & (home + homes[m] > 0.0) else 0
+            in_time = 1 if abs(time - times[m]) <= window else 0
             close[m] = in_time + (in_time if squares[m] <= reach * reach * stretch else 0)
     else:
         for m in range(len(radii)):
             reach = base + radius + radii[m]
-            in_time = 1 if (abs(time - times[m]) <= window) & (home + homes[m] > 0.0) else 0
+            in_time = 1 if abs(time - times[m]) <= window else 0
             near = not question.balls or squares[m] <= reach * reach * stretch
             close[m] = in_time + (in_time if near else 0)
     found, inside = 0, 0
@@ -572,8 +582,8 @@ def _all_near(question, new, i, stored, first, last, window, slack, squares, clo
 @kernel
 def _some_near(question, new, i, stored, first, window, slack, slots, count, squares, candidates):
     """The same among given objects."""
-    dim = len(new.near) - 4
-    radius, variance, time, home = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i], new.near[dim + 3, i]
+    dim = len(new.near) - 6
+    radius, variance, time = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i]
     found = 0
     for k in range(count):
         j = slots[k]
@@ -588,9 +598,15 @@ def _some_near(question, new, i, stored, first, window, slack, slots, count, squ
         near = square <= reach * reach * (1.0 + 1e-12) or not (question.core or question.balls)
         squares[j - first] = square
         candidates[found] = j - first
-        in_time = abs(time - stored.near[dim + 2, j]) <= window and home + stored.near[dim + 3, j] > 0.0
-        found += 1 if near and in_time else 0
+        found += 1 if near and abs(time - stored.near[dim + 2, j]) <= window else 0
     return found
+
+
+@inner
+def _is_ours(near, i, others, j, dim):
+    """Whether a pair is to be found here (see ``Places``)."""
+    later = near[dim + 4, i] if near[dim + 3, i] >= others[dim + 3, j] else others[dim + 4, j]
+    return later > 0.0 and near[dim + 5, i] == others[dim + 5, j]
 
 
 @kernel
@@ -600,7 +616,7 @@ def match_clouds(question, new, stored, first, last, begin, window, slack, most,
     Stops when the output may overflow; returns where, and how many pairs there are. ``most`` is the largest number of
     samples of an object. ``counts`` gets, for each rule, what it rejected and accepted, and the pairs in the window.
     """
-    dim = len(new.near) - 4
+    dim = len(new.near) - 6
     size = last - first
     squares, close, candidates = np.empty(size), np.empty(size, np.uint8), np.empty(size, np.int64)
     slots = np.empty(size if search.by_grid else 0, np.int64)
@@ -629,6 +645,9 @@ def match_clouds(question, new, stored, first, last, begin, window, slack, most,
         for candidate in range(found):
             square = squares[candidates[candidate]]
             j = first + candidates[candidate]
+            if not _is_ours(new.near, i, stored.near, j, dim):
+                counts[WINDOW, 0] -= 1
+                continue
             x, y = new.facts[i], stored.facts[j]
             counted = x[_EQUAL] > 0.0 and y[_EQUAL] > 0.0
             whole = x[_WHOLE] * y[_WHOLE]
@@ -682,7 +701,7 @@ def _copy_blocks(facts, pool, rows, dim, into_facts, into_pool):
 
 def take(objects: Objects, rows: np.ndarray) -> Objects:
     """The given objects, in the given order."""
-    dim = len(objects.near) - 4
+    dim = len(objects.near) - 6
     size = int((dim + 2) * objects.facts[rows, _COUNT].sum())
     facts, pool = np.empty((len(rows), objects.facts.shape[1])), np.empty(size)
     _copy_blocks(objects.facts, objects.pool, rows, dim, facts, pool)

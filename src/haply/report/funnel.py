@@ -14,7 +14,8 @@ _PATIENCE_SECONDS = 2.0
 
 _PLAIN = (
     "pairs_possible", "candidates", "evaluated", "kept", "rows_left", "rows_right", "null_left", "null_right",
-    "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "pages_read", "pages_total",
+    "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "late_left", "late_right", "pages_read",
+    "pages_total",
 )  # fmt: skip
 
 
@@ -27,11 +28,11 @@ class Funnel:
     """
 
     def __init__(self) -> None:
-        self._sources: list[_Source] = []
+        self._sources: list[_Source | _LiveSource] = []
 
-    def follow(self, source: Callable[[], Mapping[str, Any]]) -> None:
-        """Take counters from here when they are there (called by the join)."""
-        self._sources.append(_Source(source))
+    def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
+        """Take counters from here when they are there; live ones grow, and asking never waits (called by the join)."""
+        self._sources.append(_LiveSource(source) if live else _Source(source))
 
     def start_over(self) -> None:
         """Forget an earlier join, so that the funnel tells of the next one alone (called by the join)."""
@@ -103,7 +104,7 @@ class Funnel:
                     line(f"{verdict} by {rule}", value, 1)
         line("evaluated exactly", counts["evaluated"])
         line("kept", counts["kept"])
-        for label in ("null", "hopeless", "invalid"):
+        for label in ("null", "hopeless", "invalid", "late"):
             left, right = counts[f"{label}_left"], counts[f"{label}_right"]
             if left or right:
                 lines.append(f"  {label + ' rows':<34}{left:>18,}  left, {right:,} right")
@@ -141,3 +142,13 @@ class _Source:
 
     def _wait(self) -> None:
         self._found = dict(self._ask()) or None
+
+
+class _LiveSource:
+    """Counters of a stream, which change."""
+
+    def __init__(self, ask: Callable[[], Mapping[str, Any]]) -> None:
+        self._ask = ask
+
+    def read(self, patience: float) -> Mapping[str, Any] | None:
+        return self._ask() or None

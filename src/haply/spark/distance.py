@@ -18,7 +18,7 @@ from haply.models import Certain, Model, Samples
 from haply.probability.distance import clouds
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
-from haply.pruning.clouds import RULES, core_share, extents
+from haply.pruning.clouds import RULES, Places, core_share, extents
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type
@@ -71,9 +71,10 @@ class MatchClouds:
     threshold: Threshold
     exact: bool
     raises: bool
+    window: float | None = None
 
     def __call__(self, left: Rows, right: Rows) -> Matches:
-        """The kept pairs one of which is native in this cell."""
+        """The kept pairs whose later beginning is in this cell."""
         begun = time.perf_counter()
         dims = [dimensions(side.model) for side in (left, right)]
         known = np.unique(np.concatenate(dims))
@@ -95,15 +96,16 @@ class MatchClouds:
         return Matches(i, j, probability, codes, counters, seconds)
 
     def _same_dimension(self, dim: int, left: Rows, right: Rows, mine: np.ndarray, theirs: np.ndarray) -> Any:
-        limit, strict = self.threshold.value, self.threshold.strict
         join = SimilarityJoin(
-            self.distance.limit, limit, dim=dim, strict=strict, window=0, probability="exact" if self.exact else "none"
-        )
+            self.distance.limit, self.threshold.value, dim=dim, strict=self.threshold.strict, window=self.window,
+            probability="exact" if self.exact else "none",
+        )  # fmt: skip
         found = None
-        # equal keys are equal times in a window of no length
         for side, rows, chosen in (("right", right, theirs), ("left", left, mine)):
-            groups = np.zeros(len(chosen)) if rows.groups is None else rows.groups[chosen].astype(np.float64)
-            objects, largest = join.describe(rows.model.take(chosen), groups, rows.native[chosen].astype(np.float64))
+            times = np.zeros(len(chosen)) if rows.times is None else rows.times[chosen]
+            group = 0.0 if rows.groups is None else rows.groups[chosen]
+            places = Places(rows.start[chosen], rows.native[chosen], group)
+            objects, largest = join.describe(rows.model.take(chosen), times, places)
             found = join.push_objects(side, chosen, objects, largest)  # type: ignore[arg-type]
         assert found is not None
         return found.left, found.right, found.probability, np.zeros(len(found.left), np.int8), join.funnel
@@ -118,7 +120,7 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
     for kind in (left, right):
         model = kind.from_arrow((Samples([[0.0, 1.0]]) if kind is Samples else Certain([1.0])).to_arrow())
         found = place(model)
-        sides.append(Rows(model, found.start, found.end, np.ones(1, dtype=bool), None))
+        sides.append(Rows(model, found.start, found.end, np.ones(1, dtype=bool)))
     match(sides[0], sides[1])
 
 
@@ -152,7 +154,8 @@ class DistancePlan(JoinPlan):
         return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
 
     def _match(self) -> Match:
-        return MatchClouds(self._distance, self.threshold, self.exact, self.invalid == "raise")
+        window = None if self.window is None else self.window.length
+        return MatchClouds(self._distance, self.threshold, self.exact, self.invalid == "raise", window)
 
     def _counters(self) -> Counters:
         return Counters(_RULES, _RULES)

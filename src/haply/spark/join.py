@@ -17,6 +17,8 @@ from haply.query.conditions import JoinCondition
 from haply.spark.columns import find_column, model_of_spark_type
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
+from haply.spark.stream import StreamPlan, check_session
+from haply.spark.window import TimeWindow, time_window
 
 FITTING = {"difference": ("auto", "sweep"), "distance": ("auto", "grid")}
 ALL_STRATEGIES = ("auto", "sweep", "pages", "pti", "moments", "grid")
@@ -40,15 +42,11 @@ def plan_join(
     funnel: Any = None,
 ) -> JoinPlan:
     """Check and plan a join without running it; the arguments are those of ``hp.join``."""
-    if time is not None or window is not None or max_delay:
-        raise HaplyError("This version joins tables without windows", hint="leave out time, window and max_delay")
+    in_time = time_window(left, right, time, window, max_delay)
     if on is None:
         raise HaplyError(
             "A join has no condition", expected="on=..., an expression or text", hint='"abs(left.x - right.x) <= 1"'
         )
-    for name, frame in (("left", left), ("right", right)):
-        if frame.isStreaming:
-            raise HaplyError(f"The {name} table is a stream", expected="static tables in this version")
     _one_of("probability", probability, ("exact", "none"))
     _one_of("invalid", invalid, ("raise", "drop"))
     _one_of("strategy", strategy, ALL_STRATEGIES)
@@ -91,10 +89,14 @@ def plan_join(
         for name, frame in frames.items():
             find_column(frame, self_key, name)
         self_key = find_column(left, self_key, "left")
-    plan = JoinPlan if condition.distance is None else DistancePlan
+    plan: type[JoinPlan] = JoinPlan if condition.distance is None else DistancePlan
+    if left.isStreaming or right.isStreaming:
+        _check_streams(left, right, condition, in_time, self_key)
+        plan = StreamPlan
     return plan(
         left, right, condition, limit,
         exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
+        window=in_time,
     )  # fmt: skip
 
 
@@ -138,6 +140,29 @@ def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame]) -> J
                 found=kind.simpleString(),
             )
     return replace(condition, distance=replace(distance, left=names["left"], right=names["right"]))
+
+
+def _check_streams(
+    left: DataFrame, right: DataFrame, condition: JoinCondition, window: TimeWindow | None, self_key: str | None
+) -> None:
+    """What a join of streams needs, and what it cannot do yet."""
+    if not (left.isStreaming and right.isStreaming):
+        raise HaplyError(
+            "One side of the join is a stream and the other a table",
+            expected="two streams or two tables",
+            hint="read the table as a stream as well",
+        )
+    if condition.distance is None:
+        raise HaplyError(
+            "Streams can be joined on a distance only in this version", expected="hp.distance(left.a, right.b) <= ..."
+        )
+    if window is None:
+        raise HaplyError(
+            "A join of streams has no window", expected="time and window", hint='time="t", window="10 minutes"'
+        )
+    if self_key is not None:
+        raise HaplyError("A join of streams takes no self_key in this version")
+    check_session(left.sparkSession)
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ from haply.pruning.cells import BINS, QUANTILES, ROWS_PER_CELL, Grid, Profile, l
 from haply.spark.columns import arrow_function
 
 START, END, LOW, HIGH = "__start", "__end", "__low", "__high"
-CELL, NATIVE, SIDE = "__cell", "__native", "__side"
+CELL, NATIVE, SIDE, TIME = "__cell", "__native", "__side", "__time"
 LEFT, RIGHT = 0, 1
 _SLICE_BITS = 9
 _UNSLICED = (1 << _SLICE_BITS) + 1

@@ -40,6 +40,7 @@ from haply.spark.partition import (
     RIGHT,
     SIDE,
     START,
+    TIME,
     CellSettings,
     Stack,
     layout_frame,
@@ -48,6 +49,7 @@ from haply.spark.partition import (
     read_profile,
 )
 from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column
+from haply.spark.window import TimeWindow
 from haply.spark.worker import COUNTERS, CellJoin, Match, MatchDifferences, SideColumns, counter_names
 
 ProbabilityMode = Literal["exact", "none"]
@@ -102,9 +104,10 @@ class JoinPlan:
         invalid: InvalidMode,
         suffixes: tuple[str, str],
         funnel: Any,
+        window: TimeWindow | None = None,
     ) -> None:
         self.condition, self.threshold, self.exact = condition, threshold, exact
-        self.self_key, self.invalid, self.funnel = self_key, invalid, funnel
+        self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
         compared = condition.difference or condition.distance
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
@@ -128,8 +131,7 @@ class JoinPlan:
             self.funnel.start_over()
         left, right = self._prepared(self._left), self._prepared(self._right)
         counted = [
-            observing.watch(rows, {f"{name}_{side}": F.expr(count) for name, count in _ROW_COUNTS.items()})
-            for rows, side in ((left, "left"), (right, "right"))
+            observing.watch(rows, self._row_counts(side)) for rows, side in ((left, self._left), (right, self._right))
         ]
         layout = layout_frame(self._profiles(), self._settings)
         parts = [self._overlapping(self._usable(counted[0]), self._usable(counted[1]), layout, observing)]
@@ -230,11 +232,20 @@ class JoinPlan:
         for position, equality in enumerate(self.condition.equalities):
             expression = equality[0] if side.name == "left" else equality[1]
             frame = frame.withColumn(f"__key{position}", F.expr(self._sql(expression)))
+        if self.window is not None:
+            own_time = self.window.left if side.name == "left" else self.window.right
+            frame = frame.withColumn(TIME, F.expr(self.window.number(side.inner_name(own_time))))
         return frame
+
+    @staticmethod
+    def _row_counts(side: Side) -> dict[str, Any]:
+        return {f"{name}_{side.name}": F.expr(count) for name, count in _ROW_COUNTS.items()}
 
     @property
     def _takes_part(self) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
+        if self.window is not None:
+            known.append(f"{TIME} IS NOT NULL")
         return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
 
     def _usable(self, frame: DataFrame) -> DataFrame:
@@ -255,7 +266,7 @@ class JoinPlan:
     def _overlapping(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
         stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
         keys = [f"__key{position}" for position in self._grouped_keys]
-        more = [*keys, START, END, LOW, HIGH]
+        more = [*keys, START, END, LOW, HIGH, *([TIME] if self.window is not None else [])]
         both = stack.spread(left, self._left.inner, LEFT, more).unionByName(
             stack.spread(right, self._right.inner, RIGHT, more)
         )
@@ -383,6 +394,12 @@ class JoinPlan:
         if self._uncertain:
             for expression in self.condition.residual:
                 pairs = pairs.where(F.expr(self._sql(expression)))
+        if self.window is not None:
+            times = [
+                self.window.number(side.inner_name(name))
+                for side, name in ((self._left, self.window.left), (self._right, self.window.right))
+            ]
+            pairs = pairs.where(F.expr(f"abs({times[0]} - {times[1]}) <= {self.window.length!r}D"))
         pairs = observing.watch(pairs, {"kept": F.count(F.lit(1))})
         renamed = [F.col(inner).alias(name) for inner, name in zip(self._payload, self._names, strict=True)]
         return pairs.select(*renamed, *(["probability"] if self.exact else []))
@@ -393,13 +410,11 @@ class JoinPlan:
         """How the join will run, in words. Reads the two inputs once to estimate sizes."""
         if not self._uncertain:
             return "Certain join\n  every condition is certain: Spark's own join, probability 1.0"
-        threshold = self.threshold
-        wanted = "P > 0" if threshold.value is None else f"P {'>' if threshold.strict else '>='} {threshold.value:g}"
         certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
         equal = [f"{one} = {other}" for one, other in self.condition.equalities]
         lines = [
             "Threshold join",
-            f"  condition     {self._explain_condition()}, {wanted}",
+            f"  condition     {self._explain_condition()}, {self._explain_threshold()}",
         ]
         if certain or equal:
             lines.append(f"  pushed down   {'; '.join([*equal, *(str(expression) for expression in certain)])}")
@@ -407,6 +422,10 @@ class JoinPlan:
         lines.append(f"  cascade       {self._explain_cascade()}")
         lines.extend(self._explain_partitioning())
         return "\n".join(lines)
+
+    def _explain_threshold(self) -> str:
+        threshold = self.threshold
+        return "P > 0" if threshold.value is None else f"P {'>' if threshold.strict else '>='} {threshold.value:g}"
 
     def _explain_condition(self) -> str:
         left, right = (f"{side.name}.{side.column} ({_kind(side)})" for side in (self._left, self._right))

@@ -19,7 +19,7 @@ from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
-from haply.spark.partition import CELL, END, LEFT, NATIVE, SIDE, START
+from haply.spark.partition import CELL, END, LEFT, NATIVE, SIDE, START, TIME
 
 COUNTERS = "__counters"
 """The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
@@ -52,13 +52,14 @@ class SideColumns:
 
 @dataclass(frozen=True)
 class Rows:
-    """One side of a cell: values, intervals, which rows are native here, and numbers for equal keys."""
+    """One side of a cell: values, intervals, which rows are native here, numbers for equal keys, and times."""
 
     model: Model
     start: np.ndarray
     end: np.ndarray
     native: np.ndarray
-    groups: np.ndarray | None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
 
 
 class Match(Protocol):
@@ -118,6 +119,7 @@ class CellJoin:
                 rows[END].to_numpy(),
                 rows[NATIVE].to_numpy(zero_copy_only=False),
                 group,
+                rows[TIME].to_numpy() if TIME in rows.column_names else None,
             )
             for rows, columns, group in zip((left_rows, right_rows), (self.left, self.right), groups, strict=True)
         ]

@@ -1,0 +1,411 @@
+"""What workers do for a stream join: pack rows into parcels, join parcels with what is remembered, unpack the pairs.
+
+Spark hands rows to a stateful function one by one, at a price. So rows travel in parcels: the rows of a batch that go
+to one cell are one piece of Arrow bytes, and so are the pairs that come out. What a cell remembers is also kept as such
+pieces, one per batch and *pane* (a stretch of time as long as the window), so that a batch writes only what is new and
+old panes are removed whole. A worker that served a cell before still has it in memory; a stamp in the state says
+whether that memory is the one that was committed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from haply.errors import HaplyError
+from haply.joins.similarity import SIDES, SimilarityJoin
+from haply.models.columns import view_column
+from haply.probability.region import Distance
+from haply.pruning.cascade import Counters
+from haply.pruning.clouds import RULES, Places
+from haply.pruning.threshold import Threshold
+from haply.spark.distance import dimensions
+from haply.spark.partition import END, START, TIME
+
+CELL, SIDE, NEWEST, PARCEL = "cell", "side", "newest", "parcel"
+PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary"
+
+GROUP, _ORDER, _HOME = "__group", "__order", "__home"
+STAGES = ("decide", "state", "transfer")
+"""Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
+
+_MOST_PANES = 64
+_MEMORY_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times of rows as Spark's watermark knows them, in milliseconds since 1970, and back.
+
+    Spark's clock starts at 1970 and counts milliseconds. Numbers are scaled so that window and delay together are a
+    thousand seconds, and moved far above zero; what is lost in that is allowed for by ``slack``.
+    """
+
+    stamps: bool
+    scale: float
+
+    _MOVED = 1e11
+
+    @classmethod
+    def of(cls, stamps: bool, span: float) -> Clock:
+        """For times whose window and delay add up to ``span``."""
+        return cls(stamps, 1e-6 if stamps else (1000.0 / span if span > 0.0 else 1.0))
+
+    def seconds(self, times: np.ndarray) -> np.ndarray:
+        """Seconds since 1970, never falling where times rise."""
+        moved = times * self.scale + (0.0 if self.stamps else self._MOVED)
+        return np.clip(moved, 0.0 if self.stamps else 1.0, 9e12)
+
+    def time(self, milliseconds: float) -> float:
+        """The time of a row that the clock shows, rounded down; minus infinity while it has not begun."""
+        if milliseconds <= 0:
+            return -np.inf
+        slack = 0.0 if self.stamps else 0.002
+        return (milliseconds / 1000.0 - slack - (0.0 if self.stamps else self._MOVED)) / self.scale
+
+    def delay(self, length: float) -> int:
+        """A length of time in milliseconds, rounded up."""
+        return int(np.ceil(length * self.scale * 1000.0)) + 1
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Rows of one side into parcels by cell, as a function for ``mapInArrow``.
+
+    The line of places is cut into blocks of equal width, which are dealt out to the cells in turn. A row goes to the
+    cells of all blocks it touches; it is at home in that of its first.
+    """
+
+    side: int
+    cells: int
+    width: float
+    clock: Clock
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per cell and batch."""
+        for batch in batches:
+            if batch.num_rows:
+                yield self._parcels(pa.Table.from_batches([batch]))
+
+    def _parcels(self, table: pa.Table) -> pa.RecordBatch:
+        first = np.floor(table[START].to_numpy() / self.width)
+        last = np.floor(table[END].to_numpy() / self.width)
+        seen = np.clip(last - first + 1.0, 1.0, self.cells).astype(np.int64)
+        rows = np.repeat(np.arange(len(first)), seen)
+        block = first[rows] + (np.arange(len(rows)) - np.repeat(np.cumsum(seen) - seen, seen))
+        shift = np.mod(table[GROUP].to_numpy(), self.cells)  # rows of different groups never meet: deal them out
+        cell = np.mod(block + shift[rows], self.cells).astype(np.int64)
+        home = cell == np.mod(first + shift, self.cells)[rows]
+        table = table.drop_columns([START, END])
+        order = np.argsort(cell, kind="stable")
+        cuts = np.flatnonzero(np.diff(cell[order], prepend=-1))
+        times = self.clock.seconds(table[TIME].to_numpy())
+        columns: list[list[Any]] = [[], [], [], []]
+        for chosen in np.split(order, cuts[1:]):
+            part = table.take(pa.array(rows[chosen]))
+            part = part.append_column(_ORDER, pa.array(first[rows[chosen]]))
+            part = part.append_column(_HOME, pa.array(home[chosen].astype(np.float64)))
+            newest = int(times[rows[chosen]].max() * 1e6)
+            for column, value in zip(columns, (int(cell[chosen[0]]), self.side, newest, to_bytes(part)), strict=True):
+                column.append(value)
+        types = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary())
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, [CELL, SIDE, NEWEST, PARCEL])
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pairs out of their parcels."""
+    for batch in batches:
+        for parcel in batch.column(0):
+            yield from from_bytes(parcel.as_buffer()).to_batches()
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as Arrow bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_bytes(data: Any) -> pa.Table:
+    """The table that was made into these bytes."""
+    return pa.ipc.open_stream(pa.py_buffer(data) if isinstance(data, bytes) else data).read_all()
+
+
+@dataclass(frozen=True)
+class Query:
+    """All that a cell needs to know of the join."""
+
+    distance: Distance
+    threshold: Threshold
+    exact: bool
+    raises: bool
+    window: float
+    clock: Clock
+    positions: tuple[str, str]
+    payloads: tuple[tuple[str, ...], tuple[str, ...]]
+    output: pa.Schema
+    name: str
+
+
+@dataclass
+class Piece:
+    """Remembered rows of one side, of one batch and pane."""
+
+    number: int
+    side: int
+    newest: float
+    table: pa.Table | None = None
+
+
+@dataclass
+class Memory:
+    """What a cell remembers: pieces, and the operator that holds their objects under ``number << 32 | row``."""
+
+    query: Query
+    pieces: dict[int, Piece] = field(default_factory=dict)
+    following: int = 0
+    join: SimilarityJoin | None = None
+    late: list[int] = field(default_factory=lambda: [0, 0])
+    odd: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, side: int, table: pa.Table) -> tuple[list[Piece], pa.Table | None]:
+        """Push new rows: the pieces to be remembered of them, and the pairs they complete."""
+        table = self._one_dimension(side, table)
+        if not table.num_rows:
+            return [], None
+        pieces = [self._piece(side, part) for part in self._panes(table)]
+        found = [pairs for piece in pieces if (pairs := self._push(piece)) is not None]
+        return pieces, pa.concat_tables(found) if found else None
+
+    def recall(self, piece: Piece) -> None:
+        """Take back a piece from the state: its pairs are known already."""
+        self.pieces[piece.number] = piece
+        self._push(piece, match=False)
+
+    def _piece(self, side: int, table: pa.Table) -> Piece:
+        piece = Piece(self.following, side, float(pc.max(table[TIME]).as_py()), table)
+        self.following += 1
+        self.pieces[piece.number] = piece
+        return piece
+
+    def _one_dimension(self, side: int, table: pa.Table) -> pa.Table:
+        """The rows whose points have as many coordinates as the first that this cell has seen."""
+        if not table.num_rows:
+            return table
+        dims = dimensions(view_column(table[self.query.positions[side]]))
+        if self.join is None:
+            self._begin(int(dims[0]))
+        assert self.join is not None
+        if (dims == self.join.dim).all():
+            return table
+        if self.query.raises:
+            raise HaplyError(
+                "Points differ in dimension",
+                expected=f"{self.join.dim} coordinates, as other rows have",
+                found=f"{dims[dims != self.join.dim][0]:g}",
+                hint='leave out what fits nothing with invalid="drop"',
+            )
+        self.odd[side] += int((dims != self.join.dim).sum())
+        return table.filter(pa.array(dims == self.join.dim))
+
+    def _begin(self, dim: int) -> None:
+        query = self.query
+        self.join = SimilarityJoin(
+            query.distance.limit, query.threshold.value, dim=dim, strict=query.threshold.strict, window=query.window,
+            probability="exact" if query.exact else "none",
+        )  # fmt: skip
+
+    def _panes(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Rows by stretches of time as long as the window, so that each can be forgotten by itself."""
+        times = table[TIME].to_numpy()
+        span = float(times.max() - times.min())
+        length = max(self.query.window, span / _MOST_PANES)
+        if length <= 0.0 or span == 0.0:
+            yield table
+            return
+        pane = np.floor((times - times.min()) / length)
+        order = np.argsort(pane, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(pane[order])) + 1):
+            yield table.take(pa.array(rows))
+
+    def _push(self, piece: Piece, match: bool = True) -> pa.Table | None:
+        assert piece.table is not None
+        rows = piece.table
+        if self.join is None:
+            self._begin(int(dimensions(view_column(rows[self.query.positions[piece.side]]))[0]))
+        assert self.join is not None
+        places = Places(*(rows[name].to_numpy() for name in (_ORDER, _HOME, GROUP)))
+        model = view_column(rows[self.query.positions[piece.side]])
+        objects, largest = self.join.describe(model, rows[TIME].to_numpy(), places)
+        ids = (piece.number << 32) | np.arange(rows.num_rows, dtype=np.int64)
+        if not match:
+            self.join.remember(SIDES[piece.side], ids, objects, largest)
+            return None
+        found = self.join.push_objects(SIDES[piece.side], ids, objects, largest)
+        if not len(found):
+            return None
+        columns = [column for side, ids in enumerate((found.left, found.right)) for column in self._taken(side, ids)]
+        columns.append(pa.array(found.probability))
+        names = [*self.query.payloads[0], *self.query.payloads[1], "probability"]
+        return pa.table(columns, names=names)
+
+    def _taken(self, side: int, ids: np.ndarray) -> list[pa.ChunkedArray]:
+        numbers, which = np.unique(ids >> 32, return_inverse=True)
+        tables = []
+        for number in numbers:
+            table = self.pieces[int(number)].table
+            assert table is not None
+            tables.append(table)
+        offsets = np.cumsum([0, *(table.num_rows for table in tables[:-1])])
+        chosen = pa.array(offsets[which] + (ids & 0xFFFFFFFF))
+        together = pa.concat_tables([table.select(self.query.payloads[side]) for table in tables])
+        return [column.take(chosen) for column in together.combine_chunks().columns]
+
+    def expire(self, time: float) -> list[int]:
+        """Forget what no row from ``time`` on can meet; returns the numbers of pieces that are gone."""
+        if self.join is not None:
+            self.join.expire(time)
+        gone = [number for number, piece in self.pieces.items() if piece.newest + self.query.window < time]
+        for number in gone:
+            del self.pieces[number]
+        return gone
+
+    @property
+    def nbytes(self) -> int:
+        """Roughly what it takes in this process."""
+        tables = sum(piece.table.nbytes for piece in self.pieces.values() if piece.table is not None)
+        return tables + (self.join.stored_bytes if self.join is not None else 0)
+
+
+_remembered: OrderedDict[tuple[str, int], tuple[bytes, Memory]] = OrderedDict()
+"""Memories of cells that this worker has served, by query and cell, each with its stamp."""
+
+
+class CellProcessor(StatefulProcessor):
+    """One cell of a stream join, as Spark's stateful function."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+
+    def init(self, handle: Any) -> None:
+        """Declare the state: an index of the pieces with a stamp, and the pieces."""
+        self.handle = handle
+        self.index = handle.getValueState("index", "data binary")
+        self.pieces = handle.getMapState("pieces", "number bigint", "data binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802
+        """Join the parcels of one batch with what is remembered."""
+        now = self.query.clock.time(timerValues.getCurrentWatermarkInMs())
+        begun = time.perf_counter_ns()
+        memory, timer = self._load(int(key[0]))
+        loaded = time.perf_counter_ns()
+        before = _counts(memory)
+        parcels: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        for frame in rows:
+            for side, parcel in zip(frame[SIDE], frame[PARCEL], strict=True):
+                parcels[int(side)].append(from_bytes(parcel))
+        read = time.perf_counter_ns()
+        pairs, new = [], []
+        for side in (0, 1):
+            if not parcels[side]:
+                continue
+            table = pa.concat_tables(parcels[side]).combine_chunks()
+            late = table[TIME].to_numpy() < now
+            if late.any():
+                memory.late[side] += int(late.sum())
+                table = table.filter(pa.array(~late))
+            pieces, found = memory.add(side, table)
+            new += pieces
+            if found is not None:
+                pairs.append(found)
+        decided = time.perf_counter_ns()
+        counted = [after - past for after, past in zip(_counts(memory), before, strict=True)]
+        self._save(int(key[0]), memory, new, now, timer)
+        counted += [decided - read, loaded - begun + time.perf_counter_ns() - decided, read - loaded]
+        yield self._parcel(pairs, counted)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802
+        """Forget what is too old in a cell that gets no rows."""
+        memory, _ = self._load(int(key[0]))
+        self._save(int(key[0]), memory, [], self.query.clock.time(timerValues.getCurrentWatermarkInMs()), None)
+        return iter(())
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _load(self, cell: int) -> tuple[Memory, int | None]:
+        if not self.index.exists():
+            return Memory(self.query), None
+        stamp, timer, following, dim, entries = pickle.loads(self.index.get()[0])
+        # taken out, and put back by `_save`: a batch that fails leaves nothing half done
+        known = _remembered.pop((self.query.name, cell), None)
+        if known is not None and known[0] == stamp:
+            return known[1], timer
+        memory = Memory(self.query, following=following)
+        memory._begin(dim)
+        for number, side, newest in entries:
+            table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
+            memory.recall(Piece(number, side, newest, table))
+        return memory, timer
+
+    def _save(self, cell: int, memory: Memory, new: list[Piece], now: float, timer: int | None) -> None:
+        for number in memory.expire(now):
+            if not any(piece.number == number for piece in new):
+                self.pieces.removeKey((number,))
+        for piece in new:
+            if piece.number in memory.pieces:
+                assert piece.table is not None
+                self.pieces.updateValue((piece.number,), (to_bytes(piece.table),))
+        if not memory.pieces:
+            self.index.clear()
+            return
+        if timer is None:
+            last = max(piece.newest for piece in memory.pieces.values()) + self.query.window
+            timer = int(self.query.clock.seconds(np.array([last]))[0] * 1000.0) + 10
+            self.handle.registerTimer(timer)
+        stamp = os.urandom(16)
+        assert memory.join is not None
+        entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
+        self.index.update((pickle.dumps((stamp, timer, memory.following, memory.join.dim, entries)),))
+        _remembered[(self.query.name, cell)] = (stamp, memory)
+        held = sum(memory.nbytes for _, memory in _remembered.values())
+        while held > _MEMORY_LIMIT and len(_remembered) > 1:
+            held -= _remembered.popitem(last=False)[1][1].nbytes
+
+    def _parcel(self, pairs: list[pa.Table], counted: list[int]) -> pd.DataFrame:
+        schema = self.query.output
+        arrays = [pa.nulls(1, schema.field(k).type) for k in range(len(schema) - 1)]
+        arrays.append(pa.array([counted], schema.field(len(schema) - 1).type))
+        tables = [pa.Table.from_arrays(arrays, schema=schema)]
+        for table in pairs:
+            blank = pa.nulls(table.num_rows, schema.field(len(schema) - 1).type)
+            columns = [table[name].cast(schema.field(name).type) for name in schema.names[:-1]]
+            tables.append(pa.Table.from_arrays([*columns, blank], schema=schema))
+        return pd.DataFrame({PARCEL: [to_bytes(pa.concat_tables(tables))]})
+
+
+_RULES = tuple(RULES.values())
+
+
+def counter_names() -> list[str]:
+    """What a cell counts in a batch."""
+    late_and_odd = ["late_left", "late_right", "invalid_left", "invalid_right"]
+    return [*Counters(_RULES, _RULES).flat(), *late_and_odd, *(f"nanoseconds:{stage}" for stage in STAGES)]
+
+
+def _counts(memory: Memory) -> list[int]:
+    counters = memory.join.funnel if memory.join is not None else Counters(_RULES, _RULES)
+    return [*counters.flat().values(), *memory.late, *memory.odd]

@@ -1,0 +1,93 @@
+"""Event times and windows: certain times as timestamps or numbers, lengths as durations or numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from haply.errors import HaplyError
+from haply.spark.columns import find_column, quoted
+
+_MICROSECONDS = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
+    "day": 86_400_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """``|left time - right time| <= length``, in microseconds where times are timestamps.
+
+    A row may come ``max_delay`` after newer ones of its own side.
+    """
+
+    left: str
+    right: str
+    length: float
+    max_delay: float
+    stamps: bool
+
+    def number(self, column: str) -> str:
+        """SQL for a time as a double: whole microseconds, or the number itself. Both are exact."""
+        name = quoted(column)
+        return f"CAST(unix_micros(CAST({name} AS TIMESTAMP)) AS DOUBLE)" if self.stamps else f"CAST({name} AS DOUBLE)"
+
+
+def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_delay: Any) -> TimeWindow | None:
+    """Read the arguments of a join; ``None`` without any."""
+    if time is None and window is None:
+        if max_delay:
+            raise HaplyError("A join has max_delay without a window", hint="give time and window as well")
+        return None
+    if time is None or window is None:
+        raise HaplyError(
+            "A join has half a window", expected="time and window", found="time" if window is None else "window"
+        )
+    names = (time, time) if isinstance(time, str) else tuple(time)
+    if len(names) != 2:
+        raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
+    stamps = set()
+    for frame, name, side in ((left, names[0], "left"), (right, names[1], "right")):
+        kind = frame.schema[find_column(frame, name, side)].dataType
+        if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.NumericType)):
+            raise HaplyError(
+                f"Column '{name}' of the {side} table is no certain time",
+                expected="a timestamp or a number",
+                found=kind.simpleString(),
+            )
+        stamps.add(not isinstance(kind, T.NumericType))
+    if len(stamps) > 1:
+        raise HaplyError("The two time columns differ in kind", expected="two timestamps or two numbers")
+    is_stamp = stamps.pop()
+    return TimeWindow(
+        find_column(left, names[0], "left"), find_column(right, names[1], "right"),
+        _length("window", window, is_stamp), _length("max_delay", max_delay, is_stamp), is_stamp,
+    )  # fmt: skip
+
+
+def _length(what: str, value: Any, stamps: bool) -> float:
+    """A length of time: microseconds for timestamps, where plain numbers are seconds."""
+    if isinstance(value, timedelta):
+        value = f"{value // timedelta(microseconds=1)} microseconds"
+    if isinstance(value, str):
+        found = _DURATION.fullmatch(value)
+        unit = found and _MICROSECONDS.get(found[2].lower())
+        if not found or not unit:
+            raise HaplyError(
+                f"'{value}' is no {what}", expected="a number, or a duration", hint='as in "10 seconds" or "5 minutes"'
+            )
+        if not stamps:
+            raise HaplyError(
+                f"The {what} is a duration, and the times are numbers", expected="a number", found=f"'{value}'"
+            )
+        return round(float(found[1]) * unit)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0 or math.isinf(value):
+        raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
+    return round(value * 1_000_000) if stamps else float(value)
