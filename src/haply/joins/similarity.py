@@ -11,15 +11,16 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.models import Certain, Samples
-from haply.probability.distance import clouds
-from haply.pruning import clouds as rules_of
+from haply.probability.distance import Clouds, clouds
 from haply.pruning.cascade import Counters
 from haply.pruning.clouds import (
     CORE,
     DECIDED_BY,
     EXACT,
     GRID,
+    LOOK_AT_ALL,
     MOMENTS,
+    NOWHERE_ELSE,
     RULES,
     WINDOW,
     Objects,
@@ -27,14 +28,15 @@ from haply.pruning.clouds import (
     Places,
     Search,
     core_share,
-    describe,
-    look_at_all,
+    describe_into,
     match_clouds,
-    most_samples,
     question,
+    room_for,
     rule_codes,
+    shift_samples,
+    take,
 )
-from haply.pruning.grid import RadiusList, empty_grid, group_batch, insert
+from haply.pruning.grid import Grid, RadiusList, empty_grid, group_batch, insert
 from haply.pruning.threshold import Threshold
 
 SideName = Literal["left", "right"]
@@ -64,6 +66,11 @@ class SimilarityResult:
 
     def __len__(self) -> int:
         return len(self.left)
+
+
+NO_PAIRS = SimilarityResult(
+    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), _NAMES[:0], np.empty(0), np.empty(0)
+)
 
 
 class SimilarityJoin:
@@ -106,7 +113,7 @@ class SimilarityJoin:
         self.exact = probability == "exact"
         self.rules = rule_codes(rules)
         self._question = question(self.within, self.threshold, self.exact, self.rules)
-        self._stored = {side: _Store(self.dim, self.within, GRID in self.rules) for side in SIDES}
+        self._stored = {side: _Store(self) for side in SIDES}
         self._next = dict.fromkeys(SIDES, 0)
         self._closed: set[str] = set()
         self._counts = np.zeros((WINDOW + 1, 2), np.int64)
@@ -122,95 +129,91 @@ class SimilarityJoin:
         for name in ("id", "pos"):
             if name not in batch:
                 raise unknown_name("column", name, batch)
-        ids = np.atleast_1d(np.asarray(batch["id"]))
-        times = batch.get("time")
+        ids, times, positions = np.atleast_1d(np.asarray(batch["id"])), batch.get("time"), batch["pos"]
         numbered = times is None
         if numbered:
             times = np.arange(self._next[side], self._next[side] + len(ids), dtype=np.float64)
         times = np.atleast_1d(np.asarray(times, dtype=np.float64))
-        new, largest = self.describe(batch["pos"], times)
-        if not len(ids) == len(times) == len(new.facts):
+        model = positions if isinstance(positions, (Certain, Samples)) else Samples(positions)
+        if not len(ids) == len(times) == len(model):
             raise HaplyError(
                 "A batch disagrees in length",
                 expected=f"{len(ids)} times and positions",
-                found=f"{len(times)} and {len(new.facts)}",
+                found=f"{len(times)} and {len(model)}",
             )
-        return self.push_objects(side, ids, new, largest, numbered=numbered)
-
-    def describe(
-        self,
-        positions: Any,
-        times: np.ndarray,
-        places: Places = Places(),  # noqa: B008 - immutable
-    ) -> tuple[Objects, float]:
-        """What the rules use of objects, and their largest coordinate."""
-        model = positions if isinstance(positions, (Certain, Samples)) else Samples(positions)
-        these = clouds(model, self.dim)
-        share = core_share(self.threshold) if CORE in self.rules else 1.0
-        centred = CORE in self.rules or MOMENTS in self.rules
-        return describe(these, times, share, centred, places), float(np.abs(these.points).max(initial=0.0))
-
-    def push_objects(
-        self, side: SideName, ids: np.ndarray, new: Objects, largest: float, *, numbered: bool = False
-    ) -> SimilarityResult:
-        """Push what ``describe`` has made."""
-        other = _other(side)
+        result = self.arrive(side, ids, model, times)
         if numbered:
             self._next[side] += len(ids)
-        store = self._stored[other]
-        rows, slots, probability, codes = self._match(new, store, largest)
-        times, other_times = new.near[self.dim + 2][rows], store.times[slots]
-        mine, theirs = ids[rows], store.ids[slots]
+            self._stored[_other(side)].expire(self._next[side] - self.window)
+        return result
+
+    def arrive(
+        self,
+        side: SideName,
+        ids: np.ndarray,
+        positions: Any,
+        times: np.ndarray,
+        places: Places = NOWHERE_ELSE,
+        *,
+        match: bool = True,
+    ) -> SimilarityResult:
+        """``push`` for those who have arrays; without ``match`` objects are stored only: their pairs are known."""
+        these = clouds(positions, self.dim)
+        own, store = self._stored[side], self._stored[_other(side)]
+        begin = own.receive(ids, these, times, places)
+        result = self._match(side, own, begin, store) if match else NO_PAIRS
+        if _other(side) in self._closed:
+            own.forget_from(begin)
+        return result
+
+    def pairs(self) -> SimilarityResult:
+        """All near pairs of what is stored now, found anew."""
+        right = self._stored["right"]
+        return self._match("right", right, right.head, self._stored["left"])
+
+    def _match(self, side: SideName, own: _Store, begin: int, store: _Store) -> SimilarityResult:
+        first, last, end = store.head, store.tail, own.tail
+        if first == last or begin == end:
+            return NO_PAIRS
+        slack = 1e-12 * max(1.0, self.within, own.largest, store.largest)
+        search = self._search(own, begin, store, slack)
+        parts, at = [], begin
+        while at < end:
+            size = last - first + min(_OUTPUT, (last - first) * (end - at - 1))
+            out = Output(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
+            at, n = match_clouds(
+                self._question, own.objects, at, end, store.objects, first, last, self.window, slack,
+                max(own.most, store.most), search, out, self._counts,
+            )  # fmt: skip
+            if n:
+                parts.append(tuple(column[:n] for column in out))
+        if not parts:
+            return NO_PAIRS
+        found = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        self._kept += len(found[0])
+        rows, slots, probability, codes = found
+        times, other_times = own.times[rows], store.times[slots]
+        mine, theirs = own.ids[rows], store.ids[slots]
         left, right = (mine, theirs) if side == "left" else (theirs, mine)
-        result = SimilarityResult(
+        return SimilarityResult(
             left, right, probability, _NAMES[codes],
             np.maximum(times, other_times), np.minimum(times, other_times) + self.window,
         )  # fmt: skip
-        self.remember(side, ids, new, largest)
-        if numbered:
-            store.expire(self._next[side] - self.window)
-        return result
 
-    def remember(self, side: SideName, ids: np.ndarray, new: Objects, largest: float) -> None:
-        """Store what ``describe`` has made, without looking for its pairs: they are known already."""
-        if _other(side) not in self._closed:
-            self._stored[side].append(ids, new, largest)
-
-    def _match(self, new: Objects, store: _Store, largest: float) -> tuple[np.ndarray, ...]:
-        first, last = store.head, store.tail
-        count = len(new.facts)
-        if first == last or not count:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8)
-        slack = 1e-12 * max(1.0, self.within, largest, store.largest)
-        most = max(most_samples(new), store.most)
-        search = self._search(new, store, slack)
-        parts, begin = [], 0
-        while begin < count:
-            size = last - first + min(_OUTPUT, (last - first) * (count - begin - 1))
-            out = Output(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
-            begin, n = match_clouds(
-                self._question, new, store.objects, first, last, begin, self.window, slack, most, search, out,
-                self._counts,
-            )  # fmt: skip
-            parts.append(tuple(column[:n] for column in out))
-        found = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-        self._kept += len(found[0])
-        return found
-
-    def _search(self, new: Objects, store: _Store, slack: float) -> Search:
+    def _search(self, own: _Store, begin: int, store: _Store, slack: float) -> Search:
         grid = store.grid
         if grid is None:
-            return look_at_all()
-        count = len(new.facts)
-        if count > 1 and GRID in self.rules:
-            groups = group_batch(new.near, self.dim, self.within + slack, store.widest)
+            return LOOK_AT_ALL
+        near = own.objects.near[:, begin : own.tail]
+        if near.shape[1] > 1 and GRID in self.rules:
+            groups = group_batch(np.ascontiguousarray(near), self.dim, self.within + slack, store.widest)
         else:
             groups = (
-                np.arange(1, count + 1),
-                np.ascontiguousarray(new.near[: self.dim].T),
-                np.ascontiguousarray(new.near[self.dim]),
+                np.arange(1, near.shape[1] + 1),
+                np.ascontiguousarray(near[: self.dim].T),
+                np.ascontiguousarray(near[self.dim]),
             )
-        return Search(True, grid, store.widest, *groups)
+        return Search(True, grid, store.widest, begin, *groups)
 
     # -- leaving ------------------------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class SimilarityJoin:
         """Say that a side is complete: objects of the other side need not be kept from now on."""
         _check_side(side)
         self._closed.add(side)
-        self._stored[_other(side)] = _Store(self.dim, self.within, GRID in self.rules)
+        self._stored[_other(side)] = _Store(self)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -265,8 +268,8 @@ class SimilarityJoin:
         """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
         settings, stored, following, closed, counts, kept = pickle.loads(state)
         join = cls(settings.pop("within"), settings.pop("threshold"), **settings)
-        for side, (ids, near, facts, pool, largest) in stored.items():
-            join._stored[side].append(ids, Objects(near, facts, pool), largest)
+        for side, objects in stored.items():
+            join._stored[side].recall(*objects)
         join._next, join._closed, join._counts, join._kept = following, closed, counts, kept
         return join
 
@@ -287,18 +290,18 @@ class _Store:
     if that does not help: memory is at most some four times what is alive.
     """
 
-    def __init__(self, dim: int, within: float, always_grid: bool) -> None:
-        self.dim, self.within, self.always_grid = dim, within, always_grid
+    def __init__(self, join: SimilarityJoin) -> None:
+        self.dim, self.within, self.always_grid = join.dim, join.within, GRID in join.rules
+        self.share = core_share(join.threshold) if CORE in join.rules else 1.0
+        self.centred = CORE in join.rules or MOMENTS in join.rules
         self.head = self.tail = 0
         self.largest, self.most = 0.0, 1
-        self.grid: Any = None
+        self.grid: Grid | None = None
         self._expired = -np.inf
         self._radii = RadiusList()
         self._pool_tail = 0
         self.ids = np.empty(0, np.int64)
-        self.objects = Objects(
-            np.empty((rules_of.near_rows(dim), 0)), np.empty((0, rules_of.fact_columns(dim))), np.empty(0)
-        )
+        self.objects = room_for(self.dim, 0, 0)
 
     @property
     def times(self) -> np.ndarray:
@@ -307,7 +310,7 @@ class _Store:
 
     @property
     def widest(self) -> float:
-        """The largest radius in the window."""
+        """The largest radius in the window, if there is a grid."""
         return self._radii.largest
 
     @property
@@ -315,31 +318,54 @@ class _Store:
         """Memory of the arrays."""
         return sum(array.nbytes for array in self.objects)
 
-    def append(self, ids: np.ndarray, new: Objects, largest: float) -> None:
-        """Store new objects."""
-        count, size = len(new.facts), len(new.pool)
-        if not count:
-            return
+    def receive(self, ids: np.ndarray, these: Clouds, times: np.ndarray, places: Places) -> int:
+        """Store new objects; returns the number of the first."""
+        count, size = len(ids), (self.dim + 2) * int(these.start[-1])
+        begin = self._room(ids, count, size)
+        describe_into(self.objects, begin, self._pool_tail, these, times, self.share, self.centred, places)
+        self._received(begin, count, size, these.largest, these.most)
+        return begin
+
+    def recall(self, ids: np.ndarray, objects: Objects, largest: float, most: int) -> None:
+        """Store objects that were described before."""
+        count, size = len(ids), len(objects.pool)
+        begin, at = self._room(ids, count, size), self._pool_tail
+        end = begin + count
+        self.objects.near[:, begin:end], self.objects.facts[begin:end] = objects.near, objects.facts
+        self.objects.pool[at : at + size] = objects.pool
+        shift_samples(self.objects.facts[begin:end], at)
+        self._received(begin, count, size, largest, most)
+
+    def forget_from(self, begin: int) -> None:
+        """Take back what was received last: nothing will ever ask for it."""
+        self.tail, self.head = begin, min(self.head, begin)
+
+    def _room(self, ids: np.ndarray, count: int, size: int) -> int:
+        """Make room and write down the ids; returns the number of the first new object."""
         if self.tail + count > self.objects.near.shape[1] or self._pool_tail + size > len(self.objects.pool):
             self._make_room(count, size)
         if ids.dtype != self.ids.dtype:
             kept = self.ids[: self.tail]
             self.ids = np.empty(len(self.ids), np.result_type(ids, kept) if self.tail else ids.dtype)
             self.ids[: self.tail] = kept
-        to, at = self.tail + count, self._pool_tail
-        self.ids[self.tail : to] = ids
-        self.objects.near[:, self.tail : to] = new.near
-        self.objects.facts[self.tail : to] = new.facts
-        rules_of.shift_samples(self.objects.facts[self.tail : to], at)
-        self.objects.pool[at : at + size] = new.pool
-        begin, self.tail, self._pool_tail = self.tail, to, at + size
-        self.largest, self.most = max(self.largest, largest), max(self.most, most_samples(new))
-        for radius, time in zip(new.near[self.dim].tolist(), new.near[self.dim + 2].tolist(), strict=True):
-            self._radii.add(radius, time)
+        self.ids[self.tail : self.tail + count] = ids
+        return self.tail
+
+    def _received(self, begin: int, count: int, size: int, largest: float, most: int) -> None:
+        self.tail, self._pool_tail = begin + count, self._pool_tail + size
+        self.largest, self.most = max(self.largest, largest), max(self.most, most)
         if self.grid is not None:
-            insert(self.grid, self.objects.near, self.dim, begin, to)
+            insert(self.grid, self.objects.near, self.dim, begin, self.tail)
+            self._add_radii(begin)
         elif self.always_grid or self.tail - self.head > GRID_FROM:
             self._lay_grid()
+
+    def _add_radii(self, begin: int) -> None:
+        near = self.objects.near
+        for radius, time in zip(
+            near[self.dim, begin : self.tail].tolist(), near[self.dim + 2, begin : self.tail].tolist(), strict=True
+        ):
+            self._radii.add(radius, time)
 
     def expire(self, time: float) -> None:
         """Forget objects older than this."""
@@ -352,7 +378,7 @@ class _Store:
 
     def _make_room(self, count: int, size: int) -> None:
         alive = self.head + np.flatnonzero(self.times[self.head : self.tail] >= self._expired)
-        kept = rules_of.take(self.objects, alive)
+        kept = take(self.objects, alive)
         capacity = max(_LEAST_CAPACITY, 2 * (len(alive) + count))
         near = np.empty((len(kept.near), capacity))
         facts = np.empty((capacity, kept.facts.shape[1]))
@@ -366,6 +392,8 @@ class _Store:
             self._lay_grid()
 
     def _lay_grid(self) -> None:
+        self._radii = RadiusList()
+        self._add_radii(self.head)
         # cells as wide as a search from a middling object reaches
         radii = self.objects.near[self.dim, self.head : self.tail]
         edge = self.within + (radii.mean() if len(radii) else 0.0) + self.widest
@@ -374,5 +402,5 @@ class _Store:
 
     def snapshot(self) -> tuple[Any, ...]:
         """The objects that are alive."""
-        kept = rules_of.take(self.objects, np.arange(self.head, self.tail))
-        return self.ids[self.head : self.tail], *kept, self.largest
+        kept = take(self.objects, np.arange(self.head, self.tail))
+        return self.ids[self.head : self.tail], kept, self.largest, self.most

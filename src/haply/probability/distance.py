@@ -35,6 +35,10 @@ class Clouds(NamedTuple):
     weight: np.ndarray
     whole: np.ndarray
     equal: np.ndarray
+    most: int
+    """The largest number of samples of an object."""
+    largest: float
+    """The largest coordinate, whatever its sign."""
 
 
 def clouds(model: Any, dim: int | None = None) -> Clouds:
@@ -43,7 +47,8 @@ def clouds(model: Any, dim: int | None = None) -> Clouds:
         count = len(model)
         found, points, probs = np.ones(1), Ragged(model.mean(), np.arange(count + 1)), None
     elif isinstance(model, Samples):
-        found, points, probs = np.unique(model.dim), model.points, model.probs
+        points, probs = model.points, model.probs
+        found = model.dim[:1] if (model.dim == model.dim[:1]).all() else np.unique(model.dim)
     else:
         raise HaplyError("A distance needs points", expected="Samples, or Certain numbers", found=type(model).__name__)
     if len(found) > 1 or (dim is not None and len(found) and found[0] != dim):
@@ -57,18 +62,22 @@ def clouds(model: Any, dim: int | None = None) -> Clouds:
     given = np.empty(0) if probs is None else probs.values
     flat, weight = np.empty(dim * int(start[-1])), np.empty(int(start[-1]))
     whole, equal = np.empty(len(start) - 1), np.empty(len(start) - 1, dtype=np.bool_)
-    _turn(dim, start, points.values, given, flat, weight, whole, equal)
-    return Clouds(dim, start, flat, weight, whole, equal)
+    most, largest = _turn(dim, start, points.values, given, flat, weight, whole, equal)
+    return Clouds(dim, start, flat, weight, whole, equal, most, largest)
 
 
 @kernel
 def _turn(dim, start, rows, given, points, weight, whole, equal):
     """From point by point to coordinate by coordinate, and weights scaled to their sum."""
+    most, largest = 0, 0.0
     for i in range(len(start) - 1):
         first, count = start[i], start[i + 1] - start[i]
+        most = max(most, count)
         for k in range(count):
             for c in range(dim):
-                points[dim * first + c * count + k] = rows[dim * (first + k) + c]
+                value = rows[dim * (first + k) + c]
+                points[dim * first + c * count + k] = value
+                largest = max(largest, abs(value))
         total, same = 0.0, True
         if len(given):
             for k in range(count):
@@ -77,6 +86,7 @@ def _turn(dim, start, rows, given, points, weight, whole, equal):
         equal[i], whole[i] = same, (count if same else 1.0)
         for k in range(count):
             weight[first + k] = 1.0 if same else given[first + k] / total
+    return most, largest
 
 
 def squared_limit(within: float) -> float:
@@ -192,10 +202,7 @@ def _block(side, i):
 @kernel
 def _pairs(left, right, left_rows, right_rows, limits):
     found = np.empty(len(left_rows))
-    most = 1
-    for j in range(len(right.start) - 1):
-        most = max(most, right.start[j + 1] - right.start[j])
-    squares = np.empty(most)
+    squares = np.empty(right.most)
     for pair in range(len(left_rows)):
         i, j = left_rows[pair], right_rows[pair]
         limit = limits[pair if len(limits) > 1 else 0]

@@ -138,22 +138,47 @@ class Places(NamedTuple):
     group: np.ndarray | float = 0.0
 
 
+NOWHERE_ELSE = Places()
+"""Space is not cut: every pair is to be found here."""
+
+
 def describe(
     these: Clouds,
     times: np.ndarray,
     core_share: float,
     weighted_centre: bool = True,
-    places: Places = Places(),  # noqa: B008 - immutable
+    places: Places = NOWHERE_ELSE,
 ) -> Objects:
     """Write down what the rules use. ``core_share``: how much of an object its core must hold (see ``core_share``)."""
     count = len(these.start) - 1
-    near = np.empty((near_rows(these.dim), count))
-    facts = np.empty((count, fact_columns(these.dim)))
-    pool = np.empty((these.dim + 2) * int(these.start[-1]))
-    most = int(np.diff(these.start).max(initial=0))
-    near[these.dim + 3], near[these.dim + 4], near[these.dim + 5] = places
-    _describe(these, times, core_share, weighted_centre, near, facts, pool, np.empty((these.dim + 2, most)))
-    return Objects(near, facts, pool)
+    objects = room_for(these.dim, count, int(these.start[-1]))
+    describe_into(objects, 0, 0, these, times, core_share, weighted_centre, places)
+    return objects
+
+
+def room_for(dim: int, count: int, samples: int) -> Objects:
+    """Empty arrays for so many objects with so many samples in all."""
+    return Objects(
+        np.empty((near_rows(dim), count)), np.empty((count, fact_columns(dim))), np.empty((dim + 2) * samples)
+    )
+
+
+def describe_into(
+    objects: Objects,
+    at: int,
+    pool_at: int,
+    these: Clouds,
+    times: np.ndarray,
+    core_share: float,
+    weighted_centre: bool,
+    places: Places,
+) -> None:
+    """``describe``, into arrays that have room: objects from number ``at`` on, samples from ``pool_at`` on."""
+    dim, end = these.dim, at + len(these.start) - 1
+    near = objects.near
+    near[dim + 2, at:end] = times
+    near[dim + 3, at:end], near[dim + 4, at:end], near[dim + 5, at:end] = places
+    _describe(these, core_share, weighted_centre, near, objects.facts, objects.pool, at, pool_at)
 
 
 def core_share(threshold: Threshold) -> float:
@@ -169,8 +194,7 @@ def extents(these: Clouds, share: float) -> tuple[np.ndarray, np.ndarray]:
     direction = 0.75 ** np.arange(these.dim)
     count = len(these.start) - 1
     place, core = np.empty(count), np.empty(count)
-    most = int(np.diff(these.start).max(initial=0))
-    _extents(these, share, direction / np.sqrt((direction * direction).sum()), place, core, np.empty(most))
+    _extents(these, share, direction / np.sqrt((direction * direction).sum()), place, core, np.empty(these.most))
     return place, core
 
 
@@ -229,14 +253,15 @@ def _largest_variance(cov, dim, trace, work):
 
 
 @kernel
-def _describe(these, times, share, weighted_centre, near, facts, pool, room):
+def _describe(these, share, weighted_centre, near, facts, pool, at, pool_at):
     dim = these.dim
+    room = np.empty((dim + 2, these.most))
     centre, third = np.empty(dim), np.empty(dim)
     cov, work = np.empty(dim * (dim + 1) // 2), np.empty((dim, 2 * dim))
     for i in range(len(these.start) - 1):
         first, count = these.start[i], these.start[i + 1] - these.start[i]
         weight, whole = these.weight[first : first + count], these.whole[i]
-        row = facts[i]
+        row = facts[at + i]
         # the centre: any would do for the balls, the moments want the mean
         for c in range(dim):
             xs = these.points[dim * first + c * count : dim * first + (c + 1) * count]
@@ -244,7 +269,7 @@ def _describe(these, times, share, weighted_centre, near, facts, pool, room):
             for k in range(len(xs)):
                 total += xs[k] * (weight[k] if weighted_centre else 1.0)
             centre[c] = total / (whole if weighted_centre else float(count))
-            near[c, i] = centre[c]
+            near[c, at + i] = centre[c]
         distance = room[dim + 1, :count]
         distance[:] = 0.0
         for c in range(dim):
@@ -261,15 +286,15 @@ def _describe(these, times, share, weighted_centre, near, facts, pool, room):
             square = distance[k]
             trace += share_of * square
             fourth += share_of * square * square
-            at = 0
+            entry = 0
             for c in range(dim):
                 third[c] += share_of * square * room[c, k]
                 for e in range(c, dim):
-                    cov[at] += share_of * room[c, k] * room[e, k]
-                    at += 1
+                    cov[entry] += share_of * room[c, k] * room[e, k]
+                    entry += 1
         distance[:] = np.sqrt(distance)
         order = np.argsort(distance)
-        start = (dim + 2) * first
+        start = pool_at + (dim + 2) * first
         for c in range(dim):
             xs = these.points[dim * first + c * count : dim * first + (c + 1) * count]
             for k in range(count):
@@ -278,24 +303,23 @@ def _describe(these, times, share, weighted_centre, near, facts, pool, room):
         found = False
         shells = row[_SHELL_AT + dim + len(cov) :]
         step = radius / SHELLS
-        at = 0
+        shell = 0
         for k in range(count):
             here = distance[order[k]]
-            while at <= SHELLS and at * step < here:  # the last step may fall short of the radius: it holds all
-                shells[at] = held
-                at += 1
+            while shell <= SHELLS and shell * step < here:  # the last step may fall short of the radius: it holds all
+                shells[shell] = held
+                shell += 1
             held += weight[order[k]]
             pool[start + dim * count + k] = weight[order[k]]
             pool[start + (dim + 1) * count + k] = here
             if not found and held > share * whole:
                 core, found = here, True
-        while at <= SHELLS:
-            shells[at] = held
-            at += 1
+        while shell <= SHELLS:
+            shells[shell] = held
+            shell += 1
         shells[SHELLS] = whole
-        near[dim, i] = core if found else radius
-        near[dim + 1, i] = _largest_variance(cov, dim, trace, work)
-        near[dim + 2, i] = times[i]
+        near[dim, at + i] = core if found else radius
+        near[dim + 1, at + i] = _largest_variance(cov, dim, trace, work)
         row[_START], row[_COUNT], row[_WHOLE], row[_EQUAL] = start, count, whole, (1.0 if these.equal[i] else 0.0)
         row[_RADIUS], row[_TRACE], row[_FOURTH] = radius, trace, max(0.0, fourth - trace * trace)
         row[_SHELL_AT : _SHELL_AT + dim] = third
@@ -522,19 +546,19 @@ def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work
 
 
 class Search(NamedTuple):
-    """How candidates are found: by the grid, a group of new objects at a time, or by a look at all."""
+    """How candidates are found: by the grid, a group of new objects (from ``begin`` on) at a time, or in all."""
 
     by_grid: bool
     grid: Grid
     widest: float
+    begin: int
     ends: np.ndarray
     centres: np.ndarray
     radii: np.ndarray
 
 
-def look_at_all() -> Search:
-    """The search without a grid."""
-    return Search(False, empty_grid(1, 1.0), 0.0, np.empty(0, np.int64), np.empty((0, 1)), np.empty(0))
+LOOK_AT_ALL = Search(False, empty_grid(1, 1.0), 0.0, 0, np.empty(0, np.int64), np.empty((0, 1)), np.empty(0))
+"""The search without a grid."""
 
 
 class Output(NamedTuple):
@@ -610,8 +634,8 @@ def _is_ours(near, i, others, j, dim):
 
 
 @kernel
-def match_clouds(question, new, stored, first, last, begin, window, slack, most, search, out, counts):
-    """Kept pairs of new objects, from number ``begin`` on, and stored ones, ``first`` to ``last``.
+def match_clouds(question, new, begin, end, stored, first, last, window, slack, most, search, out, counts):
+    """Kept pairs of new objects, ``begin`` to ``end``, and stored ones of the other side, ``first`` to ``last``.
 
     Stops when the output may overflow; returns where, and how many pairs there are. ``most`` is the largest number of
     samples of an object. ``counts`` gets, for each rule, what it rejected and accepted, and the pairs in the window.
@@ -625,11 +649,11 @@ def match_clouds(question, new, stored, first, last, begin, window, slack, most,
     n, i, group, listed = 0, begin, -1, -1
     first_rule = CORE if question.core else BALLS
     base = question.within + slack
-    while i < new.near.shape[1] and n + size <= len(out.new):
+    while i < end and n + size <= len(out.new):
         if search.by_grid:
-            while group < 0 or search.ends[group] <= i:
+            while group < 0 or search.ends[group] <= i - search.begin:
                 group += 1
-                if search.ends[group] > i:
+                if search.ends[group] > i - search.begin:
                     listed = objects_near(
                         search.grid, stored.near, dim, first, last, search.centres[group], base + search.radii[group],
                         search.widest, slots,
@@ -706,11 +730,6 @@ def take(objects: Objects, rows: np.ndarray) -> Objects:
     facts, pool = np.empty((len(rows), objects.facts.shape[1])), np.empty(size)
     _copy_blocks(objects.facts, objects.pool, rows, dim, facts, pool)
     return Objects(np.ascontiguousarray(objects.near[:, rows]), facts, pool)
-
-
-def most_samples(objects: Objects) -> int:
-    """The largest number of samples of an object."""
-    return int(objects.facts[:, _COUNT].max(initial=1.0))
 
 
 def shift_samples(facts: np.ndarray, by: int) -> None:

@@ -105,8 +105,7 @@ class MatchClouds:
             times = np.zeros(len(chosen)) if rows.times is None else rows.times[chosen]
             group = 0.0 if rows.groups is None else rows.groups[chosen]
             places = Places(rows.start[chosen], rows.native[chosen], group)
-            objects, largest = join.describe(rows.model.take(chosen), times, places)
-            found = join.push_objects(side, chosen, objects, largest)  # type: ignore[arg-type]
+            found = join.arrive(side, chosen, rows.model.take(chosen), times, places)  # type: ignore[arg-type]
         assert found is not None
         return found.left, found.right, found.probability, np.zeros(len(found.left), np.int8), join.funnel
 

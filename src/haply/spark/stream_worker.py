@@ -249,12 +249,8 @@ class Memory:
         assert self.join is not None
         places = Places(*(rows[name].to_numpy() for name in (_ORDER, _HOME, GROUP)))
         model = view_column(rows[self.query.positions[piece.side]])
-        objects, largest = self.join.describe(model, rows[TIME].to_numpy(), places)
         ids = (piece.number << 32) | np.arange(rows.num_rows, dtype=np.int64)
-        if not match:
-            self.join.remember(SIDES[piece.side], ids, objects, largest)
-            return None
-        found = self.join.push_objects(SIDES[piece.side], ids, objects, largest)
+        found = self.join.arrive(SIDES[piece.side], ids, model, rows[TIME].to_numpy(), places, match=match)
         if not len(found):
             return None
         columns = [column for side, ids in enumerate((found.left, found.right)) for column in self._taken(side, ids)]
