@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haply.errors import HaplyError
-from haply.probability.region import Difference, Region
+from haply.probability.region import Difference, Distance, Region
 from haply.query.conditions import JoinCondition, columns_of, split_join, to_sql
 from haply.query.expressions import (
     Arithmetic,
@@ -110,7 +110,6 @@ def test_uncertain_conditions_become_a_region(text: str, region: Region) -> None
         ("left.temp - left.temp < 3 AND left.a = right.a", "cancel out"),
         ("left.temp + left.g - left.g > right.temp", "cancel out"),  # it is null where left.g is
         ("left.temp - right.temp < left.temp - right.temp + 1", "cancel out"),
-        ("distance(left.pos, right.pos) <= 30", "Found a distance"),
         ("left.temp * right.temp < 3", "not a sum of columns and numbers"),
         ("left.temp**2 + right.temp**2 < 3", "not a sum of columns and numbers"),
         ("left.temp / 0 < right.temp", "not a sum"),
@@ -209,7 +208,6 @@ def test_the_parts_are_sorted() -> None:
             Difference("temp", "temp", Region(0, math.inf, low_closed=False)),
             {"residual": ["abs(left.t - right.t) <= 5"]},
         ),
-        ("distance(left.p, right.p) < 3", None, {"residual": ["distance(left.p, right.p) < 3"]}),
         ("left.a = 1", None, {"left_only": ["left.a = 1"]}),
     ],
 )
@@ -217,6 +215,92 @@ def test_a_certain_band_is_swept(text: str, difference: Difference | None, rest:
     condition = split(text)
     assert condition.difference == difference
     assert shown(condition) == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "distance", "rest"),
+    [
+        ("distance(left.pos, right.pos) <= 30", Distance("pos", "pos", 30.0), {}),
+        ("distance(left.pos, right.pos) < 30", Distance("pos", "pos", 30.0, closed=False), {}),
+        ("30 >= distance(left.pos, right.pos)", Distance("pos", "pos", 30.0), {}),
+        ("30 > DISTANCE(right.u, left.pos)", Distance("pos", "u", 30.0, closed=False), {}),
+        ("distance(left.pos, right.pos) <= 0", Distance("pos", "pos", 0.0), {}),
+        ("distance(left.pos, right.pos) <= 2 * (0.1 + 0.2)", Distance("pos", "pos", 0.6), {}),
+        # of certain points as well, or of a certain and an uncertain one
+        ("distance(left.p, right.p) < 3", Distance("p", "p", 3.0, closed=False), {}),
+        ("distance(left.p, right.pos) <= 3", Distance("p", "pos", 3.0), {}),
+        (
+            "left.id < right.id AND distance(left.pos, right.pos) <= 3 AND left.k = right.k AND left.a = 1 "
+            "AND right.flag AND abs(left.t - right.t) <= 5",
+            Distance("pos", "pos", 3.0),
+            {
+                "left_only": ["left.a = 1"],
+                "right_only": ["right.flag"],
+                "equalities": ["left.k ~ right.k"],
+                "residual": ["left.id < right.id", "abs(left.t - right.t) <= 5"],
+            },
+        ),
+        (
+            "distance(left.p, right.p) <= 3 AND distance(left.p, right.q) <= 4",
+            Distance("p", "p", 3.0),
+            {"residual": ["distance(left.p, right.q) <= 4"]},
+        ),
+    ],
+)
+def test_a_distance_is_a_condition_of_its_own(text: str, distance: Distance, rest: dict[str, list[str]]) -> None:
+    condition = split(text)
+    assert condition.distance == distance
+    assert condition.difference is None
+    assert shown(condition) == rest
+
+
+def test_the_largest_distance_that_counts() -> None:
+    assert Distance("p", "p", 3.0).limit == 3.0
+    assert Distance("p", "p", 3.0, closed=False).limit == math.nextafter(3.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "distance(left.pos, right.pos) > 30",
+            r"does not understand.*Expected distance\(left.a, right.b\) <= a number",
+        ),
+        ("distance(left.pos, right.pos) >= 30", "an upper limit"),
+        ("30 <= distance(left.pos, right.pos)", "an upper limit"),
+        ("distance(left.pos, right.pos) = 30", "Found a distance"),
+        ("NOT distance(left.pos, right.pos) > 30", "Found a distance"),
+        ("distance(left.pos, right.pos) BETWEEN 1 AND 2", "Found a distance"),
+        ("distance(left.pos, right.pos) + 1 <= 30", "Found a distance"),
+        ("distance(left.pos, left.u) <= 30", "points of one column of each table"),
+        ("distance(right.pos, right.pos) <= 30", "points of one column of each table"),
+        ("distance(left.pos[0], right.pos) <= 30", "points of one column of each table"),
+        ("distance(left.pos + 1, right.pos) <= 30", "points of one column of each table"),
+        ("distance(left.pos, right.pos) <= left.a", "does not understand"),
+        ("distance(left.pos, right.pos) <= 'a'", "'a' where a number is expected"),
+        (
+            "distance(left.pos, right.pos) <= 30 AND left.temp > right.temp",
+            "a distance beside another uncertain condition.*`left.temp > right.temp`",
+        ),
+        ("left.temp > right.temp AND distance(left.pos, right.pos) <= 30", "beside another uncertain condition"),
+        (
+            "distance(left.pos, right.pos) <= 30 AND distance(left.u, right.u) <= 3",
+            r"beside another uncertain condition.*`distance\(left.u, right.u\) <= 3`",
+        ),
+        ("distance(left.pos, right.pos) <= -1", "never be that small.*Found distance <= -1.*check the sign"),
+        ("distance(left.pos, right.pos) < 0", "never be that small.*Found distance < 0"),
+        ("-2 >= distance(left.pos, right.pos)", "never be that small"),
+        ("distance(left.pos, pos) <= 3", "`pos` names no table"),
+        pytest.param(
+            "distance(left.pos, right.pos) <= 1e300 * 1e300",
+            "too large",
+            marks=pytest.mark.xfail(strict=True, reason="an OverflowError instead"),
+        ),
+    ],
+)
+def test_what_a_distance_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(HaplyError, match=message):
+        split(text)
 
 
 def test_callers_refuse_unknown_columns_themselves() -> None:

@@ -22,6 +22,7 @@ from haply.pruning.clouds import (
     MOMENTS,
     NOWHERE_ELSE,
     RULES,
+    WHOLE_BALL,
     WINDOW,
     Objects,
     Output,
@@ -161,7 +162,7 @@ class SimilarityJoin:
         these = clouds(positions, self.dim)
         own, store = self._stored[side], self._stored[_other(side)]
         begin = own.receive(ids, these, times, places)
-        result = self._match(side, own, begin, store) if match else NO_PAIRS
+        result = self._match(side, own, begin, store) if match and self.threshold.attainable else NO_PAIRS
         if _other(side) in self._closed:
             own.forget_from(begin)
         return result
@@ -292,7 +293,7 @@ class _Store:
 
     def __init__(self, join: SimilarityJoin) -> None:
         self.dim, self.within, self.always_grid = join.dim, join.within, GRID in join.rules
-        self.share = core_share(join.threshold) if CORE in join.rules else 1.0
+        self.share = core_share(join.threshold) if CORE in join.rules else WHOLE_BALL
         self.centred = CORE in join.rules or MOMENTS in join.rules
         self.head = self.tail = 0
         self.largest, self.most = 0.0, 1

@@ -64,7 +64,8 @@ class Model:
                 columns[parameter.name] = None if given is None else Ragged.of(given, parameter.name)
             else:
                 columns[parameter.name] = np.atleast_1d(np.asarray(given, dtype=np.float64))
-        length = max((len(column) for column in columns.values() if column is not None), default=0)
+        given_rows = [len(column) for column in columns.values() if isinstance(column, Ragged)]
+        length = max(given_rows or [len(column) for column in columns.values()], default=0)  # a number serves all rows
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and len(column) == 1 != length:
                 columns[name] = np.broadcast_to(column, (length,))

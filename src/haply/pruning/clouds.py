@@ -26,6 +26,9 @@ from haply.probability.distance import Block, Clouds, near_weight, squared_limit
 from haply.pruning.grid import Grid, empty_grid, objects_near
 from haply.pruning.threshold import TOLERANCE, Threshold
 
+WHOLE_BALL = 2.0
+"""As much as a core must hold to be the whole ball: more than the weights may add up to by rounding."""
+
 SHELLS = 32
 """Steps of the radius at which it is written down how much of an object lies within."""
 
@@ -67,6 +70,7 @@ def rule_codes(rules: str | Iterable[str]) -> frozenset[int]:
         if rules not in _SETS:
             raise unknown_name("set of rules", rules, _SETS)
         return frozenset(_SETS[rules])
+    rules = tuple(rules)
     for rule in rules:
         if rule not in names:
             raise unknown_name("rule", rule, names)
@@ -100,6 +104,8 @@ def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[
     level = 0.0 if threshold.value is None else threshold.value
     spread = math.sqrt(1.0 / reject - 1.0) * (1.0 + 1e-9) if reject > 1e-9 else math.inf
     keep = level + TOLERANCE if threshold.strict else max(level - TOLERANCE, 0.0)
+    if threshold.value is None:
+        keep = 0.0
     return Question(
         float(within), squared_limit(within), level, keep, reject, threshold.accept_from, threshold.strict, spread,
         exact, *(code in rules for code in RULES),
@@ -183,6 +189,8 @@ def describe_into(
 
 def core_share(threshold: Threshold) -> float:
     """Two cores that hold more than this each, and are too far apart, leave a pair below the threshold."""
+    if threshold.reject_below <= 0.0:
+        return WHOLE_BALL
     return math.sqrt(max(0.0, 1.0 - threshold.reject_below)) * (1.0 + 1e-14) + 1e-14
 
 
@@ -346,26 +354,30 @@ def moments_verdict(question, x, y, near, i, others, j, dim, slack):
     With ``U`` and ``V`` the deviations from the two means and ``d`` the difference of these, the squared distance is
     ``d.d + 2 d.(U - V) + U.U + V.V - 2 U.V``; what is mixed of both sides is uncorrelated with what is not.
     """
-    square, skew, size, line, mixed, at = 0.0, 0.0, 0.0, 0.0, 0.0, _SHELL_AT + dim
+    square, skew, thirds, line, mixed, at = 0.0, 0.0, 0.0, 0.0, 0.0, _SHELL_AT + dim
     for c in range(dim):
         d = near[c, i] - others[c, j]
         square += d * d
         skew += d * (x[_SHELL_AT + c] - y[_SHELL_AT + c])
-        size += abs(d) * (abs(x[_SHELL_AT + c]) + abs(y[_SHELL_AT + c]))
+        thirds += abs(x[_SHELL_AT + c]) + abs(y[_SHELL_AT + c])
         for e in range(c, dim):
             twice = 1.0 if e == c else 2.0
             line += twice * d * (near[e, i] - others[e, j]) * (x[at] + y[at])
             mixed += twice * x[at] * y[at]
             at += 1
-    mean = square + x[_TRACE] + y[_TRACE]
+    # the means, and so their distance, are known up to the slack: each bound takes the worse end
+    apart, trace = math.sqrt(square), x[_TRACE] + y[_TRACE]
     plain = x[_FOURTH] + y[_FOURTH] + 4.0 * mixed
-    variance = plain + 4.0 * line + 4.0 * skew
-    variance = max(0.0, variance) + 1e-12 * (plain + abs(line) + size)
-    above = mean * (1.0 - 1e-12) - (question.within + slack) ** 2 * (1.0 + 1e-12)
+    variance = max(0.0, plain + 4.0 * line + 4.0 * skew)
+    variance += 1e-12 * (plain + 4.0 * square * trace + 4.0 * apart * thirds)
+    variance += 4.0 * slack * ((2.0 * apart + slack) * trace + thirds)
+    nearest = max(0.0, apart - slack)
+    above = (nearest * nearest + trace) * (1.0 - 1e-12) - (question.within + slack) ** 2 * (1.0 + 1e-12)
+    above -= 2.0 * slack * slack
     if above > 0.0 and variance < question.reject_below * (1.0 - 1e-12) * (variance + above * above):
         return -1
     if question.within > slack:
-        below = (question.within - slack) ** 2 * (1.0 - 1e-12) - mean * (1.0 + 1e-12)
+        below = (question.within - slack) ** 2 * (1.0 - 1e-12) - ((apart + slack) ** 2 + trace) * (1.0 + 1e-12)
         if below > 0.0 and below * below * (1.0 - 1e-12) >= question.accept_from * (variance + below * below):
             return 1
     return 0
@@ -704,7 +716,7 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
             counts[code, 1 if verdict > 0 else 0] += 1
             if verdict > 0:
                 out.new[n], out.old[n], out.code[n] = i, j, code
-                out.probability[n] = min(1.0, weight / whole)
+                out.probability[n] = 1.0 if weight > whole else weight / whole
                 n += 1
         i += 1
     return i, n

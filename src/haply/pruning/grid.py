@@ -16,6 +16,9 @@ import numpy as np
 from haply.numerics.jit import inner, kernel
 
 MOST_DIMENSIONS = 3
+_COUNTABLE = 2.0**52
+"""Cells further out than this have no neighbours: one more is the same number."""
+
 EMPTY = -1
 
 
@@ -73,6 +76,8 @@ def objects_near(grid, near, dim, first, last, centre, radius, widest, out):
         low[c], high[c] = math.floor((centre[c] - reach) / grid.edge), math.floor((centre[c] + reach) / grid.edge)
         cells *= high[c] - low[c] + 1.0
         cell[c] = low[c]
+        if not max(abs(low[c]), abs(high[c])) < _COUNTABLE:
+            return -1
     if not cells <= last - first:
         return -1
     found = 0
@@ -90,8 +95,9 @@ def objects_near(grid, near, dim, first, last, centre, radius, widest, out):
                     here = True
                     for c in range(dims):  # other cells may share the chain
                         here &= math.floor(near[c, slot] / grid.edge) == cell[c]
-                    out[found] = slot
-                    found += 1 if here else 0
+                    if here:
+                        out[found] = slot
+                        found += 1
                     slot = grid.before[slot]
         c = 0
         while c < dims:
