@@ -106,10 +106,10 @@ def test_an_unknown_bench_is_told_which_there_are(capsys: pytest.CaptureFixture[
 def test_warm_tells_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from haply.numerics.jit import cache_folder
 
-    monkeypatch.setattr("haply.joins.warm.warm_everything", lambda: iter([f"pair {k}" for k in range(49)]))
+    monkeypatch.setattr("haply.joins.warm.warm_everything", lambda: iter([f"pair {k}" for k in range(50)]))
     assert main(["warm"]) == 0
     out = capsys.readouterr().out
-    assert "49/49 pair 48" in out
+    assert "50/50 pair 49" in out
     assert f"Kernels are kept in {cache_folder()}" in out.replace("\n", " ") or cache_folder() in out
     assert "seconds" in out
 
@@ -181,6 +181,8 @@ def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
     result, said = told
     for text in ("two networks of thermometers", "plain join", "±0.5 °C", "precision", "recall", "pairs possible"):
         assert text in said
+    for text in ("A walk off its usual route", "false alarms", "nearest centre, 15 m"):
+        assert text in said
     assert str(result.report) in said.replace("\n", "")
     assert "What to try next" in said
     assert "haply bench --quick" in said
@@ -195,9 +197,10 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
         "The funnel",
         "Threshold against precision and recall",
         "One pair explained",
+        "A walk off its usual route",
     ):
         assert f"<h2>{heading}" in html
-    assert html.count('class="chart"') == 7
+    assert html.count('class="chart"') == 9
     assert fetched(html) == []
 
 

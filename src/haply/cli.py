@@ -93,7 +93,7 @@ def _warm(arguments: argparse.Namespace) -> int:
 
     console = Console(highlight=False)
     begun = time.perf_counter()
-    for _ in _followed(console, "Compiling kernels", warm_everything(), len(ONE_DIMENSIONAL) ** 2):
+    for _ in _followed(console, "Compiling kernels", warm_everything(), len(ONE_DIMENSIONAL) ** 2 + 1):
         pass
     _warm_explanations()
     console.print(f"Kernels are kept in {cache_folder()}", soft_wrap=True)

@@ -1,10 +1,10 @@
-"""``haply demo``: two networks of thermometers, what three kinds of join make of them, and a report.
+"""``haply demo``: two networks of thermometers, what three kinds of join make of them, a walk, and a report.
 
 The story. A dairy measures its vessels with two networks of thermometers: probes built into the vessels, and loggers
 that came later. Half of the loggers sit in a pocket of the pipe and are good; half are clipped to its outside and are
 about ten times worse. The logger's list of vessels is lost, so that each hour its readings must be matched with the
 probes' by temperature alone. The data are made up, so the truth (which readings are of one vessel and hour) is known
-and every answer can be scored; no join sees it.
+and every answer can be scored; no join sees it. A second, smaller story is in ``demo_route``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from haply import demo_route
 from haply._version import __version__
 from haply.errors import HaplyError
 
@@ -148,6 +149,7 @@ class DemoResult:
     haply: Score
     stricter: list[Score]
     curve: list[Score] = field(repr=False)
+    walk: demo_route.RouteResult
     seconds: float = 0.0
 
 
@@ -200,7 +202,7 @@ def run_demo(
     console = console or Console(highlight=False)
     begun = time.perf_counter()
     _introduce(console)
-    steps = _Steps(console, total=7 if spark is None else 6)
+    steps = _Steps(console, total=8 if spark is None else 7)
     if spark is not None:
         return _tell(Path(out), rows, spark, console, steps, begun)
     cores = os.cpu_count() or 2
@@ -278,7 +280,11 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     curve = _sweep_thresholds(every, world.true_pairs)
     stricter = [score for score in curve if score.threshold in (0.5, 0.9)]
 
-    result = DemoResult(out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve)
+    walk, _ = steps.run(
+        f"A walk: within {demo_route.WITHIN:g} m of its usual route with P ≥ {demo_route.THRESHOLD:g}",
+        lambda: demo_route.follow_route(spark),
+    )
+    result = DemoResult(out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk)
     steps.run("Writing the report", lambda: _write_report(result, world, every, swept, widest, funnel))
     result.seconds = time.perf_counter() - begun
     _conclude(console, result, world, funnel)
@@ -404,9 +410,11 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print(f"{_verdict(result)} {_why()}\n")
     console.print("How few pairs were looked at, at " + result.haply.setting + ":")
     console.print(str(funnel), markup=False, soft_wrap=True)
+    demo_route.tell(console, result.walk)
     console.print(
         f"\nThe report is at [bold]{result.report}[/]: the same with pictures (how sure the pairs are, the funnel, the "
-        "threshold against precision and recall, and two pairs explained rule by rule). It opens without a network."
+        "threshold against precision and recall, two pairs explained rule by rule, and a map of the walk). It opens "
+        "without a network."
     )
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
@@ -426,7 +434,7 @@ def _write_report(
     from haply.report.page import Page
 
     page = Page(
-        "Two networks of thermometers",
+        "Two networks of thermometers, and a walk",
         "Which readings of two networks belong together, when each reading has its own error, and how sure are we? "
         f"{len(world.probes):,} probe readings, {len(world.loggers):,} logger readings, "
         f"{world.true_pairs:,} planted pairs.",
@@ -495,6 +503,7 @@ def _write_report(
 
     page.section("One pair explained, and another")
     _explain_pairs(page, widest)
+    demo_route.add_section(page, result.walk)
     page.write(result.report)
 
 

@@ -14,10 +14,18 @@ from haply.models import Gaussian
 from haply.probability.region import Region
 from haply.pruning.threshold import Threshold
 from haply.report.charts import (
+    ALARM,
+    BLOCK,
+    OTHER_ALARM,
+    OUTLIER,
+    ROUTE,
+    TODAY,
+    USUAL,
     funnel_chart,
     histogram_records,
     in_words,
     pair_densities,
+    position_map,
     probability_histogram,
     threshold_curves,
     waterfall_chart,
@@ -149,8 +157,78 @@ def test_densities_stay_in_the_range_of_the_values() -> None:
     assert "NaN" not in svg
 
 
+def mark(kind: str, x: float, y: float, radius: float = 0.0) -> dict[str, Any]:
+    return {"kind": kind, "x": x, "y": y, "radius": radius}
+
+
+MARKS = [
+    mark(USUAL, 0, 0),
+    mark(USUAL, 290, 10),
+    mark(TODAY, 100, 10, 40),
+    mark(TODAY, 200, 5, 4),
+    mark(OUTLIER, 210, 90, 4),
+    mark(ALARM, 210, 90),
+    mark(OTHER_ALARM, 100, 10),
+    mark(OTHER_ALARM, 210, 90),
+]
+
+
+def a_map(records: list[dict[str, Any]]) -> dict[str, Any]:
+    route = [(0, 0), (300, 0)]
+    return position_map(
+        records, route=route, streets=[route], blocks=[(80, 20, 120, 60)], names=[(0, -5, "start")]
+    ).to_dict()
+
+
+def test_the_map_has_equal_scales() -> None:
+    spec = a_map(MARKS)
+    axes = [layer["encoding"] for layer in spec["layer"]]
+    spans = {
+        channel: {tuple(encoding[channel]["scale"]["domain"]) for encoding in axes if channel in encoding}
+        for channel in ("x", "y")
+    }
+    ((left, right),), ((bottom, top),) = spans["x"], spans["y"]  # all layers have the same ones
+    assert spec["width"] / (right - left) == pytest.approx(spec["height"] / (top - bottom))
+    # the widest circle is on it as a whole
+    assert bottom <= 10 - 40
+    assert left <= 0
+    assert right >= 300
+    assert top >= 94
+
+
+def test_circles_on_the_map_are_true_to_scale() -> None:
+    spec = a_map(MARKS)
+    sized = [layer for layer in spec["layer"] if "size" in layer["encoding"]]
+    (layer,) = sized
+    assert layer["encoding"]["size"]["scale"] is None
+    low, high = layer["encoding"]["x"]["scale"]["domain"]
+    pixels = spec["width"] / (high - low)
+    # Vega's size is the area of the square about the circle
+    for record in layer["data"]["values"]:
+        assert record["size"] ** 0.5 / 2.0 == pytest.approx(pixels * record["radius"], abs=0.05)
+
+
+def test_the_map_names_what_it_shows_below_it() -> None:
+    spec = a_map(MARKS)
+    texts, svg = drawn(position_map(MARKS, route=[(0, 0), (300, 0)], blocks=[(80, 20, 120, 60)]))
+    assert "1 of today's 3 positions are outliers: 1 alarm; by the nearest centre, 2 alarms" in texts
+    for kind in (ROUTE, USUAL, TODAY, OUTLIER, ALARM, OTHER_ALARM, BLOCK):
+        assert texts.count(kind) == 1
+    assert "NaN" not in svg
+    legends = [
+        encoding[channel]["legend"]
+        for encoding in (layer["encoding"] for layer in spec["layer"])
+        for channel in ("color", "shape")
+        if channel in encoding
+    ]
+    assert {legend["orient"] for legend in legends} == {"bottom"}
+    calm, _ = drawn(position_map(MARKS[:3], route=[(0, 0), (300, 0)]))
+    assert OUTLIER not in calm
+    assert "0 of today's 1 positions are outliers: no alarms; by the nearest centre, no alarms" in calm
+
+
 @pytest.mark.parametrize(
-    "chart", [funnel_chart, probability_histogram, threshold_curves, waterfall_chart, pair_densities]
+    "chart", [funnel_chart, probability_histogram, threshold_curves, waterfall_chart, pair_densities, a_map]
 )
 def test_records_that_cannot_be_shown_are_refused(chart: Any) -> None:
     with pytest.raises(HaplyError, match="nothing to show"):

@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 
 from haply.joins.match import match_overlapping
+from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.models import (
     Certain,
     Gaussian,
@@ -20,7 +21,9 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
+from haply.probability.distance import clouds
 from haply.probability.region import Region
+from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
@@ -57,6 +60,18 @@ def warm_pair(
     match_overlapping(models[0], models[1], overlapping, overlapping, region, threshold, exact)
 
 
+def warm_clouds(dim: int, exact: bool) -> None:
+    """Run a similarity join of two objects a side, equal and other weights, with every rule and with the grid."""
+    points = np.zeros((2, 2 * dim))
+    for probs in (None, [[0.25, 0.75]] * 2):
+        model = Samples.from_arrow(Samples(points, probs, dim=dim).to_arrow())
+        extents(clouds(model), 0.5)
+        for rules in ("auto", "paper"):
+            join = SimilarityJoin(1.0, 0.5, dim=dim, rules=rules, probability="exact" if exact else "none")
+            for side in SIDES:
+                join.push(side, {"id": [0, 1], "pos": model})
+
+
 def warm_everything() -> Iterator[str]:
     """Warm every pair of models under every kind of condition; yields what was just done."""
     kinds = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
@@ -66,3 +81,6 @@ def warm_everything() -> Iterator[str]:
             for exact in (True, False):
                 warm_pair(left, right, region, Threshold(0.5), exact)
         yield f"{left.__name__} - {right.__name__}"
+    for exact in (True, False):
+        warm_clouds(2, exact)
+    yield "distances"

@@ -415,3 +415,215 @@ def pair_densities(
         layers.append(name.encode(x=alt.X("low:Q", scale=scale), y=alt.value(-8), text="label:N"))
     layers.append(area)
     return _styled(alt.layer(*layers).properties(width=_WIDTH, height=170), title or "Where the two values may lie")
+
+
+# -- positions on a map ------------------------------------------------------------------------------------------------
+
+BLOCK, ROUTE, USUAL, TODAY, OUTLIER, ALARM, OTHER_ALARM = (
+    "tall building",
+    "usual route",
+    "usual position",
+    "today, with a usual partner",
+    "today, an outlier",
+    "alarm",
+    "alarm of the nearest centre",
+)
+_DASHES = "M-1.1,-.15H-.2V.15H-1.1ZM.2,-.15H1.1V.15H.2Z"
+_MARKS = {
+    ROUTE: (_INK, _DASHES),
+    TODAY: (BLUE, "circle"),
+    ALARM: (RED, "triangle-down"),
+    USUAL: (GREY, "circle"),
+    OUTLIER: (RED, "circle"),
+    OTHER_ALARM: ("#000000", "cross"),
+    BLOCK: ("#d8d3cb", "square"),
+}
+"""Colour and shape of each kind, in the order of the legend."""
+
+_MAP_WIDTH = 660
+
+Line = Sequence[tuple[float, float]]
+
+
+def position_map(
+    records: Sequence[Record],
+    *,
+    route: Line,
+    streets: Sequence[Line] = (),
+    blocks: Sequence[tuple[float, float, float, float]] = (),
+    names: Sequence[tuple[float, float, str]] = (),
+) -> alt.LayerChart:
+    """Uncertain positions on a map: one metre is as long to the right as it is upwards, and circles are true to scale.
+
+    Records ``kind, x, y, radius``: the kinds are those named above this function, and the radius is that of the circle
+    that tells the uncertainty, 0 for a mark of fixed size. ``blocks`` are buildings (left, bottom, right, top), and
+    ``names`` words at places.
+    """
+    _need(records, "map", ("kind", "x", "y", "radius"))
+    span = _map_span([*records, *_corners([route, *streets])], blocks)
+    scale = _MAP_WIDTH / (span[2] - span[0])
+    axes = {
+        "x": alt.X("x:Q", scale=alt.Scale(domain=[span[0], span[2]], nice=False, zero=False), title="metres east"),
+        "y": alt.Y("y:Q", scale=alt.Scale(domain=[span[1], span[3]], nice=False, zero=False), title="metres north"),
+    }
+    for axis in axes.values():
+        axis.axis = alt.Axis(grid=False, tickMinStep=100)
+    drawn = {ROUTE, *([BLOCK] if blocks else []), *(record["kind"] for record in records)}
+    kinds = [kind for kind in _MARKS if kind in drawn]
+    colours, shapes = ([_MARKS[kind][k] for kind in kinds] for k in (0, 1))
+    legend = alt.Legend(
+        title=None, orient="bottom", columns=3, symbolSize=110, symbolStrokeWidth=0, symbolOpacity=1, labelLimit=300,
+        columnPadding=28, rowPadding=6, offset=16,
+    )  # fmt: skip
+    looks = {
+        "color": alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colours), legend=legend),
+        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=shapes), legend=legend),
+    }
+
+    def path(lines: Sequence[Line], **style: Any) -> Any:
+        return alt.Chart(_data(_corners(lines))).mark_line(**style).encode(**axes, detail="line:N", order="step:Q")
+
+    def marks(*of: str, **style: Any) -> Any:
+        rows = [
+            {**record, "size": round((2.0 * scale * record["radius"]) ** 2, 1)}
+            for record in records
+            if record["kind"] in of
+        ]
+        return alt.Chart(_data(rows)).mark_point(filled=True, **style).encode(**axes, **looks)
+
+    circles = marks(TODAY, OUTLIER, fillOpacity=0.05, strokeOpacity=0.5, strokeWidth=1).encode(
+        size=alt.Size("size:Q", scale=None),
+        stroke=alt.Stroke("kind:N", scale=alt.Scale(domain=kinds, range=colours), legend=None),
+    )
+    corners = [dict(zip(("x", "y", "x2", "y2"), block, strict=True)) for block in blocks]
+    words = [{"x": x, "y": y, "name": name} for x, y, name in names]
+    layers = [
+        path(streets, color="#f0f0ec", strokeWidth=10, strokeCap="round"),
+        alt.Chart(_data(corners)).mark_rect(color=_MARKS[BLOCK][0]).encode(**axes, x2="x2:Q", y2="y2:Q"),
+        marks(USUAL, size=7, opacity=0.7),
+        circles,
+        path([route], color=_INK, strokeWidth=1.5, strokeDash=[5, 4]),
+        marks(OTHER_ALARM, size=80, opacity=1, stroke="white", strokeWidth=1),
+        marks(ALARM, size=170, opacity=1, stroke="white", strokeWidth=1, yOffset=-8),
+        alt.Chart(_data(words)).mark_text(fontSize=12, color=_INK).encode(**axes, text="name:N"),
+    ]
+    chart = alt.layer(*layers).properties(width=_MAP_WIDTH, height=scale * (span[3] - span[1]))
+    return _styled(chart, _map_title(records))
+
+
+def _corners(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    return [
+        {"line": k, "step": step, "x": x, "y": y} for k, line in enumerate(lines) for step, (x, y) in enumerate(line)
+    ]
+
+
+def _map_span(
+    points: Sequence[Record], blocks: Sequence[tuple[float, float, float, float]]
+) -> tuple[float, float, float, float]:
+    """What must be on the map, circles included, to full tens of metres."""
+    boxes = [
+        (point["x"] - reach, point["y"] - reach, point["x"] + reach, point["y"] + reach)
+        for point in points
+        for reach in [point.get("radius", 0.0) + 10.0]
+    ]
+    low = [min(box[k] for box in (*boxes, *blocks)) for k in (0, 1)]
+    high = [max(box[k] for box in (*boxes, *blocks)) for k in (2, 3)]
+    left, bottom = (10.0 * math.floor(value / 10.0) for value in low)
+    right, top = (10.0 * math.ceil(value / 10.0) for value in high)
+    return left, bottom, right, top
+
+
+def _map_title(records: Sequence[Record]) -> str:
+    count = {kind: sum(record["kind"] == kind for record in records) for kind in _MARKS}
+    return (
+        f"{count[OUTLIER]} of today's {count[TODAY] + count[OUTLIER]} positions are outliers: "
+        f"{_alarms(count[ALARM])}; by the nearest centre, {_alarms(count[OTHER_ALARM])}"
+    )
+
+
+def _alarms(number: int) -> str:
+    return f"{number or 'no'} alarm{'' if number == 1 else 's'}"
+
+
+# -- experiments -------------------------------------------------------------------------------------------------------
+
+_SERIES = (BLUE, ORANGE, GREEN, RED, GREY, "#56B4E9", "#CC79A7", "#000000")
+_PANELS = 4
+"""Panels in a row."""
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+
+
+def sweep_chart(
+    records: Sequence[Record],
+    *,
+    x: str,
+    lines: Sequence[str],
+    title: str,
+    y_title: str,
+    panel: str | None = None,
+    log_x: bool = False,
+    log_y: bool = True,
+    y_format: str = "~g",
+) -> alt.ConcatChart:
+    """How quantities change with one parameter: a line for each of the fields ``lines``, a panel for each ``panel``.
+
+    Panels share the vertical axis. Where ``x`` is a name and not a number there are points without lines. On a
+    logarithmic axis values of zero cannot be shown and are left out.
+    """
+    _need(records, "sweep", (x, *lines, *([panel] if panel else [])))
+    long = [
+        {"at": record[x], "series": name, "value": record[name], "panel": record[panel] if panel else ""}
+        for record in records
+        for name in lines
+        if record[name] is not None and (record[name] > 0.0 or not log_y)
+    ]
+    _need(long, "sweep", ())
+    values = [row["value"] for row in long]
+    # a tenth of the range stays free above and below, so that no point lies on the border
+    if log_y:
+        room = max(max(values) / min(values), 2.0) ** 0.1
+        domain = [min(values) / room, max(values) * room]
+        powers = range(math.floor(math.log10(domain[0])), math.ceil(math.log10(domain[1])) + 1)
+        steps = (1, 2, 5) if domain[1] < 100.0 * domain[0] else (1,)
+        ticks: Any = [float(f"{step}e{power}") for power in powers for step in steps]
+    else:
+        domain, ticks = [min(0.0, *values), 1.1 * max(*values, 1e-9)], alt.Undefined
+    numeric = all(isinstance(row["at"], int | float) for row in long)
+    places = list(dict.fromkeys(row["at"] for row in long))
+    panels = list(dict.fromkeys(row["panel"] for row in long))
+    width = max(150 if numeric else 24 * len(places), _WIDTH // min(len(panels), _PANELS) - 40)
+    if numeric:
+        scale = alt.Scale(type="log" if log_x else "linear", nice=False, padding=14, zero=False)
+        style = "~s" if max(places) >= 1e4 else "~g"
+        at = alt.X("at:Q", title=x, scale=scale, axis=alt.Axis(values=places, format=style, grid=False))
+    else:
+        at = alt.X("at:N", title=None, sort=places, axis=alt.Axis(labelAngle=-40))
+    legend = alt.Legend(title=None, orient="bottom", direction="horizontal", labelLimit=300)
+    drawn = []
+    for number, name in enumerate(panels):
+        base = alt.Chart(title=str(name)).encode(
+            x=at,
+            y=alt.Y(
+                "value:Q",
+                title=y_title if number % _PANELS == 0 else None,
+                scale=alt.Scale(type="log" if log_y else "linear", domain=domain, nice=False),
+                axis=alt.Axis(format=y_format, values=ticks, tickCount=5, labels=number % _PANELS == 0),
+            ),
+            color=alt.Color(
+                "series:N",
+                scale=alt.Scale(domain=list(lines), range=list(_SERIES[: len(lines)])),
+                legend=None if len(lines) < 2 else legend,
+            ),
+            shape=alt.Shape(
+                "series:N", scale=alt.Scale(domain=list(lines), range=list(_SHAPES[: len(lines)])), legend=None
+            ),
+        )
+        points: dict[str, Any] = {"filled": True, "size": 60, "opacity": 1}
+        marked = (
+            base.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(**points)) if numeric else base.mark_point(**points)
+        )
+        here = marked.transform_filter(f"datum.panel === {json.dumps(name)}")
+        drawn.append(here.properties(width=width, height=240))
+    styled = _styled(alt.concat(*drawn, columns=_PANELS, spacing=24), title)
+    styled.data = _data(long)  # last: every step before it copies the chart
+    return styled
