@@ -487,6 +487,40 @@ def test_a_batch_of_empty_lists(positions: object) -> None:
     assert len(join.push("left", {"id": [], "pos": positions})) == 0
 
 
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_all_pairs_of_what_is_stored(rules: str | list[str]) -> None:
+    """Found anew, and again, without a push: those of the two windows as they are."""
+    lefts, rights = walk(25, 30), walk(26, 30, weighted=True)
+    join = SimilarityJoin(1.5, 0.3, window=7, dim=2, rules=rules)
+    assert len(join.pairs()) == 0
+    run(join, lefts, rights, 4)
+    alive = range(30 - 7, 30)
+    assert join.stored == {"left": len(alive), "right": len(alive)}
+    near = all_pairs(lefts, rights, range(30), range(30), window=7, eps=1.5, threshold=0.3)
+    wanted = {pair for pair in near if pair[0] in alive and pair[1] in alive}
+    for _ in range(2):
+        found = Collected()
+        found.add(join.pairs())
+        assert set(found.pairs) == wanted
+    assert len(wanted) > 5
+
+
+def test_no_pair_is_more_than_certain_when_found_anew() -> None:
+    point = samples([cloud([0.0])])
+    join = SimilarityJoin(5.0, 1.0, dim=1, strict=True)
+    for side in ("left", "right"):
+        assert len(join.push(side, {"id": [1], "pos": point})) == 0
+    assert len(join.pairs()) == 0
+
+
+def test_a_strict_threshold_next_to_one() -> None:
+    """Counts need no tolerance: a sure pair of equal weights is above every threshold but 1."""
+    point, threshold = cloud([0.0]), 0.9999999999999
+    assert keeps(point, point, 1.0, threshold, strict=True)
+    for rules in RULES:
+        assert run(SimilarityJoin(1.0, threshold, dim=1, strict=True, rules=rules), [point], [point], 1).pairs
+
+
 def test_errors() -> None:
     point = samples([cloud([(0, 0)])])
     for call, text in (

@@ -102,15 +102,12 @@ def test_samples_against_samples(spark, weighted):
 
 
 def test_other_dimensions_and_the_constructor(spark):
-    """Five dimensions, from nested points with ``hp.samples``."""
+    """Five dimensions, on the left from nested points with ``hp.samples``."""
     lefts, rights = random_clouds(3, 30, 5, spread=3.0), random_clouds(4, 30, 5, spread=3.0)
-    left, right = (
-        spark.createDataFrame(
-            [(i, each.points.tolist()) for i, each in enumerate(side)], "id long, at array<array<double>>"
-        ).select("id", hp.samples("at").alias("pos"))
-        for side in (lefts, rights)
-    )
-    check(collect(hp.join(left, right, hp.distance(hp.left.pos, hp.right.pos) <= 4, 0.5)), lefts, rights, 4.0, 0.5)
+    nested = [(i, each.points.tolist()) for i, each in enumerate(lefts)]
+    left = spark.createDataFrame(nested, "id long, at array<array<double>>").select("id", hp.samples("at").alias("pos"))
+    on = hp.distance(hp.left.pos, hp.right.pos) <= 4
+    check(collect(hp.join(left, frame(spark, rights), on, 0.5)), lefts, rights, 4.0, 0.5)
 
 
 def test_ways_to_write_a_distance(spark):

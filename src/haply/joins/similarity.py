@@ -142,6 +142,8 @@ class SimilarityJoin:
                 expected=f"{len(ids)} times and positions",
                 found=f"{len(times)} and {len(model)}",
             )
+        if not np.isfinite(times).all():
+            raise HaplyError("A time is NaN or infinite", expected="numbers", found=str(times[~np.isfinite(times)][0]))
         result = self.arrive(side, ids, model, times)
         if numbered:
             self._next[side] += len(ids)
@@ -162,7 +164,7 @@ class SimilarityJoin:
         these = clouds(positions, self.dim)
         own, store = self._stored[side], self._stored[_other(side)]
         begin = own.receive(ids, these, times, places)
-        result = self._match(side, own, begin, store) if match and self.threshold.attainable else NO_PAIRS
+        result = self._match(side, own, begin, store) if match else NO_PAIRS
         if _other(side) in self._closed:
             own.forget_from(begin)
         return result

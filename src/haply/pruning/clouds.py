@@ -466,7 +466,7 @@ def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, lower, up
         sure = within - distance - slack
         least = shells[int(min(sure * scale * (1.0 - 1e-14), most))] if sure >= 0.0 else 0.0
         outer = shells[math.ceil(min((distance + within + slack) * scale, most))]
-        hole = math.ceil(min((distance - within - slack) * scale * (1.0 - 1e-14), most)) - 1.0
+        hole = math.ceil(min((distance - within - slack) * scale * (1.0 - 1e-14), most + 1.0)) - 1.0
         inner_part = shells[int(hole)] if hole >= 0.0 else 0.0
         lower[k] = least
         upper[k] = min(upper[k], outer - inner_part)
@@ -584,7 +584,10 @@ class Output(NamedTuple):
 
 @kernel
 def _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates):
-    """Candidates of a new object among all stored ones, in loops that the compiler makes wide."""
+    """Candidates of a new object among all stored ones, in loops that the compiler makes wide.
+
+    ``close`` is room for a byte per object and seven more: eight are looked at as one number, which is mostly 0.
+    """
     dim = len(new.near) - 6
     squares[:] = 0.0
     for c in range(dim):
@@ -594,24 +597,35 @@ def _all_near(question, new, i, stored, first, last, window, slack, squares, clo
             squares[m] += u * u
     radii, variances = stored.near[dim, first:last], stored.near[dim + 1, first:last]
     times = stored.near[dim + 2, first:last]
-    radius, variance, time = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i]
-    base, stretch = question.within + slack, 1.0 + 1e-12
+    variance, time = new.near[dim + 1, i], new.near[dim + 2, i]
+    base, stretch, inside = question.within + slack, 1.0 + 1e-12, 0
+    touching = base + new.near[dim, i]
     if question.core:
+        # (base + k sqrt(V))^2 without the root: sqrt(V) <= (V / q + q) / 2, whatever q is; here that of V = 2 variance
+        if question.spread < 1e150:
+            root = math.sqrt(2.0 * variance) + 1e-150
+            slope = stretch * question.spread * (question.spread + base / root)
+            level = stretch * base * (base + question.spread * root) + slope * variance
+        else:
+            slope, level = 0.0, math.inf
         for m in range(len(radii)):
-            reach = base + min(radius + radii[m], question.spread * math.sqrt(variance + variances[m]))
+            reach = touching + radii[m]
+            limit = min(reach * reach * stretch, level + slope * variances[m])
             in_time = 1 if abs(time - times[m]) <= window else 0
-            close[m] = in_time + (in_time if squares[m] <= reach * reach * stretch else 0)
+            inside += in_time
+            close[m] = in_time if squares[m] <= limit else 0
     else:
         for m in range(len(radii)):
-            reach = base + radius + radii[m]
+            reach = touching + radii[m] if question.balls else math.inf
             in_time = 1 if abs(time - times[m]) <= window else 0
-            near = not question.balls or squares[m] <= reach * reach * stretch
-            close[m] = in_time + (in_time if near else 0)
-    found, inside = 0, 0
-    for m in range(len(close)):
-        candidates[found] = m
-        found += close[m] >> 1
-        inside += 1 if close[m] > 0 else 0
+            inside += in_time
+            close[m] = in_time if squares[m] <= reach * reach * stretch else 0
+    found = 0
+    for block, flags in enumerate(close.view(np.uint64)):
+        if flags:
+            for m in range(8 * block, min(8 * block + 8, len(radii))):
+                candidates[found] = m
+                found += close[m]
     return found, inside
 
 
@@ -654,7 +668,8 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
     """
     dim = len(new.near) - 6
     size = last - first
-    squares, close, candidates = np.empty(size), np.empty(size, np.uint8), np.empty(size, np.int64)
+    squares, close = np.empty(size), np.zeros(8 * ((size + 7) // 8), np.uint8)
+    candidates = np.empty(size + 1, np.int64)
     slots = np.empty(size if search.by_grid else 0, np.int64)
     work = Work(np.empty(most), np.empty(most), np.empty(most), np.empty(BINS + 1), np.empty(dim))
     centres = np.empty((2, dim))
@@ -690,8 +705,9 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
             verdict, weight, code = 0, math.nan, BALLS
             if question.balls:
                 room = question.within - slack - x[_RADIUS] - y[_RADIUS]
-                if room >= 0.0 and square <= room * room * (1.0 - 1e-12):
-                    verdict, weight = 1, whole
+                if room >= 0.0 and square <= room * room * (1.0 - 1e-12) and square < math.inf:
+                    # sure, and kept if anything is
+                    verdict, weight = (1 if whole >= least_kept(question, whole, counted) else -1), whole
             if verdict == 0 and question.moments:
                 code = MOMENTS
                 verdict = moments_verdict(question, x, y, new.near, i, stored.near, j, dim, slack)

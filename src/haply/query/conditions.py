@@ -105,7 +105,11 @@ def _as_distance(part: Expression) -> Distance | None:
             expected="distance(left.a, right.b) <= a number",
             hint="points of one column of each table, and an upper limit",
         )
-    return Distance(columns["left"].name, columns["right"].name, float(number.constant), op == "<=")
+    try:
+        within = float(number.constant)
+    except OverflowError:
+        raise HaplyError(f"The condition `{part}` compares with a number that is too large") from None
+    return Distance(columns["left"].name, columns["right"].name, within, op == "<=")
 
 
 def as_difference(condition: Expression) -> Difference:

@@ -245,7 +245,7 @@ class JoinPlan:
     def _takes_part(self) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
         if self.window is not None:
-            known.append(f"{TIME} IS NOT NULL")
+            known.append(f"abs({TIME}) < CAST('Infinity' AS DOUBLE)")  # neither null nor NaN
         return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
 
     def _usable(self, frame: DataFrame) -> DataFrame:

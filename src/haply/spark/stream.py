@@ -93,7 +93,7 @@ class StreamPlan(DistancePlan):
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
         assert self.window is not None
         frame = observing.watch(self._prepared(side), self._row_counts(side))
-        keys = [f"__key{position}" for position in range(len(self.condition.equalities))]
+        keys = [f"__key{position}" for position in self._grouped_keys]  # a hash depends on the type
         group = f"CAST(xxhash64({', '.join(keys)}) AS DOUBLE)" if keys else "0D"
         rows = self._usable(frame).selectExpr(*side.inner, TIME, START, END, f"{group} AS {GROUP}")
         pack = Pack(0 if side.name == "left" else 1, cells, self._block_width, clock)

@@ -41,6 +41,7 @@ STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
 
 _MOST_PANES = 64
+_COUNTABLE = 2.0**52
 _MEMORY_LIMIT = 1 << 30
 
 
@@ -49,7 +50,9 @@ class Clock:
     """Times of rows as Spark's watermark knows them, in milliseconds since 1970, and back.
 
     Spark's clock starts at 1970 and counts milliseconds. Numbers are scaled so that window and delay together are a
-    thousand seconds, and moved far above zero; what is lost in that is allowed for by ``slack``.
+    tenth of a second, and moved far above zero; what is lost in that is allowed for. So the clock runs from a million
+    million times that span before zero to ninety times as many after it. For timestamps it does not run before 1970:
+    nothing is lost there, but nothing is forgotten either.
     """
 
     stamps: bool
@@ -60,7 +63,7 @@ class Clock:
     @classmethod
     def of(cls, stamps: bool, span: float) -> Clock:
         """For times whose window and delay add up to ``span``."""
-        return cls(stamps, 1e-6 if stamps else (1000.0 / span if span > 0.0 else 1.0))
+        return cls(stamps, 1e-6 if stamps else (0.1 / span if span > 0.0 else 1.0))
 
     def seconds(self, times: np.ndarray) -> np.ndarray:
         """Seconds since 1970, never falling where times rise."""
@@ -102,10 +105,13 @@ class Pack:
         first = np.floor(table[START].to_numpy() / self.width)
         last = np.floor(table[END].to_numpy() / self.width)
         seen = np.clip(last - first + 1.0, 1.0, self.cells).astype(np.int64)
+        beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
+        seen[beyond] = self.cells  # blocks whose numbers have no neighbours: to be safe, everywhere
         rows = np.repeat(np.arange(len(first)), seen)
         block = first[rows] + (np.arange(len(rows)) - np.repeat(np.cumsum(seen) - seen, seen))
         shift = np.mod(table[GROUP].to_numpy(), self.cells)  # rows of different groups never meet: deal them out
         cell = np.mod(block + shift[rows], self.cells).astype(np.int64)
+        cell[beyond[rows]] = np.tile(np.arange(self.cells), int(beyond.sum()))
         home = cell == np.mod(first + shift, self.cells)[rows]
         table = table.drop_columns([START, END])
         order = np.argsort(cell, kind="stable")
@@ -177,18 +183,13 @@ class Memory:
     query: Query
     pieces: dict[int, Piece] = field(default_factory=dict)
     following: int = 0
-    join: SimilarityJoin | None = None
+    joins: dict[int, SimilarityJoin] = field(default_factory=dict)
     late: list[int] = field(default_factory=lambda: [0, 0])
-    odd: list[int] = field(default_factory=lambda: [0, 0])
 
-    def add(self, side: int, table: pa.Table) -> tuple[list[Piece], pa.Table | None]:
+    def add(self, side: int, table: pa.Table) -> tuple[list[Piece], list[pa.Table]]:
         """Push new rows: the pieces to be remembered of them, and the pairs they complete."""
-        table = self._one_dimension(side, table)
-        if not table.num_rows:
-            return [], None
-        pieces = [self._piece(side, part) for part in self._panes(table)]
-        found = [pairs for piece in pieces if (pairs := self._push(piece)) is not None]
-        return pieces, pa.concat_tables(found) if found else None
+        pieces = [self._piece(side, part) for same in self._by_dimension(side, table) for part in self._panes(same)]
+        return pieces, [pairs for piece in pieces if (pairs := self._push(piece)) is not None]
 
     def recall(self, piece: Piece) -> None:
         """Take back a piece from the state: its pairs are known already."""
@@ -201,32 +202,31 @@ class Memory:
         self.pieces[piece.number] = piece
         return piece
 
-    def _one_dimension(self, side: int, table: pa.Table) -> pa.Table:
-        """The rows whose points have as many coordinates as the first that this cell has seen."""
+    def _by_dimension(self, side: int, table: pa.Table) -> Iterator[pa.Table]:
+        """Rows whose points have equally many coordinates: others never meet."""
         if not table.num_rows:
-            return table
+            return
         dims = dimensions(view_column(table[self.query.positions[side]]))
-        if self.join is None:
-            self._begin(int(dims[0]))
-        assert self.join is not None
-        if (dims == self.join.dim).all():
-            return table
-        if self.query.raises:
+        known = np.unique(dims)
+        odd = [dim for dim in known if self.joins and int(dim) not in self.joins] or known[1:].tolist()
+        if odd and self.query.raises:
             raise HaplyError(
                 "Points differ in dimension",
-                expected=f"{self.join.dim} coordinates, as other rows have",
-                found=f"{dims[dims != self.join.dim][0]:g}",
+                expected=f"{next(iter(self.joins), known[0]):g} coordinates, as other rows have",
+                found=f"{odd[0]:g}",
                 hint='leave out what fits nothing with invalid="drop"',
             )
-        self.odd[side] += int((dims != self.join.dim).sum())
-        return table.filter(pa.array(dims == self.join.dim))
+        for dim in known:
+            yield table if len(known) == 1 else table.filter(pa.array(dims == dim))
 
-    def _begin(self, dim: int) -> None:
+    def _join(self, dim: int) -> SimilarityJoin:
         query = self.query
-        self.join = SimilarityJoin(
-            query.distance.limit, query.threshold.value, dim=dim, strict=query.threshold.strict, window=query.window,
-            probability="exact" if query.exact else "none",
-        )  # fmt: skip
+        if dim not in self.joins:
+            self.joins[dim] = SimilarityJoin(
+                query.distance.limit, query.threshold.value, dim=dim, strict=query.threshold.strict,
+                window=query.window, probability="exact" if query.exact else "none",
+            )  # fmt: skip
+        return self.joins[dim]
 
     def _panes(self, table: pa.Table) -> Iterator[pa.Table]:
         """Rows by stretches of time as long as the window, so that each can be forgotten by itself."""
@@ -244,13 +244,11 @@ class Memory:
     def _push(self, piece: Piece, match: bool = True) -> pa.Table | None:
         assert piece.table is not None
         rows = piece.table
-        if self.join is None:
-            self._begin(int(dimensions(view_column(rows[self.query.positions[piece.side]]))[0]))
-        assert self.join is not None
-        places = Places(*(rows[name].to_numpy() for name in (_ORDER, _HOME, GROUP)))
         model = view_column(rows[self.query.positions[piece.side]])
+        join = self._join(int(dimensions(model)[0]))
+        places = Places(*(rows[name].to_numpy() for name in (_ORDER, _HOME, GROUP)))
         ids = (piece.number << 32) | np.arange(rows.num_rows, dtype=np.int64)
-        found = self.join.arrive(SIDES[piece.side], ids, model, rows[TIME].to_numpy(), places, match=match)
+        found = join.arrive(SIDES[piece.side], ids, model, rows[TIME].to_numpy(), places, match=match)
         if not len(found):
             return None
         columns = [column for side, ids in enumerate((found.left, found.right)) for column in self._taken(side, ids)]
@@ -272,8 +270,8 @@ class Memory:
 
     def expire(self, time: float) -> list[int]:
         """Forget what no row from ``time`` on can meet; returns the numbers of pieces that are gone."""
-        if self.join is not None:
-            self.join.expire(time)
+        for join in self.joins.values():
+            join.expire(time)
         gone = [number for number, piece in self.pieces.items() if piece.newest + self.query.window < time]
         for number in gone:
             del self.pieces[number]
@@ -283,7 +281,7 @@ class Memory:
     def nbytes(self) -> int:
         """Roughly what it takes in this process."""
         tables = sum(piece.table.nbytes for piece in self.pieces.values() if piece.table is not None)
-        return tables + (self.join.stored_bytes if self.join is not None else 0)
+        return tables + sum(join.stored_bytes for join in self.joins.values())
 
 
 _remembered: OrderedDict[tuple[str, int], tuple[bytes, Memory]] = OrderedDict()
@@ -321,12 +319,11 @@ class CellProcessor(StatefulProcessor):
             table = pa.concat_tables(parcels[side]).combine_chunks()
             late = table[TIME].to_numpy() < now
             if late.any():
-                memory.late[side] += int(late.sum())
+                memory.late[side] += int(table[_HOME].to_numpy()[late].sum())  # once, whoever sees it
                 table = table.filter(pa.array(~late))
             pieces, found = memory.add(side, table)
             new += pieces
-            if found is not None:
-                pairs.append(found)
+            pairs += found
         decided = time.perf_counter_ns()
         counted = [after - past for after, past in zip(_counts(memory), before, strict=True)]
         self._save(int(key[0]), memory, new, now, timer)
@@ -345,13 +342,12 @@ class CellProcessor(StatefulProcessor):
     def _load(self, cell: int) -> tuple[Memory, int | None]:
         if not self.index.exists():
             return Memory(self.query), None
-        stamp, timer, following, dim, entries = pickle.loads(self.index.get()[0])
+        stamp, timer, following, entries = pickle.loads(self.index.get()[0])
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _remembered.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
             return known[1], timer
         memory = Memory(self.query, following=following)
-        memory._begin(dim)
         for number, side, newest in entries:
             table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
             memory.recall(Piece(number, side, newest, table))
@@ -373,9 +369,8 @@ class CellProcessor(StatefulProcessor):
             timer = int(self.query.clock.seconds(np.array([last]))[0] * 1000.0) + 10
             self.handle.registerTimer(timer)
         stamp = os.urandom(16)
-        assert memory.join is not None
         entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
-        self.index.update((pickle.dumps((stamp, timer, memory.following, memory.join.dim, entries)),))
+        self.index.update((pickle.dumps((stamp, timer, memory.following, entries)),))
         _remembered[(self.query.name, cell)] = (stamp, memory)
         held = sum(memory.nbytes for _, memory in _remembered.values())
         while held > _MEMORY_LIMIT and len(_remembered) > 1:
@@ -398,10 +393,12 @@ _RULES = tuple(RULES.values())
 
 def counter_names() -> list[str]:
     """What a cell counts in a batch."""
-    late_and_odd = ["late_left", "late_right", "invalid_left", "invalid_right"]
-    return [*Counters(_RULES, _RULES).flat(), *late_and_odd, *(f"nanoseconds:{stage}" for stage in STAGES)]
+    late = ["late_left", "late_right"]
+    return [*Counters(_RULES, _RULES).flat(), *late, *(f"nanoseconds:{stage}" for stage in STAGES)]
 
 
 def _counts(memory: Memory) -> list[int]:
-    counters = memory.join.funnel if memory.join is not None else Counters(_RULES, _RULES)
-    return [*counters.flat().values(), *memory.late, *memory.odd]
+    counters = Counters(_RULES, _RULES)
+    for join in memory.joins.values():
+        counters.add(join.funnel)
+    return [*counters.flat().values(), *memory.late]
