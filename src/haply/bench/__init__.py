@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from haply.bench.measure import Report
 
-BENCHES = ("band", "interval", "spark")
+BENCHES = ("band", "interval", "spark", "usj", "usj_stream")
 """Each is a module here with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded data, if any."""
 
 
@@ -26,7 +27,8 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
 
     from haply.bench.measure import growth_table, table, targets, write_chart
 
-    console = Console(highlight=False)
+    # a file or a pipe has room for wide tables
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     done: list[dict[str, Any]] = []
     for chosen in BENCHES if name is None else (name,):
         report = _run(chosen, quick, data, console)
@@ -38,12 +40,23 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
         for line in targets(report):
             console.print(f"  {line}", soft_wrap=True)
         console.print(f"  chart: {write_chart(report, out)}", soft_wrap=True)
+        _show_figures(report, out, console)
         done.append(report.to_dict())
         if json_path is not None:  # after each, so that a bench that fails takes none of the earlier ones with it
             path = Path(json_path)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(done if name is None else done[0], indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _show_figures(report: Report, out: str, console: Console) -> None:
+    """Each experiment's table, notes, claims and chart."""
+    from haply.bench.measure import figure_table, verdicts, write_figures
+
+    for figure, path in zip(report.figures, write_figures(report, out) if report.figures else (), strict=True):
+        console.print(figure_table(figure))
+        for line in (*figure.notes, *verdicts(figure), f"chart: {path}"):
+            console.print(f"  {line}", soft_wrap=True, markup=False)
 
 
 def _run(name: str, quick: bool, data: str | None, console: Console) -> Report:

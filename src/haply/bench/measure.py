@@ -64,6 +64,47 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What a paper (or our own notes) says, what was measured, and whether the one bears out the other."""
+
+    claim: str
+    measured: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One experiment: a table of rows with the same fields, a chart of some of them, and claims judged by them.
+
+    The chart has a line for each of the fields ``lines`` over the field ``x``, and a panel for each value of ``panel``.
+    Fields named in ``seconds`` are durations.
+    """
+
+    name: str
+    title: str
+    rows: list[dict[str, Any]]
+    x: str
+    lines: tuple[str, ...]
+    y_title: str
+    panel: str | None = None
+    log_x: bool = False
+    log_y: bool = True
+    seconds: tuple[str, ...] = ()
+    claims: list[Claim] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: what was found, not how it is drawn."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "rows": self.rows,
+            "claims": [asdict(claim) for claim in self.claims],
+            "notes": self.notes,
+        }
+
+
+@dataclass(frozen=True)
 class Report:
     """All that one benchmark found out."""
 
@@ -72,10 +113,12 @@ class Report:
     config: dict[str, Any]
     results: list[Result]
     growth: list[Growth] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         config = self.config | ({"growth": [asdict(point) for point in self.growth]} if self.growth else {})
+        config |= {"figures": [figure.to_dict() for figure in self.figures]} if self.figures else {}
         return {"bench": self.bench, "config": config, "results": [asdict(result) for result in self.results]}
 
 
@@ -189,12 +232,15 @@ def table(report: Report) -> Table:
 
 
 def targets(report: Report) -> list[str]:
-    """For each peer with a target, whether haply reached it in its worst job."""
+    """For each peer with a target, whether haply reached it in its worst job; or in each job that has its own."""
     lines = []
-    for engine, target in report.config.get("targets", {}).items():
-        worst = min(result.ratio for result in report.results if result.engine == engine)
-        outcome = "reached" if worst >= target else "missed"
-        lines.append(f"target: {target:g} times as fast as {engine}; {outcome} with {worst:.2f}")
+    for engine, wanted in report.config.get("targets", {}).items():
+        for job, target in wanted.items() if isinstance(wanted, Mapping) else [(None, wanted)]:
+            compared = [result for result in report.results if result.engine == engine and job in (None, result.job)]
+            worst = min(result.ratio for result in compared)
+            outcome = "reached" if worst >= target else "missed"
+            where = "" if job is None else f" in '{job}'"
+            lines.append(f"target: {target:g} times as fast as {engine}{where}; {outcome} with {worst:.2f}")
     return lines
 
 
@@ -210,13 +256,43 @@ def growth_table(report: Report) -> Table:
     return shown
 
 
+def figure_table(figure: Figure) -> Table:
+    """The rows of one experiment, for the terminal."""
+    from rich.table import Table
+
+    shown = Table(title=f"{figure.name}: {figure.title}", title_justify="left")
+    for name, value in figure.rows[0].items():
+        shown.add_column(name, justify="left" if isinstance(value, str) else "right", overflow="fold")
+    for row in figure.rows:
+        shown.add_row(*(_cell(value, name in figure.seconds) for name, value in row.items()))
+    return shown
+
+
+def _cell(value: Any, is_seconds: bool) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if is_seconds:
+        return in_seconds(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def verdicts(figure: Figure) -> list[str]:
+    """What becomes of the claims."""
+    return [
+        f"claim: {claim.claim}; measured: {claim.measured}; {'holds' if claim.holds else 'does not hold'}"
+        for claim in figure.claims
+    ]
+
+
 def in_seconds(seconds: float) -> str:
     """A duration with three digits.
 
-    >>> in_seconds(0.01234), in_seconds(2.5), in_seconds(61.5)
-    ('12.3 ms', '2.50 s', '61.5 s')
+    >>> in_seconds(0.00001234), in_seconds(0.01234), in_seconds(2.5), in_seconds(61.5)
+    ('12.3 µs', '12.3 ms', '2.50 s', '61.5 s')
     """
-    value, unit = (1e3 * seconds, "ms") if seconds < 1.0 else (seconds, "s")
+    value, unit = (
+        (seconds, "s") if seconds >= 1.0 else (1e3 * seconds, "ms") if seconds >= 1e-3 else (1e6 * seconds, "µs")
+    )
     digits = max(0, 2 - max(0, math.floor(math.log10(value)))) if value > 0.0 else 0
     return f"{value:.{digits}f} {unit}"
 
@@ -231,6 +307,30 @@ def write_chart(report: Report, folder: str | Path) -> Path:
     drawn.save(path.with_suffix(".png"), scale_factor=2.0)
     drawn.save(path.with_suffix(".html"), inline=True)
     return path
+
+
+def write_figures(report: Report, folder: str | Path) -> list[Path]:
+    """Write the charts of the experiments, as SVG, into a folder of their own; returns their paths."""
+    from haply.report.charts import sweep_chart
+
+    base = Path(folder) / report.bench
+    base.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for figure in report.figures:
+        drawn = sweep_chart(
+            figure.rows,
+            x=figure.x,
+            lines=figure.lines,
+            title=f"{figure.name}: {figure.title}",
+            y_title=figure.y_title,
+            panel=figure.panel,
+            log_x=figure.log_x,
+            log_y=figure.log_y,
+            y_format="~s" if figure.lines[0] in figure.seconds else "~g",  # 10µ, 1m
+        )
+        paths.append(base / f"{figure.name}.svg")
+        drawn.save(paths[-1])
+    return paths
 
 
 def chart(report: Report) -> Any:

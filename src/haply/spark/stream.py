@@ -36,6 +36,8 @@ from haply.spark.worker import COUNTERS
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _BLOCKS_PER_DISTANCE = 16.0
+_CELLS = 16
+"""Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
 
 
 def check_session(spark: Any) -> None:
@@ -60,8 +62,7 @@ class StreamPlan(DistancePlan):
         observing = StreamObserving(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
-        spark = self._left.frame.sparkSession
-        cells = CellSettings.of(spark).cells or int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+        cells = CellSettings.of(self._left.frame.sparkSession).cells or _CELLS
         clock = Clock.of(self.window.stamps, self.window.length + self.window.max_delay)
         parcels = [self._parcels(side, cells, clock, observing) for side in (self._left, self._right)]
         schema = T.StructType()
@@ -72,7 +73,7 @@ class StreamPlan(DistancePlan):
         # Without the column of times: Spark would drop late parcels unseen, and here late rows are to be counted.
         together = parcels[0].unionByName(parcels[1]).drop(NEWEST)
         found = together.groupBy(CELL).transformWithStateInPandas(
-            CellProcessor(self._query(clock, schema)), f"{PARCEL} binary", "Append", "EventTime"
+            CellProcessor(self._query(clock, schema, cells)), f"{PARCEL} binary", "Append", "EventTime"
         )
         joined = found.mapInArrow(unpack, schema)
         metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(counter_names()) if name != "kept"}
@@ -81,13 +82,13 @@ class StreamPlan(DistancePlan):
             pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
         return self._finish([pairs], observing)
 
-    def _query(self, clock: Clock, schema: T.StructType) -> Query:
+    def _query(self, clock: Clock, schema: T.StructType, cells: int) -> Query:
         assert self.window is not None
         left, right = self._left, self._right
         return Query(
             self._distance, self.threshold, self.exact, self.invalid == "raise", self.window.length, clock,
             (left.inner_name(left.column), right.inner_name(right.column)), (tuple(left.inner), tuple(right.inner)),
-            _arrow_schema(schema), uuid.uuid4().hex,
+            _arrow_schema(schema), uuid.uuid4().hex, cells,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:

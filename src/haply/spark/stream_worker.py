@@ -59,6 +59,7 @@ class Clock:
     scale: float
 
     _MOVED = 1e11
+    _BEGINS = 1.0
 
     @classmethod
     def of(cls, stamps: bool, span: float) -> Clock:
@@ -68,11 +69,11 @@ class Clock:
     def seconds(self, times: np.ndarray) -> np.ndarray:
         """Seconds since 1970, never falling where times rise."""
         moved = times * self.scale + (0.0 if self.stamps else self._MOVED)
-        return np.clip(moved, 0.0 if self.stamps else 1.0, 9e12)
+        return np.clip(moved, 0.0 if self.stamps else self._BEGINS, 9e12)
 
     def time(self, milliseconds: float) -> float:
         """The time of a row that the clock shows, rounded down; minus infinity while it has not begun."""
-        if milliseconds <= 0:
+        if milliseconds <= (0.0 if self.stamps else 1000.0 * self._BEGINS):
             return -np.inf
         slack = 0.0 if self.stamps else 0.002
         return (milliseconds / 1000.0 - slack - (0.0 if self.stamps else self._MOVED)) / self.scale
@@ -102,6 +103,7 @@ class Pack:
                 yield self._parcels(pa.Table.from_batches([batch]))
 
     def _parcels(self, table: pa.Table) -> pa.RecordBatch:
+        table = table.filter(pc.is_finite(table[TIME]))
         first = np.floor(table[START].to_numpy() / self.width)
         last = np.floor(table[END].to_numpy() / self.width)
         seen = np.clip(last - first + 1.0, 1.0, self.cells).astype(np.int64)
@@ -164,6 +166,7 @@ class Query:
     payloads: tuple[tuple[str, ...], tuple[str, ...]]
     output: pa.Schema
     name: str
+    cells: int = 1
 
 
 @dataclass
@@ -342,7 +345,14 @@ class CellProcessor(StatefulProcessor):
     def _load(self, cell: int) -> tuple[Memory, int | None]:
         if not self.index.exists():
             return Memory(self.query), None
-        stamp, timer, following, entries = pickle.loads(self.index.get()[0])
+        stamp, timer, following, entries, cells = pickle.loads(self.index.get()[0])
+        if cells != self.query.cells:
+            raise HaplyError(
+                "The checkpoint was written with another number of cells",
+                expected=f"spark.haply.cells = {cells}",
+                found=str(self.query.cells),
+                hint="set it back, or start with a new checkpoint",
+            )
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _remembered.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
@@ -370,7 +380,7 @@ class CellProcessor(StatefulProcessor):
             self.handle.registerTimer(timer)
         stamp = os.urandom(16)
         entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
-        self.index.update((pickle.dumps((stamp, timer, memory.following, entries)),))
+        self.index.update((pickle.dumps((stamp, timer, memory.following, entries, self.query.cells)),))
         _remembered[(self.query.name, cell)] = (stamp, memory)
         held = sum(memory.nbytes for _, memory in _remembered.values())
         while held > _MEMORY_LIMIT and len(_remembered) > 1:

@@ -33,11 +33,16 @@ class TimeWindow:
     length: float
     max_delay: float
     stamps: bool
+    local: bool = False
+    """Timestamps without a time zone, which are not to be read in that of the session."""
 
     def number(self, column: str) -> str:
-        """SQL for a time as a double: whole microseconds, or the number itself. Both are exact."""
+        """SQL for a time as a double: whole microseconds, or the number itself."""
         name = quoted(column)
-        return f"CAST(unix_micros(CAST({name} AS TIMESTAMP)) AS DOUBLE)" if self.stamps else f"CAST({name} AS DOUBLE)"
+        if self.local:
+            since = f"CAST({name} - TIMESTAMP_NTZ'1970-01-01 00:00:00' AS INTERVAL SECOND)"
+            return f"CAST(CAST({since} AS DECIMAL(24, 6)) * 1000000 AS DOUBLE)"
+        return f"CAST(unix_micros({name}) AS DOUBLE)" if self.stamps else f"CAST({name} AS DOUBLE)"
 
 
 def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_delay: Any) -> TimeWindow | None:
@@ -53,7 +58,7 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
     names = (time, time) if isinstance(time, str) else tuple(time)
     if len(names) != 2:
         raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
-    stamps = set()
+    kinds = set()
     for frame, name, side in ((left, names[0], "left"), (right, names[1], "right")):
         kind = frame.schema[find_column(frame, name, side)].dataType
         if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.NumericType)):
@@ -62,13 +67,18 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
                 expected="a timestamp or a number",
                 found=kind.simpleString(),
             )
-        stamps.add(not isinstance(kind, T.NumericType))
-    if len(stamps) > 1:
-        raise HaplyError("The two time columns differ in kind", expected="two timestamps or two numbers")
-    is_stamp = stamps.pop()
+        kinds.add("a number" if isinstance(kind, T.NumericType) else kind.simpleString())
+    if len(kinds) > 1:
+        raise HaplyError(
+            "The two time columns differ in kind",
+            expected="two timestamps of one kind or two numbers",
+            found=" and ".join(sorted(kinds)),
+        )
+    is_stamp = "a number" not in kinds
     return TimeWindow(
         find_column(left, names[0], "left"), find_column(right, names[1], "right"),
         _length("window", window, is_stamp), _length("max_delay", max_delay, is_stamp), is_stamp,
+        kinds == {"timestamp_ntz"},
     )  # fmt: skip
 
 
