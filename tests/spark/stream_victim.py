@@ -29,7 +29,6 @@ def main(folder: Path) -> None:
         memory="1g",
         shuffle_partitions=2,
         extra_conf={
-            "spark.haply.cells": arguments.pop("cells"),
             # What a killed process leaves behind belongs to the test's own folder.
             "spark.local.dir": str(scratch),
             # Starting quickly counts here, as in `conftest.py`.

@@ -28,6 +28,7 @@ from pyspark.errors import StreamingQueryException
 import haply as hp
 import oracle_distance as oracle
 from haply.errors import HaplyError
+from haply.joins import similarity
 from haply.models import Samples
 from haply.probability.region import Distance
 from haply.pruning.threshold import Threshold
@@ -354,9 +355,11 @@ def go_back(stream, rows):
         stream_worker._remembered.update(stream.kept)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 def test_cells_give_each_pair_once_whatever_a_worker_remembers(seed, monkeypatch):
     case = random_case(seed)
+    if seed % 3 == 0:
+        monkeypatch.setattr(similarity, "GRID_FROM", 4)  # as if there were thousands
     stream, out = run_case(case)
     assert_pairs(flat(out), case.wanted, *case.clouds, case.eps, case.threshold, case.strict)
     assert stream.counted["late_left"] == stream.counted["late_right"] == 0
@@ -372,8 +375,8 @@ def test_cells_give_each_pair_once_whatever_a_worker_remembers(seed, monkeypatch
 
 def test_the_cases_have_pairs_and_rows_in_several_cells():
     """What the test above relies on: many pairs, in many batches, some across cells and groups."""
-    cases = [random_case(seed) for seed in range(12)]
-    assert sum(len(case.wanted) > 20 for case in cases) >= 8
+    cases = [random_case(seed) for seed in range(10)]
+    assert sum(len(case.wanted) > 20 for case in cases) >= 5
     assert {case.cells for case in cases} >= {1, 5, 9}
     seen = 0
     for case in cases:
@@ -793,12 +796,12 @@ def remembered(spark, checkpoint, batch):
 
 @pytest.fixture(scope="module")
 def long_run(spark, tmp_path_factory):
-    """Twelve windows, one a batch, in one cell; two other cells have rows for a while; and five rows come far too late.
+    """Eleven windows, one a batch, in one cell; two other cells have rows for a while; and five rows come far too late.
 
     The late rows have one partner each, far away from all others, that came in time.
     """
     folder, rng = tmp_path_factory.mktemp("long"), np.random.default_rng(31)
-    window, delay, files = 10.0, 2.0, 12
+    window, delay, files = 10.0, 2.0, 11
 
     def at(x):
         return oracle.cloud([[x, 0.0], [x + 0.1, 0.0]])
@@ -872,10 +875,10 @@ def test_idle_cells_are_emptied(spark, long_run):
 
 def test_state_stays_flat_over_ten_windows(spark, long_run):
     totals = [progress["stateOperators"][0]["numRowsTotal"] for progress in long_run.progress]
-    assert len(totals) >= 12
+    assert len(totals) >= 11
     assert max(totals[4:]) <= max(totals[1:4]) + 3, totals
     assert totals[-1] <= 1 + 2 * 4, "the index, and for each side a few panes of the last three batches"
-    early, late = (remembered(spark, long_run.checkpoint, batch)[0] for batch in (3, 11))
+    early, late = (remembered(spark, long_run.checkpoint, batch)[0] for batch in (3, 10))
     assert late[1] < 1.25 * early[1]
     assert sum(early) > 0
 
@@ -895,11 +898,12 @@ def odd_values(k):
 
 
 def test_conditions_bad_rows_and_columns_of_all_kinds(spark, tmp_path):
-    """Equality, certain conditions of one side and of both, strict, no probabilities, suffixes; bad rows counted."""
+    """Equalities, also of two types; certain conditions; strict, no probabilities, suffixes; bad rows are counted."""
     rng = np.random.default_rng(41)
     n = 40
     clouds = [random_clouds(rng, n, 2, spread=2.0, most=5) for _ in range(2)]
     sites = [rng.choice(["a", "b", None], n).tolist() for _ in range(2)]
+    codes, kinds = {"a": 0, "b": 1, None: 0}, (pa.int32(), pa.int64())
     ranks = [rng.integers(0, 4, n) for _ in range(2)]
     times = [np.sort(rng.uniform(0.0, 40.0, n)) for _ in range(2)]
     broken = [
@@ -920,6 +924,7 @@ def test_conditions_bad_rows_and_columns_of_all_kinds(spark, tmp_path):
                 "id": pa.array(np.arange(len(positions))),
                 "t": pa.array([*times[side], *[40.0] * (more - len(never)), *never]),
                 "site": pa.array(sites[side] + ["a"] * more, pa.string()),
+                "code": pa.array([codes[site] for site in sites[side]] + [0] * more, kinds[side]),
                 "rank": pa.array([*ranks[side], *[1] * more]),
                 "pos": pa.array(positions, POSITION),
             }
@@ -938,7 +943,7 @@ def test_conditions_bad_rows_and_columns_of_all_kinds(spark, tmp_path):
         if sites[0][i] is not None and sites[0][i] == sites[1][j] and ranks[0][i] > 0 and ranks[0][i] + ranks[1][j] < 5
     }
     assert len(wanted) > 10
-    on = "DISTANCE(left.pos, right.pos) <= 1.5 AND left.site = right.site"
+    on = "DISTANCE(left.pos, right.pos) <= 1.5 AND left.site = right.site AND left.code = right.code"
     on += " AND left.rank > 0 AND left.rank + right.rank < 5"
     funnel = hp.Funnel()
     with settings(spark, spark__haply__cells=5):
@@ -947,7 +952,8 @@ def test_conditions_bad_rows_and_columns_of_all_kinds(spark, tmp_path):
             strict=True, time="t", window=15, probability="none", suffixes=("_a", "_b"), invalid="drop", funnel=funnel,
         )  # fmt: skip
         assert result.columns == [
-            "id_a", "t_a", "site_a", "rank_a", "pos_a", *ODD_COLUMNS, "id_b", "t_b", "site_b", "rank_b", "pos_b",
+            "id_a", "t_a", "site_a", "code_a", "rank_a", "pos_a", *ODD_COLUMNS,
+            "id_b", "t_b", "site_b", "code_b", "rank_b", "pos_b",
         ]  # fmt: skip
         with running(result, tmp_path, "conditions") as query:
             query.processAllAvailable()
@@ -1040,46 +1046,19 @@ def one_file(folder, side, number, ids, time, clouds, **columns):
     write_file(folder / side, number, pa.table({**table, **columns}))
 
 
-def test_keys_of_different_types(spark, tmp_path):
-    for side, kind in (("l", pa.int32()), ("r", pa.int64())):
-        one_file(tmp_path, side, 0, [0, 1], 0, [POINT] * 2, key=pa.array([1, 2], kind))
-    streams = [read_stream(spark, tmp_path / side) for side in "lr"]
-    on = "DISTANCE(left.pos, right.pos) <= 1 AND left.key = right.key"
-    with running(hp.join(*streams, on, 0.5, time="t", window=1), tmp_path, "typed") as query:
-        query.processAllAvailable()
-        assert sorted(pairs_in(spark.table("typed"))) == [(0, 0, 1.0), (1, 1, 1.0)]
-
-
-def test_a_restart_with_other_settings_of_the_session(spark, tmp_path):
-    """Spark keeps to the partitions of the checkpoint, so their number may be changed: rows go to the same cells."""
-    clouds = [oracle.cloud([[20.0 * k + 10.0, 0.0]]) for k in range(12)]
-    one_file(tmp_path, "l", 0, range(12), 0, clouds)
-    one_file(tmp_path, "r", 0, [99], 0, [oracle.cloud([[9999.0, 0.0]])])
-    for partitions in (2, 3):
-        with settings(spark, spark__sql__shuffle__partitions=partitions):
-            streams = [read_stream(spark, tmp_path / side) for side in "lr"]
-            result = hp.join(*streams, "DISTANCE(left.pos, right.pos) <= 1", 0.5, time="t", window=5)
-            writer = result.writeStream.format("parquet").outputMode("append").option("path", str(tmp_path / "out"))
-            query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-            try:
-                query.processAllAvailable()
-            finally:
-                query.stop()
-        one_file(tmp_path, "r", 1, range(12), 1, clouds)
-    found = pairs_in(spark.read.parquet(str(tmp_path / "out")))
-    assert sorted(found) == [(k, k, 1.0) for k in range(12)]
-
-
 @pytest.mark.xfail(strict=True, reason="only rows that take part move the clock")
 def test_rows_that_a_condition_leaves_out_move_the_clock(spark, tmp_path):
     """The left goes on, but none of its rows takes part: what waits for it on the right must go all the same."""
-    for k in range(4):
+    for k in range(3):
         for side in "lr":
             kind = pa.array(["wanted" if k == 0 else "other"])
             one_file(tmp_path, side, k, [k], 10.0 * k, [oracle.cloud([[10.0, 0.0]])], kind=kind)
     streams = [read_stream(spark, tmp_path / side) for side in "lr"]
     on = "DISTANCE(left.pos, right.pos) <= 1 AND left.kind = 'wanted'"
-    with running(hp.join(*streams, on, 0.5, time="t", window=2), tmp_path, "starved") as query:
+    with (
+        settings(spark, spark__haply__cells=1),
+        running(hp.join(*streams, on, 0.5, time="t", window=2), tmp_path, "starved") as query,
+    ):
         query.processAllAvailable()
         totals = [progress["stateOperators"][0]["numRowsTotal"] for progress in query.recentProgress]
     assert totals[-1] <= 3, totals
@@ -1144,7 +1123,7 @@ def test_kill_9_and_restart_is_exactly_once(spark, tmp_path, scattered):
         "on": f"DISTANCE(left.pos, right.pos) <= {EPS}", "threshold": THRESHOLD, "time": "t", "window": WINDOW,
         "max_delay": DELAY,
     }  # fmt: skip
-    (tmp_path / "join.json").write_text(json.dumps({**arguments, "cells": 5}))
+    (tmp_path / "join.json").write_text(json.dumps(arguments))
     out = tmp_path / "out"
     rng = np.random.default_rng(17)
 
@@ -1174,16 +1153,17 @@ def test_kill_9_and_restart_is_exactly_once(spark, tmp_path, scattered):
         assert victim.process.returncode == -signal.SIGKILL
         assert not (tmp_path / "done").exists()
     assert not victim.has_committed(files - 1)
-    # The last run is in this process, whose session is warm; it has another number of shuffle partitions.
-    with settings(spark, spark__haply__cells=5):
-        result = hp.join(*(read_stream(spark, tmp_path / side) for side in "lr"), **arguments)
-        writer = result.writeStream.format("parquet").outputMode("append").option("path", str(out))
-        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        try:
-            query.processAllAvailable()
-            read = sum(progress["numInputRows"] for progress in query.recentProgress)
-        finally:
-            query.stop()
+    # The last run is in this process, whose session is warm. It has another number of shuffle partitions: Spark keeps
+    # to that of the checkpoint, and rows go to the same cells.
+    assert spark.conf.get("spark.sql.shuffle.partitions") != "2"
+    result = hp.join(*(read_stream(spark, tmp_path / side) for side in "lr"), **arguments)
+    writer = result.writeStream.format("parquet").outputMode("append").option("path", str(out))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        query.processAllAvailable()
+        read = sum(progress["numInputRows"] for progress in query.recentProgress)
+    finally:
+        query.stop()
     assert read < 48, "it began where the victims had come to"
     assert_pairs(pairs_in(spark.read.parquet(str(out))), scattered.wanted, *scattered.sides, EPS, THRESHOLD)
     batches = sorted(int(path.name) for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
