@@ -76,9 +76,14 @@ class Lab:
         )
 
     def distance(self, streams: Streams, window: int | None = None) -> float:
-        """The distance that gives the wanted share of pairs at the default threshold, in the first full windows."""
+        """The distance that gives the wanted share of pairs at the default threshold.
+
+        It is found in two full windows from the middle of the streams: what is measured comes before and after it.
+        """
         size = window or self.scale.window
-        return distance_for(streams.left[:size], streams.right[:size], self.scale.threshold, self.scale.selectivity)
+        first = (len(streams.left) - size) // 2
+        left, right = (points[first : first + size] for points in (streams.left, streams.right))
+        return distance_for(left, right, self.scale.threshold, self.scale.selectivity)
 
 
 def make_lab(scale: Scale, folder: str | None, tell: Tell) -> Lab:
