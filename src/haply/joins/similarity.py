@@ -61,16 +61,32 @@ class SimilarityResult:
     left: np.ndarray
     right: np.ndarray
     probability: np.ndarray
-    decided_by: np.ndarray
-    live_from: np.ndarray
-    live_to: np.ndarray
+    codes: np.ndarray
+    left_time: np.ndarray
+    right_time: np.ndarray
+    window: float
 
     def __len__(self) -> int:
         return len(self.left)
 
+    @property
+    def decided_by(self) -> np.ndarray:
+        """The name of the rule that decided."""
+        return _NAMES[self.codes]
+
+    @property
+    def live_from(self) -> np.ndarray:
+        """The first time at which both objects were there."""
+        return np.maximum(self.left_time, self.right_time)
+
+    @property
+    def live_to(self) -> np.ndarray:
+        """The last time at which both are in the window."""
+        return np.minimum(self.left_time, self.right_time) + self.window
+
 
 NO_PAIRS = SimilarityResult(
-    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), _NAMES[:0], np.empty(0), np.empty(0)
+    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8), np.empty(0), np.empty(0), 0.0
 )
 
 
@@ -119,6 +135,7 @@ class SimilarityJoin:
         self._closed: set[str] = set()
         self._counts = np.zeros((WINDOW + 1, 2), np.int64)
         self._kept = 0
+        self._room = _output_of(0)
 
     # -- pushing ------------------------------------------------------------------------------------------------------
 
@@ -182,26 +199,27 @@ class SimilarityJoin:
         search = self._search(own, begin, store, slack)
         parts, at = [], begin
         while at < end:
-            size = last - first + min(_OUTPUT, (last - first) * (end - at - 1))
-            out = Output(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
+            out = self._output(last - first + min(_OUTPUT, (last - first) * (end - at - 1)))
             at, n = match_clouds(
                 self._question, own.objects, at, end, store.objects, first, last, self.window, slack,
                 max(own.most, store.most), search, out, self._counts,
             )  # fmt: skip
             if n:
-                parts.append(tuple(column[:n] for column in out))
+                parts.append(tuple(column[:n].copy() for column in out))
         if not parts:
             return NO_PAIRS
         found = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
         self._kept += len(found[0])
         rows, slots, probability, codes = found
-        times, other_times = own.times[rows], store.times[slots]
-        mine, theirs = own.ids[rows], store.ids[slots]
-        left, right = (mine, theirs) if side == "left" else (theirs, mine)
-        return SimilarityResult(
-            left, right, probability, _NAMES[codes],
-            np.maximum(times, other_times), np.minimum(times, other_times) + self.window,
-        )  # fmt: skip
+        mine, theirs = (own.ids[rows], own.times[rows]), (store.ids[slots], store.times[slots])
+        (left, left_time), (right, right_time) = (mine, theirs) if side == "left" else (theirs, mine)
+        return SimilarityResult(left, right, probability, codes, left_time, right_time, self.window)
+
+    def _output(self, size: int) -> Output:
+        """Room for pairs, used again and again; at least ``size``, which is what one object may find."""
+        if len(self._room.new) < size:
+            self._room = _output_of(size)
+        return self._room
 
     def _search(self, own: _Store, begin: int, store: _Store, slack: float) -> Search:
         grid = store.grid
@@ -275,6 +293,10 @@ class SimilarityJoin:
             join._stored[side].recall(*objects)
         join._next, join._closed, join._counts, join._kept = following, closed, counts, kept
         return join
+
+
+def _output_of(size: int) -> Output:
+    return Output(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
 
 
 def _other(side: SideName) -> SideName:

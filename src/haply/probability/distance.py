@@ -41,14 +41,22 @@ class Clouds(NamedTuple):
     """The largest coordinate, whatever its sign."""
 
 
-def clouds(model: Any, dim: int | None = None) -> Clouds:
-    """The rows of samples (or of certain numbers, which are single samples) as clouds; all must have one dimension."""
+class Flat(NamedTuple):
+    """Samples of many objects, point by point: sample ``k`` of object ``i`` is number ``start[i] + k``."""
+
+    dim: int
+    start: np.ndarray
+    values: np.ndarray
+    probs: np.ndarray
+    """Empty where all samples of an object are equally likely."""
+
+
+def _flat(model: Any, dim: int | None) -> Flat:
     if isinstance(model, Certain):
-        count = len(model)
-        found, points, probs = np.ones(1), Ragged(model.mean(), np.arange(count + 1)), None
+        found, points, probs = np.ones(1), Ragged(model.mean(), np.arange(len(model) + 1)), None
     elif isinstance(model, Samples):
-        points, probs = model.points, model.probs
-        found = model.dim[:1] if (model.dim == model.dim[:1]).all() else np.unique(model.dim)
+        points, probs, dims = model.points, model.probs, model.dim
+        found = dims if len(dims) == 1 else dims[:1] if (dims == dims[:1]).all() else np.unique(dims)
     else:
         raise HaplyError("A distance needs points", expected="Samples, or Certain numbers", found=type(model).__name__)
     if len(found) > 1 or (dim is not None and len(found) and found[0] != dim):
@@ -59,34 +67,67 @@ def clouds(model: Any, dim: int | None = None) -> Clouds:
         )
     dim = int(found[0]) if len(found) else dim or 1
     start = np.ascontiguousarray(points.start // dim)
-    given = np.empty(0) if probs is None else probs.values
-    flat, weight = np.empty(dim * int(start[-1])), np.empty(int(start[-1]))
-    whole, equal = np.empty(len(start) - 1), np.empty(len(start) - 1, dtype=np.bool_)
-    most, largest = _turn(dim, start, points.values, given, flat, weight, whole, equal)
-    return Clouds(dim, start, flat, weight, whole, equal, most, largest)
+    return Flat(dim, start, points.values, np.empty(0) if probs is None else probs.values)
+
+
+def clouds(model: Any, dim: int | None = None) -> Clouds:
+    """The rows of samples (or of certain numbers, which are single samples) as clouds; all must have one dimension."""
+    flat = _flat(model, dim)
+    size, count = int(flat.start[-1]), len(flat.start) - 1
+    points, weight = np.empty(flat.dim * size), np.empty(size)
+    whole, equal = np.empty(count), np.empty(count, dtype=np.bool_)
+    most, largest = _turn(flat, points, weight, whole, equal)
+    return Clouds(flat.dim, flat.start, points, weight, whole, equal, most, largest)
 
 
 @kernel
-def _turn(dim, start, rows, given, points, weight, whole, equal):
-    """From point by point to coordinate by coordinate, and weights scaled to their sum."""
-    most, largest = 0, 0.0
-    for i in range(len(start) - 1):
-        first, count = start[i], start[i + 1] - start[i]
-        most = max(most, count)
+def _turn_one(dim, first, count, rows, given, points, weight):
+    """One object from point by point to coordinate by coordinate, its weights scaled to their sum.
+
+    Returns that sum (the number of samples if all are alike), and whether they are alike.
+    """
+    mine = rows[dim * first : dim * (first + count)]
+    for c in range(dim):
+        column, at = points[c * count : (c + 1) * count], c
+        for k in range(len(column)):
+            column[k] = mine[at]
+            at += dim
+    total, same = 0.0, True
+    if len(given):
         for k in range(count):
-            for c in range(dim):
-                value = rows[dim * (first + k) + c]
-                points[dim * first + c * count + k] = value
-                largest = max(largest, abs(value))
-        total, same = 0.0, True
-        if len(given):
-            for k in range(count):
-                total += given[first + k]
-                same &= abs(given[first + k] * count - 1.0) < EQUAL_SLACK
-        equal[i], whole[i] = same, (count if same else 1.0)
-        for k in range(count):
-            weight[first + k] = 1.0 if same else given[first + k] / total
-    return most, largest
+            total += given[first + k]
+            same &= abs(given[first + k] * count - 1.0) < EQUAL_SLACK
+    if same:
+        weight[:count] = 1.0
+        return float(count), True
+    for k in range(count):
+        weight[k] = given[first + k] / total
+    return 1.0, False
+
+
+@kernel
+def _turn(flat, points, weight, whole, equal):
+    most = 0
+    for i in range(len(flat.start) - 1):
+        first, last = flat.start[i], flat.start[i + 1]
+        most = max(most, last - first)
+        whole[i], equal[i] = _turn_one(
+            flat.dim, first, last - first, flat.values, flat.probs, points[flat.dim * first : flat.dim * last],
+            weight[first:last],
+        )  # fmt: skip
+    return most, _largest(points)
+
+
+@kernel
+def _largest(values):
+    """The largest, whatever its sign. Doubles without their sign are in the order of their bits, which loops compare
+    several at a time."""
+    bits, most = values.view(np.int64), np.zeros(1, np.int64)
+    largest = 0
+    for k in range(len(bits)):
+        largest = max(largest, bits[k] & 0x7FFFFFFFFFFFFFFF)
+    most[0] = largest
+    return most.view(np.float64)[0]
 
 
 def squared_limit(within: float) -> float:
@@ -194,22 +235,31 @@ def near_weight(dim, x, begin, end, y, limit, squares):
 
 
 @kernel
-def _block(side, i):
-    first = side.start[i]
-    return Block(side.points, side.dim * first, side.start[i + 1] - first, side.weight, first, side.equal[i])
+def _pairs(left, right, left_rows, right_rows, limits):
+    """Each pair's objects are turned in a place that stays in the cache: most rows are needed once."""
+    dim = left.dim
+    most_x, most_y = _most(left.start), _most(right.start)
+    xs, x_weight, ys, y_weight = np.empty(dim * most_x), np.empty(most_x), np.empty(dim * most_y), np.empty(most_y)
+    found, squares = np.empty(len(left_rows)), np.empty(most_y)
+    for pair in range(len(left_rows)):
+        i, j = left_rows[pair], right_rows[pair]
+        first, count = left.start[i], left.start[i + 1] - left.start[i]
+        whole, equal = _turn_one(dim, first, count, left.values, left.probs, xs, x_weight)
+        x = Block(xs, 0, count, x_weight, 0, equal)
+        first, count = right.start[j], right.start[j + 1] - right.start[j]
+        other, equal = _turn_one(dim, first, count, right.values, right.probs, ys, y_weight)
+        y = Block(ys, 0, count, y_weight, 0, equal)
+        total = near_weight(dim, x, 0, x.size, y, limits[pair if len(limits) > 1 else 0], squares)
+        found[pair] = min(1.0, total / (whole * other))
+    return found
 
 
 @kernel
-def _pairs(left, right, left_rows, right_rows, limits):
-    found = np.empty(len(left_rows))
-    squares = np.empty(right.most)
-    for pair in range(len(left_rows)):
-        i, j = left_rows[pair], right_rows[pair]
-        limit = limits[pair if len(limits) > 1 else 0]
-        x, y = _block(left, i), _block(right, j)
-        total = near_weight(left.dim, x, 0, x.size, y, limit, squares)
-        found[pair] = min(1.0, total / (left.whole[i] * right.whole[j]))
-    return found
+def _most(start):
+    most = 0
+    for i in range(len(start) - 1):
+        most = max(most, start[i + 1] - start[i])
+    return most
 
 
 def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
@@ -221,8 +271,8 @@ def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
     >>> within_distance(square, moved, 4)
     array([0.5])
     """
-    left = clouds(a)
-    right = clouds(b, left.dim if len(a) else None)
+    left = _flat(a, None)
+    right = _flat(b, left.dim if len(a) else None)
     limits = np.array([squared_limit(float(distance)) for distance in np.atleast_1d(within)])
     lengths = {len(a), len(b), len(limits)}
     if len(lengths - {1}) > 1:
