@@ -37,7 +37,7 @@ from haply.bench.usj_runs import (
     distance_for,
 )
 from haply.models import Samples
-from haply.probability import distance
+from haply.probability import within_distance
 
 TREE = "cKDTree+cdist"
 OWN_RADII = {TREE: False, f"{TREE} own radii": True}
@@ -100,16 +100,15 @@ def workload(settings: Settings) -> tuple[Streams, list[float]]:
 
 
 def refine(settings: Settings, streams: Streams, within: float, tell: Tell) -> list[Result]:
-    """One pair after the other, from samples that lie ready in the form that each engine likes."""
+    """One pair after the other, from samples as they come: point by point, a pair's two objects side by side."""
     scale = settings.scale
     random = np.random.default_rng(scale.seed)
     i, j = (random.integers(0, scale.window, settings.refined_pairs, dtype=np.int32) for _ in range(2))
-    left, right = (distance.clouds(Samples(side[: scale.window])) for side in (streams.left, streams.right))
-    limits = np.array([distance.squared_limit(within)])
+    left, right = Samples(streams.left[i]), Samples(streams.right[j])
     clouds = list(zip(streams.left[i], streams.right[j], strict=True))
     cdist = needs("scipy.spatial.distance").cdist
     engines: Engines = {
-        OURS: lambda: Answer(i, j, distance._pairs(left, right, i, j, limits)),
+        OURS: lambda: Answer(i, j, within_distance(left, right, within)),
         "cdist": lambda: Answer(i, j, np.array([(cdist(x, y) <= within).mean() for x, y in clouds])),
     }
     return compare("refine", engines, settings.repetitions, tell)
