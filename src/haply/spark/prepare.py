@@ -54,7 +54,7 @@ def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) 
     def intervals(values: pa.Array) -> pa.Array:
         read = read_column(values)
         if len(read.bad_rows) and raise_as is not None:
-            raise _bad_row(raise_as, read.example)
+            raise bad_row(raise_as, read.example)
         found = find(read.model)
         state = np.full(len(values), NULL, dtype=np.int8)
         state[read.bad_rows] = BAD
@@ -70,7 +70,8 @@ def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) 
 _INTERVAL_TYPE = "start double, end double, state tinyint"
 
 
-def _bad_row(where: str, example: str) -> HaplyError:
+def bad_row(where: str, example: str) -> HaplyError:
+    """The error for a row that is not a distribution."""
     return HaplyError(
         f"{where} has a row that is not a distribution",
         found=example,
@@ -110,7 +111,7 @@ def _native_intervals(
     reason = _native_reason(model, fields)
     bad = struct(str(BAD))
     if raise_as is not None:
-        text = str(_bad_row(raise_as, "%s in %s")).replace("\\", "\\\\").replace("'", "\\'")
+        text = str(bad_row(raise_as, "%s in %s")).replace("\\", "\\\\").replace("'", "\\'")
         row = "to_json(struct(" + ", ".join(f"{field} AS {name}" for name, field in fields.items()) + "))"
         bad = f"IF(raise_error(printf('{text}', {reason}, {row})) IS NULL, {bad}, NULL)"
     unknown = " OR ".join([f"{column} IS NULL", *(f"{field} IS NULL" for field in fields.values())])

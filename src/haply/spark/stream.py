@@ -14,23 +14,27 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.errors import HaplyError
-from haply.spark.distance import DistancePlan
-from haply.spark.partition import END, START, TIME, CellSettings
-from haply.spark.plan import Observing, Side
-from haply.spark.stream_worker import (
+from haply.spark.distance import DistancePlan, PlaceOnLine
+from haply.spark.parcels import (
     CELL,
+    COUNTS,
     GROUP,
+    LEFT_OUT,
     NEWEST,
     PARCEL,
     PARCEL_TYPE,
+    ROW_COUNTS,
     SIDE,
-    CellProcessor,
+    STANDING,
+    TAKES_PART,
+    WITHOUT_KEY,
     Clock,
     Pack,
-    Query,
-    counter_names,
     unpack,
 )
+from haply.spark.partition import TIME, CellSettings
+from haply.spark.plan import Observing, Side
+from haply.spark.stream_worker import CellProcessor, Query, counter_names
 from haply.spark.worker import COUNTERS
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -85,23 +89,43 @@ class StreamPlan(DistancePlan):
     def _query(self, clock: Clock, schema: T.StructType, cells: int) -> Query:
         assert self.window is not None
         left, right = self._left, self._right
+        identity = (
+            ("spark.haply.cells", cells), ("distance", self._distance.limit), ("threshold", self.threshold.value),
+            ("window", self.window.length), ("max_delay", self.window.max_delay),
+        )  # fmt: skip
         return Query(
             self._distance, self.threshold, self.exact, self.invalid == "raise", self.window.length, clock,
             (left.inner_name(left.column), right.inner_name(right.column)), (tuple(left.inner), tuple(right.inner)),
-            _arrow_schema(schema), uuid.uuid4().hex, cells,
+            _arrow_schema(schema), uuid.uuid4().hex, identity,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
+        """Rows of a side in parcels. Conditions only mark rows: those that are left out move the clock, too."""
         assert self.window is not None
-        frame = observing.watch(self._prepared(side), self._row_counts(side))
-        keys = [f"__key{position}" for position in self._grouped_keys]  # a hash depends on the type
-        group = f"CAST(xxhash64({', '.join(keys)}) AS DOUBLE)" if keys else "0D"
-        rows = self._usable(frame).selectExpr(*side.inner, TIME, START, END, f"{group} AS {GROUP}")
-        pack = Pack(0 if side.name == "left" else 1, cells, self._block_width, clock)
-        packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
-        return packed.withWatermark(NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds").select(
-            CELL, SIDE, NEWEST, PARCEL
+        own = self.condition.left_only if side.name == "left" else self.condition.right_only
+        mine = " AND ".join(f"({self._sql(expression)})" for expression in own) or "true"
+        keys = [self._sql(pair[0 if side.name == "left" else 1]) for pair in self.condition.equalities]
+        keyed = " AND ".join([str(self.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)])
+        grouped = ", ".join(keys[position] for position in self._grouped_keys)  # a hash depends on the type
+        time = self.window.number(side.inner_name(self.window.left if side.name == "left" else self.window.right))
+        rows = side.frame.toDF(*side.inner).selectExpr(
+            *side.inner,
+            f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
+            f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
+            f"{time} AS {TIME}",
+            f"{f'CAST(xxhash64({grouped}) AS DOUBLE)' if grouped else '0D'} AS {GROUP}",
         )
+        raise_as = f"Column '{side.column}' of the {side.name} table" if self.invalid == "raise" else None
+        pack = Pack(
+            0 if side.name == "left" else 1, cells, self._block_width, clock, side.inner_name(side.column),
+            PlaceOnLine(self._distance, self.threshold), raise_as,
+        )  # fmt: skip
+        packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
+        counts = {f"{name}_{side.name}": F.sum(F.get(COUNTS, F.lit(k))) for k, name in enumerate(ROW_COUNTS)}
+        marked = observing.watch(packed, counts).withWatermark(
+            NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds"
+        )
+        return marked.select(CELL, SIDE, NEWEST, PARCEL)
 
     @property
     def _block_width(self) -> float:

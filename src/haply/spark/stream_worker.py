@@ -1,10 +1,8 @@
-"""What workers do for a stream join: pack rows into parcels, join parcels with what is remembered, unpack the pairs.
+"""One cell of a stream join: joins parcels (see ``parcels``) with what it remembers.
 
-Spark hands rows to a stateful function one by one, at a price. So rows travel in parcels: the rows of a batch that go
-to one cell are one piece of Arrow bytes, and so are the pairs that come out. What a cell remembers is also kept as such
-pieces, one per batch and *pane* (a stretch of time as long as the window), so that a batch writes only what is new and
-old panes are removed whole. A worker that served a cell before still has it in memory; a stamp in the state says
-whether that memory is the one that was committed.
+What a cell remembers is kept as pieces of Arrow bytes, one per batch and *pane* (a stretch of time as long as the
+window), so that a batch writes only what is new and old panes are removed whole. A worker that served a cell before
+still has it in memory; a stamp in the state says whether that memory is the one that was committed.
 """
 
 from __future__ import annotations
@@ -31,125 +29,14 @@ from haply.pruning.cascade import Counters
 from haply.pruning.clouds import RULES, Places
 from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
-from haply.spark.partition import END, START, TIME
+from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, SIDE, Clock, from_bytes, to_bytes
+from haply.spark.partition import TIME
 
-CELL, SIDE, NEWEST, PARCEL = "cell", "side", "newest", "parcel"
-PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary"
-
-GROUP, _ORDER, _HOME = "__group", "__order", "__home"
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
 
 _MOST_PANES = 64
-_COUNTABLE = 2.0**52
 _MEMORY_LIMIT = 1 << 30
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Times of rows as Spark's watermark knows them, in milliseconds since 1970, and back.
-
-    Spark's clock starts at 1970 and counts milliseconds. Numbers are scaled so that window and delay together are a
-    tenth of a second, and moved far above zero; what is lost in that is allowed for. So the clock runs from a million
-    million times that span before zero to ninety times as many after it. For timestamps it does not run before 1970:
-    nothing is lost there, but nothing is forgotten either.
-    """
-
-    stamps: bool
-    scale: float
-
-    _MOVED = 1e11
-    _BEGINS = 1.0
-
-    @classmethod
-    def of(cls, stamps: bool, span: float) -> Clock:
-        """For times whose window and delay add up to ``span``."""
-        return cls(stamps, 1e-6 if stamps else (0.1 / span if span > 0.0 else 1.0))
-
-    def seconds(self, times: np.ndarray) -> np.ndarray:
-        """Seconds since 1970, never falling where times rise."""
-        moved = times * self.scale + (0.0 if self.stamps else self._MOVED)
-        return np.clip(moved, 0.0 if self.stamps else self._BEGINS, 9e12)
-
-    def time(self, milliseconds: float) -> float:
-        """The time of a row that the clock shows, rounded down; minus infinity while it has not begun."""
-        if milliseconds <= (0.0 if self.stamps else 1000.0 * self._BEGINS):
-            return -np.inf
-        slack = 0.0 if self.stamps else 0.002
-        return (milliseconds / 1000.0 - slack - (0.0 if self.stamps else self._MOVED)) / self.scale
-
-    def delay(self, length: float) -> int:
-        """A length of time in milliseconds, rounded up."""
-        return int(np.ceil(length * self.scale * 1000.0)) + 1
-
-
-@dataclass(frozen=True)
-class Pack:
-    """Rows of one side into parcels by cell, as a function for ``mapInArrow``.
-
-    The line of places is cut into blocks of equal width, which are dealt out to the cells in turn. A row goes to the
-    cells of all blocks it touches; it is at home in that of its first.
-    """
-
-    side: int
-    cells: int
-    width: float
-    clock: Clock
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per cell and batch."""
-        for batch in batches:
-            if batch.num_rows:
-                yield self._parcels(pa.Table.from_batches([batch]))
-
-    def _parcels(self, table: pa.Table) -> pa.RecordBatch:
-        table = table.filter(pc.is_finite(table[TIME]))
-        first = np.floor(table[START].to_numpy() / self.width)
-        last = np.floor(table[END].to_numpy() / self.width)
-        seen = np.clip(last - first + 1.0, 1.0, self.cells).astype(np.int64)
-        beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
-        seen[beyond] = self.cells  # blocks whose numbers have no neighbours: to be safe, everywhere
-        rows = np.repeat(np.arange(len(first)), seen)
-        block = first[rows] + (np.arange(len(rows)) - np.repeat(np.cumsum(seen) - seen, seen))
-        shift = np.mod(table[GROUP].to_numpy(), self.cells)  # rows of different groups never meet: deal them out
-        cell = np.mod(block + shift[rows], self.cells).astype(np.int64)
-        cell[beyond[rows]] = np.tile(np.arange(self.cells), int(beyond.sum()))
-        home = cell == np.mod(first + shift, self.cells)[rows]
-        table = table.drop_columns([START, END])
-        order = np.argsort(cell, kind="stable")
-        cuts = np.flatnonzero(np.diff(cell[order], prepend=-1))
-        times = self.clock.seconds(table[TIME].to_numpy())
-        columns: list[list[Any]] = [[], [], [], []]
-        for chosen in np.split(order, cuts[1:]):
-            part = table.take(pa.array(rows[chosen]))
-            part = part.append_column(_ORDER, pa.array(first[rows[chosen]]))
-            part = part.append_column(_HOME, pa.array(home[chosen].astype(np.float64)))
-            newest = int(times[rows[chosen]].max() * 1e6)
-            for column, value in zip(columns, (int(cell[chosen[0]]), self.side, newest, to_bytes(part)), strict=True):
-                column.append(value)
-        types = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary())
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, [CELL, SIDE, NEWEST, PARCEL])
-
-
-def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pairs out of their parcels."""
-    for batch in batches:
-        for parcel in batch.column(0):
-            yield from from_bytes(parcel.as_buffer()).to_batches()
-
-
-def to_bytes(table: pa.Table) -> bytes:
-    """A table as Arrow bytes."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def from_bytes(data: Any) -> pa.Table:
-    """The table that was made into these bytes."""
-    return pa.ipc.open_stream(pa.py_buffer(data) if isinstance(data, bytes) else data).read_all()
 
 
 @dataclass(frozen=True)
@@ -166,7 +53,8 @@ class Query:
     payloads: tuple[tuple[str, ...], tuple[str, ...]]
     output: pa.Schema
     name: str
-    cells: int = 1
+    identity: tuple[tuple[str, Any], ...] = ()
+    """What must be the same after a restart, in words: rows that are remembered lie where it has put them."""
 
 
 @dataclass
@@ -249,7 +137,7 @@ class Memory:
         rows = piece.table
         model = view_column(rows[self.query.positions[piece.side]])
         join = self._join(int(dimensions(model)[0]))
-        places = Places(*(rows[name].to_numpy() for name in (_ORDER, _HOME, GROUP)))
+        places = Places(*(rows[name].to_numpy() for name in (ORDER, HOME, GROUP)))
         ids = (piece.number << 32) | np.arange(rows.num_rows, dtype=np.int64)
         found = join.arrive(SIDES[piece.side], ids, model, rows[TIME].to_numpy(), places, match=match)
         if not len(found):
@@ -305,6 +193,9 @@ class CellProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802
         """Join the parcels of one batch with what is remembered."""
+        if int(key[0]) == CONTROL:
+            self._check_identity()
+            return
         now = self.query.clock.time(timerValues.getCurrentWatermarkInMs())
         begun = time.perf_counter_ns()
         memory, timer = self._load(int(key[0]))
@@ -322,7 +213,7 @@ class CellProcessor(StatefulProcessor):
             table = pa.concat_tables(parcels[side]).combine_chunks()
             late = table[TIME].to_numpy() < now
             if late.any():
-                memory.late[side] += int(table[_HOME].to_numpy()[late].sum())  # once, whoever sees it
+                memory.late[side] += int(table[HOME].to_numpy()[late].sum())  # once, whoever sees it
                 table = table.filter(pa.array(~late))
             pieces, found = memory.add(side, table)
             new += pieces
@@ -342,17 +233,24 @@ class CellProcessor(StatefulProcessor):
     def close(self) -> None:
         """Nothing is held open."""
 
+    def _check_identity(self) -> None:
+        if not self.index.exists():
+            self.index.update((pickle.dumps(self.query.identity),))
+            return
+        before, now = dict(pickle.loads(self.index.get()[0])), dict(self.query.identity)
+        changed = [name for name in now if before.get(name) != now[name]]
+        if changed:
+            raise HaplyError(
+                "The checkpoint was written by another join",
+                expected=", ".join(f"{name} = {before.get(name)}" for name in changed),
+                found=", ".join(f"{name} = {now[name]}" for name in changed),
+                hint="set it back, or start with a new checkpoint",
+            )
+
     def _load(self, cell: int) -> tuple[Memory, int | None]:
         if not self.index.exists():
             return Memory(self.query), None
-        stamp, timer, following, entries, cells = pickle.loads(self.index.get()[0])
-        if cells != self.query.cells:
-            raise HaplyError(
-                "The checkpoint was written with another number of cells",
-                expected=f"spark.haply.cells = {cells}",
-                found=str(self.query.cells),
-                hint="set it back, or start with a new checkpoint",
-            )
+        stamp, timer, following, entries = pickle.loads(self.index.get()[0])
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _remembered.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
@@ -380,7 +278,7 @@ class CellProcessor(StatefulProcessor):
             self.handle.registerTimer(timer)
         stamp = os.urandom(16)
         entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
-        self.index.update((pickle.dumps((stamp, timer, memory.following, entries, self.query.cells)),))
+        self.index.update((pickle.dumps((stamp, timer, memory.following, entries)),))
         _remembered[(self.query.name, cell)] = (stamp, memory)
         held = sum(memory.nbytes for _, memory in _remembered.values())
         while held > _MEMORY_LIMIT and len(_remembered) > 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -18,6 +19,7 @@ _MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
     "day": 86_400_000_000, "week": 604_800_000_000,
 }  # fmt: skip
+_EXACT = 2**53
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 
 
@@ -35,10 +37,15 @@ class TimeWindow:
     stamps: bool
     local: bool = False
     """Timestamps without a time zone, which are not to be read in that of the session."""
+    whole: bool = False
+    """Whole numbers that may have more digits than a double: such times are refused, not rounded."""
 
     def number(self, column: str) -> str:
         """SQL for a time as a double: whole microseconds, or the number itself."""
         name = quoted(column)
+        if self.whole:
+            exact = f"{name} IS NULL OR {name} BETWEEN -{_EXACT} AND {_EXACT}"
+            return f"IF({exact}, CAST({name} AS DOUBLE), raise_error('{_too_large()}'))"
         if self.local:
             since = f"CAST({name} - TIMESTAMP_NTZ'1970-01-01 00:00:00' AS INTERVAL SECOND)"
             return f"CAST(CAST({since} AS DECIMAL(24, 6)) * 1000000 AS DOUBLE)"
@@ -55,10 +62,10 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
         raise HaplyError(
             "A join has half a window", expected="time and window", found="time" if window is None else "window"
         )
-    names = (time, time) if isinstance(time, str) else tuple(time)
-    if len(names) != 2:
+    names = (time, time) if isinstance(time, str) else tuple(time) if isinstance(time, (tuple, list)) else ()
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
         raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
-    kinds = set()
+    kinds, types = set(), []
     for frame, name, side in ((left, names[0], "left"), (right, names[1], "right")):
         kind = frame.schema[find_column(frame, name, side)].dataType
         if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.NumericType)):
@@ -67,6 +74,7 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
                 expected="a timestamp or a number",
                 found=kind.simpleString(),
             )
+        types.append(kind)
         kinds.add("a number" if isinstance(kind, T.NumericType) else kind.simpleString())
     if len(kinds) > 1:
         raise HaplyError(
@@ -78,8 +86,17 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
     return TimeWindow(
         find_column(left, names[0], "left"), find_column(right, names[1], "right"),
         _length("window", window, is_stamp), _length("max_delay", max_delay, is_stamp), is_stamp,
-        kinds == {"timestamp_ntz"},
+        kinds == {"timestamp_ntz"}, any(isinstance(kind, T.LongType) for kind in types),
     )  # fmt: skip
+
+
+def _too_large() -> str:
+    error = HaplyError(
+        "A time is a whole number with more digits than a double has",
+        expected=f"times up to {_EXACT}",
+        hint="give them as timestamps, in a coarser unit, or counted from a later beginning",
+    )
+    return str(error).replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _length(what: str, value: Any, stamps: bool) -> float:
@@ -98,6 +115,7 @@ def _length(what: str, value: Any, stamps: bool) -> float:
                 f"The {what} is a duration, and the times are numbers", expected="a number", found=f"'{value}'"
             )
         return round(float(found[1]) * unit)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0 or math.isinf(value):
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not value >= 0 or math.isinf(value):
         raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
-    return round(value * 1_000_000) if stamps else float(value)
+    return round(float(value) * 1_000_000) if stamps else float(value)

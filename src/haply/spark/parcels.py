@@ -1,0 +1,161 @@
+"""Rows of a stream in parcels: Arrow bytes for each cell, and the clock that Spark's watermark keeps for them.
+
+Spark hands rows to a stateful function one by one, at a price. So rows travel in parcels: the rows of a batch that go
+to one cell are one piece of Arrow bytes, and so are the pairs that come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.models import Model
+from haply.models.columns import read_column
+from haply.pruning.intervals import Intervals
+from haply.spark.partition import TIME
+from haply.spark.prepare import bad_row
+
+CELL, SIDE, NEWEST, PARCEL, COUNTS = "cell", "side", "newest", "parcel", "counts"
+PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary, {COUNTS} array<bigint>"
+_ARROW_TYPES = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary(), pa.list_(pa.int64()))
+
+CONTROL = -1
+"""The number of a cell that has no rows: every batch tells it what the query is, so that another one is noticed."""
+
+ROW_COUNTS = ("rows", "null", "hopeless", "invalid")
+"""What is counted of the rows of a side."""
+
+GROUP, STANDING, ORDER, HOME = "__group", "__standing", "__order", "__home"
+LEFT_OUT, WITHOUT_KEY, TAKES_PART = 0, 1, 2
+"""The standing of a row: its side's own conditions fail, a key is null, or neither."""
+
+_COUNTABLE = 2.0**52
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times of rows as Spark's watermark knows them, in milliseconds since 1970, and back.
+
+    Spark's clock starts at 1970 and counts milliseconds. Numbers are scaled so that window and delay together are a
+    tenth of a second, and moved far above zero; what is lost in that is allowed for. So the clock runs from a million
+    million times that span before zero to ninety times as many after it. For timestamps it does not run before 1970:
+    nothing is lost there, but nothing is forgotten either.
+    """
+
+    stamps: bool
+    scale: float
+
+    _MOVED = 1e11
+    _BEGINS = 1.0
+
+    @classmethod
+    def of(cls, stamps: bool, span: float) -> Clock:
+        """For times whose window and delay add up to ``span``."""
+        return cls(stamps, 1e-6 if stamps else (0.1 / span if span > 0.0 else 1.0))
+
+    def seconds(self, times: np.ndarray) -> np.ndarray:
+        """Seconds since 1970, never falling where times rise."""
+        moved = times * self.scale + (0.0 if self.stamps else self._MOVED)
+        return np.clip(moved, 0.0 if self.stamps else self._BEGINS, 9e12)
+
+    def time(self, milliseconds: float) -> float:
+        """The time of a row that the clock shows, rounded down; minus infinity while it has not begun."""
+        if milliseconds <= (0.0 if self.stamps else 1000.0 * self._BEGINS):
+            return -np.inf
+        slack = 0.0 if self.stamps else 0.002
+        return (milliseconds / 1000.0 - slack - (0.0 if self.stamps else self._MOVED)) / self.scale
+
+    def delay(self, length: float) -> int:
+        """A length of time in milliseconds, rounded up."""
+        return int(np.ceil(length * self.scale * 1000.0)) + 1
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Rows of one side into parcels by cell, as a function for ``mapInArrow``.
+
+    Each row has an interval on a line; rows whose intervals are disjoint never match. The line is cut into blocks of
+    equal width, which are dealt out to the cells in turn. A row goes to the cells of all blocks it touches; it is at
+    home in that of its first. All rows move the clock, also those that take no part.
+    """
+
+    side: int
+    cells: int
+    width: float
+    clock: Clock
+    column: str
+    place: Callable[[Model], Intervals]
+    raise_as: str | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row per cell and batch, and one for the control cell."""
+        for batch in batches:
+            if batch.num_rows:
+                yield self._parcels(pa.Table.from_batches([batch]))
+
+    def _parcels(self, table: pa.Table) -> pa.RecordBatch:
+        known = np.asarray(table[TIME].fill_null(np.nan))
+        known = known[np.isfinite(known)]
+        newest = int(self.clock.seconds(known.max(keepdims=True))[0] * 1e6) if len(known) else None
+        table, intervals, counts = self._usable(table)
+        rows: list[tuple[Any, ...]] = [(CONTROL, self.side, newest, None, counts)]
+        rows += [(cell, self.side, newest, to_bytes(part), None) for cell, part in self._by_cell(table, intervals)]
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _ARROW_TYPES, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, NEWEST, PARCEL, COUNTS])
+
+    def _usable(self, table: pa.Table) -> tuple[pa.Table, Intervals, list[int]]:
+        """The rows that take part, with their intervals, and what was counted."""
+        table = table.filter(pc.not_equal(table[STANDING], LEFT_OUT))
+        read = read_column(table[self.column])
+        if len(read.bad_rows) and self.raise_as is not None:
+            raise bad_row(self.raise_as, read.example)
+        found = self.place(read.model)
+        nulls = table.num_rows - len(read.rows) - len(read.bad_rows)
+        counts = [table.num_rows, nulls, int(found.hopeless.sum()), len(read.bad_rows)]
+        usable = ~found.hopeless
+        usable &= np.asarray(table[STANDING])[read.rows] == TAKES_PART
+        usable &= np.isfinite(np.asarray(table[TIME].fill_null(np.nan))[read.rows])
+        kept = table.take(pa.array(read.rows[usable])).drop_columns([STANDING])
+        return kept, Intervals(found.start[usable], found.end[usable], found.hopeless[usable]), counts
+
+    def _by_cell(self, table: pa.Table, intervals: Intervals) -> Iterator[tuple[int, pa.Table]]:
+        first, last = np.floor(intervals.start / self.width), np.floor(intervals.end / self.width)
+        seen = np.clip(last - first + 1.0, 1.0, self.cells).astype(np.int64)
+        beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
+        seen[beyond] = self.cells  # blocks whose numbers have no neighbours: to be safe, everywhere
+        rows = np.repeat(np.arange(len(first)), seen)
+        block = first[rows] + (np.arange(len(rows)) - np.repeat(np.cumsum(seen) - seen, seen))
+        shift = np.mod(np.asarray(table[GROUP]), self.cells)  # rows of different groups never meet: deal them out
+        cell = np.mod(block + shift[rows], self.cells).astype(np.int64)
+        cell[beyond[rows]] = np.tile(np.arange(self.cells), int(beyond.sum()))
+        home = cell == np.mod(first + shift, self.cells)[rows]
+        order = np.argsort(cell, kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1) if len(order) else []:
+            part = table.take(pa.array(rows[chosen]))
+            part = part.append_column(ORDER, pa.array(first[rows[chosen]]))
+            yield int(cell[chosen[0]]), part.append_column(HOME, pa.array(home[chosen].astype(np.float64)))
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pairs out of their parcels."""
+    for batch in batches:
+        for parcel in batch.column(0):
+            yield from from_bytes(parcel.as_buffer()).to_batches()
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as Arrow bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_bytes(data: Any) -> pa.Table:
+    """The table that was made into these bytes."""
+    return pa.ipc.open_stream(pa.py_buffer(data) if isinstance(data, bytes) else data).read_all()
