@@ -38,7 +38,7 @@ class Settings:
     windows_per_run: tuple[int, ...] = (20, 2)
     cells: tuple[int, ...] = (1, 16, 256)
     compared_window: int = 1_000
-    compared_objects: int = 8_000
+    compared_objects: int = 40_000
     compared_cells: int = 16
     batches: int = 4
     samples: int = 20
@@ -155,29 +155,27 @@ def follow(session: SparkSession, settings: Settings, folder: Path, tell: Tell) 
                 return haply_join(left, right, window, settings, funnel)
 
             seconds, state = timed(session, query, files, folder / f"run-{window}-{cells}")
-            spent = _settled(funnel)["seconds"]
+            counts = _settled(funnel, 2 * window * times)
+            spent = counts["seconds"]
             rows.append(
                 {
                     "window": f"{window:,}", "cells": cells, "events": 2 * window * times, "whole run": seconds,
                     "events per second": round(2 * window * times / seconds), "kernel": spent.get("decide", 0.0),
                     "state": spent.get("state", 0.0), "transfer": spent.get("transfer", 0.0),
-                    "most pieces in state": state, "pairs": funnel.to_dict()["kept"],
+                    "most pieces in state": state, "pairs": counts["kept"],
                 }
             )  # fmt: skip
     return rows
 
 
-def _settled(funnel: Any, patience: float = 10.0) -> dict[str, Any]:
+def _settled(funnel: Any, events: int, patience: float = 60.0) -> dict[str, Any]:
     """The counters once all progress reports, which come a moment after their batches, are in."""
-    last: dict[str, Any] = {}
     until = time.monotonic() + patience
-    while time.monotonic() < until:
-        now = funnel.to_dict()
-        if now == last and now["rows_left"]:
-            return now
-        last = now
-        time.sleep(1.0)
-    return last
+    while (counts := funnel.to_dict())["rows_left"] + counts["rows_right"] < events:
+        if time.monotonic() > until:
+            raise HaplyError("The counters of a stream are not complete", expected=f"{events} rows", found=str(counts))
+        time.sleep(0.2)
+    return dict(counts)
 
 
 def write_streams(folder: Path, window: int, objects: int, settings: Settings) -> tuple[Path, Path]:
