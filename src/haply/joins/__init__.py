@@ -2,5 +2,6 @@
 
 from haply.joins.pair import PairJoin, PairResult
 from haply.joins.similarity import SimilarityJoin, SimilarityResult
+from haply.joins.timing import TimingJoin, TimingResult
 
-__all__ = ["PairJoin", "PairResult", "SimilarityJoin", "SimilarityResult"]
+__all__ = ["PairJoin", "PairResult", "SimilarityJoin", "SimilarityResult", "TimingJoin", "TimingResult"]

@@ -134,7 +134,7 @@ class PairJoin:
     def snapshot(self) -> bytes:
         """The operator's state as bytes."""
         stored = {
-            side: [(part.ids, part.model.kind, _to_bytes(part.model)) for part in parts]
+            side: [(part.ids, part.model.kind, model_to_bytes(part.model)) for part in parts]
             for side, parts in self._stored.items()
         }
         settings = (self.condition, self.threshold.value, self.threshold.strict, self.exact)
@@ -147,7 +147,7 @@ class PairJoin:
         join = cls(condition, threshold, strict=strict, exact=exact)
         for side, parts in stored.items():
             for ids, kind, data in parts:
-                model = _from_bytes(kind, data)
+                model = model_from_bytes(kind, data)
                 intervals = row_intervals(model, side == "left", join.region, join.threshold, join.exact)
                 join._stored[side].append(_Stored(ids, model, intervals))
         join._closed, join.funnel = closed, funnel
@@ -162,7 +162,8 @@ def _concatenate(results: list[PairResult]) -> PairResult:
     )
 
 
-def _to_bytes(model: OneDimensional) -> bytes:
+def model_to_bytes(model: OneDimensional) -> bytes:
+    """The rows of a model as Arrow bytes."""
     sink = pa.BufferOutputStream()
     table = pa.table({"model": model.to_arrow()})
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -170,7 +171,8 @@ def _to_bytes(model: OneDimensional) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _from_bytes(kind: str, data: bytes) -> OneDimensional:
+def model_from_bytes(kind: str, data: bytes) -> OneDimensional:
+    """The model that was made into these bytes."""
     model = BY_KIND[kind].from_arrow(pa.ipc.open_stream(data).read_all()["model"])
     assert isinstance(model, OneDimensional)
     return model

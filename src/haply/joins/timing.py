@@ -1,0 +1,540 @@
+"""The timing join (PTJoin) as an operator: push events whose times are uncertain, get those likely close in time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.pair import model_from_bytes, model_to_bytes
+from haply.models import Certain, OneDimensional
+from haply.probability.exact import PairProbability
+from haply.probability.region import Region
+from haply.pruning.cascade import Counters
+from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
+from haply.pruning.timing import (
+    BINS,
+    DECIDED_BY,
+    EXACT,
+    WINDOW,
+    Events,
+    Ranges,
+    ShapeList,
+    Tables,
+    TimingOutput,
+    counters_of,
+    match_times,
+    tabulate,
+)
+
+SideName = Literal["left", "right"]
+SIDES: tuple[SideName, SideName] = ("left", "right")
+PARTITIONS = ("tight", "free")
+
+MOST_SHAPES = 1024
+"""Shapes a side that get a number; events of further shapes are decided by the exact formula."""
+
+_HOT = 256
+"""How often a pair of shapes must have met before it gets a table: about what the table costs."""
+
+_NEVER = -(1 << 30)
+_FIRST_CHUNK = 512
+_OUTPUT = 1 << 18
+_LATEST = 1.0 - 1e-12
+_GENEROUS = 2.0
+_NAMES = np.array([DECIDED_BY.get(code, "") for code in range(max(DECIDED_BY) + 1)])
+
+
+@dataclass(frozen=True)
+class TimingResult:
+    """The ids of the pairs, their probabilities (NaN where not computed), what decided them, and what was lost.
+
+    ``late``: ids that came later than ``max_delay`` and were not joined. ``cut_short``: ids that were joined, but reach
+    back to times whose events were forgotten, because no event before them reached so far.
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    codes: np.ndarray
+    late: np.ndarray
+    cut_short: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    @property
+    def decided_by(self) -> np.ndarray:
+        """The name of what decided each pair."""
+        return _NAMES[self.codes]
+
+
+class TimingJoin:
+    """Pairs of events with ``P(|left time - right time| <= window) >= threshold``, each returned once.
+
+    Times are any one-dimensional model. Those that are shifts of a few shapes (*templates*: histograms of detection
+    latencies, say) are decided by a look-up in a table per pair of shapes; tables are made for the given templates at
+    once, and for shapes that are found in the data when they have been met often enough. Everything else is computed.
+
+    An event counts at its latest possible time. It may come ``max_delay`` after newer ones of its side. What cannot
+    meet any event to come is forgotten: with ``templates`` by what they allow (Theorem 4 of the paper, sharpened), else
+    by twice the longest event seen so far; an event that reaches further back is reported in ``cut_short``.
+
+    Stored per event: five numbers, its id, and its row in the model it was pushed with.
+
+    >>> from haply.models import Histogram
+    >>> join = TimingJoin(40, 0.4)
+    >>> _ = join.push("left", {"id": [1], "time": Histogram([[20, 40, 50, 60]], [[0.1, 0.3, 0.6]])})
+    >>> found = join.push("right", {"id": [7], "time": Histogram([[70, 80, 90, 100, 110]], [[0.15, 0.3, 0.4, 0.15]])})
+    >>> found.left, found.right, found.probability
+    (array([1]), array([7]), array([0.48375]))
+    """
+
+    def __init__(
+        self,
+        window: float,
+        threshold: float | None,
+        *,
+        templates: OneDimensional | Mapping[str, OneDimensional] | None = None,
+        max_delay: float = 0,
+        strict: bool = False,
+        probability: Literal["exact", "none"] = "exact",
+        partitions: Literal["tight", "free"] = "tight",
+    ) -> None:
+        for what, value in (("window", window), ("max_delay", max_delay)):
+            if not (value >= 0 and np.isfinite(value)):
+                raise HaplyError(f"The {what} is no length of time", expected=f"{what} >= 0", found=repr(value))
+        if probability not in ("exact", "none"):
+            raise unknown_name("choice of probability", probability, ("exact", "none"))
+        if partitions not in PARTITIONS:
+            raise unknown_name("choice of partitions", partitions, PARTITIONS)
+        self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
+        self.exact, self.partitions = probability == "exact", partitions
+        self.region = Region(-self.window, self.window)
+        self._sides = {side: _Side() for side in SIDES}
+        self._closed: set[str] = set()
+        self._counts = np.zeros((WINDOW + 4, 2), np.int64)
+        self._kept = 0
+        self._tables = _Tables(self)
+        self._room = _output_of(0)
+        self._templates = templates
+        if templates is not None:
+            self._install(templates)
+
+    def _install(self, templates: OneDimensional | Mapping[str, OneDimensional]) -> None:
+        given = templates if isinstance(templates, Mapping) else dict.fromkeys(SIDES, templates)
+        for side in given:
+            _check_side(side)
+        for side in SIDES:
+            own = self._sides[side]
+            if side in given:
+                model = given[side]
+                if not isinstance(model, OneDimensional):
+                    raise HaplyError(
+                        f"The templates of the {side} side are no model",
+                        expected="rows of a one-dimensional model, as Histogram(edges, probs)",
+                        found=type(model).__name__,
+                    )
+                numbers, _ = own.shapes.number(model.components, MOST_SHAPES)
+                if (numbers < 0).any():
+                    raise HaplyError(
+                        f"The {side} side has templates that cannot be tabulated",
+                        expected=f"up to {MOST_SHAPES} histograms, uniforms, samples or certain values",
+                        found=f"row {int(np.flatnonzero(numbers < 0)[0])}, a {model.kind}",
+                    )
+                own.templates = own.shapes.count
+                core_start = own.describe(np.arange(len(model)), model, latest_times(model), self.threshold).events[1]
+                own.template_reach = float(-core_start.min(initial=0.0))
+        self._tables.install_all()
+
+    # -- pushing ------------------------------------------------------------------------------------------------------
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> TimingResult:
+        """Add events of one side: ``id`` and ``time`` (a model, or numbers). Returns the pairs they complete."""
+        _check_side(side)
+        if side in self._closed:
+            raise HaplyError(f"The {side} side is closed", hint="push before close()")
+        for name in ("id", "time"):
+            if name not in batch:
+                raise unknown_name("column", name, batch)
+        ids, times = np.atleast_1d(np.asarray(batch["id"])), batch["time"]
+        model = times if isinstance(times, OneDimensional) else Certain(np.asarray(times, dtype=np.float64))
+        if len(ids) != len(model):
+            raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} times", found=str(len(model)))
+        if self.threshold.value is None and not model.bounded:
+            raise HaplyError(
+                "Without a threshold every pair is possible",
+                expected="times with a bounded support, or a threshold",
+                found=f"a {model.kind} column, whose values are unbounded",
+            )
+        return self.arrive(side, ids, model)
+
+    def arrive(self, side: SideName, ids: np.ndarray, model: OneDimensional, *, match: bool = True) -> TimingResult:
+        """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
+        own, other = self._sides[side], self._sides[_other(side)]
+        latest = latest_times(model)
+        late = latest < own.newest - self.max_delay if match else np.zeros(len(ids), dtype=bool)
+        own.late += int(late.sum())
+        if late.any():
+            rows = np.flatnonzero(~late)
+            lost, ids, model, latest = ids[late], ids[rows], model.take(rows), latest[rows]
+        else:
+            lost = ids[:0]
+        new = own.describe(ids, model, latest, self.threshold)
+        self._tables.fit()
+        reach = self.window - new.events.core_start
+        if other.all_shaped:
+            least = self._tables.ranges(side).least[np.maximum(new.events.shape, -1)]
+            reach = np.minimum(reach, -least)
+        cut_short = new.ids[new.events.at - reach < other.forgotten] if match else ids[:0]
+        found = self._match(side, new, other) if match else []
+        if _other(side) not in self._closed:
+            own.insert(new)
+        known = (new.events.shape >= 0) & (new.events.shape < own.templates)
+        own.reach = max(own.reach, float(-new.events.core_start[~known].min(initial=0.0)))
+        own.newest = max(own.newest, float(latest.max(initial=-np.inf)))
+        self._forget(side, own.newest - self.max_delay)
+        left, right, probability, codes = found or (new.ids[:0], other.ids[:0], np.empty(0), np.empty(0, np.int8))
+        if not found and side == "right":
+            left, right = right, left
+        self._kept += len(left)
+        return TimingResult(left, right, probability, codes, lost, cut_short)
+
+    def _match(self, side: SideName, new: _Batch, store: _Side) -> Any:
+        size, end = len(store.ids), len(new.ids)
+        if not size or not end or not self.threshold.attainable:
+            return []
+        tables, is_left = self._tables, side == "left"
+        ranges = tables.ranges if store.all_shaped else tables.no_ranges
+        keep_from = 0.0 if self.threshold.value is None else self.threshold.value - TOLERANCE
+        if self.threshold.strict and self.threshold.value is not None:
+            keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
+        slack = 1e-12 * (abs(float(new.events.at[0])) + abs(float(new.events.at[-1])) + self.window)
+        if len(self._room.new) < size:
+            self._room = _output_of(size + _OUTPUT)
+        parts, at, chunk = [], 0, _FIRST_CHUNK
+        while at < end:
+            stop = min(end, at + chunk)
+            at, n, hottest = match_times(
+                new.events, at, stop, store.events, is_left, self._sides["left"].shapes.shapes,
+                self._sides["right"].shapes.shapes, tables.tables, ranges(side), self.window, slack, keep_from,
+                self.exact, tables.hits, self._room, self._counts,
+            )  # fmt: skip
+            if n:
+                parts.append([column[:n].copy() for column in self._room])
+            if hottest > _HOT:
+                tables.install_hot()
+            chunk *= 4
+        if not parts:
+            return []
+        rows, slots, probability, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if (codes == 0).any():
+            rows, slots, probability, codes = self._decide(is_left, new, store, rows, slots, probability, codes)
+        mine, theirs = new.ids[rows], store.ids[slots]
+        return [*((mine, theirs) if is_left else (theirs, mine)), probability, codes]
+
+    def _decide(self, is_left: bool, new: _Batch, store: _Side, *found: np.ndarray) -> list[np.ndarray]:
+        """Pairs that the tables leave open, by the exact formula."""
+        rows, slots, probability, codes = found
+        kept = np.ones(len(rows), dtype=bool)
+        chunks = store.chunk[slots]
+        for number in np.unique(chunks[codes == 0]):
+            these = np.flatnonzero((codes == 0) & (chunks == number))
+            mine, theirs = new.row[rows[these]], store.row[slots[these]]
+            models, pair = (new.model, store.chunks[number]), (mine, theirs)
+            if not is_left:
+                models, pair = models[::-1], pair[::-1]
+            exact = PairProbability(*models, self.region)
+            values = exact.evaluate(*pair)
+            probability[these] = values
+            kept[these] = self.threshold.keep(values, exact.counts)
+        self._counts[EXACT] += [(codes == 0).sum() - kept[codes == 0].sum(), kept[codes == 0].sum()]
+        codes[codes == 0] = EXACT
+        return [column[kept] for column in (rows, slots, probability, codes)]
+
+    # -- forgetting ---------------------------------------------------------------------------------------------------
+
+    def expire(self, time: float) -> None:
+        """Say that no event of either side with a latest time before ``time`` will come."""
+        for side in SIDES:
+            self._forget(side, float(time))
+
+    def _forget(self, side: SideName, time: float) -> None:
+        """What no event of ``side`` from ``time`` on can meet."""
+        own, store = self._sides[side], self._sides[_other(side)]
+        if not np.isfinite(time) or not len(store.ids):
+            return
+        back = -np.inf
+        if self._templates is None or own.reach > 0.0:
+            back = self.window + _GENEROUS * own.reach
+        if own.templates:
+            least = self._tables.ranges(side).least[: own.templates].min() if store.all_shaped else -np.inf
+            back = max(back, min(-float(least), self.window + own.template_reach))
+        ahead = max(0.0, float(store.events.core_end.max()))  # a core may reach beyond what is taken as the latest time
+        slack = 1e-12 * (abs(time) + self.window)
+        if np.isfinite(back):
+            store.forget_before(time - back - ahead - slack)
+
+    def close(self, side: SideName) -> None:
+        """Say that a side is complete: events of the other side need not be kept from now on."""
+        _check_side(side)
+        self._closed.add(side)
+        self._sides[_other(side)].forget_before(np.inf)
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    @property
+    def funnel(self) -> Counters:
+        """What became of the pairs that were close enough to look at."""
+        return counters_of(self._counts, self._kept)
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """How many events of each side are kept."""
+        return {side: len(own.ids) for side, own in self._sides.items()}
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory that is taken for events, without their models."""
+        return sum(sum(array.nbytes for array in own.events) + own.ids.nbytes for own in self._sides.values())
+
+    @property
+    def late(self) -> dict[str, int]:
+        """How many events of each side came too late to be joined."""
+        return {side: own.late for side, own in self._sides.items()}
+
+    @property
+    def shapes(self) -> dict[str, int]:
+        """How many shapes each side has."""
+        return {side: own.shapes.count for side, own in self._sides.items()}
+
+    def snapshot(self) -> bytes:
+        """The operator's state as bytes."""
+        settings = {
+            "window": self.window, "threshold": self.threshold.value, "max_delay": self.max_delay,
+            "strict": self.threshold.strict, "probability": "exact" if self.exact else "none",
+            "partitions": self.partitions, "templates": self._templates,
+        }  # fmt: skip
+        sides = {side: own.snapshot() for side, own in self._sides.items()}
+        return pickle.dumps((settings, sides, self._closed, self._counts, self._kept))
+
+    @classmethod
+    def restore(cls, state: bytes) -> TimingJoin:
+        """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
+        settings, sides, closed, counts, kept = pickle.loads(state)
+        join = cls(settings.pop("window"), settings.pop("threshold"), **settings)
+        for side, stored in sides.items():
+            join._sides[side].recall(stored, join.threshold)
+        join._tables.fit()
+        join._closed, join._counts, join._kept = closed, counts, kept
+        return join
+
+
+def latest_times(model: OneDimensional) -> np.ndarray:
+    """The latest possible time of each event; where there is none, the time it precedes almost surely."""
+    return model.support()[1] if model.bounded else model.quantile(_LATEST)
+
+
+def _output_of(size: int) -> TimingOutput:
+    return TimingOutput(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
+
+
+def _other(side: SideName) -> SideName:
+    return "right" if side == "left" else "left"
+
+
+def _check_side(side: str) -> None:
+    if side not in SIDES:
+        raise unknown_name("side", side, SIDES)
+
+
+@dataclass
+class _Batch:
+    """New events in the order of their places."""
+
+    ids: np.ndarray
+    events: Events
+    model: OneDimensional
+    row: np.ndarray
+
+
+class _Side:
+    """What is kept of one side, in the order of place."""
+
+    def __init__(self) -> None:
+        self.shapes = ShapeList()
+        self.templates = 0
+        self.ids = np.empty(0, np.int64)
+        self.events = Events(np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int64))
+        self.chunk, self.row = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.chunks: dict[int, OneDimensional] = {}
+        self.newest, self.forgotten, self.late = -np.inf, -np.inf, 0
+        self.reach, self.template_reach = 0.0, 0.0
+        self._following = 0
+
+    def describe(self, ids: np.ndarray, model: OneDimensional, latest: np.ndarray, threshold: Threshold) -> _Batch:
+        """What the kernel needs of new events, in their order."""
+        level = threshold.core_level(Pairing.ANY)
+        shape, at = self.shapes.number(model.components, MOST_SHAPES - self.shapes.count)
+        at = np.where(shape >= 0, at, latest)
+        start, end = model.quantile_low(level) - at, model.quantile_high(level) - at
+        order = np.argsort(at, kind="stable")
+        events = Events(*(np.ascontiguousarray(column[order]) for column in (at, start, end, shape)))
+        return _Batch(ids[order], events, model, order)
+
+    @property
+    def all_shaped(self) -> bool:
+        """Whether all that is stored has the number of a shape."""
+        return not (self.events.shape < 0).any()
+
+    def insert(self, new: _Batch) -> None:
+        """Put new events among the others."""
+        if not len(new.ids):
+            return
+        number, self._following = self._following, self._following + 1
+        self.chunks[number] = new.model
+        if not len(self.ids):
+            self.ids, self.events, self.row = new.ids, new.events, new.row
+            self.chunk = np.full(len(new.ids), number)
+            return
+        at = np.searchsorted(self.events.at, new.events.at, side="right")
+        self.events = Events(*(np.insert(a, at, b) for a, b in zip(self.events, new.events, strict=True)))
+        kind = np.result_type(self.ids, new.ids)
+        self.ids = np.insert(self.ids.astype(kind, copy=False), at, new.ids)
+        self.chunk, self.row = np.insert(self.chunk, at, number), np.insert(self.row, at, new.row)
+
+    def forget_before(self, place: float) -> None:
+        """Forget events whose place is before this one."""
+        gone = int(np.searchsorted(self.events.at, place)) if np.isfinite(place) else len(self.ids) * (place > 0)
+        if not gone:
+            return
+        self.forgotten = max(self.forgotten, float(self.events.at[gone - 1]))
+        self.ids, self.chunk, self.row = self.ids[gone:].copy(), self.chunk[gone:].copy(), self.row[gone:].copy()
+        self.events = Events(*(column[gone:].copy() for column in self.events))
+        kept = set(np.unique(self.chunk).tolist())
+        self.chunks = {number: model for number, model in self.chunks.items() if number in kept}
+
+    def snapshot(self) -> Any:
+        parts = []
+        for number, model in self.chunks.items():
+            mine = self.chunk == number
+            parts.append((self.ids[mine], model.kind, model_to_bytes(model.take(self.row[mine]))))
+        return parts, self.newest, self.forgotten, self.late, self.reach
+
+    def recall(self, state: Any, threshold: Threshold) -> None:
+        parts, self.newest, self.forgotten, self.late, self.reach = state
+        for ids, kind, data in parts:
+            model = model_from_bytes(kind, data)
+            self.insert(self.describe(ids, model, latest_times(model), threshold))
+
+
+class _Tables:
+    """Tables for pairs of shapes, made when they pay, and what they say of each shape by itself."""
+
+    def __init__(self, join: TimingJoin) -> None:
+        self._join = join
+        self.hits = np.zeros((0, 0), np.int32)
+        self.tables = Tables(
+            np.full((0, 0), -1, np.int64), np.empty((0, 4)), np.zeros(1, np.int64), np.empty((0, 6)),
+            np.empty((0, BINS), np.int64),
+        )  # fmt: skip
+        self._ranges: dict[str, Ranges] = {}
+
+    def _counts(self) -> tuple[int, int]:
+        left, right = (self._join._sides[side].shapes.count for side in SIDES)
+        return left, right
+
+    def fit(self) -> None:
+        """Room for all shapes that have a number."""
+        wanted, there = self._counts(), self.hits.shape
+        if wanted[0] > there[0] or wanted[1] > there[1]:
+            size = tuple(max(8, 2 * want) if want > have else have for want, have in zip(wanted, there, strict=True))
+            hits, index = np.zeros(size, np.int32), np.full(size, -1, np.int64)
+            hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.index
+            self.hits, self.tables = hits, self.tables._replace(index=index)
+        if self._ranges and len(self._ranges["left"].least) + len(self._ranges["right"].least) != sum(wanted) + 2:
+            self._ranges = {}
+
+    def install_all(self) -> None:
+        """Tables for all pairs of the shapes there are."""
+        self.fit()
+        left, right = self._counts()
+        self._install([(u, v) for u in range(left) for v in range(right)])
+
+    def install_hot(self) -> None:
+        """Tables for pairs that have met often."""
+        self._install([(int(u), int(v)) for u, v in np.argwhere(self.hits > _HOT)])
+
+    def _install(self, pairs: list[tuple[int, int]]) -> None:
+        join = self._join
+        x, y = (join._sides[side].shapes.shapes for side in SIDES)
+        least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
+        made = []
+        for u, v in pairs:
+            self.hits[u, v] = _NEVER
+            if x.points[u] and y.points[v]:
+                continue
+            self.tables.index[u, v] = len(self.tables.hull) + len(made)
+            made.append(tabulate(x, u, y, v, join.window, least, join.threshold.accept_from))
+        if not made:
+            return
+        hulls, cells, bins = zip(*made, strict=True)
+        lengths = np.cumsum([len(part) for part in cells])
+        self.tables = Tables(
+            self.tables.index,
+            np.concatenate([self.tables.hull, np.array(hulls)]),
+            np.concatenate([self.tables.first, self.tables.first[-1] + lengths]),
+            np.concatenate([self.tables.cells, *cells]),
+            np.concatenate([self.tables.bins, np.array(bins)]),
+        )
+        self._ranges = {}
+
+    def ranges(self, side: SideName) -> Ranges:
+        """For each shape of a side the places of the other side's events it may meet, as differences of places."""
+        if not self._ranges:
+            self._ranges = {name: self._ranges_of(name) for name in SIDES}
+        return self._ranges[side]
+
+    def no_ranges(self, side: SideName) -> Ranges:
+        """The same where nothing is known: only the cores of the events tell what they may meet."""
+        count = self._join._sides[side].shapes.count + 1  # at least one, for events without a shape
+        return Ranges(*(np.full(count, value) for value in (-np.inf, np.inf, np.inf, -np.inf)))
+
+    def _ranges_of(self, side: SideName) -> Ranges:
+        join = self._join
+        left, right = self._counts()
+        own, other = join._sides[side].shapes, join._sides[_other(side)].shapes
+        count, found = own.count + 1, self.no_ranges(side)
+        if not own.count or not other.count:
+            return found
+        if join.partitions == "free":
+            length, longest = (-_starts(shapes) for shapes in (own, other))
+            most = longest.max()
+            return Ranges(
+                np.append(-length - join.window, -np.inf), np.append(np.full(own.count, join.window + most), np.inf),
+                np.append(np.full(own.count, most - join.window), np.inf),
+                np.append(join.window - length, -np.inf) if not join.exact else np.full(count, -np.inf),
+            )  # fmt: skip
+        index = self.tables.index[:left, :right]
+        hull = self.tables.hull[np.maximum(index, 0)] if len(self.tables.hull) else np.zeros((left, right, 4))
+        if side == "right":
+            index = index.T
+            hull = np.transpose(hull, (1, 0, 2))
+            hull = np.stack([-hull[..., 1], -hull[..., 0], -hull[..., 3], -hull[..., 2]], axis=-1)
+        whole = np.append((index >= 0).all(axis=1), False)
+        complete = whole[:-1]
+        found.least[whole], found.largest[whole] = hull[complete, :, 0].min(axis=1), hull[complete, :, 1].max(axis=1)
+        if not join.exact:
+            found.sure_from[whole], found.sure_to[whole] = (
+                hull[complete, :, 2].max(axis=1), hull[complete, :, 3].min(axis=1),
+            )  # fmt: skip
+        return found
+
+
+def _starts(shapes: ShapeList) -> np.ndarray:
+    """Where each shape begins, before its end at 0."""
+    return shapes.shapes.low[shapes.shapes.start[: shapes.count]]
