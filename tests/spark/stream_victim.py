@@ -1,4 +1,4 @@
-"""A join of two streams in a process of its own, from files to files: ``test_stream_join.py`` starts and kills it.
+"""A join of two streams in a process of its own, from files to files: ``test_stream_kill.py`` starts and kills it.
 
     python stream_victim.py FOLDER
 
