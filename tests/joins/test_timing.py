@@ -272,3 +272,23 @@ def test_errors_when_pushed():
     join.close("left")
     with pytest.raises(HaplyError, match="closed"):
         join.push("left", {"id": [1], "time": [0.0]})
+
+
+def test_only_equal_keys_meet():
+    rng = np.random.default_rng(31)
+    at = rng.integers(0, 300, (2, 200)).astype(float)
+    keys = rng.integers(0, 7, (2, 200))
+    models = [Uniform(side - 4.0, side) for side in at]
+    join = TimingJoin(5, 0.5, max_delay=1000)
+    found = []
+    for part in np.array_split(rng.permutation(200), 6):
+        for k, side in enumerate(("left", "right")):
+            batch = {"id": part, "time": models[k].take(part), "key": keys[k][part]}
+            result = join.push(side, batch)
+            found += zip(result.left.tolist(), result.right.tolist(), strict=True)
+        join = TimingJoin.restore(join.snapshot())
+    i, j = (grid.ravel() for grid in np.meshgrid(np.arange(200), np.arange(200), indexing="ij"))
+    near = equal_within(models[0].take(i), models[1].take(j), 5.0) >= 0.5
+    kept = near & (keys[0][i] == keys[1][j])
+    assert 50 < kept.sum() < near.sum() / 4
+    assert sorted(found) == sorted(zip(i[kept].tolist(), j[kept].tolist(), strict=True))

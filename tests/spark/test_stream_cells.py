@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import Counter
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +22,7 @@ from haply.spark import stream_worker
 from haply.spark.distance import PlaceOnLine
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes, unpack
 from haply.spark.partition import TIME
-from haply.spark.stream_worker import CellProcessor, Query, counter_names
+from haply.spark.stream_worker import CellProcessor, DistanceOperator, Query, counter_names
 from haply.spark.worker import COUNTERS
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered
 
@@ -126,9 +127,14 @@ class FakeStream:
         eps, threshold, strict, exact, raises, window = self.settings
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), pa.float64(), POSITION))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
+        make = partial(
+            DistanceOperator, Distance("pos", "pos", eps), Threshold(threshold, strict), exact, raises, window,
+            ("l2", "r2"),
+        )  # fmt: skip
         self.query = Query(
-            Distance("pos", "pos", eps), Threshold(threshold, strict), exact, raises, window, self.clock,
-            ("l2", "r2"), (("l0", "l1", "l2"), ("r0", "r1", "r2")), schema, f"test-{self.rng.integers(1 << 62)}",
+            make, (), Threshold(threshold, strict), window, self.clock, (("l0", "l1", "l2"), ("r0", "r1", "r2")),
+            schema,
+            f"test-{self.rng.integers(1 << 62)}",
             (("cells", self.cells), ("window", window), ("delay", self.delay)),
         )  # fmt: skip
         self.processor = CellProcessor(self.query)
@@ -146,7 +152,7 @@ class FakeStream:
             }
         )  # fmt: skip
         width = self.place.distance.limit * 16.0 or 1.0
-        pack = Pack(side, self.cells, width, self.clock, f"{prefix}2", self.place, None)
+        pack = Pack(side, self.cells, width, self.clock, f"{prefix}2", self.place, None, {})
         parts = table.combine_chunks().to_batches(max_chunksize=int(self.rng.integers(1, len(ids) + 2)))
         return pa.Table.from_batches(list(pack(iter(parts))))
 
@@ -203,7 +209,8 @@ class FakeStream:
             for found in unpack(iter([pa.RecordBatch.from_pandas(frame, preserve_index=False)])):
                 for row in found.to_pylist():
                     if row[COUNTERS] is not None:
-                        self.counted.update(dict(zip(counter_names(), row[COUNTERS], strict=True)))
+                        names = counter_names(self.query.make())
+                        self.counted.update(dict(zip(names, row[COUNTERS], strict=True)))
                     else:
                         pairs.append((row["l0"], row["r0"], row["probability"]))
         return pairs

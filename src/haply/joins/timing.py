@@ -84,7 +84,7 @@ class TimingJoin:
     meet any event to come is forgotten: with ``templates`` by what they allow (Theorem 4 of the paper, sharpened), else
     by twice the longest event seen so far; an event that reaches further back is reported in ``cut_short``.
 
-    Stored per event: five numbers, its id, and its row in the model it was pushed with.
+    Stored per event: seven numbers, its id, and its row in the model it was pushed with.
 
     >>> from haply.models import Histogram
     >>> join = TimingJoin(40, 0.4)
@@ -147,14 +147,19 @@ class TimingJoin:
                         found=f"row {int(np.flatnonzero(numbers < 0)[0])}, a {model.kind}",
                     )
                 own.templates = own.shapes.count
-                core_start = own.describe(np.arange(len(model)), model, latest_times(model), self.threshold).events[1]
+                core_start = own.describe(
+                    np.arange(len(model)), model, latest_times(model), np.zeros(len(model)), self.threshold
+                ).events.core_start
                 own.template_reach = float(-core_start.min(initial=0.0))
         self._tables.install_all()
 
     # -- pushing ------------------------------------------------------------------------------------------------------
 
     def push(self, side: SideName, batch: Mapping[str, Any]) -> TimingResult:
-        """Add events of one side: ``id`` and ``time`` (a model, or numbers). Returns the pairs they complete."""
+        """Add events of one side: ``id``, ``time`` (a model, or numbers) and ``key`` or not: only equal keys meet.
+
+        Keys are numbers. Returns the pairs that are now complete.
+        """
         _check_side(side)
         if side in self._closed:
             raise HaplyError(f"The {side} side is closed", hint="push before close()")
@@ -171,9 +176,12 @@ class TimingJoin:
                 expected="times with a bounded support, or a threshold",
                 found=f"a {model.kind} column, whose values are unbounded",
             )
-        return self.arrive(side, ids, model)
+        keys = np.broadcast_to(np.asarray(batch.get("key", 0.0), dtype=np.float64), ids.shape)
+        return self.arrive(side, ids, model, keys)
 
-    def arrive(self, side: SideName, ids: np.ndarray, model: OneDimensional, *, match: bool = True) -> TimingResult:
+    def arrive(
+        self, side: SideName, ids: np.ndarray, model: OneDimensional, keys: np.ndarray, *, match: bool = True
+    ) -> TimingResult:
         """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
         own, other = self._sides[side], self._sides[_other(side)]
         latest = latest_times(model)
@@ -181,10 +189,10 @@ class TimingJoin:
         own.late += int(late.sum())
         if late.any():
             rows = np.flatnonzero(~late)
-            lost, ids, model, latest = ids[late], ids[rows], model.take(rows), latest[rows]
+            lost, ids, model, latest, keys = ids[late], ids[rows], model.take(rows), latest[rows], keys[rows]
         else:
             lost = ids[:0]
-        new = own.describe(ids, model, latest, self.threshold)
+        new = own.describe(ids, model, latest, keys, self.threshold)
         self._tables.fit()
         reach = self.window - new.events.core_start
         if other.all_shaped:
@@ -213,7 +221,7 @@ class TimingJoin:
         keep_from = 0.0 if self.threshold.value is None else self.threshold.value - TOLERANCE
         if self.threshold.strict and self.threshold.value is not None:
             keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
-        slack = 1e-12 * (abs(float(new.events.at[0])) + abs(float(new.events.at[-1])) + self.window)
+        slack = 1e-12 * (2.0 * float(np.abs(new.events.at).max()) + self.window)
         if len(self._room.new) < size:
             self._room = _output_of(size + _OUTPUT)
         parts, at, chunk = [], 0, _FIRST_CHUNK
@@ -265,19 +273,24 @@ class TimingJoin:
 
     def _forget(self, side: SideName, time: float) -> None:
         """What no event of ``side`` from ``time`` on can meet."""
-        own, store = self._sides[side], self._sides[_other(side)]
-        if not np.isfinite(time) or not len(store.ids):
-            return
+        self._sides[_other(side)].forget_before(self.forgotten_before(_other(side), time))
+
+    def forgotten_before(self, side: SideName, time: float) -> float:
+        """The place before which events of ``side`` are forgotten, if no other event before ``time`` will come."""
+        store, others = self._sides[side], self._sides[_other(side)]
+        if not np.isfinite(time):
+            return -np.inf
         back = -np.inf
-        if self._templates is None or own.reach > 0.0:
-            back = self.window + _GENEROUS * own.reach
-        if own.templates:
-            least = self._tables.ranges(side).least[: own.templates].min() if store.all_shaped else -np.inf
-            back = max(back, min(-float(least), self.window + own.template_reach))
-        ahead = max(0.0, float(store.events.core_end.max()))  # a core may reach beyond what is taken as the latest time
+        if self._templates is None or others.reach > 0.0:
+            back = self.window + _GENEROUS * others.reach
+        if others.templates:
+            ranges = self._tables.ranges(_other(side))
+            least = ranges.least[: others.templates].min() if store.all_shaped else -np.inf
+            back = max(back, min(-float(least), self.window + others.template_reach))
+        # a core may reach beyond what is taken as the latest time
+        ahead = max(0.0, float(store.events.core_end.max(initial=0.0)))
         slack = 1e-12 * (abs(time) + self.window)
-        if np.isfinite(back):
-            store.forget_before(time - back - ahead - slack)
+        return time - back - ahead - slack if np.isfinite(back) else -np.inf
 
     def close(self, side: SideName) -> None:
         """Say that a side is complete: events of the other side need not be kept from now on."""
@@ -301,6 +314,20 @@ class TimingJoin:
     def stored_bytes(self) -> int:
         """Memory that is taken for events, without their models."""
         return sum(sum(array.nbytes for array in own.events) + own.ids.nbytes for own in self._sides.values())
+
+    def ids(self, side: SideName) -> np.ndarray:
+        """The ids of the events of a side that are kept."""
+        return self._sides[side].ids
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How far events of each side have reached back so far."""
+        return self._sides["left"].reach, self._sides["right"].reach
+
+    @reach.setter
+    def reach(self, reach: tuple[float, float]) -> None:
+        for side, value in zip(SIDES, reach, strict=True):
+            self._sides[side].reach = max(self._sides[side].reach, value)
 
     @property
     def late(self) -> dict[str, int]:
@@ -369,21 +396,23 @@ class _Side:
         self.shapes = ShapeList()
         self.templates = 0
         self.ids = np.empty(0, np.int64)
-        self.events = Events(np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int64))
+        self.events = Events(np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int64))
         self.chunk, self.row = np.empty(0, np.int64), np.empty(0, np.int64)
         self.chunks: dict[int, OneDimensional] = {}
         self.newest, self.forgotten, self.late = -np.inf, -np.inf, 0
         self.reach, self.template_reach = 0.0, 0.0
         self._following = 0
 
-    def describe(self, ids: np.ndarray, model: OneDimensional, latest: np.ndarray, threshold: Threshold) -> _Batch:
+    def describe(
+        self, ids: np.ndarray, model: OneDimensional, latest: np.ndarray, keys: np.ndarray, threshold: Threshold
+    ) -> _Batch:
         """What the kernel needs of new events, in their order."""
         level = threshold.core_level(Pairing.ANY)
         shape, at = self.shapes.number(model.components, MOST_SHAPES - self.shapes.count)
         at = np.where(shape >= 0, at, latest)
         start, end = model.quantile_low(level) - at, model.quantile_high(level) - at
-        order = np.argsort(at, kind="stable")
-        events = Events(*(np.ascontiguousarray(column[order]) for column in (at, start, end, shape)))
+        order = np.lexsort((at, keys)) if keys.any() else np.argsort(at, kind="stable")
+        events = Events(*(np.ascontiguousarray(column[order]) for column in (keys, at, start, end, shape)))
         return _Batch(ids[order], events, model, order)
 
     @property
@@ -401,35 +430,38 @@ class _Side:
             self.ids, self.events, self.row = new.ids, new.events, new.row
             self.chunk = np.full(len(new.ids), number)
             return
-        at = np.searchsorted(self.events.at, new.events.at, side="right")
-        self.events = Events(*(np.insert(a, at, b) for a, b in zip(self.events, new.events, strict=True)))
-        kind = np.result_type(self.ids, new.ids)
-        self.ids = np.insert(self.ids.astype(kind, copy=False), at, new.ids)
-        self.chunk, self.row = np.insert(self.chunk, at, number), np.insert(self.row, at, new.row)
+        events = Events(*(np.concatenate(both) for both in zip(self.events, new.events, strict=True)))
+        # two sorted runs behind each other: what a stable sort by one key merges in one pass
+        order = np.lexsort((events.at, events.group)) if events.group.any() else np.argsort(events.at, kind="stable")
+        self.events = Events(*(column[order] for column in events))
+        self.ids = np.concatenate([self.ids, new.ids])[order]
+        self.row = np.concatenate([self.row, new.row])[order]
+        self.chunk = np.concatenate([self.chunk, np.full(len(new.ids), number)])[order]
 
     def forget_before(self, place: float) -> None:
         """Forget events whose place is before this one."""
-        gone = int(np.searchsorted(self.events.at, place)) if np.isfinite(place) else len(self.ids) * (place > 0)
-        if not gone:
+        kept = self.events.at >= place
+        if kept.all():
             return
-        self.forgotten = max(self.forgotten, float(self.events.at[gone - 1]))
-        self.ids, self.chunk, self.row = self.ids[gone:].copy(), self.chunk[gone:].copy(), self.row[gone:].copy()
-        self.events = Events(*(column[gone:].copy() for column in self.events))
-        kept = set(np.unique(self.chunk).tolist())
-        self.chunks = {number: model for number, model in self.chunks.items() if number in kept}
+        self.forgotten = max(self.forgotten, float(self.events.at[~kept].max()))
+        self.ids, self.chunk, self.row = self.ids[kept], self.chunk[kept], self.row[kept]
+        self.events = Events(*(column[kept] for column in self.events))
+        used = set(np.unique(self.chunk).tolist())
+        self.chunks = {number: model for number, model in self.chunks.items() if number in used}
 
     def snapshot(self) -> Any:
         parts = []
         for number, model in self.chunks.items():
             mine = self.chunk == number
-            parts.append((self.ids[mine], model.kind, model_to_bytes(model.take(self.row[mine]))))
+            stored = model_to_bytes(model.take(self.row[mine]))
+            parts.append((self.ids[mine], model.kind, stored, self.events.group[mine]))
         return parts, self.newest, self.forgotten, self.late, self.reach
 
     def recall(self, state: Any, threshold: Threshold) -> None:
         parts, self.newest, self.forgotten, self.late, self.reach = state
-        for ids, kind, data in parts:
+        for ids, kind, data, keys in parts:
             model = model_from_bytes(kind, data)
-            self.insert(self.describe(ids, model, latest_times(model), threshold))
+            self.insert(self.describe(ids, model, latest_times(model), keys, threshold))
 
 
 class _Tables:
@@ -437,7 +469,7 @@ class _Tables:
 
     def __init__(self, join: TimingJoin) -> None:
         self._join = join
-        self.hits = np.zeros((0, 0), np.int32)
+        self.hits: np.ndarray = np.zeros((0, 0), np.int32)
         self.tables = Tables(
             np.full((0, 0), -1, np.int64), np.empty((0, 4)), np.zeros(1, np.int64), np.empty((0, 6)),
             np.empty((0, BINS), np.int64),
@@ -454,8 +486,8 @@ class _Tables:
         if wanted[0] > there[0] or wanted[1] > there[1]:
             size = tuple(max(8, 2 * want) if want > have else have for want, have in zip(wanted, there, strict=True))
             hits, index = np.zeros(size, np.int32), np.full(size, -1, np.int64)
-            hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.index
-            self.hits, self.tables = hits, self.tables._replace(index=index)
+            hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.table_of
+            self.hits, self.tables = hits, self.tables._replace(table_of=index)
         if self._ranges and len(self._ranges["left"].least) + len(self._ranges["right"].least) != sum(wanted) + 2:
             self._ranges = {}
 
@@ -473,19 +505,19 @@ class _Tables:
         join = self._join
         x, y = (join._sides[side].shapes.shapes for side in SIDES)
         least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
-        made = []
+        made: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for u, v in pairs:
             self.hits[u, v] = _NEVER
             if x.points[u] and y.points[v]:
                 continue
-            self.tables.index[u, v] = len(self.tables.hull) + len(made)
+            self.tables.table_of[u, v] = len(self.tables.hull) + len(made)
             made.append(tabulate(x, u, y, v, join.window, least, join.threshold.accept_from))
         if not made:
             return
         hulls, cells, bins = zip(*made, strict=True)
         lengths = np.cumsum([len(part) for part in cells])
         self.tables = Tables(
-            self.tables.index,
+            self.tables.table_of,
             np.concatenate([self.tables.hull, np.array(hulls)]),
             np.concatenate([self.tables.first, self.tables.first[-1] + lengths]),
             np.concatenate([self.tables.cells, *cells]),
@@ -519,7 +551,7 @@ class _Tables:
                 np.append(np.full(own.count, most - join.window), np.inf),
                 np.append(join.window - length, -np.inf) if not join.exact else np.full(count, -np.inf),
             )  # fmt: skip
-        index = self.tables.index[:left, :right]
+        index = self.tables.table_of[:left, :right]
         hull = self.tables.hull[np.maximum(index, 0)] if len(self.tables.hull) else np.zeros((left, right, 4))
         if side == "right":
             index = index.T

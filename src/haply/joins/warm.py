@@ -11,6 +11,7 @@ import numpy as np
 
 from haply.joins.match import match_overlapping
 from haply.joins.similarity import SIDES, SimilarityJoin
+from haply.joins.timing import TimingJoin
 from haply.models import (
     Certain,
     Gaussian,
@@ -72,6 +73,16 @@ def warm_clouds(dim: int, exact: bool) -> None:
                 join.push(side, {"id": [0, 1], "pos": model})
 
 
+@lru_cache(maxsize=1)
+def warm_times() -> None:
+    """Run a timing join of a few events a side, with tables and without."""
+    times = Histogram.from_arrow(Histogram([[0.0, 1.0, 2.0]] * 2, [[0.5, 0.5]] * 2).to_arrow())
+    for templates in (None, times):
+        join = TimingJoin(1.0, 0.5, templates=templates)
+        for side in SIDES:
+            join.push(side, {"id": [0, 1], "time": times})
+
+
 def warm_everything() -> Iterator[str]:
     """Warm every pair of models under every kind of condition; yields what was just done."""
     kinds = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
@@ -84,3 +95,5 @@ def warm_everything() -> Iterator[str]:
     for exact in (True, False):
         warm_clouds(2, exact)
     yield "distances"
+    warm_times()
+    yield "times"

@@ -352,7 +352,7 @@ def super_level(x, u, y, v, window, level):
 
 
 class Tables(NamedTuple):
-    """Tables of pairs of shapes. ``index[u, v]`` is the number of a table, or none; table ``r`` has
+    """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or none; table ``r`` has
 
     * ``hull[r]``: the least and largest shift that may be kept, and within them a range that is sure to be (an empty
       one if there is none), as ``least, largest, sure from, sure to``;
@@ -360,7 +360,7 @@ class Tables(NamedTuple):
     * ``bins[r]``: the first cell of each bin over the hull.
     """
 
-    index: np.ndarray
+    table_of: np.ndarray
     hull: np.ndarray
     first: np.ndarray
     cells: np.ndarray
@@ -422,8 +422,12 @@ def _look_up(hulls, first, cells, bins, r, shift):
 
 
 class Events(NamedTuple):
-    """Events in the order of ``at``, the end of their shape: the ends of their core as differences to it, the shape."""
+    """Events in the order of group (only equal ones meet) and of ``at``, the end of their shape.
 
+    The ends of their core are differences to it.
+    """
+
+    group: np.ndarray
     at: np.ndarray
     core_start: np.ndarray
     core_end: np.ndarray
@@ -448,6 +452,19 @@ class Ranges(NamedTuple):
     sure_to: np.ndarray
 
 
+@inner
+def _first(groups, places, group, place):
+    """The first event of a group at a place or after it."""
+    low, high = 0, len(groups)
+    while low < high:
+        middle = (low + high) // 2
+        if groups[middle] < group or (groups[middle] == group and places[middle] < place):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @kernel
 def match_times(
     new, begin, end, old, new_is_left, x, y, tables, ranges, window, slack, keep_from, exact, hits, out, counts
@@ -459,8 +476,8 @@ def match_times(
     has met without a table. ``counts`` gets what each rule rejected and accepted, and the pairs looked at.
     """
     size = len(old.at)
-    old_at, old_start, old_end, old_shape = old.at, old.core_start, old.core_end, old.shape
-    index, hulls, first, cells, bins = tables.index, tables.hull, tables.first, tables.cells, tables.bins
+    old_group, old_at, old_start, old_end, old_shape = old.group, old.at, old.core_start, old.core_end, old.shape
+    table_of, hulls, first, cells, bins = tables.table_of, tables.hull, tables.first, tables.cells, tables.bins
     out_new, out_old, out_probability, out_code = out.new, out.old, out.probability, out.code
     longest_before, longest_after = 0.0, -math.inf
     for j in range(size):
@@ -469,7 +486,7 @@ def match_times(
     n, i, hottest, looked_at = 0, begin, 0, 0
     rejected, accepted, computed, dismissed, apart = 0, 0, 0, 0, 0
     while i < end and n + size <= len(out_new):
-        at, shape = new.at[i], new.shape[i]
+        group, at, shape = new.group[i], new.at[i], new.shape[i]
         from_here, to_here = at + new.core_start[i] - window - slack, at + new.core_end[i] + window + slack
         lowest, highest = from_here - longest_after, to_here - longest_before
         sure_from, sure_to = math.inf, -math.inf
@@ -477,9 +494,9 @@ def match_times(
             lowest = max(lowest, at + ranges.least[shape] - slack)
             highest = min(highest, at + ranges.largest[shape] + slack)
             sure_from, sure_to = at + ranges.sure_from[shape] + slack, at + ranges.sure_to[shape] - slack
-        for j in range(np.searchsorted(old_at, lowest), size):
+        for j in range(_first(old_group, old_at, group, lowest), size):
             place, other = old_at[j], old_shape[j]
-            if place > highest:
+            if place > highest or old_group[j] != group:
                 break
             looked_at += 1
             out_new[n], out_old[n], out_probability[n], out_code[n] = i, j, math.nan, SHIFT
@@ -496,7 +513,7 @@ def match_times(
                 continue
             u, v = (shape, other) if new_is_left else (other, shape)
             shift = place - at if new_is_left else at - place
-            r = index[u, v]
+            r = table_of[u, v]
             if r < 0:
                 hits[u, v] += 1
                 hottest = max(hottest, hits[u, v])

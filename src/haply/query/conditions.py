@@ -51,6 +51,7 @@ class JoinCondition:
     residual: tuple[Expression, ...] = ()  # certain conditions over both tables that are no such equality
     difference: Difference | None = None
     distance: Distance | None = None
+    further: tuple[Difference | Distance, ...] = ()  # independent of the first: their probabilities multiply
 
 
 def split_join(

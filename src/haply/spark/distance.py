@@ -154,7 +154,8 @@ class DistancePlan(JoinPlan):
 
     def _match(self) -> Match:
         window = None if self.window is None else self.window.length
-        return MatchClouds(self._distance, self.threshold, self.exact, self.invalid == "raise", window)
+        exact = self.exact or bool(self.condition.further)
+        return MatchClouds(self._distance, self.threshold, exact, self.invalid == "raise", window)
 
     def _counters(self) -> Counters:
         return Counters(_RULES, _RULES)

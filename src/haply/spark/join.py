@@ -6,21 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
-from haply.models import Certain, OneDimensional
-from haply.probability.region import Difference
+from haply.models import Certain, Model, OneDimensional
+from haply.probability.region import Difference, Region
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, parse, split_join
 from haply.query.conditions import JoinCondition
 from haply.spark.columns import find_column, model_of_spark_type
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
-from haply.spark.stream import StreamPlan, check_session
+from haply.spark.stream import DistanceStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
 
 FITTING = {"difference": ("auto", "sweep"), "distance": ("auto", "grid")}
+TIME_NUMBER = "__haply_time"
+"""A column of certain times as numbers, for the join alone."""
+
 ALL_STRATEGIES = ("auto", "sweep", "pages", "pti", "moments", "grid")
 
 
@@ -43,16 +47,18 @@ def plan_join(
 ) -> JoinPlan:
     """Check and plan a join without running it; the arguments are those of ``hp.join``."""
     in_time = time_window(left, right, time, window, max_delay)
-    if on is None:
+    if on is None and in_time is None:
         raise HaplyError(
-            "A join has no condition", expected="on=..., an expression or text", hint='"abs(left.x - right.x) <= 1"'
+            "A join has no condition",
+            expected="on=..., an expression or text, or time and window",
+            hint='"abs(left.x - right.x) <= 1"',
         )
     _one_of("probability", probability, ("exact", "none"))
     _one_of("invalid", invalid, ("raise", "drop"))
     _one_of("strategy", strategy, ALL_STRATEGIES)
     limit = Threshold(threshold, strict)
     expression = parse(on) if isinstance(on, str) else on
-    if not isinstance(expression, Expression):
+    if expression is not None and not isinstance(expression, Expression):
         raise HaplyError("The condition cannot be read", expected="an expression or text", found=type(on).__name__)
     frames = {"left": left, "right": right}
 
@@ -71,9 +77,11 @@ def plan_join(
     def can_sweep(column: Column) -> bool:
         return isinstance(type_of(column), (T.DoubleType, T.FloatType, T.IntegerType, T.ShortType, T.ByteType))
 
-    for column in columns_of(expression):
-        type_of(column)
-    condition = split_join(expression, is_certain, can_sweep)
+    condition = JoinCondition()
+    if expression is not None:
+        for column in columns_of(expression):
+            type_of(column)
+        condition = split_join(expression, is_certain, can_sweep)
     fitting = FITTING["distance" if condition.distance is not None else "difference"]
     if strategy not in fitting:
         raise HaplyError(
@@ -89,15 +97,74 @@ def plan_join(
         for name, frame in frames.items():
             find_column(frame, self_key, name)
         self_key = find_column(left, self_key, "left")
-    plan: type[JoinPlan] = JoinPlan if condition.distance is None else DistancePlan
+    if in_time is not None and any(in_time.uncertain):
+        _check_uncertain_time(condition, in_time, frames, limit)
+    hidden = None
     if left.isStreaming or right.isStreaming:
-        _check_streams(left, right, condition, in_time, self_key)
-        plan = StreamPlan
+        _check_streams(left, right, in_time, self_key)
+        certain_time = in_time is not None and not any(in_time.uncertain)
+        plan: type[JoinPlan] = DistanceStream if condition.distance is not None and certain_time else TimingStream
+    else:
+        if in_time is not None and (expression is None or any(in_time.uncertain)):
+            hidden = TIME_NUMBER
+            left, right, condition, in_time = _joined_in_time(left, right, condition, in_time)
+        plan = JoinPlan if condition.distance is None else DistancePlan
     return plan(
         left, right, condition, limit,
         exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
-        window=in_time,
+        window=in_time, hidden=hidden,
     )  # fmt: skip
+
+
+def _check_uncertain_time(
+    condition: JoinCondition, window: TimeWindow, frames: dict[str, DataFrame], threshold: Threshold
+) -> None:
+    """Refuse a time that is part of the condition, and a time without end if there is no threshold."""
+    used = condition.difference or condition.distance
+    for side, name, uncertain, other in (
+        ("left", window.left, window.uncertain[0], used.left if used else None),
+        ("right", window.right, window.uncertain[1], used.right if used else None),
+    ):
+        if uncertain and name == other:
+            raise HaplyError(
+                f"Column '{name}' of the {side} table is the time and part of another uncertain condition",
+                expected="conditions on different columns: their probabilities multiply",
+                found=f"'{name}' in both",
+            )
+        model = model_of_spark_type(frames[side].schema[name].dataType)
+        assert model is not None or not uncertain
+        if uncertain and threshold.value is None and not model.bounded:  # type: ignore[union-attr]
+            raise _without_threshold(name, side, model)  # type: ignore[arg-type]
+
+
+def _joined_in_time(
+    left: DataFrame, right: DataFrame, condition: JoinCondition, window: TimeWindow
+) -> tuple[DataFrame, DataFrame, JoinCondition, TimeWindow | None]:
+    """The window as a condition on the difference of two times; certain times as numbers in a column of their own."""
+    names = []
+    frames = []
+    for frame, name, uncertain in zip((left, right), (window.left, window.right), window.uncertain, strict=True):
+        frames.append(frame if uncertain else frame.withColumn(TIME_NUMBER, F.expr(window.number(name))))
+        names.append(name if uncertain else TIME_NUMBER)
+    near = Difference(names[0], names[1], Region(-window.length, window.length))
+    value = condition.difference
+    if value is not None and (value.region.outside or value.region.one_sided):
+        # of two conditions the first is one that holds in a band only: it tells which rows may meet
+        condition = replace(condition, difference=near, further=(value,))
+    elif value is not None or condition.distance is not None:
+        condition = replace(condition, further=(near,))
+    else:
+        condition = replace(condition, difference=near)
+    return frames[0], frames[1], condition, None
+
+
+def _without_threshold(name: str, side: str, model: type[Model]) -> HaplyError:
+    return HaplyError(
+        "Without a threshold every pair is possible",
+        expected="values with a bounded support, or a threshold",
+        found=f"column '{name}' of the {side} table, a {model.kind}, whose values are unbounded",
+        hint="give threshold=0.01 or another limit: the answer would be the cross product",
+    )
 
 
 def _check_difference(condition: JoinCondition, frames: dict[str, DataFrame], threshold: Threshold) -> JoinCondition:
@@ -115,12 +182,7 @@ def _check_difference(condition: JoinCondition, frames: dict[str, DataFrame], th
                 found=frames[side].schema[name].dataType.simpleString(),
             )
         if threshold.value is None and not model.bounded:
-            raise HaplyError(
-                "Without a threshold every pair is possible",
-                expected="values with a bounded support, or a threshold",
-                found=f"column '{name}' of the {side} table, a {model.kind}, whose values are unbounded",
-                hint="give threshold=0.01 or another limit: the answer would be the cross product",
-            )
+            raise _without_threshold(name, side, model)
         names[side] = name
     return replace(condition, difference=Difference(names["left"], names["right"], difference.region))
 
@@ -142,19 +204,13 @@ def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame]) -> J
     return replace(condition, distance=replace(distance, left=names["left"], right=names["right"]))
 
 
-def _check_streams(
-    left: DataFrame, right: DataFrame, condition: JoinCondition, window: TimeWindow | None, self_key: str | None
-) -> None:
+def _check_streams(left: DataFrame, right: DataFrame, window: TimeWindow | None, self_key: str | None) -> None:
     """What a join of streams needs, and what it cannot do yet."""
     if not (left.isStreaming and right.isStreaming):
         raise HaplyError(
             "One side of the join is a stream and the other a table",
             expected="two streams or two tables",
             hint="read the table as a stream as well",
-        )
-    if condition.distance is None:
-        raise HaplyError(
-            "Streams can be joined on a distance only in this version", expected="hp.distance(left.a, right.b) <= ..."
         )
     if window is None:
         raise HaplyError(
@@ -192,11 +248,15 @@ def join(
     Parameters
     ----------
     left, right
-        Static DataFrames.
+        Two tables, or two streams.
     on
-        A condition between a column of each side, as an expression or as text, with any certain conditions.
+        A condition between a column of each side, as an expression or as text, with any certain conditions. Without it
+        the window alone is the condition.
     threshold, strict
         Keep ``P >= threshold`` (``P > threshold`` when strict); ``None`` keeps every pair with positive probability.
+    time, window, max_delay
+        ``|left time - right time| <= window``. Uncertain times count into the probability, as a condition of their own.
+        In a stream a row may come ``max_delay`` after newer ones of its side.
     probability
         ``"exact"`` adds a ``probability`` column; ``"none"`` returns only the pairs, which is faster.
     self_key

@@ -6,7 +6,7 @@ to one cell are one piece of Arrow bytes, and so are the pairs that come out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haply.models import Model
-from haply.models.columns import read_column
+from haply.joins.timing import latest_times
+from haply.models import Certain, Model, OneDimensional
+from haply.models.columns import read_column, view_column
 from haply.pruning.intervals import Intervals
 from haply.spark.partition import TIME
 from haply.spark.prepare import bad_row
@@ -88,9 +89,18 @@ class Pack:
     cells: int
     width: float
     clock: Clock
-    column: str
+    placed: str | None
+    """The column that has the place of a row; the time has it if there is none."""
     place: Callable[[Model], Intervals]
     raise_as: str | None
+    """How to name this side's columns in the error for a bad row, with a gap for the column; bad rows are left out if
+    there is none."""
+    names: Mapping[str, str]
+    """What columns are called by their owner."""
+    timed: str | None = None
+    """A column of uncertain times; else rows have a certain one."""
+    further: tuple[str, ...] = ()
+    """Other columns of uncertain values, which must be neither bad nor null."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row per cell and batch, and one for the control cell."""
@@ -99,6 +109,8 @@ class Pack:
                 yield self._parcels(pa.Table.from_batches([batch]))
 
     def _parcels(self, table: pa.Table) -> pa.RecordBatch:
+        if self.timed is not None:
+            table = table.append_column(TIME, pa.array(self._latest(table[self.timed])))
         known = np.asarray(table[TIME].fill_null(np.nan))
         known = known[np.isfinite(known)]
         newest = int(self.clock.seconds(known.max(keepdims=True))[0] * 1e6) if len(known) else None
@@ -108,20 +120,35 @@ class Pack:
         columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _ARROW_TYPES, strict=True)]
         return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, NEWEST, PARCEL, COUNTS])
 
+    @staticmethod
+    def _latest(column: pa.ChunkedArray) -> np.ndarray:
+        read = read_column(column)
+        assert isinstance(read.model, OneDimensional)
+        latest = np.full(len(column), np.nan)
+        latest[read.rows] = latest_times(read.model)
+        return latest
+
     def _usable(self, table: pa.Table) -> tuple[pa.Table, Intervals, list[int]]:
         """The rows that take part, with their intervals, and what was counted."""
         table = table.filter(pc.not_equal(table[STANDING], LEFT_OUT))
-        read = read_column(table[self.column])
-        if len(read.bad_rows) and self.raise_as is not None:
-            raise bad_row(self.raise_as, read.example)
-        found = self.place(read.model)
-        nulls = table.num_rows - len(read.rows) - len(read.bad_rows)
-        counts = [table.num_rows, nulls, int(found.hopeless.sum()), len(read.bad_rows)]
-        usable = ~found.hopeless
-        usable &= np.asarray(table[STANDING])[read.rows] == TAKES_PART
-        usable &= np.isfinite(np.asarray(table[TIME].fill_null(np.nan))[read.rows])
-        kept = table.take(pa.array(read.rows[usable])).drop_columns([STANDING])
-        return kept, Intervals(found.start[usable], found.end[usable], found.hopeless[usable]), counts
+        good, bad = np.ones(table.num_rows, dtype=bool), np.zeros(table.num_rows, dtype=bool)
+        for name in (self.placed, *self.further):
+            if name is not None:
+                read = read_column(table[name])
+                if len(read.bad_rows) and self.raise_as is not None:
+                    raise bad_row(self.raise_as.format(self.names[name]), read.example)
+                bad[read.bad_rows] = True
+                here = np.zeros(table.num_rows, dtype=bool)
+                here[read.rows] = True
+                good &= here
+        nulls = int((~good & ~bad).sum())
+        usable = good & (np.asarray(table[STANDING]) == TAKES_PART)
+        usable &= np.isfinite(np.asarray(table[TIME].fill_null(np.nan)))
+        kept = table.filter(pa.array(usable))
+        found = self.place(Certain(kept[TIME].to_numpy()) if self.placed is None else view_column(kept[self.placed]))
+        counts = [table.num_rows, nulls, int(found.hopeless.sum()), int(bad.sum())]
+        rows = np.flatnonzero(~found.hopeless)
+        return kept.take(pa.array(rows)).drop_columns([STANDING]), found.take(rows), counts
 
     def _by_cell(self, table: pa.Table, intervals: Intervals) -> Iterator[tuple[int, pa.Table]]:
         first, last = np.floor(intervals.start / self.width), np.floor(intervals.end / self.width)

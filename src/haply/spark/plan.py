@@ -48,9 +48,9 @@ from haply.spark.partition import (
     profiles,
     read_profile,
 )
-from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column
+from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column, state_function
 from haply.spark.window import TimeWindow
-from haply.spark.worker import COUNTERS, CellJoin, Match, MatchDifferences, SideColumns, counter_names
+from haply.spark.worker import COUNTERS, CellJoin, Further, Match, MatchDifferences, SideColumns, counter_names
 
 ProbabilityMode = Literal["exact", "none"]
 """``exact``: a ``probability`` column; ``none``: only the pairs, so that bounds may accept without computing."""
@@ -59,12 +59,6 @@ InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
 
 _MOST_RANGES = 256
-_ROW_COUNTS = {
-    "rows": "count(1)",
-    "null": f"count_if(__interval.state = {NULL})",
-    "hopeless": f"count_if(__interval.state = {HOPELESS})",
-    "invalid": f"count_if(__interval.state = {BAD})",
-}
 
 
 @dataclass(frozen=True)
@@ -105,13 +99,17 @@ class JoinPlan:
         suffixes: tuple[str, str],
         funnel: Any,
         window: TimeWindow | None = None,
+        hidden: str | None = None,
     ) -> None:
         self.condition, self.threshold, self.exact = condition, threshold, exact
         self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
+        self._hidden = hidden
+        """A column that was added to both tables for the join alone."""
         compared = condition.difference or condition.distance
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
-        self._names = _output_names(left.columns, right.columns, suffixes, with_probability=exact)
+        shown = [[name for name in frame.columns if name != hidden] for frame in (left, right)]
+        self._names = _output_names(shown[0], shown[1], suffixes, with_probability=exact)
 
     @staticmethod
     def _side(name: str, frame: DataFrame, column: str) -> Side:
@@ -163,7 +161,7 @@ class JoinPlan:
         )  # fmt: skip
 
     def _match(self) -> Match:
-        return MatchDifferences(self.region, self.threshold, self.exact)
+        return MatchDifferences(self.region, self.threshold, self.exact or bool(self.condition.further))
 
     def _counters(self) -> Counters:
         return Counters()
@@ -227,8 +225,11 @@ class JoinPlan:
         for expression in own:
             frame = frame.where(F.expr(self._sql(expression)))
         raising = self.invalid == "raise" and not lenient
-        raise_as = f"Column '{side.column}' of the {side.name} table" if raising else None
-        frame = frame.withColumn("__interval", self._interval(side, raise_as))
+        raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
+        frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))
+        for position, name in enumerate(self._further_columns(side)):
+            state = state_function(raise_as and raise_as.format(name))(F.col(side.inner_name(name)))
+            frame = frame.withColumn(f"__state{position}", state)
         for position, equality in enumerate(self.condition.equalities):
             expression = equality[0] if side.name == "left" else equality[1]
             frame = frame.withColumn(f"__key{position}", F.expr(self._sql(expression)))
@@ -237,15 +238,26 @@ class JoinPlan:
             frame = frame.withColumn(TIME, F.expr(self.window.number(side.inner_name(own_time))))
         return frame
 
-    @staticmethod
-    def _row_counts(side: Side) -> dict[str, Any]:
-        return {f"{name}_{side.name}": F.expr(count) for name, count in _ROW_COUNTS.items()}
+    def _further_columns(self, side: Side) -> list[str]:
+        return [one.left if side.name == "left" else one.right for one in self.condition.further]
+
+    def _row_counts(self, side: Side) -> dict[str, Any]:
+        states = ["__interval.state", *(f"__state{k}" for k in range(len(self.condition.further)))]
+        bad, null = (" OR ".join(f"{state} = {code}" for state in states) for code in (BAD, NULL))
+        counts = {
+            "rows": "count(1)",
+            "null": f"count_if(({null}) AND NOT ({bad}))",
+            "hopeless": f"count_if(__interval.state = {HOPELESS})",
+            "invalid": f"count_if({bad})",
+        }
+        return {f"{name}_{side.name}": F.expr(count) for name, count in counts.items()}
 
     @property
     def _takes_part(self) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
         if self.window is not None:
             known.append(f"abs({TIME}) < CAST('Infinity' AS DOUBLE)")  # neither null nor NaN
+        known += [f"__state{position} = {USABLE}" for position in range(len(self.condition.further))]
         return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
 
     def _usable(self, frame: DataFrame) -> DataFrame:
@@ -288,7 +300,17 @@ class JoinPlan:
                     schema.add(name, field.dataType)
                     whole.append(F.col(name))
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
-        kernel = CellJoin(columns[0], columns[1], tuple(schema.names), tuple(keys), self._match())
+        further = tuple(
+            Further(
+                stack.columns[stack.left[self._left.original.index(condition.left)]],
+                stack.columns[stack.right[self._right.original.index(condition.right)]],
+                condition,
+            )
+            for condition in self.condition.further
+        )
+        kernel = CellJoin(
+            columns[0], columns[1], tuple(schema.names), tuple(keys), self._match(), further, self.threshold
+        )
         # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
         joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
         names = counter_names(self._counters())
@@ -394,14 +416,20 @@ class JoinPlan:
         if self._uncertain:
             for expression in self.condition.residual:
                 pairs = pairs.where(F.expr(self._sql(expression)))
-        if self.window is not None:
+        if self.window is not None and not any(self.window.uncertain):
             times = [
                 self.window.number(side.inner_name(name))
                 for side, name in ((self._left, self.window.left), (self._right, self.window.right))
             ]
             pairs = pairs.where(F.expr(f"abs({times[0]} - {times[1]}) <= {self.window.length!r}D"))
         pairs = observing.watch(pairs, {"kept": F.count(F.lit(1))})
-        renamed = [F.col(inner).alias(name) for inner, name in zip(self._payload, self._names, strict=True)]
+        shown = [
+            inner
+            for side in (self._left, self._right)
+            for inner, name in zip(side.inner, side.original, strict=True)
+            if name != self._hidden
+        ]
+        renamed = [F.col(inner).alias(name) for inner, name in zip(shown, self._names, strict=True)]
         return pairs.select(*renamed, *(["probability"] if self.exact else []))
 
     # -- explaining it ------------------------------------------------------------------------------------------------
@@ -411,11 +439,14 @@ class JoinPlan:
         if not self._uncertain:
             return "Certain join\n  every condition is certain: Spark's own join, probability 1.0"
         certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
+        further = [f"{one.left} and {one.right}: {in_words(one)}" for one in self.condition.further]
         equal = [f"{one} = {other}" for one, other in self.condition.equalities]
         lines = [
             "Threshold join",
             f"  condition     {self._explain_condition()}, {self._explain_threshold()}",
         ]
+        if further:
+            lines.append(f"  multiplied    {'; '.join(further)}")
         if certain or equal:
             lines.append(f"  pushed down   {'; '.join([*equal, *(str(expression) for expression in certain)])}")
         lines.append(f"  candidates    {self._explain_candidates()}")
@@ -488,6 +519,13 @@ class Observing:
         )
         self.funnel.follow(lambda: observation.get)
         return observed
+
+
+def in_words(condition: Difference | Distance) -> str:
+    """A condition for plans and messages."""
+    if isinstance(condition, Distance):
+        return f"distance <{'=' if condition.closed else ''} {condition.within:g}"
+    return condition.region.describe()
 
 
 def _kind(side: Side) -> str:

@@ -67,6 +67,21 @@ def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) 
     return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()
 
 
+def state_function(raise_as: str | None) -> Any:
+    """Whether each row of a column is usable, null or bad."""
+
+    def states(values: pa.Array) -> pa.Array:
+        read = read_column(values)
+        if len(read.bad_rows) and raise_as is not None:
+            raise bad_row(raise_as, read.example)
+        state = np.full(len(values), NULL, dtype=np.int8)
+        state[read.bad_rows] = BAD
+        state[read.rows] = USABLE
+        return pa.array(state)
+
+    return arrow_function(states, "tinyint").asNondeterministic()
+
+
 _INTERVAL_TYPE = "start double, end double, state tinyint"
 
 

@@ -1,9 +1,11 @@
-"""The plan of a join of two streams on a distance: parcels of rows into cells that remember, pairs out of them."""
+"""The plan of a join of two streams: parcels of rows into cells that remember, pairs out of them."""
 
 from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.errors import HaplyError
+from haply.joins.warm import warm_times
+from haply.models import Model, OneDimensional
+from haply.probability.region import Difference, Distance, Region
+from haply.pruning.intervals import Intervals, row_intervals
+from haply.pruning.threshold import Threshold
 from haply.spark.distance import DistancePlan, PlaceOnLine
 from haply.spark.parcels import (
     CELL,
@@ -33,13 +40,21 @@ from haply.spark.parcels import (
     unpack,
 )
 from haply.spark.partition import TIME, CellSettings
-from haply.spark.plan import Observing, Side
-from haply.spark.stream_worker import CellProcessor, Query, counter_names
-from haply.spark.worker import COUNTERS
+from haply.spark.plan import JoinPlan, Observing, Side, in_words
+from haply.spark.stream_worker import (
+    CellProcessor,
+    DistanceOperator,
+    Operator,
+    Query,
+    TimingOperator,
+    counter_names,
+)
+from haply.spark.window import TimeWindow
+from haply.spark.worker import COUNTERS, Further
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_BLOCKS_PER_DISTANCE = 16.0
+_BLOCKS_PER_REACH = 16.0
 _CELLS = 16
 """Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
 
@@ -56,18 +71,17 @@ def check_session(spark: Any) -> None:
         )
 
 
-class StreamPlan(DistancePlan):
-    """A join of two streams on a distance, in a window of time."""
+class StreamPlan(JoinPlan):
+    """A join of two streams in a window of time: what does not depend on how the rows of a cell are joined."""
 
     def run(self) -> DataFrame:
         """The pairs, as a streaming DataFrame."""
-        assert self.window is not None
         self._warm()
         observing = StreamObserving(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
         cells = CellSettings.of(self._left.frame.sparkSession).cells or _CELLS
-        clock = Clock.of(self.window.stamps, self.window.length + self.window.max_delay)
+        clock = Clock.of(self._stamps, self._window.length + self._window.max_delay)
         parcels = [self._parcels(side, cells, clock, observing) for side in (self._left, self._right)]
         schema = T.StructType()
         for side in (self._left, self._right):
@@ -80,74 +94,184 @@ class StreamPlan(DistancePlan):
             CellProcessor(self._query(clock, schema, cells)), f"{PARCEL} binary", "Append", "EventTime"
         )
         joined = found.mapInArrow(unpack, schema)
-        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(counter_names()) if name != "kept"}
+        names = counter_names(self._operator()())
+        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
         for one, other in self.condition.equalities:
             pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
         return self._finish([pairs], observing)
 
-    def _query(self, clock: Clock, schema: T.StructType, cells: int) -> Query:
+    # -- what depends on the join -------------------------------------------------------------------------------------
+
+    def _operator(self) -> Callable[[], Operator]:
+        """What makes the operator of a cell."""
+        raise NotImplementedError
+
+    def _placed(self, side: Side) -> str | None:
+        """The column whose value tells the place of a row; none if it is the time."""
+        raise NotImplementedError
+
+    def _place(self, side: Side) -> Callable[[Model], Intervals]:
+        """The place of rows on a line."""
+        raise NotImplementedError
+
+    @property
+    def _block_width(self) -> float:
+        """Blocks of that line much wider than the reach of a row, so that few are seen in more than one."""
+        raise NotImplementedError
+
+    @property
+    def _multiplied(self) -> tuple[Difference | Distance, ...]:
+        """Conditions whose probabilities are multiplied with that of the operator."""
+        return ()
+
+    # -- what does not ------------------------------------------------------------------------------------------------
+
+    @property
+    def _uncertain(self) -> bool:
+        return True
+
+    @property
+    def _window(self) -> TimeWindow:
         assert self.window is not None
-        left, right = self._left, self._right
+        return self.window
+
+    @property
+    def _stamps(self) -> bool:
+        """Whether times are counted in microseconds since 1970."""
+        return self._window.stamps and not any(self._window.uncertain)
+
+    def _time_of(self, side: Side) -> tuple[str, bool]:
+        """The column of times of a side, and whether it is uncertain."""
+        at = 0 if side.name == "left" else 1
+        return (self._window.left, self._window.right)[at], self._window.uncertain[at]
+
+    def _query(self, clock: Clock, schema: T.StructType, cells: int) -> Query:
         identity = (
-            ("spark.haply.cells", cells), ("distance", self._distance.limit), ("threshold", self.threshold.value),
-            ("window", self.window.length), ("max_delay", self.window.max_delay),
+            ("spark.haply.cells", cells), ("condition", self._explain_condition()),
+            ("threshold", self.threshold.value), ("window", self._window.length),
+            ("max_delay", self._window.max_delay),
         )  # fmt: skip
+        further = tuple(
+            Further(self._left.inner_name(one.left), self._right.inner_name(one.right), one) for one in self._multiplied
+        )
         return Query(
-            self._distance, self.threshold, self.exact, self.invalid == "raise", self.window.length, clock,
-            (left.inner_name(left.column), right.inner_name(right.column)), (tuple(left.inner), tuple(right.inner)),
-            _arrow_schema(schema), uuid.uuid4().hex, identity,
+            self._operator(), further, self.threshold, self._window.length, clock,
+            (tuple(self._left.inner), tuple(self._right.inner)), _arrow_schema(schema), uuid.uuid4().hex, identity,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
         """Rows of a side in parcels. Conditions only mark rows: those that are left out move the clock, too."""
-        assert self.window is not None
-        own = self.condition.left_only if side.name == "left" else self.condition.right_only
+        is_left = side.name == "left"
+        own = self.condition.left_only if is_left else self.condition.right_only
         mine = " AND ".join(f"({self._sql(expression)})" for expression in own) or "true"
-        keys = [self._sql(pair[0 if side.name == "left" else 1]) for pair in self.condition.equalities]
+        keys = [self._sql(pair[0 if is_left else 1]) for pair in self.condition.equalities]
         keyed = " AND ".join([str(self.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)])
         grouped = ", ".join(keys[position] for position in self._grouped_keys)  # a hash depends on the type
-        time = self.window.number(side.inner_name(self.window.left if side.name == "left" else self.window.right))
+        time, uncertain = self._time_of(side)
         rows = side.frame.toDF(*side.inner).selectExpr(
             *side.inner,
             f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
             f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
-            f"{time} AS {TIME}",
+            *([] if uncertain else [f"{self._window.number(side.inner_name(time))} AS {TIME}"]),
             f"{f'CAST(xxhash64({grouped}) AS DOUBLE)' if grouped else '0D'} AS {GROUP}",
         )
-        raise_as = f"Column '{side.column}' of the {side.name} table" if self.invalid == "raise" else None
+        further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._multiplied)
         pack = Pack(
-            0 if side.name == "left" else 1, cells, self._block_width, clock, side.inner_name(side.column),
-            PlaceOnLine(self._distance, self.threshold), raise_as,
+            0 if is_left else 1, cells, self._block_width, clock, self._placed(side), self._place(side),
+            f"Column '{{}}' of the {side.name} table" if self.invalid == "raise" else None,
+            dict(zip(side.inner, side.original, strict=True)), side.inner_name(time) if uncertain else None, further,
         )  # fmt: skip
         packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         counts = {f"{name}_{side.name}": F.sum(F.get(COUNTS, F.lit(k))) for k, name in enumerate(ROW_COUNTS)}
         marked = observing.watch(packed, counts).withWatermark(
-            NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds"
+            NEWEST, f"{clock.delay(self._window.max_delay)} milliseconds"
         )
         return marked.select(CELL, SIDE, NEWEST, PARCEL)
 
-    @property
-    def _block_width(self) -> float:
-        """Blocks much wider than the distance, so that few rows are seen in more than one."""
-        return _BLOCKS_PER_DISTANCE * self._distance.limit or 1.0
-
     def explain(self) -> str:
         """How the join will run, in words."""
-        assert self.window is not None
-        unit = " microseconds" if self.window.stamps else ""
-        return "\n".join(
-            [
-                "Threshold join of streams",
-                f"  condition     {self._explain_condition()}, {self._explain_threshold()}",
-                f"  window        |time - time| <= {self.window.length:g}{unit}, "
-                f"rows up to {self.window.max_delay:g}{unit} late",
-                f"  candidates    {self._explain_candidates()}",
-                f"  cascade       {self._explain_cascade()}",
-                f"  partitioning  blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell "
-                "remembers is kept in panes as long as the window",
-            ]
-        )
+        window = self._window
+        unit = " microseconds" if self._stamps else ""
+        lines = [
+            "Threshold join of streams",
+            f"  condition     {self._explain_condition()}, {self._explain_threshold()}",
+            f"  window        |time - time| <= {window.length:g}{unit}, rows up to {window.max_delay:g}{unit} late",
+            f"  candidates    {self._explain_candidates()}",
+            f"  cascade       {self._explain_cascade()}",
+            f"  partitioning  blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell "
+            "remembers is kept in panes as long as the window",
+        ]
+        return "\n".join(lines)
+
+
+class DistanceStream(StreamPlan, DistancePlan):
+    """Near points in a window of certain times."""
+
+    def _operator(self) -> Callable[[], Operator]:
+        columns = self._left.inner_name(self._left.column), self._right.inner_name(self._right.column)
+        return partial(
+            DistanceOperator, self._distance, self.threshold, self.exact, self.invalid == "raise", self._window.length,
+            columns,
+        )  # fmt: skip
+
+    def _placed(self, side: Side) -> str | None:
+        return side.inner_name(side.column)
+
+    def _place(self, side: Side) -> Callable[[Model], Intervals]:
+        return PlaceOnLine(self._distance, self.threshold)
+
+    @property
+    def _block_width(self) -> float:
+        return _BLOCKS_PER_REACH * self._distance.limit or 1.0
+
+
+class TimingStream(StreamPlan):
+    """Rows near in time, whose times may be uncertain; other uncertain conditions are multiplied."""
+
+    @staticmethod
+    def _side(name: str, frame: Any, column: str) -> Side:
+        return Side(name, frame, column, None, tuple(frame.columns))
+
+    @property
+    def _multiplied(self) -> tuple[Difference | Distance, ...]:
+        return tuple(one for one in (self.condition.difference, self.condition.distance) if one is not None)
+
+    def _warm(self) -> None:
+        warm_times()
+
+    def _operator(self) -> Callable[[], Operator]:
+        return partial(
+            TimingOperator, self._window.length, self.threshold,
+            (self._placed(self._left), self._placed(self._right)),
+        )  # fmt: skip
+
+    def _placed(self, side: Side) -> str | None:
+        name, uncertain = self._time_of(side)
+        return side.inner_name(name) if uncertain else None
+
+    def _place(self, side: Side) -> Callable[[Model], Intervals]:
+        region = Region(-self._window.length, self._window.length)
+        return partial(_in_time, is_left=side.name == "left", region=region, threshold=self.threshold)
+
+    @property
+    def _block_width(self) -> float:
+        return _BLOCKS_PER_REACH * (self._window.length + self._window.max_delay) or 1.0
+
+    def _explain_condition(self) -> str:
+        times = [f"{side.name}.{self._time_of(side)[0]}" for side in (self._left, self._right)]
+        return " and ".join([f"|{times[0]} - {times[1]}| <= {self._window.length:g}", *map(in_words, self._multiplied)])
+
+    def _explain_candidates(self) -> str:
+        return "rows whose times overlap, each with half of its tails cut, by their place in time"
+
+    def _explain_cascade(self) -> str:
+        return "core -> shift of two shapes, by a table -> exact probability; times those of the other conditions"
+
+
+def _in_time(model: Model, is_left: bool, region: Region, threshold: Threshold) -> Intervals:
+    assert isinstance(model, OneDimensional)
+    return row_intervals(model, is_left, region, threshold, True)
 
 
 def _arrow_schema(schema: T.StructType) -> pa.Schema:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from haply.errors import HaplyError
 from haply.joins.similarity import SIDES, SimilarityJoin
+from haply.joins.timing import TimingJoin
+from haply.models import Certain, OneDimensional
 from haply.models.columns import view_column
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
@@ -31,6 +34,7 @@ from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
 from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, SIDE, Clock, from_bytes, to_bytes
 from haply.spark.partition import TIME
+from haply.spark.worker import Further
 
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
@@ -39,17 +43,50 @@ _MOST_PANES = 64
 _MEMORY_LIMIT = 1 << 30
 
 
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Ids of the left and right rows, and probabilities."""
+
+
+class Operator(Protocol):
+    """What joins the rows of a cell: an operator of ``haply.joins`` that reads Arrow tables.
+
+    Rows have the columns of their side, ``TIME``, ``GROUP``, ``ORDER`` and ``HOME``.
+    """
+
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Pairs | None:
+        """Store rows under ids; if ``match``, the pairs that they complete."""
+
+    def expire(self, time: float) -> tuple[float, float]:
+        """Rows before ``time`` will not come: up to which times rows of the left and the right are now forgotten."""
+
+    def learnt(self) -> Any:
+        """What it must know after a restart besides the rows it holds."""
+
+    def recall(self, learnt: Any) -> None:
+        """Take back what was learnt."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What it has counted, by flat names that are always the same."""
+
+    @property
+    def cut_short(self) -> tuple[int, int]:
+        """Rows of each side that may have lost pairs with rows already forgotten."""
+
+    @property
+    def nbytes(self) -> int:
+        """Roughly the memory that it takes."""
+
+
 @dataclass(frozen=True)
 class Query:
     """All that a cell needs to know of the join."""
 
-    distance: Distance
+    make: Callable[[], Operator]
+    further: tuple[Further, ...]
     threshold: Threshold
-    exact: bool
-    raises: bool
     window: float
     clock: Clock
-    positions: tuple[str, str]
     payloads: tuple[tuple[str, ...], tuple[str, ...]]
     output: pa.Schema
     name: str
@@ -69,17 +106,17 @@ class Piece:
 
 @dataclass
 class Memory:
-    """What a cell remembers: pieces, and the operator that holds their objects under ``number << 32 | row``."""
+    """What a cell remembers: pieces, and the operator that holds their rows under ``number << 32 | row``."""
 
     query: Query
+    operator: Operator
     pieces: dict[int, Piece] = field(default_factory=dict)
     following: int = 0
-    joins: dict[int, SimilarityJoin] = field(default_factory=dict)
     late: list[int] = field(default_factory=lambda: [0, 0])
 
     def add(self, side: int, table: pa.Table) -> tuple[list[Piece], list[pa.Table]]:
         """Push new rows: the pieces to be remembered of them, and the pairs they complete."""
-        pieces = [self._piece(side, part) for same in self._by_dimension(side, table) for part in self._panes(same)]
+        pieces = [self._piece(side, part) for part in self._panes(table)]
         return pieces, [pairs for piece in pieces if (pairs := self._push(piece)) is not None]
 
     def recall(self, piece: Piece) -> None:
@@ -93,34 +130,10 @@ class Memory:
         self.pieces[piece.number] = piece
         return piece
 
-    def _by_dimension(self, side: int, table: pa.Table) -> Iterator[pa.Table]:
-        """Rows whose points have equally many coordinates: others never meet."""
-        if not table.num_rows:
-            return
-        dims = dimensions(view_column(table[self.query.positions[side]]))
-        known = np.unique(dims)
-        odd = [dim for dim in known if self.joins and int(dim) not in self.joins] or known[1:].tolist()
-        if odd and self.query.raises:
-            raise HaplyError(
-                "Points differ in dimension",
-                expected=f"{next(iter(self.joins), known[0]):g} coordinates, as other rows have",
-                found=f"{odd[0]:g}",
-                hint='leave out what fits nothing with invalid="drop"',
-            )
-        for dim in known:
-            yield table if len(known) == 1 else table.filter(pa.array(dims == dim))
-
-    def _join(self, dim: int) -> SimilarityJoin:
-        query = self.query
-        if dim not in self.joins:
-            self.joins[dim] = SimilarityJoin(
-                query.distance.limit, query.threshold.value, dim=dim, strict=query.threshold.strict,
-                window=query.window, probability="exact" if query.exact else "none",
-            )  # fmt: skip
-        return self.joins[dim]
-
     def _panes(self, table: pa.Table) -> Iterator[pa.Table]:
         """Rows by stretches of time as long as the window, so that each can be forgotten by itself."""
+        if not table.num_rows:
+            return
         times = table[TIME].to_numpy()
         span = float(times.max() - times.min())
         length = max(self.query.window, span / _MOST_PANES)
@@ -134,36 +147,41 @@ class Memory:
 
     def _push(self, piece: Piece, match: bool = True) -> pa.Table | None:
         assert piece.table is not None
-        rows = piece.table
-        model = view_column(rows[self.query.positions[piece.side]])
-        join = self._join(int(dimensions(model)[0]))
-        places = Places(*(rows[name].to_numpy() for name in (ORDER, HOME, GROUP)))
-        ids = (piece.number << 32) | np.arange(rows.num_rows, dtype=np.int64)
-        found = join.arrive(SIDES[piece.side], ids, model, rows[TIME].to_numpy(), places, match=match)
-        if not len(found):
+        ids = (piece.number << 32) | np.arange(piece.table.num_rows, dtype=np.int64)
+        found = self.operator.arrive(piece.side, ids, piece.table, match)
+        if found is None or not len(found[0]):
             return None
-        columns = [column for side, ids in enumerate((found.left, found.right)) for column in self._taken(side, ids)]
-        columns.append(pa.array(found.probability))
-        names = [*self.query.payloads[0], *self.query.payloads[1], "probability"]
-        return pa.table(columns, names=names)
+        left, right, probability = found
+        if self.query.further:
+            names = [tuple(getattr(one, side) for one in self.query.further) for side in SIDES]
+            rows = [pa.table(self.taken(k, ids, names[k]), names=names[k]) for k, ids in enumerate((left, right))]
+            for further in self.query.further:
+                probability = probability * further.row_by_row(rows[0], rows[1])
+            kept = self.query.threshold.keep(probability, counts=False)
+            if not kept.any():
+                return None
+            left, right, probability = left[kept], right[kept], probability[kept]
+        payloads = self.query.payloads
+        columns = [*self.taken(0, left, payloads[0]), *self.taken(1, right, payloads[1]), pa.array(probability)]
+        return pa.table(columns, names=[*payloads[0], *payloads[1], "probability"])
 
-    def _taken(self, side: int, ids: np.ndarray) -> list[pa.ChunkedArray]:
+    def taken(self, side: int, ids: np.ndarray, names: tuple[str, ...]) -> list[pa.ChunkedArray]:
+        """Columns of the rows with these ids."""
         numbers, which = np.unique(ids >> 32, return_inverse=True)
         tables = []
         for number in numbers:
             table = self.pieces[int(number)].table
             assert table is not None
-            tables.append(table)
+            tables.append(table.select(dict.fromkeys(names)))
         offsets = np.cumsum([0, *(table.num_rows for table in tables[:-1])])
         chosen = pa.array(offsets[which] + (ids & 0xFFFFFFFF))
-        together = pa.concat_tables([table.select(self.query.payloads[side]) for table in tables])
-        return [column.take(chosen) for column in together.combine_chunks().columns]
+        together = pa.concat_tables(tables).combine_chunks()
+        return [together[name].take(chosen) for name in names]
 
     def expire(self, time: float) -> list[int]:
         """Forget what no row from ``time`` on can meet; returns the numbers of pieces that are gone."""
-        for join in self.joins.values():
-            join.expire(time)
-        gone = [number for number, piece in self.pieces.items() if piece.newest + self.query.window < time]
+        forgotten = self.operator.expire(time)
+        gone = [number for number, piece in self.pieces.items() if piece.newest < forgotten[piece.side]]
         for number in gone:
             del self.pieces[number]
         return gone
@@ -172,7 +190,7 @@ class Memory:
     def nbytes(self) -> int:
         """Roughly what it takes in this process."""
         tables = sum(piece.table.nbytes for piece in self.pieces.values() if piece.table is not None)
-        return tables + sum(join.stored_bytes for join in self.joins.values())
+        return tables + self.operator.nbytes
 
 
 _remembered: OrderedDict[tuple[str, int], tuple[bytes, Memory]] = OrderedDict()
@@ -249,16 +267,17 @@ class CellProcessor(StatefulProcessor):
 
     def _load(self, cell: int) -> tuple[Memory, int | None]:
         if not self.index.exists():
-            return Memory(self.query), None
-        stamp, timer, following, entries = pickle.loads(self.index.get()[0])
+            return Memory(self.query, self.query.make()), None
+        stamp, timer, following, entries, learnt = pickle.loads(self.index.get()[0])
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _remembered.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
             return known[1], timer
-        memory = Memory(self.query, following=following)
+        memory = Memory(self.query, self.query.make(), following=following)
         for number, side, newest in entries:
             table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
             memory.recall(Piece(number, side, newest, table))
+        memory.operator.recall(learnt)
         return memory, timer
 
     def _save(self, cell: int, memory: Memory, new: list[Piece], now: float, timer: int | None) -> None:
@@ -278,7 +297,7 @@ class CellProcessor(StatefulProcessor):
             self.handle.registerTimer(timer)
         stamp = os.urandom(16)
         entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
-        self.index.update((pickle.dumps((stamp, timer, memory.following, entries)),))
+        self.index.update((pickle.dumps((stamp, timer, memory.following, entries, memory.operator.learnt())),))
         _remembered[(self.query.name, cell)] = (stamp, memory)
         held = sum(memory.nbytes for _, memory in _remembered.values())
         while held > _MEMORY_LIMIT and len(_remembered) > 1:
@@ -296,17 +315,158 @@ class CellProcessor(StatefulProcessor):
         return pd.DataFrame({PARCEL: [to_bytes(pa.concat_tables(tables))]})
 
 
-_RULES = tuple(RULES.values())
-
-
-def counter_names() -> list[str]:
+def counter_names(operator: Operator) -> list[str]:
     """What a cell counts in a batch."""
-    late = ["late_left", "late_right"]
-    return [*Counters(_RULES, _RULES).flat(), *late, *(f"nanoseconds:{stage}" for stage in STAGES)]
+    return [*operator.counts, "late_left", "late_right", *(f"nanoseconds:{stage}" for stage in STAGES)]
 
 
 def _counts(memory: Memory) -> list[int]:
-    counters = Counters(_RULES, _RULES)
-    for join in memory.joins.values():
-        counters.add(join.funnel)
-    return [*counters.flat().values(), *memory.late]
+    lost = [late + cut for late, cut in zip(memory.late, memory.operator.cut_short, strict=True)]
+    return [*memory.operator.counts.values(), *lost]
+
+
+# -- the operators -----------------------------------------------------------------------------------------------------
+
+
+class DistanceOperator:
+    """Near points in a window of certain times: see ``SimilarityJoin``, one for each dimension."""
+
+    def __init__(
+        self,
+        distance: Distance,
+        threshold: Threshold,
+        exact: bool,
+        raises: bool,
+        window: float,
+        columns: tuple[str, str],
+    ) -> None:
+        self.distance, self.threshold, self.exact, self.raises = distance, threshold, exact, raises
+        self.window, self.columns = window, columns
+        self._joins: dict[int, SimilarityJoin] = {}
+
+    cut_short = (0, 0)
+
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Pairs | None:
+        """See ``Operator``. Rows whose points differ in the number of coordinates never meet."""
+        model = view_column(rows[self.columns[side]])
+        dims = dimensions(model)
+        known = np.unique(dims)
+        odd = [dim for dim in known if self._joins and int(dim) not in self._joins] or known[1:].tolist()
+        if odd and self.raises:
+            raise HaplyError(
+                "Points differ in dimension",
+                expected=f"{next(iter(self._joins), known[0]):g} coordinates, as other rows have",
+                found=f"{odd[0]:g}",
+                hint='leave out what fits nothing with invalid="drop"',
+            )
+        times = rows[TIME].to_numpy()
+        places = [rows[name].to_numpy() for name in (ORDER, HOME, GROUP)]
+        found = []
+        for dim in known:
+            chosen = np.flatnonzero(dims == dim)
+            these = model if len(known) == 1 else model.take(chosen)
+            here = Places(*(column[chosen] for column in places))
+            found.append(self._join(int(dim)).arrive(SIDES[side], ids[chosen], these, times[chosen], here, match=match))
+        if not match:
+            return None
+        return tuple(
+            np.concatenate([getattr(part, name) for part in found]) for name in ("left", "right", "probability")
+        )  # type: ignore[return-value]
+
+    def _join(self, dim: int) -> SimilarityJoin:
+        if dim not in self._joins:
+            self._joins[dim] = SimilarityJoin(
+                self.distance.limit, self.threshold.value, dim=dim, strict=self.threshold.strict,
+                window=self.window, probability="exact" if self.exact else "none",
+            )  # fmt: skip
+        return self._joins[dim]
+
+    def expire(self, time: float) -> tuple[float, float]:
+        """See ``Operator``."""
+        for join in self._joins.values():
+            join.expire(time)
+        return time - self.window, time - self.window
+
+    def learnt(self) -> Any:
+        """Nothing."""
+
+    def recall(self, learnt: Any) -> None:
+        """Nothing."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """See ``Operator``."""
+        names = tuple(RULES.values())
+        counters = Counters(names, names)
+        for join in self._joins.values():
+            counters.add(join.funnel)
+        return counters.flat()
+
+    @property
+    def nbytes(self) -> int:
+        """See ``Operator``."""
+        return sum(join.stored_bytes for join in self._joins.values())
+
+
+class TimingOperator:
+    """Events near in time, which may be uncertain: see ``TimingJoin``."""
+
+    def __init__(self, window: float, threshold: Threshold, columns: tuple[str | None, str | None]) -> None:
+        self.columns = columns
+        # lateness is told by the clock of the streams
+        self._join = TimingJoin(window, threshold.value, strict=threshold.strict, max_delay=sys.float_info.max)
+        self._places: dict[int, np.ndarray] = {}
+        self._cut_short = [0, 0]
+
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Pairs | None:
+        """See ``Operator``. A pair belongs to the cell where the row with the later beginning is at home."""
+        column = self.columns[side]
+        model = Certain(rows[TIME].to_numpy()) if column is None else view_column(rows[column])
+        assert isinstance(model, OneDimensional)
+        self._places[int(ids[0] >> 32)] = np.stack([rows[ORDER].to_numpy(), rows[HOME].to_numpy()])
+        found = self._join.arrive(SIDES[side], ids, model, rows[GROUP].to_numpy(), match=match)
+        self._cut_short[side] += len(found.cut_short)
+        if not len(found):
+            return None
+        left, right = (self._place_of(column) for column in (found.left, found.right))
+        ours = np.where(left[0] >= right[0], left[1], right[1]) > 0.0
+        return found.left[ours], found.right[ours], found.probability[ours]
+
+    def _place_of(self, ids: np.ndarray) -> np.ndarray:
+        place = np.empty((2, len(ids)))
+        numbers, rows = ids >> 32, ids & 0xFFFFFFFF
+        for number in np.unique(numbers):
+            mine = numbers == number
+            place[:, mine] = self._places[int(number)][:, rows[mine]]
+        return place
+
+    def expire(self, time: float) -> tuple[float, float]:
+        """See ``Operator``."""
+        self._join.expire(time)
+        left, right = self._join.forgotten_before("left", time), self._join.forgotten_before("right", time)
+        held = {int(number) for side in SIDES for number in np.unique(self._join.ids(side) >> 32)}
+        self._places = {number: place for number, place in self._places.items() if number in held}
+        return left, right
+
+    def learnt(self) -> Any:
+        """How far events have reached back."""
+        return self._join.reach
+
+    def recall(self, learnt: Any) -> None:
+        """See ``Operator``."""
+        self._join.reach = learnt
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """See ``Operator``."""
+        return self._join.funnel.flat()
+
+    @property
+    def cut_short(self) -> tuple[int, int]:
+        """See ``Operator``."""
+        return self._cut_short[0], self._cut_short[1]
+
+    @property
+    def nbytes(self) -> int:
+        """See ``Operator``."""
+        return self._join.stored_bytes

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
-from haply.spark.columns import find_column, quoted
+from haply.models import Certain, OneDimensional
+from haply.spark.columns import find_column, model_of_spark_type, quoted
 
 _MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
@@ -27,7 +28,8 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 class TimeWindow:
     """``|left time - right time| <= length``, in microseconds where times are timestamps.
 
-    A row may come ``max_delay`` after newer ones of its own side.
+    If a side's times are uncertain, both are in seconds, or what the numbers count. A row may come ``max_delay`` after
+    newer ones of its own side.
     """
 
     left: str
@@ -39,6 +41,8 @@ class TimeWindow:
     """Timestamps without a time zone, which are not to be read in that of the session."""
     whole: bool = False
     """Whole numbers that may have more digits than a double: such times are refused, not rounded."""
+    uncertain: tuple[bool, bool] = (False, False)
+    """Which side's times are uncertain values."""
 
     def number(self, column: str) -> str:
         """SQL for a time as a double: whole microseconds, or the number itself."""
@@ -46,6 +50,8 @@ class TimeWindow:
         if self.whole:
             exact = f"{name} IS NULL OR {name} BETWEEN -{_EXACT} AND {_EXACT}"
             return f"IF({exact}, CAST({name} AS DOUBLE), raise_error('{_too_large()}'))"
+        if any(self.uncertain) and self.stamps:
+            return f"CAST(unix_micros(CAST({name} AS TIMESTAMP)) AS DOUBLE) / 1e6"
         if self.local:
             since = f"CAST({name} - TIMESTAMP_NTZ'1970-01-01 00:00:00' AS INTERVAL SECOND)"
             return f"CAST(CAST({since} AS DECIMAL(24, 6)) * 1000000 AS DOUBLE)"
@@ -66,12 +72,15 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
         raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
     kinds, types = set(), []
+    uncertain = _is_uncertain(left, names[0], "left"), _is_uncertain(right, names[1], "right")
     for frame, name, side in ((left, names[0], "left"), (right, names[1], "right")):
         kind = frame.schema[find_column(frame, name, side)].dataType
+        if uncertain[0 if side == "left" else 1]:
+            continue
         if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.NumericType)):
             raise HaplyError(
-                f"Column '{name}' of the {side} table is no certain time",
-                expected="a timestamp or a number",
+                f"Column '{name}' of the {side} table is no time",
+                expected="a timestamp, a number, or an uncertain value",
                 found=kind.simpleString(),
             )
         types.append(kind)
@@ -82,12 +91,19 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
             expected="two timestamps of one kind or two numbers",
             found=" and ".join(sorted(kinds)),
         )
-    is_stamp = "a number" not in kinds
+    is_stamp, in_seconds = bool(kinds) and "a number" not in kinds, any(uncertain)
+    lengths = [
+        _length(what, value, is_stamp, in_seconds) for what, value in (("window", window), ("max_delay", max_delay))
+    ]
     return TimeWindow(
-        find_column(left, names[0], "left"), find_column(right, names[1], "right"),
-        _length("window", window, is_stamp), _length("max_delay", max_delay, is_stamp), is_stamp,
-        kinds == {"timestamp_ntz"}, any(isinstance(kind, T.LongType) for kind in types),
+        find_column(left, names[0], "left"), find_column(right, names[1], "right"), lengths[0], lengths[1], is_stamp,
+        kinds == {"timestamp_ntz"}, any(isinstance(kind, T.LongType) for kind in types), uncertain,
     )  # fmt: skip
+
+
+def _is_uncertain(frame: DataFrame, name: str, side: str) -> bool:
+    model = model_of_spark_type(frame.schema[find_column(frame, name, side)].dataType)
+    return model is not None and model is not Certain and issubclass(model, OneDimensional)
 
 
 def _too_large() -> str:
@@ -99,8 +115,8 @@ def _too_large() -> str:
     return str(error).replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _length(what: str, value: Any, stamps: bool) -> float:
-    """A length of time: microseconds for timestamps, where plain numbers are seconds."""
+def _length(what: str, value: Any, stamps: bool, in_seconds: bool) -> float:
+    """A length of time: microseconds for timestamps, where plain numbers are seconds; or always in seconds."""
     if isinstance(value, timedelta):
         value = f"{value // timedelta(microseconds=1)} microseconds"
     if isinstance(value, str):
@@ -110,12 +126,12 @@ def _length(what: str, value: Any, stamps: bool) -> float:
             raise HaplyError(
                 f"'{value}' is no {what}", expected="a number, or a duration", hint='as in "10 seconds" or "5 minutes"'
             )
-        if not stamps:
+        if not stamps and not in_seconds:
             raise HaplyError(
                 f"The {what} is a duration, and the times are numbers", expected="a number", found=f"'{value}'"
             )
-        return round(float(found[1]) * unit)
+        return float(found[1]) * unit / 1e6 if in_seconds else round(float(found[1]) * unit)
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not number or not value >= 0 or math.isinf(value):
         raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
-    return round(float(value) * 1_000_000) if stamps else float(value)
+    return round(float(value) * 1_000_000) if stamps and not in_seconds else float(value)

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 from haply.joins.match import Matches, match_overlapping
 from haply.models import Model, OneDimensional
 from haply.models.columns import view_column
-from haply.probability.region import Region
+from haply.probability.distance import within_distance
+from haply.probability.exact import region_probability
+from haply.probability.region import Difference, Distance, Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
@@ -62,6 +64,24 @@ class Rows:
     times: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class Further:
+    """A further uncertain condition on columns of their own, independent of the first: probabilities multiply."""
+
+    left: str
+    right: str
+    condition: Difference | Distance
+
+    def row_by_row(self, left: pa.Table, right: pa.Table) -> np.ndarray:
+        """Its probability for each row of two tables."""
+        models = view_column(left[self.left]), view_column(right[self.right])
+        if isinstance(self.condition, Distance):
+            return within_distance(*models, self.condition.limit)
+        assert isinstance(models[0], OneDimensional)
+        assert isinstance(models[1], OneDimensional)
+        return region_probability(models[0], models[1], self.condition.region)
+
+
 class Match(Protocol):
     """How the pairs of a cell are decided."""
 
@@ -100,6 +120,9 @@ class CellJoin:
     names: tuple[str, ...]
     keys: tuple[str, ...]
     match: Match
+    further: tuple[Further, ...] = ()
+    threshold: Threshold | None = None
+    """That of all conditions together, where there are further ones."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
@@ -125,6 +148,8 @@ class CellJoin:
         ]
         begun = time.perf_counter()
         found = self.match(sides[0], sides[1])
+        if self.further:
+            found = self._with_further(left_rows, right_rows, found)
         matched = time.perf_counter()
         taken = [
             *self.left.taken(left_rows, found.left),
@@ -143,6 +168,18 @@ class CellJoin:
         ]
         # the counters come first: an action that stops early, as show() does, then still counts the cells it has seen
         return pa.concat_tables([pa.table(first, names=names), pairs])
+
+    def _with_further(self, left: pa.Table, right: pa.Table, found: Matches) -> Matches:
+        assert self.threshold is not None
+        probability = found.probability
+        for further in self.further:
+            pairs = left.select([further.left]).take(found.left), right.select([further.right]).take(found.right)
+            probability = probability * further.row_by_row(*pairs)
+        kept = self.threshold.keep(probability, counts=False)
+        return Matches(
+            found.left[kept], found.right[kept], probability[kept], found.decided_by[kept], found.counters,
+            found.seconds,
+        )  # fmt: skip
 
 
 def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

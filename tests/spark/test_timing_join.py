@@ -1,0 +1,249 @@
+"""``hp.join`` with uncertain times: tables and streams give the oracle's pairs, each once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import haply as hp
+import oracle_time as oracle
+from haply.errors import HaplyError
+from haply.models import Certain, Gaussian, Histogram, Samples, Uniform
+from haply.probability import equal_within
+from stream_kit import read_stream, running, settings, write_file
+
+WINDOW, THRESHOLD, DELAY = 12.0, 0.3, 9.0
+
+
+def table_of(ids, times, **more):
+    """Rows with a histogram of times."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "t": times.to_arrow(), **more})
+
+
+def frame(spark, table):
+    return spark.createDataFrame(table)
+
+
+def histograms(events):
+    return Histogram([[float(e) for e in h.edges] for h in events], [[float(p) for p in h.probs] for h in events])
+
+
+@pytest.fixture(scope="module")
+def events():
+    """Two sides of events of a few templates, their values, and what joins by time alone."""
+    rng = np.random.default_rng(5)
+    templates = [t for t in (oracle.random_template(rng) for _ in range(12)) if oracle.length(t) > 0][:5]
+    sides = [[h for _, _, h in oracle.random_events(rng, side, templates, 60, gap=4.0)] for side in "AB"]
+    lefts, rights = (list(enumerate(side)) for side in sides)
+    wanted = oracle.timing_pairs(lefts, rights, WINDOW, THRESHOLD)
+    assert 80 < len(wanted) < 2000
+    values = [rng.uniform(0.0, 20.0, 60) for _ in range(2)]
+    keys = [rng.integers(0, 3, 60) for _ in range(2)]
+    return SimpleNamespace(
+        sides=sides, models=[histograms(side) for side in sides], wanted=wanted, values=values, keys=keys
+    )
+
+
+def tables(events):
+    return [
+        table_of(
+            np.arange(60),
+            events.models[k],
+            k=pa.array(events.keys[k]),
+            x=Gaussian(events.values[k], np.full(60, 2.0)).to_arrow(),
+        )
+        for k in range(2)
+    ]
+
+
+def collect(result, more=("probability",)):
+    rows = [tuple(row) for row in result.select("id_left", "id_right", *more).collect()]
+    found = {row[:2]: row[2] if more else None for row in rows}
+    assert len(found) == len(rows), "a pair was doubled"
+    return found
+
+
+def assert_same(found, wanted):
+    assert found.keys() == wanted.keys()
+    assert all(abs(p - float(wanted[pair])) < 1e-12 for pair, p in found.items())
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cells", [1, 7])
+def test_tables_by_time_alone(spark, events, cells):
+    left, right = (frame(spark, table) for table in tables(events))
+    with settings(spark, spark__haply__cells=cells):
+        found = collect(hp.join(left, right, time="t", window=WINDOW, threshold=THRESHOLD))
+    assert_same(found, events.wanted)
+    if cells == 7:
+        none = hp.join(left, right, time="t", window=WINDOW, threshold=THRESHOLD, probability="none")
+        assert collect(none, ()).keys() == events.wanted.keys()
+
+
+def with_values(events):
+    """Each pair's probability by time times that by value."""
+    wanted = {}
+    for i in range(60):
+        p = equal_within(
+            Gaussian(np.full(60, events.values[0][i]), np.full(60, 2.0)),
+            Gaussian(events.values[1], np.full(60, 2.0)),
+            3.0,
+        )
+        in_time = equal_within(events.models[0].take(np.full(60, i)), events.models[1], WINDOW)
+        for j in np.flatnonzero((p * in_time >= THRESHOLD) & (events.keys[0][i] == events.keys[1])):
+            wanted[i, int(j)] = (p * in_time)[j]
+    return wanted
+
+
+def test_probabilities_of_time_and_value_multiply(spark, events):
+    left, right = (frame(spark, table) for table in tables(events))
+    on = "abs(left.x - right.x) <= 3 AND left.k = right.k"
+    plan = hp.plan_join(left, right, on, THRESHOLD, time="t", window=WINDOW)
+    assert "multiplied" in plan.explain()
+    wanted = with_values(events)
+    assert 10 < len(wanted) < len(events.wanted)
+    assert_same(collect(plan.run()), wanted)
+    # a one-sided condition: the time tells which rows may meet
+    found = collect(hp.join(left, right, "left.x > right.x AND left.k = right.k", THRESHOLD, time="t", window=WINDOW))
+    greater = {}
+    for i, j in events.wanted:
+        if events.keys[0][i] == events.keys[1][j]:
+            above = hp.probability.greater(Gaussian(events.values[0][i], 2.0), Gaussian(events.values[1][j], 2.0))[0]
+            if above * float(events.wanted[i, j]) >= THRESHOLD:
+                greater[i, j] = above * float(events.wanted[i, j])
+    assert len(greater) > 10
+    assert_same(found, greater)
+
+
+def test_distances_and_times_multiply(spark):
+    rng = np.random.default_rng(8)
+    points = rng.uniform(0.0, 6.0, (2, 25, 1, 2)) + rng.normal(0.0, 0.5, (2, 25, 4, 2))
+    times = [Uniform(at - 3.0, at) for at in rng.uniform(0.0, 30.0, (2, 25))]
+    frames = [frame(spark, table_of(np.arange(25), times[k], pos=Samples(points[k]).to_arrow())) for k in range(2)]
+    found = collect(hp.join(*frames, "distance(left.pos, right.pos) <= 2", 0.25, time="t", window=4))
+    wanted = {}
+    for i in range(25):
+        near = hp.probability.within_distance(Samples(points[0][[i] * 25]), Samples(points[1]), 2.0)
+        near = near * equal_within(times[0].take(np.full(25, i)), times[1], 4.0)
+        wanted |= {(i, int(j)): near[j] for j in np.flatnonzero(near >= 0.25)}
+    assert len(wanted) > 10
+    assert_same(found, wanted)
+
+
+def test_certain_and_uncertain_times_meet(spark):
+    """A certain time beside a histogram, as a number and as a timestamp; and two certain ones by the window alone."""
+    at = np.arange(0.0, 60.0, 3.0) + 1.7e9
+    uncertain = Uniform(at - 2.0, at + 2.0)
+    moments = np.arange(0.0, 60.0, 2.0) + 1.7e9
+    stamps = pa.array((moments * 1e6).astype(np.int64), pa.timestamp("us", "UTC"))
+    left = frame(spark, table_of(np.arange(20), uncertain))
+    i, j = (grid.ravel() for grid in np.meshgrid(np.arange(20), np.arange(30), indexing="ij"))
+    p = equal_within(uncertain.take(i), Certain(moments[j]), 3.0)
+    wanted = {(int(a), int(b)): q for a, b, q in zip(i, j, p, strict=True) if q >= 0.4}
+    for times in (pa.array(moments), stamps):
+        right = frame(spark, pa.table({"id": np.arange(30), "t": times}))
+        found = hp.join(left, right, time="t", window="3 seconds" if times is stamps else 3, threshold=0.4)
+        assert found.columns == ["id_left", "t_left", "id_right", "t_right", "probability"]
+        assert_same(collect(found), wanted)
+        alone = collect(hp.join(right, right, time="t", window=4))
+        assert alone == {(a, b): 1.0 for a in range(30) for b in range(30) if abs(a - b) <= 2}
+
+
+def test_latency(spark):
+    """Examples 1 and 2 of the paper: the detections are too far apart, what happened is not."""
+    seismic = spark.createDataFrame([(1, 60.0)], "id long, at double")
+    acoustic = spark.createDataFrame([(2, 110.0)], "id long, at double")
+    seismic = seismic.withColumn("t", hp.latency("at", [0, 10, 20, 40], [0.6, 0.3, 0.1]))
+    acoustic = acoustic.withColumn("t", hp.latency("at", [0, 10, 20, 30, 40], [0.15, 0.4, 0.3, 0.15]))
+    assert not hp.join(seismic, acoustic, time="at", window=40).count()
+    found = hp.join(seismic, acoustic, time="t", window=40, threshold=0.4).collect()
+    assert [row["probability"] for row in found] == pytest.approx([387 / 800])
+
+
+def test_bad_and_missing_times(spark):
+    rows = [(1, {"edges": [0.0, 1.0], "probs": [1.0]}), (2, {"edges": [1.0, 0.0], "probs": [1.0]}), (3, None)]
+    kind = "id long, t struct<edges:array<double>,probs:array<double>>"
+    odd, good = spark.createDataFrame(rows, kind), spark.createDataFrame(rows[:1], kind)
+    for on in (None, "left.id >= 0 AND right.id >= 0"):
+        with pytest.raises(Exception, match=r"(?s)Column 't' of the left table.*edges not increasing"):
+            hp.join(odd, good, on, 0.5, time="t", window=1).collect()
+        funnel = hp.Funnel()
+        found = hp.join(odd, good, on, 0.5, time="t", window=1, invalid="drop", funnel=funnel)
+        assert collect(found).keys() == {(1, 1)}
+        counts = funnel.to_dict()
+        assert (counts["invalid_left"], counts["null_left"], counts["invalid_right"]) == (1, 1, 0)
+    valued = [frame_.withColumn("x", hp.gaussian("id", 1.0)) for frame_ in (odd, good)]
+    with pytest.raises(Exception, match=r"(?s)Column 't' of the left table.*edges not increasing"):
+        hp.join(*valued, "abs(left.x - right.x) <= 9", 0.5, time="t", window=1).collect()
+    funnel = hp.Funnel()
+    found = hp.join(*valued, "abs(left.x - right.x) <= 9", 0.5, time="t", window=1, invalid="drop", funnel=funnel)
+    assert collect(found).keys() == {(1, 1)}
+    assert funnel.to_dict()["invalid_left"] == 1
+
+
+def test_errors_when_it_is_built(spark):
+    table = spark.createDataFrame([(1, (0.0, 1.0), 5.0)], "id long, t struct<mean:double,sd:double>, x double")
+    for arguments, text in (
+        ({"time": "t", "window": -1, "threshold": 0.5}, "window is no length"),
+        ({"time": "t", "window": 1, "threshold": 1.5}, "threshold is not a probability"),
+        ({"time": "t", "window": 1}, "Without a threshold"),
+        ({"time": "u", "window": 1, "threshold": 0.5}, "no column 'u'|unknown|'u'"),
+        ({"time": "t", "window": 1, "threshold": 0.5, "on": "left.t > right.t"}, "is the time and part of another"),
+    ):
+        with pytest.raises(HaplyError, match=text):
+            hp.join(table, table, **arguments)
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+def write_streams(folder, events, files, shuffled, seed=3):
+    rng = np.random.default_rng(seed)
+    for side, table, model in zip("lr", tables(events), events.models, strict=True):
+        latest = model.support()[1]
+        arrival = latest + (rng.uniform(0.0, DELAY, len(latest)) if shuffled else 0.0)
+        for k, rows in enumerate(np.array_split(np.argsort(arrival, kind="stable"), files)):
+            write_file(folder / side, k, table.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize(("cells", "shuffled", "valued"), [(1, True, False), (5, False, True), (5, True, False)])
+def test_streams_give_the_pairs_of_tables(spark, tmp_path, events, cells, shuffled, valued):
+    write_streams(tmp_path, events, 4, shuffled)
+    streams = [read_stream(spark, tmp_path / side) for side in "lr"]
+    on = "abs(left.x - right.x) <= 3 AND left.k = right.k" if valued else None
+    funnel = hp.Funnel()
+    with settings(spark, spark__haply__cells=cells):
+        result = hp.join(
+            *streams, on, THRESHOLD, time="t", window=WINDOW, max_delay=DELAY if shuffled else 0, funnel=funnel
+        )
+        with running(result, tmp_path, f"timed{cells}{shuffled}") as query:
+            query.processAllAvailable()
+            found = collect(spark.table(f"timed{cells}{shuffled}"))
+    assert_same(found, with_values(events) if valued else events.wanted)
+
+
+def test_certain_times_and_uncertain_values_on_streams(spark, tmp_path):
+    """Band and comparison of values in a window of certain times."""
+    rng = np.random.default_rng(6)
+    times = np.sort(rng.integers(0, 200, (2, 40)), axis=1).astype(float)
+    values = rng.uniform(0.0, 10.0, (2, 40))
+    for k, side in enumerate("lr"):
+        x = Gaussian(values[k], np.full(40, 1.0))
+        table = pa.table({"id": np.arange(40), "t": times[k], "x": x.to_arrow()})
+        for part in range(3):
+            write_file(tmp_path / side, part, table.slice(14 * part, 14))
+    streams = [read_stream(spark, tmp_path / side) for side in "lr"]
+    i, j = (grid.ravel() for grid in np.meshgrid(np.arange(40), np.arange(40), indexing="ij"))
+    p = hp.probability.greater(Gaussian(values[0][i], np.full(1600, 1.0)), Gaussian(values[1][j], np.full(1600, 1.0)))
+    kept = (p >= 0.8) & (np.abs(times[0][i] - times[1][j]) <= 10.0)
+    wanted = {(int(a), int(b)): q for a, b, q in zip(i[kept], j[kept], p[kept], strict=True)}
+    result = hp.join(*streams, "left.x > right.x", 0.8, time="t", window=10)
+    with settings(spark, spark__haply__cells=3), running(result, tmp_path, "certain_times") as query:
+        query.processAllAvailable()
+        assert_same(collect(spark.table("certain_times")), wanted)
+    assert len(wanted) > 20
