@@ -247,3 +247,15 @@ def test_certain_times_and_uncertain_values_on_streams(spark, tmp_path):
         query.processAllAvailable()
         assert_same(collect(spark.table("certain_times")), wanted)
     assert len(wanted) > 20
+
+
+def test_latency_in_a_fresh_plan(spark):
+    """A table made just now, and read by both halves of the plan: Spark's optimizer has lost its column there."""
+    table = spark.createDataFrame([("s1", 100.0), ("s2", 107.0)], ["event", "seen"])
+    times = table.select("event", hp.latency("seen", [0.0, 0.5, 1.0], [0.8, 0.2]).alias("time"))
+    found = hp.join(times, times, on=abs(hp.left.time - hp.right.time) <= 1, threshold=0.1)
+    assert sorted((row[0], row[2]) for row in found.collect()) == [("s1", "s1"), ("s2", "s2")]
+    null = table.selectExpr("event", "CAST(NULL AS DOUBLE) AS seen").select(
+        hp.latency("seen", [0.0, 0.5, 1.0], [0.8, 0.2]).alias("time")
+    )
+    assert not hp.join(null, null, on=abs(hp.left.time - hp.right.time) <= 1, threshold=0.1).count()

@@ -3,5 +3,16 @@
 from haply.joins.pair import PairJoin, PairResult
 from haply.joins.similarity import SimilarityJoin, SimilarityResult
 from haply.joins.timing import TimingJoin, TimingResult
+from haply.joins.window import WindowJoin, WindowResult, uniform_windows
 
-__all__ = ["PairJoin", "PairResult", "SimilarityJoin", "SimilarityResult", "TimingJoin", "TimingResult"]
+__all__ = [
+    "PairJoin",
+    "PairResult",
+    "SimilarityJoin",
+    "SimilarityResult",
+    "TimingJoin",
+    "TimingResult",
+    "WindowJoin",
+    "WindowResult",
+    "uniform_windows",
+]

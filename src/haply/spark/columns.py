@@ -187,8 +187,9 @@ def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
 
 def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     """When an event happened, as a histogram, from when it was detected and the distribution of its latency."""
-    seen = _number(detected_at)
-    back = F.transform(F.reverse(_numbers(edges)), lambda delay: seen - delay)
+    delays = F.reverse(_numbers(edges))
+    # The time goes in as an argument: Spark's optimizer can lose a column that a lambda takes from outside.
+    back = F.zip_with(F.array_repeat(_number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)
     return _struct(edges=back, probs=F.reverse(_numbers(probs)))
 
 
