@@ -282,14 +282,14 @@ def check_case(rng: np.random.Generator, most: int) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_combination_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    assert sum(check_case(rng, 12) for _ in range(100)) > 150
+    assert sum(check_case(rng, 12) for _ in range(80)) > 120
 
 
 @pytest.mark.usefixtures("cramped")
 @pytest.mark.parametrize("seed", range(5, 7))
 def test_every_combination_once_in_cramped_arrays(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    assert sum(check_case(rng, 12) for _ in range(100)) > 150
+    assert sum(check_case(rng, 12) for _ in range(80)) > 120
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))
@@ -387,7 +387,7 @@ def test_backward_keeps_and_tries_what_the_paper_does(policy: Any) -> None:
     """The reference holds as many rows after every arrival, and tries as many candidates; the tight rule holds less."""
     rng = np.random.default_rng(8)
     tight_held = paper_held = 0
-    for case in range(150):
+    for case in range(90):
         names = "abcd"[: int(rng.integers(2, 5))]
         windows, streams = random_windows(rng, names, SHAPES[case % 4]), random_streams(rng, names, until=40)
         arrivals = interleave(rng, streams, str(rng.choice(["time", "any", "bursts"])))
@@ -411,7 +411,7 @@ def test_forward_goes_as_far_as_the_reference(policy: Any) -> None:
     """After every arrival as many combinations are out; of equal fronts another may go first, so held rows differ."""
     rng = np.random.default_rng(9)
     emitted = held = reference_held = 0
-    for case in range(150):
+    for case in range(90):
         names = "abcd"[: int(rng.integers(2, 5))]
         windows, streams = random_windows(rng, names, SHAPES[case % 4]), random_streams(rng, names, until=40)
         arrivals = interleave(rng, streams, str(rng.choice(["time", "any", "bursts"])))
@@ -423,7 +423,7 @@ def test_forward_goes_as_far_as_the_reference(policy: Any) -> None:
             assert join.funnel.candidates <= reference.candidates
             held, reference_held = held + sum(join.stored.values()), reference_held + reference.held[-1]
         emitted += out
-    assert emitted > 50
+    assert emitted > 40
     assert held < 1.01 * reference_held
 
 
