@@ -26,7 +26,7 @@ def model_of(histograms):
 def shapes_of(*histograms):
     """Each histogram's shape, numbered as they come."""
     found = ShapeList()
-    numbers = [int(found.number(model_of([h]).components, 64)[0][0]) for h in histograms]
+    numbers = [int(found.number(model_of([h]), 64)[0][0]) for h in histograms]
     assert numbers == list(range(len(histograms)))
     return found.shapes
 
@@ -49,12 +49,12 @@ def test_shifts_of_a_shape_have_one_number():
         [templates[c][1] for c in chosen],
     )
     found = ShapeList()
-    numbers, at = found.number(model.components, 10)
+    numbers, at = found.number(model, 10)
     assert found.count == 3
     assert (at == shift + 5.0).all()
     for c in range(3):
         assert len(set(numbers[chosen == c])) == 1
-    again, _ = found.number(model.components, 10)
+    again, _ = found.number(model, 10)
     assert (again == numbers).all()
     assert found.count == 3
 
@@ -65,17 +65,17 @@ def test_decimal_times_of_today_share_shapes():
     at = 1.7e9 + np.round(rng.uniform(0, 1e6, 2000), 3)
     model = Histogram(np.stack([at - 0.7, at - 0.3, at - 0.1], axis=1), np.tile([0.4, 0.6], (2000, 1)))
     found = ShapeList()
-    found.number(model.components, 100)
+    found.number(model, 100)
     assert found.count == 1
 
 
 def test_what_has_no_shape():
     found = ShapeList()
-    assert (found.number(Gaussian([0.0, 1.0], [1.0, 1.0]).components, 10)[0] == NO_SHAPE).all()
-    numbers, _ = found.number(Uniform(np.zeros(50), np.arange(1.0, 51.0)).components, 20)
+    assert (found.number(Gaussian([0.0, 1.0], [1.0, 1.0]), 10)[0] == NO_SHAPE).all()
+    numbers, _ = found.number(Uniform(np.zeros(50), np.arange(1.0, 51.0)), 20)
     assert (numbers[:20] == np.arange(20)).all()
     assert (numbers[20:] == NO_SHAPE).all(), "no room"
-    numbers, _ = found.number(Certain(np.arange(7.0)).components, 20)
+    numbers, _ = found.number(Certain(np.arange(7.0)), 20)
     assert (numbers == 20).all()
     assert found.shapes.points[20]
     assert not found.shapes.points[:20].any()
@@ -86,9 +86,9 @@ def test_many_shapes_are_told_apart():
     found = ShapeList()
     for begin in range(0, 3000, 700):
         part = lengths[begin : begin + 700]
-        numbers, _ = found.number(Uniform(np.zeros(len(part)), part).components, 5000)
+        numbers, _ = found.number(Uniform(np.zeros(len(part)), part), 5000)
         assert (numbers == np.arange(begin, begin + len(part))).all()
-    numbers, _ = found.number(Uniform(np.full(3000, 4.0), 4.0 + lengths).components, 5000)
+    numbers, _ = found.number(Uniform(np.full(3000, 4.0), 4.0 + lengths), 5000)
     assert (numbers == np.arange(3000)).all()
 
 

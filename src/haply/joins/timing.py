@@ -117,7 +117,7 @@ class TimingJoin:
         self.region = Region(-self.window, self.window)
         self._sides = {side: _Side() for side in SIDES}
         self._closed: set[str] = set()
-        self._counts = np.zeros((WINDOW + 4, 2), np.int64)
+        self._counts = np.zeros((EXACT + 1, 2), np.int64)
         self._kept = 0
         self._tables = _Tables(self)
         self._room = _output_of(0)
@@ -139,7 +139,7 @@ class TimingJoin:
                         expected="rows of a one-dimensional model, as Histogram(edges, probs)",
                         found=type(model).__name__,
                     )
-                numbers, _ = own.shapes.number(model.components, MOST_SHAPES)
+                numbers, _ = own.shapes.number(model, MOST_SHAPES)
                 if (numbers < 0).any():
                     raise HaplyError(
                         f"The {side} side has templates that cannot be tabulated",
@@ -147,9 +147,8 @@ class TimingJoin:
                         found=f"row {int(np.flatnonzero(numbers < 0)[0])}, a {model.kind}",
                     )
                 own.templates = own.shapes.count
-                core_start = own.describe(
-                    np.arange(len(model)), model, latest_times(model), np.zeros(len(model)), self.threshold
-                ).events.core_start
+                rows = np.arange(len(model))
+                core_start = own.describe(rows, model, np.zeros(len(model)), self.threshold).events.core_start
                 own.template_reach = float(-core_start.min(initial=0.0))
         self._tables.install_all()
 
@@ -184,15 +183,12 @@ class TimingJoin:
     ) -> TimingResult:
         """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
         own, other = self._sides[side], self._sides[_other(side)]
-        latest = latest_times(model)
-        late = latest < own.newest - self.max_delay if match else np.zeros(len(ids), dtype=bool)
-        own.late += int(late.sum())
-        if late.any():
-            rows = np.flatnonzero(~late)
-            lost, ids, model, latest, keys = ids[late], ids[rows], model.take(rows), latest[rows], keys[rows]
-        else:
-            lost = ids[:0]
-        new = own.describe(ids, model, latest, keys, self.threshold)
+        new = own.describe(ids, model, keys, self.threshold)
+        late = new.latest < own.newest - self.max_delay if match else np.zeros(len(ids), dtype=bool)
+        lost = new.ids[late]
+        own.late += len(lost)
+        if len(lost):
+            new = new.take(np.flatnonzero(~late))
         self._tables.fit()
         reach = self.window - new.events.core_start
         if other.all_shaped:
@@ -204,7 +200,7 @@ class TimingJoin:
             own.insert(new)
         known = (new.events.shape >= 0) & (new.events.shape < own.templates)
         own.reach = max(own.reach, float(-new.events.core_start[~known].min(initial=0.0)))
-        own.newest = max(own.newest, float(latest.max(initial=-np.inf)))
+        own.newest = max(own.newest, float(new.latest.max(initial=-np.inf)))
         self._forget(side, own.newest - self.max_delay)
         left, right, probability, codes = found or (new.ids[:0], other.ids[:0], np.empty(0), np.empty(0, np.int8))
         if not found and side == "right":
@@ -222,27 +218,28 @@ class TimingJoin:
         if self.threshold.strict and self.threshold.value is not None:
             keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
         slack = 1e-12 * (2.0 * float(np.abs(new.events.at).max()) + self.window)
-        if len(self._room.new) < size:
-            self._room = _output_of(size + _OUTPUT)
-        parts, at, chunk = [], 0, _FIRST_CHUNK
+        room, n, at, chunk = self._room, 0, 0, _FIRST_CHUNK
         while at < end:
+            if n + size > len(room.new):
+                expected = n * end // at if at else _OUTPUT  # as many per event as so far
+                room = _output_of(max(n + size, min(4 * n + _OUTPUT, expected + expected // 16)) + size, room, n)
             stop = min(end, at + chunk)
             at, n, hottest = match_times(
                 new.events, at, stop, store.events, is_left, self._sides["left"].shapes.shapes,
                 self._sides["right"].shapes.shapes, tables.tables, ranges(side), self.window, slack, keep_from,
-                self.exact, tables.hits, self._room, self._counts,
+                1.0 if self.exact else np.nan, tables.hits, room, n, self._counts,
             )  # fmt: skip
-            if n:
-                parts.append([column[:n].copy() for column in self._room])
             if hottest > _HOT:
                 tables.install_hot()
             chunk *= 4
-        if not parts:
+        # small answers are copied and the room used again; large ones keep it
+        self._room = room if n < _OUTPUT // 2 else _output_of(0)
+        if not n:
             return []
-        rows, slots, probability, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
+        rows, slots, probability, codes = (column[:n].copy() if n < _OUTPUT // 2 else column[:n] for column in room)
         if (codes == 0).any():
             rows, slots, probability, codes = self._decide(is_left, new, store, rows, slots, probability, codes)
-        mine, theirs = new.ids[rows], store.ids[slots]
+        mine, theirs = new.ids.take(rows), store.ids.take(slots)
         return [*((mine, theirs) if is_left else (theirs, mine)), probability, codes]
 
     def _decide(self, is_left: bool, new: _Batch, store: _Side, *found: np.ndarray) -> list[np.ndarray]:
@@ -306,6 +303,11 @@ class TimingJoin:
         return counters_of(self._counts, self._kept)
 
     @property
+    def untested(self) -> int:
+        """Pairs that were taken without a look at them: all of their range matches (the paper's SR)."""
+        return int(self._counts[WINDOW, 1])
+
+    @property
     def stored(self) -> dict[str, int]:
         """How many events of each side are kept."""
         return {side: len(own.ids) for side, own in self._sides.items()}
@@ -366,8 +368,13 @@ def latest_times(model: OneDimensional) -> np.ndarray:
     return model.support()[1] if model.bounded else model.quantile(_LATEST)
 
 
-def _output_of(size: int) -> TimingOutput:
-    return TimingOutput(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
+def _output_of(size: int, before: TimingOutput | None = None, n: int = 0) -> TimingOutput:
+    """Room for so many pairs, beginning with ``n`` that there are already."""
+    made = TimingOutput(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size), np.empty(size, np.int8))
+    if before is not None:
+        for column, old in zip(made, before, strict=True):
+            column[:n] = old[:n]
+    return made
 
 
 def _other(side: SideName) -> SideName:
@@ -387,6 +394,18 @@ class _Batch:
     events: Events
     model: OneDimensional
     row: np.ndarray
+    latest: np.ndarray
+
+    def take(self, rows: np.ndarray) -> _Batch:
+        """Some of them, in their order."""
+        events = Events(*(column[rows] for column in self.events))
+        return _Batch(self.ids[rows], events, self.model, self.row[rows], self.latest[rows])
+
+
+def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np.ndarray:
+    """Start and end of the core, and the latest time, as differences to the place."""
+    level = threshold.core_level(Pairing.ANY)
+    return np.stack([model.quantile_low(level), model.quantile_high(level), latest_times(model)]) - at
 
 
 class _Side:
@@ -394,6 +413,7 @@ class _Side:
 
     def __init__(self) -> None:
         self.shapes = ShapeList()
+        self._facts = np.zeros((3, 1))
         self.templates = 0
         self.ids = np.empty(0, np.int64)
         self.events = Events(np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int64))
@@ -403,17 +423,32 @@ class _Side:
         self.reach, self.template_reach = 0.0, 0.0
         self._following = 0
 
-    def describe(
-        self, ids: np.ndarray, model: OneDimensional, latest: np.ndarray, keys: np.ndarray, threshold: Threshold
-    ) -> _Batch:
+    def describe(self, ids: np.ndarray, model: OneDimensional, keys: np.ndarray, threshold: Threshold) -> _Batch:
         """What the kernel needs of new events, in their order."""
-        level = threshold.core_level(Pairing.ANY)
-        shape, at = self.shapes.number(model.components, MOST_SHAPES - self.shapes.count)
-        at = np.where(shape >= 0, at, latest)
-        start, end = model.quantile_low(level) - at, model.quantile_high(level) - at
+        shape, at = self.shapes.number(model, MOST_SHAPES - self.shapes.count)
+        self._learn(model, shape, at, threshold)
+        facts = np.take(self._facts, shape, axis=1)
+        loose = np.flatnonzero(shape < 0)
+        if len(loose):
+            some = model.take(loose) if len(loose) < len(shape) else model
+            at[loose] = latest_times(some)
+            facts[:, loose] = _facts_of(some, threshold, at[loose])
+        start, end, latest = facts
+        latest += at
         order = np.lexsort((at, keys)) if keys.any() else np.argsort(at, kind="stable")
-        events = Events(*(np.ascontiguousarray(column[order]) for column in (keys, at, start, end, shape)))
-        return _Batch(ids[order], events, model, order)
+        events = Events(*(column.take(order) for column in (keys, at, start, end, shape)))
+        return _Batch(ids[order], events, model, order, latest[order])
+
+    def _learn(self, model: OneDimensional, shape: np.ndarray, at: np.ndarray, threshold: Threshold) -> None:
+        """What is alike in all rows of a shape, from one row of each that is new."""
+        known = self._facts.shape[1] - 1
+        if self.shapes.count > known:
+            new = np.arange(known, self.shapes.count)
+            order = np.argsort(shape, kind="stable")
+            first = order[np.searchsorted(shape, new, sorter=order)]
+            facts = _facts_of(model.take(first), threshold, at[first])
+            # the last column is for rows without a shape
+            self._facts = np.concatenate([self._facts[:, :known], facts, np.zeros((3, 1))], axis=1)
 
     @property
     def all_shaped(self) -> bool:
@@ -461,7 +496,7 @@ class _Side:
         parts, self.newest, self.forgotten, self.late, self.reach = state
         for ids, kind, data, keys in parts:
             model = model_from_bytes(kind, data)
-            self.insert(self.describe(ids, model, latest_times(model), keys, threshold))
+            self.insert(self.describe(ids, model, keys, threshold))
 
 
 class _Tables:
@@ -540,17 +575,15 @@ class _Tables:
         join = self._join
         left, right = self._counts()
         own, other = join._sides[side].shapes, join._sides[_other(side)].shapes
-        count, found = own.count + 1, self.no_ranges(side)
+        found = self.no_ranges(side)
         if not own.count or not other.count:
             return found
+        # where the whole of both lies within the window: sure, and with probability 1
+        length, longest = -_starts(own), float(-_starts(other).min())
+        found.sure_from[:-1], found.sure_to[:-1] = longest - join.window, join.window - length
         if join.partitions == "free":
-            length, longest = (-_starts(shapes) for shapes in (own, other))
-            most = longest.max()
-            return Ranges(
-                np.append(-length - join.window, -np.inf), np.append(np.full(own.count, join.window + most), np.inf),
-                np.append(np.full(own.count, most - join.window), np.inf),
-                np.append(join.window - length, -np.inf) if not join.exact else np.full(count, -np.inf),
-            )  # fmt: skip
+            found.least[:-1], found.largest[:-1] = -length - join.window, join.window + longest
+            return found
         index = self.tables.table_of[:left, :right]
         hull = self.tables.hull[np.maximum(index, 0)] if len(self.tables.hull) else np.zeros((left, right, 4))
         if side == "right":

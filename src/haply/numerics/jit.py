@@ -71,3 +71,13 @@ def inner(function: _Function) -> _Function:
     """
     compiled: _Function = _compiled(function, forceinline=True)
     return compiled
+
+
+def bare(function: _Function) -> _Function:
+    """A kernel that makes no arrays, only reads and writes those it is given: numba then counts no owners of arrays.
+
+    Where a loop hands tuples of arrays from step to step, counting takes ten times what the steps do. An array made in
+    such a function would never be freed.
+    """
+    compiled: _Function = _compiled(function, _nrt=False)
+    return compiled

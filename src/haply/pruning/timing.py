@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.numerics.components import NORMAL, POINT
-from haply.numerics.jit import inner, kernel
+from haply.models import Histogram, OneDimensional
+from haply.numerics.components import NORMAL
+from haply.numerics.jit import bare, inner, kernel
+from haply.numerics.rows import Components
 from haply.pruning.cascade import Counters
 
 CORE, SHIFT, EXACT, WINDOW = 1, 2, 3, 0
@@ -41,8 +43,34 @@ class Shapes(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     mass: np.ndarray
+    given: np.ndarray
+    """The mass as it was given, not yet divided by its sum."""
     points: np.ndarray
     """Whether a shape has points of positive mass."""
+
+
+class Rows(NamedTuple):
+    """Buckets of many rows: bucket ``k`` of row ``i`` reaches from ``low[k + step * i]`` to ``high[k + step * i]``."""
+
+    start: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    mass: np.ndarray
+    kind: np.ndarray
+    """Of each bucket; empty if all are buckets with a width."""
+    ordered: bool
+    step: int
+
+    @classmethod
+    def of_histogram(cls, model: Histogram) -> Rows:
+        """Histograms as they are: a bucket ends where the next one begins."""
+        edges, probs = model.edges, model.probs
+        return cls(probs.start, edges.values, edges.values[1:], probs.values, np.empty(0, np.int8), True, 1)
+
+    @classmethod
+    def of_components(cls, rows: Components) -> Rows:
+        """Any other model."""
+        return cls(rows.start, rows.low, rows.high, rows.weight, rows.kind, rows.ordered, 0)
 
 
 # -- finding the shapes ------------------------------------------------------------------------------------------------
@@ -59,17 +87,18 @@ class ShapeList:
         self.count = 0
         self._table = np.full(64, -1, np.int64)
         self._hash = np.empty(32, np.uint64)
-        self.shapes = Shapes(np.zeros(33, np.int64), np.empty(64), np.empty(64), np.empty(64), np.empty(32, np.bool_))
+        self.shapes = Shapes(np.zeros(33, np.int64), *(np.empty(64) for _ in range(4)), np.empty(32, np.bool_))  # type: ignore[call-arg]
 
-    def number(self, components: object, most: int) -> tuple[np.ndarray, np.ndarray]:
+    def number(self, model: OneDimensional, most: int) -> tuple[np.ndarray, np.ndarray]:
         """For each row the number of its shape and the place of its last end; no more than ``most`` new shapes.
 
         Rows with normal parts, and those for which there is no room, have ``NO_SHAPE``.
         """
-        rows = len(components.start) - 1  # type: ignore[attr-defined]
-        numbers, at = np.empty(rows, np.int64), np.empty(rows)
-        self._grow(min(rows, most), len(components.low))  # type: ignore[attr-defined]
-        self.count = _number(components, self.shapes, self._table, self._hash, self.count, most, numbers, at)
+        rows = Rows.of_histogram(model) if isinstance(model, Histogram) else Rows.of_components(model.components)
+        count = len(rows.start) - 1
+        numbers, at = np.empty(count, np.int64), np.empty(count)
+        self._grow(min(count, most), len(rows.mass))
+        self.count = _number(rows, self.shapes, self._table, self._hash, self.count, most, numbers, at)
         return numbers, at
 
     def _grow(self, shapes: int, buckets: int) -> None:
@@ -85,11 +114,10 @@ class ShapeList:
             self._table = np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int64)
             _rehash(self._table, hashes, self.count)
         if used + buckets > len(self.shapes.low):
-            low, high, mass = (np.empty(2 * (used + buckets)) for _ in range(3))
-            low[:used], high[:used], mass[:used] = (
-                array[:used] for array in (self.shapes.low, self.shapes.high, self.shapes.mass)
-            )
-            self.shapes = self.shapes._replace(low=low, high=high, mass=mass)
+            for name in ("low", "high", "mass", "given"):
+                wider = np.empty(2 * (used + buckets))
+                wider[:used] = getattr(self.shapes, name)[:used]
+                self.shapes = self.shapes._replace(**{name: wider})
 
 
 @kernel
@@ -107,37 +135,41 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
     limit = min(count + most, len(hashes))
     mask = np.uint64(len(table) - 1)
     prime = np.uint64(0x9E3779B97F4A7C15)
-    scratch = np.empty(3)
+    scratch = np.empty(2)
     bits = scratch.view(np.uint64)
     for i in range(len(rows.start) - 1):
-        first, last = rows.start[i], rows.start[i + 1]
-        end = rows.high[last - 1]
+        first, last, shift = rows.start[i], rows.start[i + 1], rows.step * i
+        end = rows.high[last - 1 + shift]
         at[i] = end
         numbers[i] = NO_SHAPE
-        plain, points = rows.ordered or last - first == 1, False
+        plain = rows.ordered or last - first == 1
         code = np.uint64(last - first)
         for k in range(first, last):
-            plain &= rows.kind[k] != NORMAL
-            points |= rows.kind[k] == POINT and rows.weight[k] > 0.0
-            scratch[0], scratch[1], scratch[2] = rows.low[k] - end, rows.high[k] - end, rows.weight[k]
-            for part in range(3):
-                code = (code ^ bits[part]) * prime
-                code ^= code >> np.uint64(29)
+            plain &= len(rows.kind) == 0 or rows.kind[k] != NORMAL
+            scratch[0], scratch[1] = rows.low[k + shift] - end, rows.mass[k]
+            code = (code ^ bits[0]) * prime
+            code ^= code >> np.uint64(29)
+            code = (code ^ bits[1]) * prime
+            code ^= code >> np.uint64(29)
         if not plain:
             continue
         slot = code & mask
         while table[slot] >= 0:
             shape = table[slot]
-            if hashes[shape] == code and _same(rows, first, last, end, shapes, shape):
+            if hashes[shape] == code and _same(rows, first, last, shift, end, shapes, shape):
                 numbers[i] = shape
                 break
             slot = (slot + np.uint64(1)) & mask
         if numbers[i] == NO_SHAPE and count < limit:
-            begin = shapes.start[count]
+            begin, whole, points = shapes.start[count], 0.0, False
             for k in range(first, last):
-                shapes.low[begin + k - first] = rows.low[k] - end
-                shapes.high[begin + k - first] = rows.high[k] - end
-                shapes.mass[begin + k - first] = rows.weight[k]
+                whole += rows.mass[k]
+            for k in range(first, last):
+                points |= rows.mass[k] > 0.0 and rows.high[k + shift] == rows.low[k + shift]
+                shapes.low[begin + k - first] = rows.low[k + shift] - end
+                shapes.high[begin + k - first] = rows.high[k + shift] - end
+                shapes.given[begin + k - first] = rows.mass[k]
+                shapes.mass[begin + k - first] = rows.mass[k] / whole
             shapes.start[count + 1] = begin + last - first
             shapes.points[count] = points
             hashes[count], table[slot], numbers[i] = code, count, count
@@ -146,15 +178,15 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
 
 
 @inner
-def _same(rows, first, last, end, shapes, shape):
+def _same(rows, first, last, shift, end, shapes, shape):
     begin = shapes.start[shape]
     if shapes.start[shape + 1] - begin != last - first:
         return False
     for k in range(last - first):
-        same = (
-            shapes.low[begin + k] == rows.low[first + k] - end and shapes.high[begin + k] == rows.high[first + k] - end
-        )
-        if not (same and shapes.mass[begin + k] == rows.weight[first + k]):
+        mine, theirs = begin + k, first + k
+        if shapes.low[mine] != rows.low[theirs + shift] - end or shapes.high[mine] != rows.high[theirs + shift] - end:
+            return False
+        if shapes.given[mine] != rows.mass[theirs]:
             return False
     return True
 
@@ -162,7 +194,7 @@ def _same(rows, first, last, end, shapes, shape):
 # -- the probability as a function of the shift ------------------------------------------------------------------------
 
 
-@kernel
+@bare
 def _below(x, u, y, v, shift, closed):
     """``P(X <= Y + shift)`` (``<`` if not closed) for shapes ``u`` and ``v``, by walking along both once.
 
@@ -206,7 +238,7 @@ def _below(x, u, y, v, shift, closed):
     return total
 
 
-@kernel
+@bare
 def near(x, u, y, v, shift, window):
     """``J(shift)``: how likely the two differ by at most the window when ``v`` is shifted against ``u``."""
     return max(0.0, _below(x, u, y, v, shift + window, True) - _below(x, u, y, v, shift - window, False))
@@ -293,7 +325,7 @@ def _quadratics(x, u, y, v, window):
     return ends, found
 
 
-@kernel
+@bare
 def _roots(a, b, c):
     """Where ``a t^2 + b t + c`` crosses zero inside (0, 1), ascending; 2 stands for none."""
     first, second = 2.0, 2.0
@@ -329,7 +361,7 @@ def _level_set(x, u, y, v, window, ends, quadratics, level):
     return found[:n]
 
 
-@kernel
+@bare
 def _add(ends, n, begin, end, inside):
     """Put an interval behind the others, or make the last one longer."""
     if not inside:
@@ -465,15 +497,16 @@ def _first(groups, places, group, place):
     return low
 
 
-@kernel
+@bare
 def match_times(
-    new, begin, end, old, new_is_left, x, y, tables, ranges, window, slack, keep_from, exact, hits, out, counts
+    new, begin, end, old, new_is_left, x, y, tables, ranges, window, slack, keep_from, sure_value, hits, out, n, counts
 ):
     """Pairs of new events, ``begin`` to ``end``, with old ones of the other side that are near in time.
 
-    ``x`` and ``y`` are the shapes of left and right, ``ranges`` those of the new side. Stops when the output may
-    overflow; returns where, how many pairs there are, and the most of ``hits``, which counts how often a pair of shapes
-    has met without a table. ``counts`` gets what each rule rejected and accepted, and the pairs looked at.
+    ``x`` and ``y`` are the shapes of left and right, ``ranges`` those of the new side. The output has ``n`` pairs
+    already. Stops when it may overflow; returns where, how many pairs there are, and the most of ``hits``, which counts
+    how often a pair of shapes has met without a table. ``counts`` gets what each rule rejected and accepted, the pairs
+    looked at, and those taken unseen. ``sure_value`` is the probability of sure pairs, NaN if it is not wanted.
     """
     size = len(old.at)
     old_group, old_at, old_start, old_end, old_shape = old.group, old.at, old.core_start, old.core_end, old.shape
@@ -483,31 +516,41 @@ def match_times(
     for j in range(size):
         longest_before = min(longest_before, old_start[j])
         longest_after = max(longest_after, old_end[j])
-    n, i, hottest, looked_at = 0, begin, 0, 0
+    i, hottest, looked_at, untested = begin, 0, 0, 0
     rejected, accepted, computed, dismissed, apart = 0, 0, 0, 0, 0
     while i < end and n + size <= len(out_new):
         group, at, shape = new.group[i], new.at[i], new.shape[i]
         from_here, to_here = at + new.core_start[i] - window - slack, at + new.core_end[i] + window + slack
         lowest, highest = from_here - longest_after, to_here - longest_before
-        sure_from, sure_to = math.inf, -math.inf
+        sure_begin = sure_end = -1
         if shape >= 0:
             lowest = max(lowest, at + ranges.least[shape] - slack)
             highest = min(highest, at + ranges.largest[shape] + slack)
             sure_from, sure_to = at + ranges.sure_from[shape] + slack, at + ranges.sure_to[shape] - slack
-        for j in range(_first(old_group, old_at, group, lowest), size):
+            if sure_from <= sure_to:  # what lies there is taken without a look at it
+                j = _first(old_group, old_at, group, sure_from)
+                sure_begin = j
+                while j < size and old_at[j] <= sure_to and old_group[j] == group:
+                    out_new[n], out_old[n], out_probability[n], out_code[n] = i, j, sure_value, SHIFT
+                    n += 1
+                    j += 1
+                sure_end = j
+                untested += sure_end - sure_begin
+        j = _first(old_group, old_at, group, lowest)
+        while j < size:
+            if sure_end > j >= sure_begin:
+                j = sure_end
+                continue
             place, other = old_at[j], old_shape[j]
             if place > highest or old_group[j] != group:
                 break
+            here = j
+            j += 1
             looked_at += 1
-            out_new[n], out_old[n], out_probability[n], out_code[n] = i, j, math.nan, SHIFT
-            if sure_from <= place <= sure_to and other >= 0:
-                accepted += 1
-                n += 1
-                continue
-            if place + old_end[j] < from_here or place + old_start[j] > to_here:
+            if place + old_end[here] < from_here or place + old_start[here] > to_here:
                 apart += 1
                 continue
-            out_code[n] = 0
+            out_new[n], out_old[n], out_probability[n], out_code[n] = i, here, math.nan, 0
             if shape < 0 or other < 0:
                 n += 1
                 continue
@@ -525,7 +568,7 @@ def match_times(
                 if shift < hulls[r, 0] or shift > hulls[r, 1]:
                     rejected += 1
                     continue
-                if hulls[r, 2] <= shift <= hulls[r, 3] and not exact:
+                if hulls[r, 2] <= shift <= hulls[r, 3] and math.isnan(sure_value):
                     accepted += 1
                     out_code[n] = SHIFT
                     n += 1
@@ -540,10 +583,11 @@ def match_times(
             else:
                 dismissed += 1
         i += 1
-    counts[WINDOW, 0] += looked_at
+    counts[WINDOW, 0] += looked_at + untested
+    counts[WINDOW, 1] += untested
     counts[CORE, 0] += apart
     counts[SHIFT, 0] += rejected
-    counts[SHIFT, 1] += accepted
+    counts[SHIFT, 1] += accepted + untested
     counts[EXACT, 0] += dismissed
     counts[EXACT, 1] += computed
     return i, n, hottest

@@ -15,9 +15,6 @@ Times are compared as doubles, by their differences: ``a - b`` is rounded monoto
 a tuple holds for all beyond it. Bounds that are sums of windows are a little too wide; given windows decide.
 """
 
-# numba infers the types of kernels itself
-# mypy: allow-untyped-defs, allow-incomplete-defs
-
 from __future__ import annotations
 
 import math
@@ -25,7 +22,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from haply.numerics.jit import _compiled
+from haply.numerics.jit import bare
 from haply.pruning.cascade import Counters
 
 Policy = Literal["exact", "local", "global"]
@@ -50,15 +47,6 @@ NOBODY = -1
 
 FREE_SLOT, FREE_ROW, SLOTS, ROWS = range(4)
 PEAK, COMPARISONS, CANDIDATES, KEPT, SWEPT, LAGGARD, DEPTH, MADE, POSITION = range(9)
-
-
-def _borrower(function):
-    """A kernel that makes no arrays and keeps none.
-
-    Numba then counts no owners of arrays. With as many arrays as a state has, counting them at every call of a step
-    would take ten times what the steps do.
-    """
-    return _compiled(function, _nrt=False)
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
@@ -219,13 +207,13 @@ class WindowCounters(Counters):
 # -- lists and keys ---------------------------------------------------------------------------------------------------
 
 
-@_borrower
+@bare
 def _home(key, table):
     code = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((code ^ (code >> np.uint64(32))) & np.uint64(len(table) - 1))
 
 
-@_borrower
+@bare
 def _row_of(state, key):
     """The row of a key, made if there is none."""
     table = state.table
@@ -243,7 +231,7 @@ def _row_of(state, key):
     return row
 
 
-@_borrower
+@bare
 def _forget_unused(state, row):
     """Give back the row of a key that is no longer stored; those behind it in the table move up (Knuth 6.4 R)."""
     if state.use[row] > 0:
@@ -267,12 +255,12 @@ def _forget_unused(state, row):
             hole = at
 
 
-@_borrower
+@bare
 def _key_row(state, slot):
     return np.int64(state.row[slot])
 
 
-@_borrower
+@bare
 def _new_slot(state, time, label, row):
     slot = state.free[FREE_SLOT]
     state.free[FREE_SLOT] = state.links[slot, NEWER]
@@ -282,7 +270,7 @@ def _new_slot(state, time, label, row):
     return slot
 
 
-@_borrower
+@bare
 def _free_slot(state, slot):
     state.links[slot, NEWER] = state.free[FREE_SLOT]
     state.free[FREE_SLOT] = slot
@@ -292,7 +280,7 @@ def _free_slot(state, slot):
     _forget_unused(state, row)
 
 
-@_borrower
+@bare
 def _link(state, row, stream, slot, kind):
     """Put a slot into a list, behind all that are not newer."""
     links, ends, time = state.links, state.ends, state.time
@@ -313,7 +301,7 @@ def _link(state, row, stream, slot, kind):
     state.length[row, stream] += 1
 
 
-@_borrower
+@bare
 def _unlink(state, row, stream, slot, kind):
     links, ends = state.links, state.ends
     before, behind = links[slot, kind + OLDER], links[slot, kind + NEWER]
@@ -366,7 +354,7 @@ def room_to_work(streams: int) -> Work:
     return Work(order, begin, way, following, np.zeros(streams), label, np.zeros((streams, 4)))
 
 
-@_borrower
+@bare
 def _begin(query, state, work, row, kind, stream, low, high):
     """Where to look for tuples of a period: from the end of the list that is nearer to it; false if there are none."""
     oldest, newest = np.int64(state.ends[row, stream, OLDER]), np.int64(state.ends[row, stream, NEWER])
@@ -388,7 +376,7 @@ def _begin(query, state, work, row, kind, stream, low, high):
     return found
 
 
-@_borrower
+@bare
 def _set_period(query, work, depth, margin):
     """The times from which a tuple can still be chosen, and those from which it surely can."""
     stream = work.order[depth]
@@ -403,7 +391,7 @@ def _set_period(query, work, depth, margin):
     work.period[depth, 2], work.period[depth, 3] = low + sure, high - sure
 
 
-@_borrower
+@bare
 def _holds(query, work, depth):
     """Whether the given windows hold between the tuple chosen at this depth and those before it."""
     stream = work.order[depth]
@@ -414,7 +402,7 @@ def _holds(query, work, depth):
     return True
 
 
-@_borrower
+@bare
 def _open_search(query, state, work, stream, time, label, key_row):
     """Prepare to combine a tuple with stored ones of the other streams; nothing is opened if there cannot be any.
 
@@ -446,7 +434,7 @@ def _open_search(query, state, work, stream, time, label, key_row):
     _set_period(query, work, 1, margin)
 
 
-@_borrower
+@bare
 def _search(query, state, work, key_row, out):
     """Write combinations behind those that are ``MADE``: labels by stream, and the ``POSITION``.
 
@@ -505,7 +493,7 @@ def _search(query, state, work, key_row, out):
 # -- backward ---------------------------------------------------------------------------------------------------------
 
 
-@_borrower
+@bare
 def _has_partner(state, row, stream, time, reach):
     """Whether a stream has a stored tuple of this key within reach of a time; looks from the nearer end."""
     oldest, newest = np.int64(state.ends[row, stream, OLDER]), np.int64(state.ends[row, stream, NEWER])
@@ -522,7 +510,7 @@ def _has_partner(state, row, stream, time, reach):
     return slot != NONE and state.time[slot] - time <= reach
 
 
-@_borrower
+@bare
 def _has_use(query, state, row, stream, time):
     """Whether a tuple may be in a combination that is still to come."""
     open_streams = 0
@@ -536,7 +524,7 @@ def _has_use(query, state, row, stream, time):
     return open_streams > 0
 
 
-@_borrower
+@bare
 def _store(query, state, stream, slot):
     """Put a tuple into its lists and before those who have not passed it."""
     _link(state, STORED, stream, slot, 0)
@@ -551,7 +539,7 @@ def _store(query, state, stream, slot):
     state.passed[slot] = passed
 
 
-@_borrower
+@bare
 def _drop(state, stream, slot):
     for other in range(len(state.floor)):
         if state.unpassed[stream, other] == slot:
@@ -561,7 +549,7 @@ def _drop(state, stream, slot):
     _free_slot(state, slot)
 
 
-@_borrower
+@bare
 def _pass(query, state, stream):
     """A stream has moved on: drop what all have passed, or (tight) what it leaves behind without a partner in it."""
     floor, others = state.floor[stream], len(query.span) - 1
@@ -578,7 +566,7 @@ def _pass(query, state, stream):
             slot = newer
 
 
-@_borrower
+@bare
 def arrive_backward(query, state, work, batch, at, out):
     """Take tuples in the order of their arrival: find what each completes, store it, drop what has become useless.
 
@@ -611,7 +599,7 @@ def arrive_backward(query, state, work, batch, at, out):
     return at
 
 
-@_borrower
+@bare
 def move_backward(query, state, _work, stream, floor, _out):
     """Nothing older than this will come from a stream: drop what has become useless."""
     state.tally[MADE] = 0
@@ -623,21 +611,21 @@ def move_backward(query, state, _work, stream, floor, _out):
 # -- forward ----------------------------------------------------------------------------------------------------------
 
 
-@_borrower
+@bare
 def _front(state, stream):
     """The oldest tuple of a stream, admitted or not."""
     slot = np.int64(state.ends[STORED, stream, OLDER])
     return slot if slot != NONE else np.int64(state.ends[PENDING, stream, OLDER])
 
 
-@_borrower
+@bare
 def _front_is_sure(state, stream):
     """Whether there is a front that no tuple to come will precede."""
     slot = state.ends[PENDING, stream, OLDER]
     return state.ends[STORED, stream, OLDER] != NONE or (slot != NONE and state.time[slot] <= state.floor[stream])
 
 
-@_borrower
+@bare
 def _earliest(state, stream):
     """No tuple of the stream is older, stored or to come."""
     if state.ends[STORED, stream, OLDER] != NONE:
@@ -646,7 +634,7 @@ def _earliest(state, stream):
     return state.floor[stream] if slot == NONE else min(state.floor[stream], state.time[slot])
 
 
-@_borrower
+@bare
 def _discard(state, stream, slot):
     if state.ends[STORED, stream, OLDER] == slot:
         _unlink(state, STORED, stream, slot, 0)
@@ -656,7 +644,7 @@ def _discard(state, stream, slot):
     _free_slot(state, slot)
 
 
-@_borrower
+@bare
 def _discard_unreached(query, state, changed):
     """Discard fronts that no tuple of some stream reaches any more, until none is left (``changed``: bits of streams).
 
@@ -685,7 +673,7 @@ def _discard_unreached(query, state, changed):
                     changed |= 1 << other
 
 
-@_borrower
+@bare
 def _first_to_end(query, state):
     """The stream whose front's span ends first (of equals, the oldest front); nobody if a front is missing."""
     found, end, begin = NOBODY, math.inf, math.inf
@@ -698,7 +686,7 @@ def _first_to_end(query, state):
     return found
 
 
-@_borrower
+@bare
 def _next_laggard(query, state, swept):
     """A stream from which partners of the swept stream's front may still come; nobody if there is none."""
     time = state.time[_front(state, swept)]
@@ -708,7 +696,7 @@ def _next_laggard(query, state, swept):
     return NOBODY
 
 
-@_borrower
+@bare
 def _sweep(query, state, work, stream, had_front, out):
     """Go on with the sweep after a stream has got a tuple or moved on.
 
@@ -759,7 +747,7 @@ def _sweep(query, state, work, stream, had_front, out):
     state.tally[SWEPT], state.tally[LAGGARD] = swept, laggard
 
 
-@_borrower
+@bare
 def arrive_forward(query, state, work, batch, at, out):
     """Take tuples in the order of their arrival, and sweep on after each; begins, stops and returns as backward."""
     state.tally[MADE] = 0
@@ -784,7 +772,7 @@ def arrive_forward(query, state, work, batch, at, out):
     return at
 
 
-@_borrower
+@bare
 def move_forward(query, state, work, stream, floor, out):
     """Nothing older than this will come from a stream: the sweep may go on. To be called again while it is open."""
     had_front = _front_is_sure(state, stream) and state.tally[DEPTH] == 0
@@ -820,7 +808,7 @@ def slots_of(state: State, stream: int) -> np.ndarray:
     return slots
 
 
-@_borrower
+@bare
 def _list_slots(state, stream, slots):
     found = 0
     for row in (STORED, PENDING):
@@ -831,7 +819,7 @@ def _list_slots(state, stream, slots):
             slot = np.int64(state.links[slot, NEWER])
 
 
-@_borrower
+@bare
 def put_back(query, state, stream, content):
     """Store what was stored before; there must be room, and the floors of all streams must be set."""
     admitted = len(content.time) - content.pending

@@ -1,0 +1,48 @@
+"""The bench of the timing join: its contenders agree, and a small run reports what it should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from haply.bench import ptjoin
+from haply.bench.measure import check_same
+from haply.probability import equal_within
+
+SMALL = replace(
+    ptjoin.QUICK, events=400, many_templates=(1, 3), windows=(0.0, 300.0), delays=(0.0,), ranges_templates=12,
+    ranges_drawn=2, operator_events=80, repetitions=1,
+)  # fmt: skip
+
+
+def test_contenders_agree_with_the_exact_formula():
+    left, right = ptjoin.make_sides(SMALL)
+    ours = ptjoin.haply_times(left, right, (left.column(), right.column()), SMALL.window, SMALL.threshold)
+    duck = ptjoin.DuckTimes(left, right, SMALL)
+    check_same("small", {"haply": ours, "duckdb range+numpy": duck.run()})
+    i, j = (grid.ravel() for grid in np.meshgrid(left.id, right.id, indexing="ij"))
+    p = equal_within(left.model().take(i), right.model().take(j), SMALL.window)
+    assert len(ours.left) == (p >= SMALL.threshold).sum() > 1000
+    possible = duck.candidates()
+    assert len(possible.left) >= (p > 0.0).sum() > len(ours.left)
+
+
+def test_report_has_its_shape():
+    said: list[str] = []
+    report = ptjoin.measure(SMALL, said.append)
+    assert [result.engine for result in report.results] == ["haply", "duckdb range", "duckdb range+numpy"]
+    figures = {figure.name: figure for figure in report.figures}
+    assert list(figures) == ["templates", "windows", "P1", "P2", "P3", "P4", "P5"]
+    assert all(claim.holds for name in ("P1", "P4", "P5") for claim in figures[name].claims)
+    assert all(0.0 < row["least"] <= row["mean"] <= row["most"] < 1.0 for row in figures["P1"].rows)
+    for row in figures["P3"].rows:
+        assert row["kept"] <= row["looked at"] <= row["pairs in a loop"]
+        assert 0 < row["tested"] < row["looked at"]
+    assert sum(row["pairs of events"] for row in figures["P4"].rows) > 100
+    assert any(row["several"] for row in figures["P4"].rows)
+    assert figures["templates"].rows[0]["events per second"] == pytest.approx(
+        800 / figures["templates"].rows[0]["time"], rel=0.01
+    )
+    assert "P5" not in said
