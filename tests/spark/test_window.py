@@ -106,6 +106,8 @@ def test_time_columns_are_read(spark):
     assert time_window(left, left, ["stamp", "stamp"], 5, timedelta(minutes=1)) == found
     local = time_window(right, right, "local", "5 seconds", 0)
     assert local == TimeWindow("local", "local", 5 * SECOND, 0, stamps=True, local=True)
+    uncertain = time_window(left, right, ("pos", "time"), "2 minutes", 3)
+    assert (uncertain.length, uncertain.max_delay, uncertain.uncertain) == (120.0, 3.0, (True, False)), "in seconds"
     for time, window, delay, text in (
         (None, None, 3, "max_delay without a window"),
         ("time", None, 0, "half a window.*Found time"),
@@ -114,9 +116,8 @@ def test_time_columns_are_read(spark):
         (("time", "time", "time"), 5, 0, "one time column for each side"),
         ("tiem", 5, 0, "in the left table called 'tiem'.*did you mean 'Time'"),
         (("time", "tme"), 5, 0, "in the right table called 'tme'.*did you mean 'time'"),
-        (("name", "time"), 5, 0, "'name' of the left table is no certain time.*a timestamp or a number.*string"),
-        (("time", "day"), 5, 0, "'day' of the right table is no certain time.*date"),
-        (("pos", "time"), 5, 0, "'pos' of the left table is no certain time"),
+        (("name", "time"), 5, 0, "'name' of the left table is no time.*or an uncertain value.*string"),
+        (("time", "day"), 5, 0, "'day' of the right table is no time.*date"),
         (("stamp", "time"), 5, 0, "differ in kind.*a number and timestamp"),
         (("stamp", "local"), 5, 0, "differ in kind.*timestamp and timestamp_ntz"),
         ("time", -5, 0, "window is no length"),

@@ -115,7 +115,7 @@ def _too_large() -> str:
     return str(error).replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _length(what: str, value: Any, stamps: bool, in_seconds: bool) -> float:
+def _length(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> float:
     """A length of time: microseconds for timestamps, where plain numbers are seconds; or always in seconds."""
     if isinstance(value, timedelta):
         value = f"{value // timedelta(microseconds=1)} microseconds"
