@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         uniform,
     )
     from haply.spark.join import join, plan_join
+    from haply.spark.many import window_join
     from haply.spark.prepare import check
     from haply.spark.session import local_session
 
@@ -52,6 +53,7 @@ __all__ = [
     "samples",
     "truncated_gaussian",
     "uniform",
+    "window_join",
 ]
 
 _FROM_SPARK = {
@@ -59,6 +61,7 @@ _FROM_SPARK = {
     "join": "haply.spark.join",
     "plan_join": "haply.spark.join",
     "local_session": "haply.spark.session",
+    "window_join": "haply.spark.many",
 }
 
 

@@ -231,3 +231,18 @@ def test_extra_settings_win_and_java_options_add_up() -> None:
     assert settings["spark.driver.extraJavaOptions"].startswith("-Dlog4j2.configurationFile=file:///")
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
     assert "spark.sql.shuffle.partitions" not in settings
+
+
+def test_workers_are_born_with_haply(spark) -> None:
+    """Each would need seconds to import it."""
+
+    def knows(batches):
+        import sys
+
+        import pyarrow as pa
+
+        for batch in batches:
+            known = ["haply.spark.stream_worker" in sys.modules] * batch.num_rows
+            yield pa.RecordBatch.from_arrays([pa.array(known)], ["known"])
+
+    assert {row["known"] for row in spark.range(4).mapInArrow(knows, "known boolean").collect()} == {True}

@@ -22,7 +22,8 @@ from haply.spark import stream_worker
 from haply.spark.distance import PlaceOnLine
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes, unpack
 from haply.spark.partition import TIME
-from haply.spark.stream_worker import CellProcessor, DistanceOperator, Query, counter_names
+from haply.spark.stateful import CellProcessor
+from haply.spark.stream_worker import DistanceOperator, Query, counter_names
 from haply.spark.worker import COUNTERS
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered
 

@@ -19,7 +19,7 @@ import oracle
 import oracle_distance
 from haply.errors import HaplyError
 from haply.spark.stream_worker import Clock
-from haply.spark.window import TimeWindow, _length, time_window
+from haply.spark.window import TimeWindow, length_of, time_window
 
 SECOND = 1_000_000
 BEGIN = datetime(2024, 3, 10, 1, 58, tzinfo=UTC)  # two minutes before New York's clocks change, for local times
@@ -60,16 +60,16 @@ def time_zone(spark, name):
         (0, 0),
     ],
 )
-def test_lengths_over_timestamps(value, microseconds):
+def testlength_ofs_over_timestamps(value, microseconds):
     """Durations, or numbers of seconds; whole microseconds, as timestamps are."""
-    found = _length("window", value, stamps=True)
+    found = length_of("window", value, stamps=True)
     assert found == microseconds
     assert isinstance(found, int)
 
 
 @pytest.mark.parametrize(("value", "number"), [(3, 3.0), (0, 0.0), (0.5, 0.5), (1e300, 1e300), (np.float64(2), 2.0)])
-def test_lengths_over_numbers(value, number):
-    assert _length("window", value, stamps=False) == number
+def testlength_ofs_over_numbers(value, number):
+    assert length_of("window", value, stamps=False) == number
 
 
 @pytest.mark.parametrize(
@@ -77,20 +77,20 @@ def test_lengths_over_numbers(value, number):
 )
 def test_what_is_no_duration(value):
     with pytest.raises(HaplyError, match=r"is no max_delay.*a duration.*as in"):
-        _length("max_delay", value, stamps=True)
+        length_of("max_delay", value, stamps=True)
 
 
 @pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, True, None, [1], timedelta(seconds=-1)])
 @pytest.mark.parametrize("stamps", [True, False])
-def test_what_is_no_length(value, stamps):
+def test_what_is_nolength_of(value, stamps):
     with pytest.raises(HaplyError, match="window"):
-        _length("window", value, stamps)
+        length_of("window", value, stamps)
 
 
 @pytest.mark.parametrize("value", ["10 seconds", timedelta(seconds=1)])
 def test_a_duration_needs_timestamps(value):
     with pytest.raises(HaplyError, match="The window is a duration, and the times are numbers"):
-        _length("window", value, stamps=False)
+        length_of("window", value, stamps=False)
 
 
 # -- time columns ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 from haply.joins.match import match_overlapping
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
+from haply.joins.window import WindowJoin
 from haply.models import (
     Certain,
     Gaussian,
@@ -83,6 +84,16 @@ def warm_times() -> None:
             join.push(side, {"id": [0, 1], "time": times})
 
 
+@lru_cache(maxsize=1)
+def warm_windows() -> None:
+    """Run a window join of three streams, both ways."""
+    for algorithm in ("backward", "forward"):
+        join = WindowJoin({("a", "b"): 1.0, ("b", "c"): 2.0}, algorithm=algorithm)
+        for stream in ("a", "b", "c"):
+            join.push(stream, {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2)})
+        join.expire(9.0)
+
+
 def warm_everything() -> Iterator[str]:
     """Warm every pair of models under every kind of condition; yields what was just done."""
     kinds = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
@@ -97,3 +108,5 @@ def warm_everything() -> Iterator[str]:
     yield "distances"
     warm_times()
     yield "times"
+    warm_windows()
+    yield "windows"

@@ -1,8 +1,12 @@
 """HOW LIKELY a condition is: exact kernels and certified bounds on flat arrays."""
 
-from haply.probability.distance import within_distance
-from haply.probability.exact import difference_cdf, equal_within, greater, less, region_probability
+from typing import TYPE_CHECKING, Any
+
 from haply.probability.region import Difference, Distance, Region
+
+if TYPE_CHECKING:
+    from haply.probability.distance import within_distance
+    from haply.probability.exact import difference_cdf, equal_within, greater, less, region_probability
 
 __all__ = [
     "Difference",
@@ -15,3 +19,19 @@ __all__ = [
     "region_probability",
     "within_distance",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What has kernels is imported on first use: conditions are written down without them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'haply.probability' has no attribute '{name}'")
+    import importlib
+
+    home = "haply.probability.distance" if name == "within_distance" else "haply.probability.exact"
+    found = getattr(importlib.import_module(home), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from haply.query.conditions import JoinCondition, columns_of, split_join, to_sql
 from haply.query.expressions import Column, Expression, Literal, Side, between, col, distance, left, right
-from haply.query.text import as_condition, located, parse
+
+if TYPE_CHECKING:
+    from haply.query.text import as_condition, located, parse
 
 __all__ = [
     "Column",
@@ -24,3 +28,14 @@ __all__ = [
     "split_join",
     "to_sql",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The parser is imported on first use: it brings a whole dialect of SQL."""
+    if name not in __all__:
+        raise AttributeError(f"module 'haply.query' has no attribute '{name}'")
+    import importlib
+
+    found = getattr(importlib.import_module("haply.query.text"), name)
+    globals()[name] = found
+    return found

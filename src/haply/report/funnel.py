@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ _PLAIN = (
     "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "late_left", "late_right", "pages_read",
     "pages_total",
 )  # fmt: skip
+
+
+_BY_STREAM = ("rows_", "null_", "hopeless_", "invalid_", "late_")
 
 
 class Funnel:
@@ -60,6 +64,10 @@ class Funnel:
                 raw[name] = raw.get(name, 0) + int(value or 0)
         out: dict[str, Any] = {name: raw.get(name, 0) for name in _PLAIN}
         out["pairs_possible"] = out["rows_left"] * out["rows_right"]
+        named = [name for name in raw if name.startswith(_BY_STREAM) and name not in _PLAIN]
+        if named:  # a join of many streams counts by their names
+            out |= {name: raw[name] for name in named}
+            out["pairs_possible"] = math.prod(raw[name] for name in named if name.startswith("rows_"))
         for verdict in ("rejected", "accepted"):
             out[verdict] = {
                 name.partition(":")[2]: value for name, value in raw.items() if name.startswith(f"{verdict}:")

@@ -13,8 +13,9 @@ from haply.errors import HaplyError, unknown_name
 from haply.models import Certain, Model, OneDimensional
 from haply.probability.region import Difference, Region
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, columns_of, parse, split_join
+from haply.query import Column, Expression, columns_of, split_join
 from haply.query.conditions import JoinCondition
+from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode

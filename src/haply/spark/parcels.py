@@ -168,6 +168,11 @@ class Pack:
             yield int(cell[chosen[0]]), part.append_column(HOME, pa.array(home[chosen].astype(np.float64)))
 
 
+def group_of(keys: list[str]) -> str:
+    """SQL for a number that is equal for equal keys. It has no more digits than a double: its last ones deal out."""
+    return f"CAST(xxhash64({', '.join(keys)}) % {2**52} AS DOUBLE)" if keys else "0D"
+
+
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pairs out of their parcels."""
     for batch in batches:

@@ -128,6 +128,8 @@ def _settings(
             "spark.driver.memory": memory,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
+            # Python workers that have haply imported before they are made: each would take seconds for it.
+            "spark.python.daemon.module": "haply.spark.daemon",
             # No web server, and no progress bar drawn over the program's own output.
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

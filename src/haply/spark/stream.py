@@ -37,12 +37,13 @@ from haply.spark.parcels import (
     WITHOUT_KEY,
     Clock,
     Pack,
+    group_of,
     unpack,
 )
 from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import JoinPlan, Observing, Side, in_words
+from haply.spark.stateful import CellProcessor
 from haply.spark.stream_worker import (
-    CellProcessor,
     DistanceOperator,
     Operator,
     Query,
@@ -54,8 +55,8 @@ from haply.spark.worker import COUNTERS, Further
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_BLOCKS_PER_REACH = 16.0
-_CELLS = 16
+BLOCKS_PER_REACH = 16.0
+STREAM_CELLS = 16
 """Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
 
 
@@ -80,7 +81,7 @@ class StreamPlan(JoinPlan):
         observing = StreamObserving(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
-        cells = CellSettings.of(self._left.frame.sparkSession).cells or _CELLS
+        cells = CellSettings.of(self._left.frame.sparkSession).cells or STREAM_CELLS
         clock = Clock.of(self._stamps, self._window.length + self._window.max_delay)
         parcels = [self._parcels(side, cells, clock, observing) for side in (self._left, self._right)]
         schema = T.StructType()
@@ -157,7 +158,7 @@ class StreamPlan(JoinPlan):
         )
         return Query(
             self._operator(), further, self.threshold, self._window.length, clock,
-            (tuple(self._left.inner), tuple(self._right.inner)), _arrow_schema(schema), uuid.uuid4().hex, identity,
+            (tuple(self._left.inner), tuple(self._right.inner)), arrow_schema(schema), uuid.uuid4().hex, identity,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
@@ -167,14 +168,14 @@ class StreamPlan(JoinPlan):
         mine = " AND ".join(f"({self._sql(expression)})" for expression in own) or "true"
         keys = [self._sql(pair[0 if is_left else 1]) for pair in self.condition.equalities]
         keyed = " AND ".join([str(self.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)])
-        grouped = ", ".join(keys[position] for position in self._grouped_keys)  # a hash depends on the type
+        grouped = [keys[position] for position in self._grouped_keys]  # a hash depends on the type
         time, uncertain = self._time_of(side)
         rows = side.frame.toDF(*side.inner).selectExpr(
             *side.inner,
             f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
             f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
             *([] if uncertain else [f"{self._window.number(side.inner_name(time))} AS {TIME}"]),
-            f"{f'CAST(xxhash64({grouped}) AS DOUBLE)' if grouped else '0D'} AS {GROUP}",
+            f"{group_of(grouped)} AS {GROUP}",
         )
         further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._multiplied)
         pack = Pack(
@@ -223,7 +224,7 @@ class DistanceStream(StreamPlan, DistancePlan):
 
     @property
     def _block_width(self) -> float:
-        return _BLOCKS_PER_REACH * self._distance.limit or 1.0
+        return BLOCKS_PER_REACH * self._distance.limit or 1.0
 
 
 class TimingStream(StreamPlan):
@@ -256,7 +257,7 @@ class TimingStream(StreamPlan):
 
     @property
     def _block_width(self) -> float:
-        return _BLOCKS_PER_REACH * (self._window.length + self._window.max_delay) or 1.0
+        return BLOCKS_PER_REACH * (self._window.length + self._window.max_delay) or 1.0
 
     def _explain_condition(self) -> str:
         times = [f"{side.name}.{self._time_of(side)[0]}" for side in (self._left, self._right)]
@@ -274,7 +275,8 @@ def _in_time(model: Model, is_left: bool, region: Region, threshold: Threshold) 
     return row_intervals(model, is_left, region, threshold, True)
 
 
-def _arrow_schema(schema: T.StructType) -> pa.Schema:
+def arrow_schema(schema: T.StructType) -> pa.Schema:
+    """The same for Arrow, with times in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
 
 

@@ -14,17 +14,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from haply.errors import HaplyError
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
+from haply.joins.window import WindowJoin, WindowResult
 from haply.models import Certain, OneDimensional
 from haply.models.columns import view_column
 from haply.probability.region import Distance
@@ -43,8 +43,15 @@ _MOST_PANES = 64
 _MEMORY_LIMIT = 1 << 30
 
 
-Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Ids of the left and right rows, and probabilities."""
+class Found(NamedTuple):
+    """Ids of the rows of each side that make a pair (or a combination of more), and probabilities."""
+
+    ids: tuple[np.ndarray, ...]
+    probability: np.ndarray
+
+    def take(self, kept: np.ndarray) -> Found:
+        """Some of them."""
+        return Found(tuple(column[kept] for column in self.ids), self.probability[kept])
 
 
 class Operator(Protocol):
@@ -53,11 +60,11 @@ class Operator(Protocol):
     Rows have the columns of their side, ``TIME``, ``GROUP``, ``ORDER`` and ``HOME``.
     """
 
-    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Pairs | None:
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
         """Store rows under ids; if ``match``, the pairs that they complete."""
 
-    def expire(self, time: float) -> tuple[float, float]:
-        """Rows before ``time`` will not come: up to which times rows of the left and the right are now forgotten."""
+    def expire(self, time: float) -> tuple[float, ...]:
+        """Rows before ``time`` will not come: up to which times rows of each side are now forgotten."""
 
     def learnt(self) -> Any:
         """What it must know after a restart besides the rows it holds."""
@@ -70,7 +77,7 @@ class Operator(Protocol):
         """What it has counted, by flat names that are always the same."""
 
     @property
-    def cut_short(self) -> tuple[int, int]:
+    def cut_short(self) -> tuple[int, ...]:
         """Rows of each side that may have lost pairs with rows already forgotten."""
 
     @property
@@ -87,7 +94,8 @@ class Query:
     threshold: Threshold
     window: float
     clock: Clock
-    payloads: tuple[tuple[str, ...], tuple[str, ...]]
+    payloads: tuple[tuple[str, ...], ...]
+    """The columns of each side that go into the result."""
     output: pa.Schema
     name: str
     identity: tuple[tuple[str, Any], ...] = ()
@@ -112,7 +120,10 @@ class Memory:
     operator: Operator
     pieces: dict[int, Piece] = field(default_factory=dict)
     following: int = 0
-    late: list[int] = field(default_factory=lambda: [0, 0])
+    late: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.late = [0] * len(self.query.payloads)
 
     def add(self, side: int, table: pa.Table) -> tuple[list[Piece], list[pa.Table]]:
         """Push new rows: the pieces to be remembered of them, and the pairs they complete."""
@@ -149,21 +160,28 @@ class Memory:
         assert piece.table is not None
         ids = (piece.number << 32) | np.arange(piece.table.num_rows, dtype=np.int64)
         found = self.operator.arrive(piece.side, ids, piece.table, match)
-        if found is None or not len(found[0]):
+        if found is not None and self.query.further and len(found.probability):
+            found = self._with_further(found)
+        return self.table_of(found)
+
+    def table_of(self, found: Found | None) -> pa.Table | None:
+        """Pairs with the columns of their rows; none if there are none."""
+        if found is None or not len(found.probability):
             return None
-        left, right, probability = found
-        if self.query.further:
-            names = [tuple(getattr(one, side) for one in self.query.further) for side in SIDES]
-            rows = [pa.table(self.taken(k, ids, names[k]), names=names[k]) for k, ids in enumerate((left, right))]
-            for further in self.query.further:
-                probability = probability * further.row_by_row(rows[0], rows[1])
-            kept = self.query.threshold.keep(probability, counts=False)
-            if not kept.any():
-                return None
-            left, right, probability = left[kept], right[kept], probability[kept]
-        payloads = self.query.payloads
-        columns = [*self.taken(0, left, payloads[0]), *self.taken(1, right, payloads[1]), pa.array(probability)]
-        return pa.table(columns, names=[*payloads[0], *payloads[1], "probability"])
+        columns: list[pa.ChunkedArray] = []
+        names: list[str] = []
+        for side, (ids, payload) in enumerate(zip(found.ids, self.query.payloads, strict=True)):
+            columns += self.taken(side, ids, payload)
+            names += payload
+        return pa.table([*columns, pa.array(found.probability)], names=[*names, "probability"])
+
+    def _with_further(self, found: Found) -> Found:
+        probability = found.probability
+        names = [tuple(getattr(one, side) for one in self.query.further) for side in SIDES]
+        rows = [pa.table(self.taken(k, ids, names[k]), names=names[k]) for k, ids in enumerate(found.ids)]
+        for further in self.query.further:
+            probability = probability * further.row_by_row(rows[0], rows[1])
+        return Found(found.ids, probability).take(self.query.threshold.keep(probability, counts=False))
 
     def taken(self, side: int, ids: np.ndarray, names: tuple[str, ...]) -> list[pa.ChunkedArray]:
         """Columns of the rows with these ids."""
@@ -186,6 +204,17 @@ class Memory:
             del self.pieces[number]
         return gone
 
+    def result(self, pairs: list[pa.Table], counted: list[int]) -> pa.Table:
+        """What goes out: a row of counters, and the pairs."""
+        schema = self.query.output
+        counters = schema.field(len(schema) - 1).type
+        arrays = [pa.nulls(1, field.type) for field in list(schema)[:-1]]
+        tables = [pa.Table.from_arrays([*arrays, pa.array([counted], counters)], schema=schema)]
+        for table in pairs:
+            columns = [table[name].cast(schema.field(name).type) for name in schema.names[:-1]]
+            tables.append(pa.Table.from_arrays([*columns, pa.nulls(table.num_rows, counters)], schema=schema))
+        return pa.concat_tables(tables)
+
     @property
     def nbytes(self) -> int:
         """Roughly what it takes in this process."""
@@ -197,35 +226,29 @@ _remembered: OrderedDict[tuple[str, int], tuple[bytes, Memory]] = OrderedDict()
 """Memories of cells that this worker has served, by query and cell, each with its stamp."""
 
 
-class CellProcessor(StatefulProcessor):
-    """One cell of a stream join, as Spark's stateful function."""
+class Cell:
+    """One cell of a stream join, with the state that Spark keeps for it (see ``CellProcessor``)."""
 
-    def __init__(self, query: Query) -> None:
-        self.query = query
+    def __init__(self, query: Query, handle: Any, index: Any, pieces: Any) -> None:
+        self.query, self.handle, self.index, self.pieces = query, handle, index, pieces
 
-    def init(self, handle: Any) -> None:
-        """Declare the state: an index of the pieces with a stamp, and the pieces."""
-        self.handle = handle
-        self.index = handle.getValueState("index", "data binary")
-        self.pieces = handle.getMapState("pieces", "number bigint", "data binary")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802
+    def take(self, key: Any, rows: Iterator[Any], timer_values: Any) -> Iterator[Any]:
         """Join the parcels of one batch with what is remembered."""
         if int(key[0]) == CONTROL:
             self._check_identity()
             return
-        now = self.query.clock.time(timerValues.getCurrentWatermarkInMs())
+        now = self.query.clock.time(timer_values.getCurrentWatermarkInMs())
         begun = time.perf_counter_ns()
         memory, timer = self._load(int(key[0]))
         loaded = time.perf_counter_ns()
         before = _counts(memory)
-        parcels: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+        parcels: list[list[pa.Table]] = [[] for _ in self.query.payloads]
         for frame in rows:
             for side, parcel in zip(frame[SIDE], frame[PARCEL], strict=True):
                 parcels[int(side)].append(from_bytes(parcel))
         read = time.perf_counter_ns()
         pairs, new = [], []
-        for side in (0, 1):
+        for side in range(len(parcels)):
             if not parcels[side]:
                 continue
             table = pa.concat_tables(parcels[side]).combine_chunks()
@@ -240,16 +263,12 @@ class CellProcessor(StatefulProcessor):
         counted = [after - past for after, past in zip(_counts(memory), before, strict=True)]
         self._save(int(key[0]), memory, new, now, timer)
         counted += [decided - read, loaded - begun + time.perf_counter_ns() - decided, read - loaded]
-        yield self._parcel(pairs, counted)
+        yield self._parcel(memory, pairs, counted)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802
+    def tick(self, key: Any, timer_values: Any) -> None:
         """Forget what is too old in a cell that gets no rows."""
         memory, _ = self._load(int(key[0]))
-        self._save(int(key[0]), memory, [], self.query.clock.time(timerValues.getCurrentWatermarkInMs()), None)
-        return iter(())
-
-    def close(self) -> None:
-        """Nothing is held open."""
+        self._save(int(key[0]), memory, [], self.query.clock.time(timer_values.getCurrentWatermarkInMs()), None)
 
     def _check_identity(self) -> None:
         if not self.index.exists():
@@ -303,21 +322,13 @@ class CellProcessor(StatefulProcessor):
         while held > _MEMORY_LIMIT and len(_remembered) > 1:
             held -= _remembered.popitem(last=False)[1][1].nbytes
 
-    def _parcel(self, pairs: list[pa.Table], counted: list[int]) -> pd.DataFrame:
-        schema = self.query.output
-        arrays = [pa.nulls(1, schema.field(k).type) for k in range(len(schema) - 1)]
-        arrays.append(pa.array([counted], schema.field(len(schema) - 1).type))
-        tables = [pa.Table.from_arrays(arrays, schema=schema)]
-        for table in pairs:
-            blank = pa.nulls(table.num_rows, schema.field(len(schema) - 1).type)
-            columns = [table[name].cast(schema.field(name).type) for name in schema.names[:-1]]
-            tables.append(pa.Table.from_arrays([*columns, blank], schema=schema))
-        return pd.DataFrame({PARCEL: [to_bytes(pa.concat_tables(tables))]})
+    def _parcel(self, memory: Memory, pairs: list[pa.Table], counted: list[int]) -> pd.DataFrame:
+        return pd.DataFrame({PARCEL: [to_bytes(memory.result(pairs, counted))]})
 
 
-def counter_names(operator: Operator) -> list[str]:
+def counter_names(operator: Operator, sides: tuple[str, ...] = SIDES) -> list[str]:
     """What a cell counts in a batch."""
-    return [*operator.counts, "late_left", "late_right", *(f"nanoseconds:{stage}" for stage in STAGES)]
+    return [*operator.counts, *(f"late_{side}" for side in sides), *(f"nanoseconds:{stage}" for stage in STAGES)]
 
 
 def _counts(memory: Memory) -> list[int]:
@@ -346,7 +357,7 @@ class DistanceOperator:
 
     cut_short = (0, 0)
 
-    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Pairs | None:
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
         """See ``Operator``. Rows whose points differ in the number of coordinates never meet."""
         model = view_column(rows[self.columns[side]])
         dims = dimensions(model)
@@ -369,9 +380,10 @@ class DistanceOperator:
             found.append(self._join(int(dim)).arrive(SIDES[side], ids[chosen], these, times[chosen], here, match=match))
         if not match:
             return None
-        return tuple(
+        left, right, probability = (
             np.concatenate([getattr(part, name) for part in found]) for name in ("left", "right", "probability")
-        )  # type: ignore[return-value]
+        )
+        return Found((left, right), probability)
 
     def _join(self, dim: int) -> SimilarityJoin:
         if dim not in self._joins:
@@ -408,6 +420,38 @@ class DistanceOperator:
         return sum(join.stored_bytes for join in self._joins.values())
 
 
+class HomeRule:
+    """Which combinations belong to a cell, of those that several may find: the row that begins last is at home there.
+
+    All others are seen in the block where it begins, so that its cell has the whole combination.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, np.ndarray] = {}
+
+    def add(self, ids: np.ndarray, rows: pa.Table) -> None:
+        """Note where the rows of a piece begin and whether they are at home here."""
+        self._pieces[int(ids[0] >> 32)] = np.stack([rows[ORDER].to_numpy(), rows[HOME].to_numpy()])
+
+    def keep(self, ids: np.ndarray) -> None:
+        """Forget all but the pieces of these rows."""
+        held = set(np.unique(ids >> 32).tolist())
+        self._pieces = {number: piece for number, piece in self._pieces.items() if number in held}
+
+    def ours(self, found: Found) -> Found:
+        """Those that belong to this cell."""
+        latest, home = np.full(len(found.probability), -np.inf), np.zeros(len(found.probability))
+        for ids in found.ids:
+            numbers, rows = ids >> 32, ids & 0xFFFFFFFF
+            for number in np.unique(numbers):
+                mine = np.flatnonzero(numbers == number)
+                order, at_home = self._pieces[int(number)][:, rows[mine]]
+                later = order >= latest[mine]
+                home[mine] = np.where(later, at_home, home[mine])
+                latest[mine] = np.where(later, order, latest[mine])
+        return found.take(home > 0.0)
+
+
 class TimingOperator:
     """Events near in time, which may be uncertain: see ``TimingJoin``."""
 
@@ -415,37 +459,26 @@ class TimingOperator:
         self.columns = columns
         # lateness is told by the clock of the streams
         self._join = TimingJoin(window, threshold.value, strict=threshold.strict, max_delay=sys.float_info.max)
-        self._places: dict[int, np.ndarray] = {}
+        self._places = HomeRule()
         self._cut_short = [0, 0]
 
-    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Pairs | None:
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
         """See ``Operator``. A pair belongs to the cell where the row with the later beginning is at home."""
         column = self.columns[side]
         model = Certain(rows[TIME].to_numpy()) if column is None else view_column(rows[column])
         assert isinstance(model, OneDimensional)
-        self._places[int(ids[0] >> 32)] = np.stack([rows[ORDER].to_numpy(), rows[HOME].to_numpy()])
+        self._places.add(ids, rows)
         found = self._join.arrive(SIDES[side], ids, model, rows[GROUP].to_numpy(), match=match)
         self._cut_short[side] += len(found.cut_short)
         if not len(found):
             return None
-        left, right = (self._place_of(column) for column in (found.left, found.right))
-        ours = np.where(left[0] >= right[0], left[1], right[1]) > 0.0
-        return found.left[ours], found.right[ours], found.probability[ours]
-
-    def _place_of(self, ids: np.ndarray) -> np.ndarray:
-        place = np.empty((2, len(ids)))
-        numbers, rows = ids >> 32, ids & 0xFFFFFFFF
-        for number in np.unique(numbers):
-            mine = numbers == number
-            place[:, mine] = self._places[int(number)][:, rows[mine]]
-        return place
+        return self._places.ours(Found((found.left, found.right), found.probability))
 
     def expire(self, time: float) -> tuple[float, float]:
         """See ``Operator``."""
         self._join.expire(time)
         left, right = self._join.forgotten_before("left", time), self._join.forgotten_before("right", time)
-        held = {int(number) for side in SIDES for number in np.unique(self._join.ids(side) >> 32)}
-        self._places = {number: place for number, place in self._places.items() if number in held}
+        self._places.keep(np.concatenate([self._join.ids(side) for side in SIDES]))
         return left, right
 
     def learnt(self) -> Any:
@@ -465,6 +498,70 @@ class TimingOperator:
     def cut_short(self) -> tuple[int, int]:
         """See ``Operator``."""
         return self._cut_short[0], self._cut_short[1]
+
+    @property
+    def nbytes(self) -> int:
+        """See ``Operator``."""
+        return self._join.stored_bytes
+
+
+class WindowOperator:
+    """Combinations of rows of many streams: see ``WindowJoin``."""
+
+    def __init__(self, windows: dict[tuple[str, str], float], streams: tuple[str, ...], **options: Any) -> None:
+        # lateness is told by the clock of the streams
+        self._join = WindowJoin(windows, max_delay=sys.float_info.max, **options)
+        self._streams = streams
+        self._reach = dict.fromkeys(streams, 0.0)
+        for (one, other), window in self._join.closure.items():
+            self._reach[one], self._reach[other] = max(self._reach[one], window), max(self._reach[other], window)
+        self._places = HomeRule()
+        self._times: dict[int, float] = {}
+        self.cut_short = (0,) * len(streams)
+
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
+        """See ``Operator``."""
+        self._places.add(ids, rows)
+        times = rows[TIME].to_numpy()
+        self._times[int(ids[0] >> 32)] = float(times.max()) + self._reach[self._streams[side]]
+        order = np.argsort(times, kind="stable")
+        batch = {"id": ids[order], "time": times[order], "key": rows[GROUP].to_numpy()[order]}
+        result = self._join.push(self._streams[side], batch)
+        return self._found(result) if match else None
+
+    def finish(self) -> Found | None:
+        """What waits until all streams are complete."""
+        parts = [self._found(self._join.close(name)) for name in self._streams]
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        ids = tuple(np.concatenate(column) for column in zip(*(part.ids for part in found), strict=True))
+        return Found(ids, np.concatenate([part.probability for part in found]))
+
+    def _found(self, result: WindowResult) -> Found | None:
+        if not len(result):
+            return None
+        return self._places.ours(Found(tuple(result.ids[name] for name in self._streams), result.probability))
+
+    def expire(self, time: float) -> tuple[float, ...]:
+        """See ``Operator``."""
+        self._join.expire(time)
+        gone = {number for number, until in self._times.items() if until < time}
+        self._times = {number: until for number, until in self._times.items() if number not in gone}
+        self._places.keep(np.array(list(self._times), dtype=np.int64) << 32)
+        return tuple(time - self._reach[name] for name in self._streams)
+
+    def learnt(self) -> Any:
+        """Nothing."""
+
+    def recall(self, learnt: Any) -> None:
+        """Nothing."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """See ``Operator``."""
+        funnel = self._join.funnel
+        return {"candidates": funnel.candidates, "kept": funnel.kept}
 
     @property
     def nbytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -93,12 +94,33 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
         )
     is_stamp, in_seconds = bool(kinds) and "a number" not in kinds, any(uncertain)
     lengths = [
-        _length(what, value, is_stamp, in_seconds) for what, value in (("window", window), ("max_delay", max_delay))
+        length_of(what, value, is_stamp, in_seconds) for what, value in (("window", window), ("max_delay", max_delay))
     ]
     return TimeWindow(
         find_column(left, names[0], "left"), find_column(right, names[1], "right"), lengths[0], lengths[1], is_stamp,
         kinds == {"timestamp_ntz"}, any(isinstance(kind, T.LongType) for kind in types), uncertain,
     )  # fmt: skip
+
+
+def certain_times(columns: Mapping[str, tuple[DataFrame, str]]) -> TimeWindow:
+    """How certain times of one kind, of any number of tables, become numbers."""
+    kinds = {name: frame.schema[column].dataType for name, (frame, column) in columns.items()}
+    for name, kind in kinds.items():
+        if not isinstance(kind, (T.TimestampType, T.TimestampNTZType, T.NumericType)):
+            raise HaplyError(
+                f"Column '{columns[name][1]}' of stream '{name}' is no certain time",
+                expected="a timestamp or a number",
+                found=kind.simpleString(),
+            )
+    known = {"a number" if isinstance(kind, T.NumericType) else kind.simpleString() for kind in kinds.values()}
+    if len(known) > 1:
+        raise HaplyError(
+            "The columns of times differ in kind",
+            expected="timestamps of one kind, or numbers",
+            found=" and ".join(sorted(known)),
+        )
+    whole = any(isinstance(kind, T.LongType) for kind in kinds.values())
+    return TimeWindow("", "", 0.0, 0.0, known != {"a number"}, known == {"timestamp_ntz"}, whole)
 
 
 def _is_uncertain(frame: DataFrame, name: str, side: str) -> bool:
@@ -115,7 +137,7 @@ def _too_large() -> str:
     return str(error).replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _length(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> float:
+def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> float:
     """A length of time: microseconds for timestamps, where plain numbers are seconds; or always in seconds."""
     if isinstance(value, timedelta):
         value = f"{value // timedelta(microseconds=1)} microseconds"
