@@ -13,7 +13,7 @@ from haply.probability import equal_within
 
 SMALL = replace(
     ptjoin.QUICK, events=400, many_templates=(1, 3), windows=(0.0, 300.0), delays=(0.0,), ranges_templates=12,
-    ranges_drawn=2, operator_events=80, repetitions=1,
+    ranges_drawn=2, operator_events=80, single_pairs=300, repetitions=1,
 )  # fmt: skip
 
 

@@ -59,13 +59,14 @@ class Settings:
     ranges_longest: tuple[int, ...] = (500, 1000, 1500)
     ranges_drawn: int = 20
     operator_events: int = 4_000
+    single_pairs: int = 20_000
     repetitions: int = 5
     seed: int = 5
 
 
 QUICK = Settings(
     events=5_000, many_templates=(1, 16, 64), windows=(0.0, 400.0, 1_500.0), delays=(0.0, 1_000.0), ranges_templates=40,
-    ranges_drawn=4, operator_events=600, repetitions=2,
+    ranges_drawn=4, operator_events=600, single_pairs=5_000, repetitions=2,
 )  # fmt: skip
 
 
@@ -358,7 +359,7 @@ def cost_per_pair(settings: Settings, tell: Tell) -> Figure:
         side = _shape_list(
             [np.arange(-buckets, 1.0) * 10.0 for _ in range(2)], [random.dirichlet(np.ones(buckets)) for _ in range(2)]
         )
-        count = 20_000
+        count = settings.single_pairs
         shift = np.round(random.uniform(-5.0 * buckets, 5.0 * buckets, count))
         window = 3.0 * buckets
         at = np.zeros(count), shift
