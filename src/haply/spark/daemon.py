@@ -8,9 +8,10 @@ workers do: it only saves each of them the seconds that importing takes.
 
 from __future__ import annotations
 
+from pyspark.daemon import manager
+
 import haply.spark.distance
 import haply.spark.stream_worker  # noqa: F401
-from pyspark.daemon import manager
 
 if __name__ == "__main__":
     manager()
