@@ -505,7 +505,7 @@ def _wrong(answer: Answer, models: tuple[Histogram, Histogram], window: float) -
             kept = value >= 0.2 - TOLERANCE
             wrong += (known is not None) != kept or (known is not None and abs(known - value) > 1e-12)
     assert count
-    return wrong + len(found)
+    return int(wrong) + len(found)
 
 
 def example_one(settings: Settings, tell: Tell) -> Figure:
