@@ -148,7 +148,9 @@ def search(grid, near, dim, first, last, centre, radius) -> list[int] | None:
     """Numbers of the objects that the grid names, or None if it says to look at all."""
     widest = float(near[dim, first:last].max(initial=0.0))
     out = np.full(last - first + 2, -5, np.int64)
-    found = objects_near(grid, near, dim, first, last, np.ascontiguousarray(centre), radius, widest, out)
+    found = objects_near(
+        grid, near, dim, first, last, np.ascontiguousarray(centre), radius, widest, np.empty((3, dim)), out
+    )
     return None if found < 0 else out[:found].tolist()
 
 
@@ -305,6 +307,6 @@ def test_no_number_is_written_beyond_the_output() -> None:
         near = np.vstack([rng.integers(-50, 50, (3, 1)) + rng.uniform(0.3, 0.7, (3, count)), np.full(count, 0.1)])
         grid = laid(near, 3, 1.0)
         room = np.full(count + 1, -5, np.int64)
-        found = objects_near(grid, near, 3, 0, count, near[:3].mean(axis=1), 0.8, 0.1, room[:count])
+        found = objects_near(grid, near, 3, 0, count, near[:3].mean(axis=1), 0.8, 0.1, np.empty((3, 3)), room[:count])
         assert found == count
         assert room[count] == -5

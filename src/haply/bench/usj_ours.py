@@ -124,7 +124,9 @@ def _searches(streams: Streams, window: int, within: float, size: int, objects: 
         members = np.diff(ends, prepend=0)
         groups += len(ends)
         for centre, radius, many in zip(centres, reach, members.tolist(), strict=True):
-            found = objects_near(grid, stored, dim, 0, window, centre, within + radius, widest, slots)
+            found = objects_near(
+                grid, stored, dim, 0, window, centre, within + radius, widest, np.empty((3, dim)), slots
+            )
             listed += many * (window if found < 0 else found)
     done = size * (objects // size)
     return groups / done, listed / done

@@ -16,7 +16,7 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import Certain, Samples
 from haply.models.ragged import Ragged
-from haply.numerics.jit import kernel
+from haply.numerics.jit import bare, kernel
 
 EQUAL_SLACK = 1e-12
 """Weights that differ from equal ones by less than this share are taken as equal, and pairs counted in integers."""
@@ -80,7 +80,7 @@ def clouds(model: Any, dim: int | None = None) -> Clouds:
     return Clouds(flat.dim, flat.start, points, weight, whole, equal, most, largest)
 
 
-@kernel
+@bare
 def _turn_one(dim, first, count, rows, given, points, weight):
     """One object from point by point to coordinate by coordinate, its weights scaled to their sum.
 
@@ -155,7 +155,7 @@ class Block(NamedTuple):
     equal: bool
 
 
-@kernel
+@bare
 def _near_1(x, at, begin, end, y, first, count, limit):
     ys = y[first : first + count]
     total = 0
@@ -168,7 +168,7 @@ def _near_1(x, at, begin, end, y, first, count, limit):
     return total
 
 
-@kernel
+@bare
 def _near_2(x, at, step, begin, end, y, first, count, limit):
     ys, zs = y[first : first + count], y[first + count : first + 2 * count]
     total = 0
@@ -181,7 +181,7 @@ def _near_2(x, at, step, begin, end, y, first, count, limit):
     return total
 
 
-@kernel
+@bare
 def _near_3(x, at, step, begin, end, y, first, count, limit):
     ys, zs, ts = (
         y[first : first + count],
@@ -198,7 +198,7 @@ def _near_3(x, at, step, begin, end, y, first, count, limit):
     return total
 
 
-@kernel
+@bare
 def _near_any(dim, x, begin, end, y, limit, squares):
     squares, weight = squares[: y.size], y.weight[y.heavy : y.heavy + y.size]
     total = 0.0
@@ -217,7 +217,7 @@ def _near_any(dim, x, begin, end, y, limit, squares):
     return total
 
 
-@kernel
+@bare
 def near_weight(dim, x, begin, end, y, limit, squares):
     """The weight of the near pairs among the samples ``begin`` to ``end`` of one object and all of another.
 
@@ -237,24 +237,30 @@ def near_weight(dim, x, begin, end, y, limit, squares):
 @kernel
 def _pairs(left, right, left_rows, right_rows, limits):
     """Each pair's objects are turned in a place that stays in the cache: most rows are needed once."""
-    dim = left.dim
     most_x, most_y = _most(left.start), _most(right.start)
-    xs, x_weight, ys, y_weight = np.empty(dim * most_x), np.empty(most_x), np.empty(dim * most_y), np.empty(most_y)
-    found, squares = np.empty(len(left_rows)), np.empty(most_y)
-    for pair in range(len(left_rows)):
-        i, j = left_rows[pair], right_rows[pair]
-        first, count = left.start[i], left.start[i + 1] - left.start[i]
-        whole, equal = _turn_one(dim, first, count, left.values, left.probs, xs, x_weight)
-        x = Block(xs, 0, count, x_weight, 0, equal)
-        first, count = right.start[j], right.start[j + 1] - right.start[j]
-        other, equal = _turn_one(dim, first, count, right.values, right.probs, ys, y_weight)
-        y = Block(ys, 0, count, y_weight, 0, equal)
-        total = near_weight(dim, x, 0, x.size, y, limits[pair if len(limits) > 1 else 0], squares)
-        found[pair] = min(1.0, total / (whole * other))
+    x = Block(np.empty(left.dim * most_x), 0, 0, np.empty(most_x), 0, True)
+    y = Block(np.empty(left.dim * most_y), 0, 0, np.empty(most_y), 0, True)
+    found = np.empty(len(left_rows))
+    _each_pair(left, right, left_rows, right_rows, limits, x, y, np.empty(most_y), found)
     return found
 
 
-@kernel
+@bare
+def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squares, found):
+    dim = left.dim
+    for pair in range(len(left_rows)):
+        i, j = left_rows[pair], right_rows[pair]
+        first, count = left.start[i], left.start[i + 1] - left.start[i]
+        whole, equal = _turn_one(dim, first, count, left.values, left.probs, x_room.points, x_room.weight)
+        x = Block(x_room.points, 0, count, x_room.weight, 0, equal)
+        first, count = right.start[j], right.start[j + 1] - right.start[j]
+        other, equal = _turn_one(dim, first, count, right.values, right.probs, y_room.points, y_room.weight)
+        y = Block(y_room.points, 0, count, y_room.weight, 0, equal)
+        total = near_weight(dim, x, 0, x.size, y, limits[pair if len(limits) > 1 else 0], squares)
+        found[pair] = min(1.0, total / (whole * other))
+
+
+@bare
 def _most(start):
     most = 0
     for i in range(len(start) - 1):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haply.errors import unknown_name
-from haply.numerics.jit import inner, kernel
+from haply.numerics.jit import bare, inner, kernel
 from haply.probability.distance import Block, Clouds, near_weight, squared_limit
 from haply.pruning.grid import Grid, empty_grid, objects_near
 from haply.pruning.threshold import TOLERANCE, Threshold
@@ -334,7 +334,7 @@ def _describe(these, share, weighted_centre, near, facts, pool, at, pool_at):
         row[_SHELL_AT + dim : _SHELL_AT + dim + len(cov)] = cov
 
 
-@kernel
+@bare
 def least_kept(question, whole, counted):
     """The least near weight that is kept, of ``whole``; counts are decided as fractions, which doubles tell apart."""
     if not counted:
@@ -383,7 +383,7 @@ def moments_verdict(question, x, y, near, i, others, j, dim, slack):
     return 0
 
 
-@kernel
+@bare
 def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
     """The least ``whole - F(a) F(b)`` over spheres of both around their centres that are too far apart (Lemma 5.2).
 
@@ -404,7 +404,7 @@ def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
     return x[_WHOLE] * y[_WHOLE] - best
 
 
-@kernel
+@bare
 def _project(pool, start, count, dim, direction, out):
     out = out[:count]
     out[:] = 0.0
@@ -414,7 +414,7 @@ def _project(pool, start, count, dim, direction, out):
             out[k] += direction[c] * xs[k]
 
 
-@kernel
+@bare
 def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work, below, upper):
     """For each sample of ``x`` the most of ``y`` that lies near on the line through the centres; returns the sum.
 
@@ -442,7 +442,7 @@ def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work,
     return total
 
 
-@kernel
+@bare
 def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, lower, upper):
     """For each sample of ``x`` bounds of what of ``y`` is near, by its distance from the centre of ``y``.
 
@@ -485,7 +485,7 @@ class Work(NamedTuple):
     direction: np.ndarray
 
 
-@kernel
+@bare
 def _block(pool, row, dim):
     start, count = int(row[_START]), int(row[_COUNT])
     return Block(pool, start, count, pool, start + dim * count, row[_EQUAL] > 0.0)
@@ -503,7 +503,7 @@ def _line_guess(x, y, dim, direction, apart, within):
     return 0.5 * (math.erfc((apart - within) * scale) - math.erfc((apart + within) * scale))
 
 
-@kernel
+@bare
 def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work):
     """Line, shell and rows for one pair: ``(verdict, near weight or NaN, code)``.
 
@@ -582,7 +582,19 @@ class Output(NamedTuple):
     code: np.ndarray
 
 
-@kernel
+class Room(NamedTuple):
+    """Room for what is computed of one new object: a number and a byte for each stored one, lists of some of them."""
+
+    squares: np.ndarray
+    close: np.ndarray
+    candidates: np.ndarray
+    slots: np.ndarray
+    centres: np.ndarray
+    corners: np.ndarray
+    work: Work
+
+
+@bare
 def _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates):
     """Candidates of a new object among all stored ones, in loops that the compiler makes wide.
 
@@ -629,7 +641,7 @@ def _all_near(question, new, i, stored, first, last, window, slack, squares, clo
     return found, inside
 
 
-@kernel
+@bare
 def _some_near(question, new, i, stored, first, window, slack, slots, count, squares, candidates):
     """The same among given objects."""
     dim = len(new.near) - 6
@@ -668,11 +680,20 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
     """
     dim = len(new.near) - 6
     size = last - first
-    squares, close = np.empty(size), np.zeros(8 * ((size + 7) // 8), np.uint8)
-    candidates = np.empty(size + 1, np.int64)
-    slots = np.empty(size if search.by_grid else 0, np.int64)
-    work = Work(np.empty(most), np.empty(most), np.empty(most), np.empty(BINS + 1), np.empty(dim))
-    centres = np.empty((2, dim))
+    scratch = Room(
+        np.empty(size), np.zeros(8 * ((size + 7) // 8), np.uint8), np.empty(size + 1, np.int64),
+        np.empty(size if search.by_grid else 0, np.int64), np.empty((2, dim)), np.empty((3, dim)),
+        Work(np.empty(most), np.empty(most), np.empty(most), np.empty(BINS + 1), np.empty(dim)),
+    )  # fmt: skip
+    return _match(question, new, begin, end, stored, first, last, window, slack, search, scratch, out, counts)
+
+
+@bare
+def _match(question, new, begin, end, stored, first, last, window, slack, search, scratch, out, counts):
+    dim = len(new.near) - 6
+    size = last - first
+    squares, close, candidates, slots = scratch.squares, scratch.close, scratch.candidates, scratch.slots
+    centres, work = scratch.centres, scratch.work
     n, i, group, listed = 0, begin, -1, -1
     first_rule = CORE if question.core else BALLS
     base = question.within + slack
@@ -683,7 +704,7 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
                 if search.ends[group] > i - search.begin:
                     listed = objects_near(
                         search.grid, stored.near, dim, first, last, search.centres[group], base + search.radii[group],
-                        search.widest, slots,
+                        search.widest, scratch.corners, slots,
                     )  # fmt: skip
         if listed >= 0:
             found, inside = _some_near(

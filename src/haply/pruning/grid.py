@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.numerics.jit import inner, kernel
+from haply.numerics.jit import bare, inner, kernel
 
 MOST_DIMENSIONS = 3
 _COUNTABLE = 2.0**52
@@ -62,15 +62,15 @@ def insert(grid, near, dim, first, last):
         grid.widest[chain] = max(grid.widest[chain], near[dim, slot])
 
 
-@kernel
-def objects_near(grid, near, dim, first, last, centre, radius, widest, out):
+@bare
+def objects_near(grid, near, dim, first, last, centre, radius, widest, corners, out):
     """Objects from ``first`` to ``last`` whose centre may be within ``radius`` and their own radius of ``centre``.
 
     ``widest`` is the largest radius among them. Writes their numbers and returns how many there are, or -1 if the ball
-    spans more cells than there are objects.
+    spans more cells than there are objects. ``corners`` is room for three points.
     """
     dims = min(dim, MOST_DIMENSIONS)
-    low, high, cell = np.empty(dims), np.empty(dims), np.empty(dims)
+    low, high, cell = corners[0], corners[1], corners[2]
     reach, cells = radius + widest, 1.0
     for c in range(dims):
         low[c], high[c] = math.floor((centre[c] - reach) / grid.edge), math.floor((centre[c] + reach) / grid.edge)

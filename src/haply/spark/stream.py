@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -72,7 +73,7 @@ def check_session(spark: Any) -> None:
         )
 
 
-class StreamPlan(JoinPlan):
+class StreamPlan(JoinPlan, ABC):
     """A join of two streams in a window of time: what does not depend on how the rows of a cell are joined."""
 
     def run(self) -> DataFrame:
@@ -104,22 +105,22 @@ class StreamPlan(JoinPlan):
 
     # -- what depends on the join -------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _operator(self) -> Callable[[], Operator]:
         """What makes the operator of a cell."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _placed(self, side: Side) -> str | None:
         """The column whose value tells the place of a row; none if it is the time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _place(self, side: Side) -> Callable[[Model], Intervals]:
         """The place of rows on a line."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _block_width(self) -> float:
         """Blocks of that line much wider than the reach of a row, so that few are seen in more than one."""
-        raise NotImplementedError
 
     @property
     def _multiplied(self) -> tuple[Difference | Distance, ...]:
