@@ -116,6 +116,29 @@ def test_equal_weights_written_out_count_too(dim: int) -> None:
     assert {count / 70 for count in range(71)} >= set(plain.tolist())
 
 
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("scale", [1e-25, 1e-3, 1.0, 1e6, 1e18])
+def test_counts_by_singles_are_those_by_doubles(dim: int, scale: float) -> None:
+    """Objects of many samples are counted in single precision where that is sure: ties and samples next to the limit
+    are not, far objects and tiny or huge ones lose all their digits."""
+    rng = np.random.default_rng(dim)
+    for trial in range(60):
+        lx, ly = rng.integers(16, 50, 2)
+        whole = trial % 2 == 1
+        a, b = rng.normal(size=(3, lx, dim)), rng.normal(size=(3, ly, dim))
+        if whole:
+            a, b = np.round(4 * a), np.round(4 * b)
+        away = rng.normal() * 10.0 ** rng.integers(-3, 9)
+        a, b = (a + away) * scale, (b + away) * scale
+        within = scale * (rng.integers(0, 8) if whole else rng.uniform(0, 3))
+        if trial % 5 == 4:  # one pair of samples is at the limit to the last digit
+            within = math.sqrt(sum((a[0, 0, c] - b[0, 0, c]) ** 2 for c in range(dim)))
+            within = math.nextafter(within, 0.0) if trial % 2 else within
+        squares = sum((a[:, :, None, c] - b[:, None, :, c]) ** 2 for c in range(dim))
+        expected = (np.sqrt(squares) <= within).sum((1, 2)) / (lx * ly)
+        assert np.array_equal(within_distance(Samples(a), Samples(b), within), expected)
+
+
 def test_far_from_the_origin_and_very_small() -> None:
     """Distances are made of differences: they keep their last bit wherever the clouds are."""
     rng = np.random.default_rng(8)

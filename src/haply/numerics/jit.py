@@ -81,3 +81,9 @@ def bare(function: _Function) -> _Function:
     """
     compiled: _Function = _compiled(function, _nrt=False)
     return compiled
+
+
+def bare_fused(function: _Function) -> _Function:
+    """A bare kernel whose products and sums may be one instruction with one rounding: where bounds allow for either."""
+    compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract"})
+    return compiled

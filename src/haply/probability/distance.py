@@ -16,10 +16,15 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import Certain, Samples
 from haply.models.ragged import Ragged
-from haply.numerics.jit import bare, kernel
+from haply.numerics.jit import bare, bare_fused, kernel
 
 EQUAL_SLACK = 1e-12
 """Weights that differ from equal ones by less than this share are taken as equal, and pairs counted in integers."""
+
+ROUNDING, MOST_SMALL, MOST_LARGE = 8 * 2.0**-24, 1e-30, 1e30
+"""What singles may err by (see ``_near_narrow``), and between which errors none of their squares leave their range."""
+WORTH_NARROWING = 256
+ONE, ZERO = np.int32(1), np.int32(0)
 
 
 class Clouds(NamedTuple):
@@ -234,19 +239,89 @@ def near_weight(dim, x, begin, end, y, limit, squares):
     return _near_any(dim, x, begin, end, y, limit, squares)
 
 
+@bare
+def _narrow(dim, block, origin, sign, shift, rows):
+    """One object's samples in singles as seen from the point ``origin``: three coordinates (zeros where there are
+    fewer), then ``shift`` plus or minus half the squared norm. Returns the largest squared norm."""
+    size, step = block.size, len(rows) // 4
+    rows[: 3 * step] = 0.0
+    norms = rows[3 * step : 3 * step + size]
+    norms[:] = 0.0
+    for c in range(dim):
+        column, mine = block.points[block.at + c * size : block.at + (c + 1) * size], rows[c * step : c * step + size]
+        for k in range(size):
+            u = column[k] - origin[c]
+            mine[k] = u
+            norms[k] += np.float32(u * u)
+    largest = np.float32(0.0)
+    for k in range(size):
+        largest = max(largest, norms[k])
+        norms[k] = shift + sign * norms[k]
+    return largest
+
+
+@bare_fused
+def _count_narrow(x, step, samples, y, jump, size, slack):
+    """How many pairs are near for sure, and how many may be: ``2 x.y >= |x|^2 + |y|^2 - limit``, in singles.
+
+    Two samples of x at a time, which is why there must be one more than there are, with an infinite norm.
+    """
+    ys, zs, ts, norms = y[:size], y[jump : jump + size], y[2 * jump : 2 * jump + size], y[3 * jump : 3 * jump + size]
+    sure = maybe = 0
+    for k in range(0, samples, 2):
+        a, b, c, here = x[k], x[step + k], x[2 * step + k], x[3 * step + k]
+        d, e, f, there = x[k + 1], x[step + k + 1], x[2 * step + k + 1], x[3 * step + k + 1]
+        low, high, low_there, high_there = here - slack, here + slack, there - slack, there + slack
+        n, q = np.int32(0), np.int32(0)
+        for m in range(size):
+            s = a * ys[m] + (b * zs[m] + (c * ts[m] + norms[m]))
+            t = d * ys[m] + (e * zs[m] + (f * ts[m] + norms[m]))
+            n = np.int32(n + (ONE if s >= low else ZERO) + (ONE if t >= low_there else ZERO))
+            q = np.int32(q + (ONE if s >= high else ZERO) + (ONE if t >= high_there else ZERO))
+        maybe += n
+        sure += q
+    return sure, maybe
+
+
+@bare
+def _near_narrow(dim, x, y, limit, origin, x_rows, y_rows):
+    """The number of near pairs by numbers of half the width, or -1 where only doubles can tell.
+
+    With R the largest norms and u = 2^-24: rounding the coordinates costs 2u RxRy, three sums 3u (RxRy + (Ry^2 +
+    limit)/2), the norms and the limit that they are compared with u (Ry^2 + limit)/2 + 3u Rx^2, Ry^2 3u/2 more: less
+    than 8u (Rx^2 + Ry^2 + limit) in all. Pairs so close to the limit are some in a million.
+    """
+    step = x.size + 1
+    for c in range(dim):
+        origin[c] = y.points[y.at + c * y.size]
+    widest = _narrow(dim, x, origin, np.float32(0.5), np.float32(0.0), x_rows[: 4 * step])
+    x_rows[4 * step - 1] = np.inf
+    widest += _narrow(dim, y, origin, np.float32(-0.5), np.float32(0.5 * limit), y_rows[: 4 * y.size])
+    slack = ROUNDING * (widest + limit)
+    if not MOST_SMALL < slack < MOST_LARGE:
+        return -1
+    sure, maybe = _count_narrow(x_rows, step, x.size, y_rows, y.size, y.size, np.float32(slack))
+    return sure if sure == maybe else -1
+
+
 @kernel
 def _pairs(left, right, left_rows, right_rows, limits):
     """Each pair's objects are turned in a place that stays in the cache: most rows are needed once."""
     most_x, most_y = _most(left.start), _most(right.start)
     x = Block(np.empty(left.dim * most_x), 0, 0, np.empty(most_x), 0, True)
     y = Block(np.empty(left.dim * most_y), 0, 0, np.empty(most_y), 0, True)
+    x_rows, y_rows = np.empty(4 * (most_x + 1), np.float32), np.empty(4 * most_y, np.float32)
     found = np.empty(len(left_rows))
-    _each_pair(left, right, left_rows, right_rows, limits, x, y, np.empty(most_y), found)
+    _each_pair(
+        left, right, left_rows, right_rows, limits, x, y, np.empty(most_y), np.empty(left.dim), x_rows, y_rows, found
+    )
     return found
 
 
 @bare
-def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squares, found):
+def _each_pair(
+    left, right, left_rows, right_rows, limits, x_room, y_room, squares, origin, x_rows, y_rows, found
+):  # fmt: skip
     dim = left.dim
     for pair in range(len(left_rows)):
         i, j = left_rows[pair], right_rows[pair]
@@ -256,7 +331,12 @@ def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squar
         first, count = right.start[j], right.start[j + 1] - right.start[j]
         other, equal = _turn_one(dim, first, count, right.values, right.probs, y_room.points, y_room.weight)
         y = Block(y_room.points, 0, count, y_room.weight, 0, equal)
-        total = near_weight(dim, x, 0, x.size, y, limits[pair if len(limits) > 1 else 0], squares)
+        limit = limits[pair if len(limits) > 1 else 0]
+        total = -1.0
+        if x.equal and y.equal and dim <= 3 and x.size * y.size >= WORTH_NARROWING:
+            total = float(_near_narrow(dim, x, y, limit, origin, x_rows, y_rows))
+        if total < 0.0:
+            total = near_weight(dim, x, 0, x.size, y, limit, squares)
         found[pair] = min(1.0, total / (whole * other))
 
 
