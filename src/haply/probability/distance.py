@@ -278,8 +278,8 @@ def _count_narrow(x, step, samples, y, jump, size, slack):
             t = d * ys[m] + (e * zs[m] + (f * ts[m] + norms[m]))
             n = np.int32(n + (ONE if s >= low else ZERO) + (ONE if t >= low_there else ZERO))
             q = np.int32(q + (ONE if s >= high else ZERO) + (ONE if t >= high_there else ZERO))
-        maybe += n
-        sure += q
+        maybe += int(n)
+        sure += int(q)
     return sure, maybe
 
 
