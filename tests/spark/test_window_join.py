@@ -125,9 +125,81 @@ def test_errors_when_it_is_built(spark):
         (three, PATH, {"time": "when"}, "called 'when'"),
         (three, PATH, {"max_delay": {"z": 1}}, "'z'"),
         (three, PATH, {"max_delay": -1}, "max_delay is no length"),
-        (three, PATH, {"on": "abs(a.x - b.x) <= 1"}, "is uncertain"),
+        (three, PATH, {"on": "a.x < b.x AND b.x < c.x AND c.x < a.x"}, "round in a circle"),
+        (three, PATH, {"on": "a.x + b.x < c.x"}, "more than two tables"),
+        (three, PATH, {"on": "distance(a.x, b.x) < 1"}, "points or samples"),
         (three, PATH, {"on": "a.id < z.id"}, "'z'"),
         (three, PATH, {"key": {"a": "id"}}, "other streams than there are"),
     ):
         with pytest.raises(HaplyError, match=text):
             hp.window_join(streams, windows, **options)
+
+
+def uncertain_rows(rng, names, count, until):
+    return {
+        name: [
+            (k, float(t), float(np.round(rng.normal(0, 2), 2)), float(np.round(rng.uniform(0.2, 1.5), 2)))
+            for k, t in enumerate(np.sort(rng.integers(0, until, count)))
+        ]
+        for name in names
+    }
+
+
+SAMPLES = pa.struct([("points", pa.list_(pa.float64())), ("probs", pa.list_(pa.float64())), ("dim", pa.int32())])
+
+
+def uncertain_table(rows, kind):
+    ids, times, means, sds = (list(column) for column in zip(*rows, strict=True))
+    laws = list(zip(means, sds, strict=True))
+    if kind == "gaussian":
+        values = pa.array([{"mean": mean, "sd": sd} for mean, sd in laws])
+    else:
+        values = pa.array([{"points": points_of(*law), "probs": None, "dim": 1} for law in laws], SAMPLES)
+    return pa.table({"id": pa.array(ids, pa.int64()), "time": pa.array(times), "x": values})
+
+
+def points_of(mean, sd):
+    return [round(mean + sd * z, 1) for z in (-1.5, -0.5, 0.0, 0.5, 1.5)]
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "samples"])
+def test_uncertain_conditions_have_their_joint_probability(spark, tmp_path, kind):
+    """``a`` and ``c`` are both near ``b``: the two conditions share it."""
+    rows = uncertain_rows(np.random.default_rng(8), NAMES, 14, 40)
+    frames = {name: spark.createDataFrame(uncertain_table(own, kind)) for name, own in rows.items()}
+    links = [("a", "b", -1.0, 1.0), ("b", "c", -1.0, 1.0)]
+    wanted = {}
+    for chosen in oracle.window_combinations(
+        {name: [(*row[:2], 0) for row in own] for name, own in rows.items()}, PATH
+    ):
+        own = dict(zip(NAMES, (rows[name][k][2:] for name, k in zip(NAMES, chosen, strict=True)), strict=True))
+        if kind == "gaussian":
+            if max(abs(own[one][0] - own["b"][0]) for one in "ac") > 3.5:
+                continue  # it takes the oracle long, and is far from likely
+            value = oracle.joint_gaussians({name: oracle.Normal(*law) for name, law in own.items()}, links)
+        else:
+            laws = {name: oracle.Discrete(tuple(points_of(*law))) for name, law in own.items()}
+            value = float(oracle.joint_samples(laws, links))
+        if value >= 0.3 - 1e-12:
+            wanted[chosen] = value
+    assert 5 < len(wanted) < 300
+    funnel = hp.Funnel()
+    with settings(spark, spark__haply__cells=3):
+        found = hp.window_join(
+            frames, PATH, on="abs(a.x - b.x) <= 1 and c.x - b.x between -1 and 1", threshold=0.3, funnel=funnel
+        ).collect()
+    assert {tuple(row[f"{name}_id"] for name in NAMES): row["probability"] for row in found} == pytest.approx(
+        wanted, abs=1e-11
+    )
+    assert funnel.to_dict()["kept"] == len(wanted)
+    assert funnel.to_dict()["candidates"] > len(wanted)
+    if kind == "samples":  # and as streams
+        for name, own in rows.items():
+            for k, part in enumerate(np.array_split(np.arange(len(own)), 2)):
+                write_file(tmp_path / name, k, uncertain_table([own[i] for i in part], kind))
+        streams = {name: read_stream(spark, tmp_path / name) for name in NAMES}
+        with settings(spark, spark__haply__cells=3):
+            result = hp.window_join(streams, PATH, on="abs(a.x - b.x) <= 1 and abs(c.x - b.x) <= 1", threshold=0.3)
+            with running(result, tmp_path, "joint") as query:
+                query.processAllAvailable()
+                assert collect(spark.table("joint")) == set(wanted)

@@ -18,21 +18,23 @@ from haply.models import (
     Gaussian,
     Histogram,
     Mixture,
+    Model,
     OneDimensional,
     Samples,
     TruncatedGaussian,
     Uniform,
 )
 from haply.probability.distance import clouds
-from haply.probability.region import Region
+from haply.probability.joint import Joint
+from haply.probability.region import Difference, Region
 from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
-_EXAMPLES: dict[type[OneDimensional], OneDimensional] = {}
+_EXAMPLES: dict[type[Model], OneDimensional] = {}
 
 
-def _example(kind: type[OneDimensional]) -> OneDimensional:
+def _example(kind: type[Model]) -> OneDimensional:
     if not _EXAMPLES:
         one = np.array([1.0, 2.0])
         for model in (
@@ -94,6 +96,14 @@ def warm_windows() -> None:
         join.expire(9.0)
 
 
+@lru_cache(maxsize=64)
+def warm_joint(joint: Joint, kinds: tuple[tuple[str, type[Model]], ...]) -> None:
+    """Compute a joint probability of two rows."""
+    values = {name: type(_example(kind)).from_arrow(_example(kind).to_arrow()) for name, kind in kinds}
+    joint.at_most(values)
+    joint.probability(values)
+
+
 def warm_everything() -> Iterator[str]:
     """Warm every pair of models under every kind of condition; yields what was just done."""
     kinds = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
@@ -109,4 +119,8 @@ def warm_everything() -> Iterator[str]:
     warm_times()
     yield "times"
     warm_windows()
+    near = [Difference("a", "b", Region(-1.0, 1.0)), Difference("b", "c", Region(-1.0, 1.0))]
+    for kind in (Samples, Gaussian):
+        of_kind = dict.fromkeys("abc", kind)
+        warm_joint(Joint.of(near, of_kind), tuple(of_kind.items()))
     yield "windows"

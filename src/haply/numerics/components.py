@@ -186,7 +186,7 @@ def _average_cdf(mean, sd, low, high, width):
 
 
 @kernel
-def _smooth_window(mean, sd, low, high):
+def smooth_window(mean, sd, low, high):
     """Around its mode, where a (cut) normal has all but 1e-17 of its mass: reach down, reach up, length of change."""
     z0 = abs(cut_anchor(mean, sd, low, high))
     mode = min(max(mean, low), high)
@@ -200,7 +200,7 @@ def _smooth_expectation(mean, sd, low, high, other_mean, other_sd, other_low, ot
 
     Gauss-Legendre panels over X, split where ``F`` has a kink.
     """
-    left, right, scale = _smooth_window(mean, sd, low, high)
+    left, right, scale = smooth_window(mean, sd, low, high)
     mode = min(max(mean, low), high)
     z_mode, z0 = (mode - mean) / sd, cut_anchor(mean, sd, low, high)
     mass = cut_mass(mean, sd, low, high, z0)

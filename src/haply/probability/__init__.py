@@ -7,6 +7,7 @@ from haply.probability.region import Difference, Distance, Region
 if TYPE_CHECKING:
     from haply.probability.distance import within_distance
     from haply.probability.exact import difference_cdf, equal_within, greater, less, region_probability
+    from haply.probability.joint import joint_probability
 
 __all__ = [
     "Difference",
@@ -15,6 +16,7 @@ __all__ = [
     "difference_cdf",
     "equal_within",
     "greater",
+    "joint_probability",
     "less",
     "region_probability",
     "within_distance",
@@ -27,8 +29,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'haply.probability' has no attribute '{name}'")
     import importlib
 
-    home = "haply.probability.distance" if name == "within_distance" else "haply.probability.exact"
-    found = getattr(importlib.import_module(home), name)
+    home = {"within_distance": "distance", "joint_probability": "joint"}.get(name, "exact")
+    found = getattr(importlib.import_module(f"haply.probability.{home}"), name)
     globals()[name] = found
     return found
 

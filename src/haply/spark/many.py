@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,7 +27,8 @@ from haply.models import Certain, Model
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.pruning.windows import POLICIES
-from haply.query import Column, Expression, columns_of, to_sql
+from haply.query import Column, Expression, split_many, to_sql
+from haply.query.conditions import ManyCondition
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type, quoted
 from haply.spark.parcels import (
@@ -55,7 +56,7 @@ from haply.spark.stateful import CellProcessor
 from haply.spark.stream import BLOCKS_PER_REACH, STREAM_CELLS, StreamObserving, arrow_schema, check_session
 from haply.spark.stream_worker import Memory, Query, WindowOperator, counter_names
 from haply.spark.window import certain_times, length_of
-from haply.spark.worker import COUNTERS
+from haply.spark.worker import COUNTERS, Together, on_side
 
 
 def window_join(
@@ -83,9 +84,11 @@ def window_join(
     key
         A column that must be equal in all rows of a combination, or a column for each stream.
     on
-        Further certain conditions, with the names of the streams as those of tables.
+        Further conditions, with the names of the streams as those of tables. Uncertain ones that share a column are
+        taken together: they must tie columns as the branches of a tree do.
     threshold
-        Without effect where all conditions are certain.
+        The least probability of a combination that is kept; by default all that are possible. Without effect where all
+        conditions are certain.
     time, max_delay
         The column of times (or one for each stream), and how late a row of a stream may come after newer ones of it.
     algorithm, windows_policy
@@ -93,7 +96,7 @@ def window_join(
     funnel
         An ``hp.Funnel()`` to fill.
 
-    Columns are named ``<stream>_<column>``; then comes ``probability``, which is 1.0.
+    Columns are named ``<stream>_<column>``; then comes ``probability``, that of all uncertain conditions together.
     """
     return WindowPlan(
         streams, windows, key=key, on=on, threshold=threshold, time=time, max_delay=max_delay, algorithm=algorithm,
@@ -122,7 +125,7 @@ class WindowPlan:
             raise unknown_name("algorithm", algorithm, ALGORITHMS)
         if windows_policy not in POLICIES:
             raise unknown_name("policy of windows", windows_policy, POLICIES)
-        Threshold(threshold)
+        self.threshold = Threshold(threshold)
         self.frames, self.funnel, self.algorithm, self.policy = dict(streams), funnel, algorithm, windows_policy
         self.names = tuple(self.frames)
         for pair in windows:
@@ -148,7 +151,8 @@ class WindowPlan:
         self.reach = max(join.closure.values())
         keys = {} if key is None else self._by_stream("key", key)
         self._keys = {name: find_column(self.frames[name], column, name) for name, column in keys.items()}
-        self._conditions = self._certain(on)
+        self._conditions = self._split(on)
+        self._together = self._joint()
         self.streaming = any(frame.isStreaming for frame in self.frames.values())
         if self.streaming:
             if not all(frame.isStreaming for frame in self.frames.values()):
@@ -175,22 +179,31 @@ class WindowPlan:
             if name not in self.frames:
                 raise unknown_name(f"stream with a {what}", str(name), self.names)
 
-    def _certain(self, on: Expression | str | None) -> list[Expression]:
+    def _split(self, on: Expression | str | None) -> ManyCondition:
         if on is None:
-            return []
-        expression = parse(on) if isinstance(on, str) else on
-        for column in columns_of(expression):
-            if column.table not in self.frames:
-                raise unknown_name("stream", str(column.table), self.names)
-            name = find_column(self.frames[column.table], column.name, column.table)
-            kind = self.frames[column.table].schema[name].dataType
-            if model_of_spark_type(kind) not in (None, Certain):
-                raise HaplyError(
-                    f"Column '{column}' is uncertain",
-                    expected="certain conditions: a window join takes no others in this version",
-                    found=kind.simpleString(),
-                )
-        return [expression]
+            return ManyCondition((), ())
+        return split_many(parse(on) if isinstance(on, str) else on, lambda column: self._kind(column) is None)
+
+    def _kind(self, column: Column) -> type[Model] | None:
+        """The model of an uncertain column; none if it is certain."""
+        if column.table not in self.frames:
+            raise unknown_name("stream", str(column.table), self.names)
+        name = find_column(self.frames[column.table], column.name, column.table)
+        kind = model_of_spark_type(self.frames[column.table].schema[name].dataType)
+        return None if kind is Certain else kind
+
+    def _joint(self) -> Together | None:
+        """What is uncertain, over the columns as they are named inside."""
+        renamed, kinds = [], {}
+        for left, right, condition in self._conditions.uncertain:
+            ends = []
+            for column in (left, right):
+                assert column.table is not None
+                end = on_side(self.names.index(column.table), self._inner_name(column))
+                kinds[end] = self._kind(column) or Certain
+                ends.append(end)
+            renamed.append(replace(condition, left=ends[0], right=ends[1]))
+        return Together.of(renamed, kinds, self.threshold)
 
     # -- building the DataFrame ---------------------------------------------------------------------------------------
 
@@ -226,7 +239,7 @@ class WindowPlan:
         names = counter_names(query.make(), self.names)
         metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
         combinations = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
-        for condition in self._conditions:
+        for condition in self._conditions.certain:
             combinations = combinations.where(F.expr(to_sql(condition, self._inner_column)))
         for one, other in itertools.pairwise(self._keys):  # cells go by a hash of the key
             first, second = (self._inner(name, self._keys[name]) for name in (one, other))
@@ -246,9 +259,12 @@ class WindowPlan:
     def _inner(self, name: str, column: str) -> str:
         return self._inners[name][self.frames[name].columns.index(column)]
 
-    def _inner_column(self, column: Column) -> str:
+    def _inner_name(self, column: Column) -> str:
         assert column.table is not None
-        return quoted(self._inner(column.table, find_column(self.frames[column.table], column.name, column.table)))
+        return self._inner(column.table, find_column(self.frames[column.table], column.name, column.table))
+
+    def _inner_column(self, column: Column) -> str:
+        return quoted(self._inner_name(column))
 
     @property
     def _schema(self) -> T.StructType:
@@ -262,6 +278,7 @@ class WindowPlan:
         identity = (
             ("spark.haply.cells", cells), ("windows", sorted(self.windows.items())),
             ("keys", sorted(self._keys.items())), ("max_delay", sorted(self.delays.items())),
+            ("condition", str([str(one) for one in self._conditions.uncertain])), ("threshold", self.threshold.value),
         )  # fmt: skip
         # In a stream, forward evaluation would wait for watermarks to give what backward evaluation has at once.
         algorithm = "backward" if self.streaming else self.algorithm
@@ -269,8 +286,7 @@ class WindowPlan:
         payloads = tuple(tuple(self._inners[name]) for name in self.names)
         return Query(
             make,
-            (),
-            Threshold(None),
+            self._together,
             self.reach,
             clock,
             payloads,
@@ -290,7 +306,12 @@ class WindowPlan:
             f"{group_of([key] if key else [])} AS {GROUP}",
         )
         width = BLOCKS_PER_REACH * self.reach or 1.0
-        pack = Pack(self.names.index(name), cells, width, clock, None, partial(_until, reach=self.reach), None, {})
+        at = self.names.index(name)
+        uncertain = self._together.columns(at) if self._together else ()
+        pack = Pack(
+            at, cells, width, clock, None, partial(_until, reach=self.reach), f"Column '{{}}' of stream '{name}'",
+            dict(zip(inners, frame.columns, strict=True)), None, uncertain,
+        )  # fmt: skip
         packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         counts = {f"{what}_{name}": F.sum(F.get(COUNTS, F.lit(k))) for k, what in enumerate(ROW_COUNTS)}
         marked = observing.watch(packed, counts)

@@ -11,7 +11,7 @@ The plan has up to three parts, united at the end:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 from haply.errors import HaplyError
 from haply.joins.warm import warm_pair
 from haply.models import Model
+from haply.probability.joint import Condition
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds import RULES
 from haply.pruning.cascade import Counters
@@ -50,7 +51,16 @@ from haply.spark.partition import (
 )
 from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column, state_function
 from haply.spark.window import TimeWindow
-from haply.spark.worker import COUNTERS, CellJoin, Further, Match, MatchDifferences, SideColumns, counter_names
+from haply.spark.worker import (
+    COUNTERS,
+    CellJoin,
+    Match,
+    MatchDifferences,
+    SideColumns,
+    Together,
+    counter_names,
+    on_side,
+)
 
 ProbabilityMode = Literal["exact", "none"]
 """``exact``: a ``probability`` column; ``none``: only the pairs, so that bounds may accept without computing."""
@@ -241,6 +251,20 @@ class JoinPlan:
     def _further_columns(self, side: Side) -> list[str]:
         return [one.left if side.name == "left" else one.right for one in self.condition.further]
 
+    def _together(
+        self, conditions: tuple[Condition, ...], left: Callable[[str], str], right: Callable[[str], str]
+    ) -> Together | None:
+        """Conditions that multiply, on columns as they are named where they are computed."""
+        renamed, kinds = [], {}
+        for one in conditions:
+            ends = on_side(0, left(one.left)), on_side(1, right(one.right))
+            for name, side, column in zip(ends, (self._left, self._right), (one.left, one.right), strict=True):
+                kind = model_of_spark_type(side.frame.schema[column].dataType)
+                assert kind is not None
+                kinds[name] = kind
+            renamed.append(replace(one, left=ends[0], right=ends[1]))
+        return Together.of(renamed, kinds, self.threshold)
+
     def _row_counts(self, side: Side) -> dict[str, Any]:
         states = ["__interval.state", *(f"__state{k}" for k in range(len(self.condition.further)))]
         bad, null = (" OR ".join(f"{state} = {code}" for state in states) for code in (BAD, NULL))
@@ -300,17 +324,12 @@ class JoinPlan:
                     schema.add(name, field.dataType)
                     whole.append(F.col(name))
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
-        further = tuple(
-            Further(
-                stack.columns[stack.left[self._left.original.index(condition.left)]],
-                stack.columns[stack.right[self._right.original.index(condition.right)]],
-                condition,
-            )
-            for condition in self.condition.further
+        together = self._together(
+            self.condition.further,
+            lambda name: stack.columns[stack.left[self._left.original.index(name)]],
+            lambda name: stack.columns[stack.right[self._right.original.index(name)]],
         )
-        kernel = CellJoin(
-            columns[0], columns[1], tuple(schema.names), tuple(keys), self._match(), further, self.threshold
-        )
+        kernel = CellJoin(columns[0], columns[1], tuple(schema.names), tuple(keys), self._match(), together)
         # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
         joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
         names = counter_names(self._counters())

@@ -52,7 +52,7 @@ from haply.spark.stream_worker import (
     counter_names,
 )
 from haply.spark.window import TimeWindow
-from haply.spark.worker import COUNTERS, Further
+from haply.spark.worker import COUNTERS
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -154,11 +154,9 @@ class StreamPlan(JoinPlan, ABC):
             ("threshold", self.threshold.value), ("window", self._window.length),
             ("max_delay", self._window.max_delay),
         )  # fmt: skip
-        further = tuple(
-            Further(self._left.inner_name(one.left), self._right.inner_name(one.right), one) for one in self._multiplied
-        )
+        together = self._together(self._multiplied, self._left.inner_name, self._right.inner_name)
         return Query(
-            self._operator(), further, self.threshold, self._window.length, clock,
+            self._operator(), together, self._window.length, clock,
             (tuple(self._left.inner), tuple(self._right.inner)), arrow_schema(schema), uuid.uuid4().hex, identity,
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
 from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, SIDE, Clock, from_bytes, to_bytes
 from haply.spark.partition import TIME
-from haply.spark.worker import Further
+from haply.spark.worker import Together
 
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
@@ -90,8 +90,7 @@ class Query:
     """All that a cell needs to know of the join."""
 
     make: Callable[[], Operator]
-    further: tuple[Further, ...]
-    threshold: Threshold
+    together: Together | None
     window: float
     clock: Clock
     payloads: tuple[tuple[str, ...], ...]
@@ -160,12 +159,12 @@ class Memory:
         assert piece.table is not None
         ids = (piece.number << 32) | np.arange(piece.table.num_rows, dtype=np.int64)
         found = self.operator.arrive(piece.side, ids, piece.table, match)
-        if found is not None and self.query.further and len(found.probability):
-            found = self._with_further(found)
         return self.table_of(found)
 
     def table_of(self, found: Found | None) -> pa.Table | None:
-        """Pairs with the columns of their rows; none if there are none."""
+        """Those that are likely enough, with the columns of their rows; none if there are none."""
+        if found is not None and self.query.together is not None and len(found.probability):
+            found = self._kept(found, self.query.together)
         if found is None or not len(found.probability):
             return None
         columns: list[pa.ChunkedArray] = []
@@ -175,13 +174,13 @@ class Memory:
             names += payload
         return pa.table([*columns, pa.array(found.probability)], names=[*names, "probability"])
 
-    def _with_further(self, found: Found) -> Found:
-        probability = found.probability
-        names = [tuple(getattr(one, side) for one in self.query.further) for side in SIDES]
-        rows = [pa.table(self.taken(k, ids, names[k]), names=names[k]) for k, ids in enumerate(found.ids)]
-        for further in self.query.further:
-            probability = probability * further.row_by_row(rows[0], rows[1])
-        return Found(found.ids, probability).take(self.query.threshold.keep(probability, counts=False))
+    def _kept(self, found: Found, together: Together) -> Found:
+        rows = []
+        for side, ids in enumerate(found.ids):
+            names = together.columns(side)
+            rows.append(pa.table(self.taken(side, ids, names) if names else [], names=names))
+        kept, probability = together.keep(rows, found.probability)
+        return Found(found.take(kept).ids, probability)
 
     def taken(self, side: int, ids: np.ndarray, names: tuple[str, ...]) -> list[pa.ChunkedArray]:
         """Columns of the rows with these ids."""

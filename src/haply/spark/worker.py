@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.joins.match import Matches, match_overlapping
+from haply.joins.warm import warm_joint
 from haply.models import Model, OneDimensional
 from haply.models.columns import view_column
-from haply.probability.distance import within_distance
-from haply.probability.exact import region_probability
-from haply.probability.region import Difference, Distance, Region
+from haply.probability.joint import Condition, Joint
+from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
@@ -65,21 +65,54 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Further:
-    """A further uncertain condition on columns of their own, independent of the first: probabilities multiply."""
+class Together:
+    """Conditions on columns of the sides that are independent of what an operator decides: probabilities multiply.
 
-    left: str
-    right: str
-    condition: Difference | Distance
+    They name their columns with the side before them (see ``on_side``).
+    """
 
-    def row_by_row(self, left: pa.Table, right: pa.Table) -> np.ndarray:
-        """Its probability for each row of two tables."""
-        models = view_column(left[self.left]), view_column(right[self.right])
-        if isinstance(self.condition, Distance):
-            return within_distance(*models, self.condition.limit)
-        assert isinstance(models[0], OneDimensional)
-        assert isinstance(models[1], OneDimensional)
-        return region_probability(models[0], models[1], self.condition.region)
+    joint: Joint
+    kinds: tuple[tuple[str, type[Model]], ...]
+    threshold: Threshold
+    """That of all conditions together."""
+
+    @classmethod
+    def of(
+        cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]], threshold: Threshold
+    ) -> Together | None:
+        """None if there are none. Kernels are compiled here, not by every worker."""
+        if not conditions:
+            return None
+        together = cls(Joint.of(conditions, kinds), tuple(kinds.items()), threshold)
+        warm_joint(together.joint, together.kinds)
+        return together
+
+    def columns(self, side: int) -> tuple[str, ...]:
+        """The columns of a side that it speaks of."""
+        names = [name.split(":", 1) for name in self.joint.names]
+        return tuple(column for of, column in names if int(of) == side)
+
+    def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows are kept of tables that stand side by side, and their probabilities.
+
+        ``before`` are the operator's; rows that no condition by itself leaves likely enough are not computed.
+        """
+        values = {
+            on_side(side, name): view_column(table[name])
+            for side, table in enumerate(rows)
+            for name in self.columns(side)
+        }
+        chosen = np.flatnonzero(before * self.joint.at_most(values) > self.threshold.reject_below)
+        probability, counts = self.joint.probability({name: model.take(chosen) for name, model in values.items()})
+        sure = bool((before == 1.0).all())
+        probability = before[chosen] * probability
+        kept = self.threshold.keep(probability, counts=counts and sure)
+        return chosen[kept], probability[kept]
+
+
+def on_side(side: int, column: str) -> str:
+    """How conditions on several sides name a column."""
+    return f"{side}:{column}"
 
 
 class Match(Protocol):
@@ -120,9 +153,7 @@ class CellJoin:
     names: tuple[str, ...]
     keys: tuple[str, ...]
     match: Match
-    further: tuple[Further, ...] = ()
-    threshold: Threshold | None = None
-    """That of all conditions together, where there are further ones."""
+    together: Together | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
@@ -148,8 +179,8 @@ class CellJoin:
         ]
         begun = time.perf_counter()
         found = self.match(sides[0], sides[1])
-        if self.further:
-            found = self._with_further(left_rows, right_rows, found)
+        if self.together is not None and len(found.left):
+            found = self._kept(left_rows, right_rows, found, self.together)
         matched = time.perf_counter()
         taken = [
             *self.left.taken(left_rows, found.left),
@@ -169,17 +200,16 @@ class CellJoin:
         # the counters come first: an action that stops early, as show() does, then still counts the cells it has seen
         return pa.concat_tables([pa.table(first, names=names), pairs])
 
-    def _with_further(self, left: pa.Table, right: pa.Table, found: Matches) -> Matches:
-        assert self.threshold is not None
-        probability = found.probability
-        for further in self.further:
-            pairs = left.select([further.left]).take(found.left), right.select([further.right]).take(found.right)
-            probability = probability * further.row_by_row(*pairs)
-        kept = self.threshold.keep(probability, counts=False)
+    @staticmethod
+    def _kept(left: pa.Table, right: pa.Table, found: Matches, together: Together) -> Matches:
+        rows = [
+            table.select(together.columns(side)).take(pa.array(chosen))
+            for side, (table, chosen) in enumerate(((left, found.left), (right, found.right)))
+        ]
+        kept, probability = together.keep(rows, found.probability)
         return Matches(
-            found.left[kept], found.right[kept], probability[kept], found.decided_by[kept], found.counters,
-            found.seconds,
-        )  # fmt: skip
+            found.left[kept], found.right[kept], probability, found.decided_by[kept], found.counters, found.seconds
+        )
 
 
 def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

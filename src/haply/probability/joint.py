@@ -1,0 +1,594 @@
+"""How likely several conditions hold together that share uncertain values: a product only where they share none.
+
+The values are the nodes of a graph and the conditions its links. Where the graph is a tree, what is left of a value's
+weight at ``x`` is its own times what the branches behind it leave of theirs, given ``x``: sums over samples, and for
+continuous laws integrals of piecewise polynomials, cut wherever a branch begins or ends to let anything through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import Certain, Model, OneDimensional, Samples
+from haply.numerics.components import NORMAL, POINT, component_cdf, smooth_window
+from haply.numerics.jit import bare, kernel
+from haply.numerics.normal import NODES, SQRT_2PI, cut_pdf
+from haply.probability.distance import clouds, squared_limit, within_distance
+from haply.probability.exact import region_probability
+from haply.probability.region import Difference, Distance, Region
+
+Condition = Difference | Distance
+
+
+def joint_probability(values: Mapping[str, Model], conditions: Sequence[Condition]) -> np.ndarray:
+    """The probability of all conditions together for each row, where values with one name are one variable.
+
+    Conditions name the values that they compare; a value with one row serves for all rows of the others.
+
+    >>> from haply.models import Samples
+    >>> near = Region(-1, 1)
+    >>> values = {"a": Samples([[0, 4]]), "b": Samples([[0, 4]]), "c": Samples([[0, 4]])}
+    >>> joint_probability(values, [Difference("a", "b", near), Difference("b", "c", near)])
+    array([0.25])
+    """
+    joint = Joint.of(conditions, {name: type(model) for name, model in values.items()})
+    return joint.probability(values)[0]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Conditions in groups that share no uncertain value: the groups' probabilities multiply."""
+
+    groups: tuple[tuple[Condition, ...], ...]
+
+    @classmethod
+    def of(cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Joint:
+        """Checks, before any data is read, that every group can be computed."""
+        groups = tuple(_groups(conditions, kinds))
+        for group in groups:
+            _check(group, kinds)
+        return cls(groups)
+
+    @property
+    def names(self) -> list[str]:
+        """The values that the conditions speak of, each once."""
+        ends = (name for group in self.groups for one in group for name in (one.left, one.right))
+        return list(dict.fromkeys(ends))
+
+    def probability(self, values: Mapping[str, Model]) -> tuple[np.ndarray, bool]:
+        """The probability for each row, and whether all are counts of equally likely cases, rounded once."""
+        found, counts = np.ones(1), len(self.groups) == 1
+        for group in self.groups:
+            part, counted = _probability(group, values)
+            found, counts = found * part, counts and counted
+        return found, counts
+
+    def at_most(self, values: Mapping[str, Model]) -> np.ndarray:
+        """A bound that takes each condition by itself: together they are no likelier than the least likely."""
+        bound = np.ones(1)
+        for group in self.groups:
+            alone = [_probability((condition,), values)[0] for condition in group]
+            bound = bound * np.minimum.reduce(np.broadcast_arrays(*alone))
+        return bound
+
+
+def _groups(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> list[tuple[Condition, ...]]:
+    """Conditions that are tied by uncertain values; those that share a certain one are independent."""
+    groups: list[tuple[set[str], list[Condition]]] = []
+    for condition in conditions:
+        names = {name for name in (condition.left, condition.right) if kinds[name] is not Certain}
+        members = [condition]
+        for group in [group for group in groups if group[0] & names]:
+            names, members = names | group[0], [*group[1], *members]
+            groups.remove(group)
+        groups.append((names, members))
+    return [tuple(members) for _, members in groups]
+
+
+def _check(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> None:
+    names = {name for condition in group for name in (condition.left, condition.right)}
+    for condition in group:
+        if condition.left == condition.right:
+            raise HaplyError(f"A condition compares '{condition.left}' with itself")
+        for name in (condition.left, condition.right):
+            if isinstance(condition, Distance) and not issubclass(kinds[name], (Samples, Certain)):
+                raise HaplyError(
+                    f"A distance is asked of '{name}'", expected="points or samples", found=kinds[name].__name__
+                )
+            if isinstance(condition, Difference) and not issubclass(kinds[name], OneDimensional):
+                raise HaplyError(
+                    f"A difference is asked of '{name}'", expected="a one-dimensional value", found=kinds[name].__name__
+                )
+    if len(group) == 1:
+        return
+    uncertain = sorted(name for name in names if kinds[name] is not Certain)
+    ties = [condition for condition in group if kinds[condition.left] is not Certain is not kinds[condition.right]]
+    if len(ties) > len(uncertain) - 1:  # the group is connected, so it would be a tree otherwise
+        raise HaplyError(
+            "Uncertain conditions go round in a circle",
+            expected="conditions that tie values as the branches of a tree do, with one way between any two",
+            found=" and ".join(f"{one.left} with {one.right}" for one in ties),
+            hint="leave one out; what it asks may follow from the others",
+        )
+    if any(isinstance(condition, Distance) for condition in group):
+        other = next((name for name in uncertain if not issubclass(kinds[name], Samples)), None)
+        if other is not None:
+            raise HaplyError(
+                f"A distance is tied to '{other}' by a value that both speak of",
+                expected="samples throughout",
+                found=kinds[other].__name__,
+            )
+
+
+def _probability(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[np.ndarray, bool]:
+    """Of one group, and whether it is a count."""
+    models = [values[name] for condition in group for name in (condition.left, condition.right)]
+    points = all(isinstance(model, (Certain, Samples)) for model in models)
+    counts = points and all(isinstance(model, OneDimensional) and model.equal_weight_samples() for model in models)
+    if len(group) == 1:
+        condition, left, right = group[0], models[0], models[1]
+        if isinstance(condition, Distance):
+            return within_distance(left, right, condition.limit), counts
+        assert isinstance(left, OneDimensional)
+        assert isinstance(right, OneDimensional)
+        return region_probability(left, right, condition.region), counts
+    nodes, tree = _tree(group, values)
+    rows = _common_length(nodes)
+    return (_of_points if points else _of_laws)(nodes, tree, rows), counts
+
+
+def _common_length(nodes: list[Model]) -> int:
+    lengths = {len(node) for node in nodes}
+    if len(lengths - {1}) > 1:
+        raise HaplyError(
+            "The values differ in length", expected="equal lengths, or one row", found=str(sorted(lengths))
+        )
+    return min(lengths) if 0 in lengths else max(lengths)
+
+
+# -- the tree ----------------------------------------------------------------------------------------------------------
+
+
+class _Tree(NamedTuple):
+    """Links from the leaves to the root: node ``child[k]`` hangs on ``parent[k]``, and ``parent - child`` must lie in
+    the region. A distance has a limit on the squared distance instead, which is negative where there is none."""
+
+    child: np.ndarray
+    parent: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    low_closed: np.ndarray
+    high_closed: np.ndarray
+    outside: np.ndarray
+    limit: np.ndarray
+
+
+def _tree(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[list[Model], _Tree]:
+    """Nodes (a certain value is one for each condition, which makes no difference) and links.
+
+    The root is the value of most conditions: the fewer steps to it, the fewer pieces there are.
+    """
+    number: dict[str, int] = {}
+    nodes: list[Model] = []
+    links: list[tuple[int, int, Condition]] = []
+    for condition in group:
+        ends = []
+        for name in (condition.left, condition.right):
+            if isinstance(values[name], Certain) or name not in number:
+                number[name] = len(nodes)
+                nodes.append(values[name])
+            ends.append(number[name])
+        links.append((ends[0], ends[1], condition))
+    degree = np.bincount([end for left, right, _ in links for end in (left, right)])
+    reached, order = {int(degree.argmax())}, []
+    while links:
+        at = next(k for k, (left, right, _) in enumerate(links) if left in reached or right in reached)
+        left, right, condition = links.pop(at)
+        parent, child = (left, right) if left in reached else (right, left)
+        reached.add(child)
+        region, limit = Region(-math.inf, math.inf), -1.0
+        if isinstance(condition, Distance):
+            limit = squared_limit(condition.limit)
+        else:
+            region = condition.region if parent == left else _negative(condition.region)
+        order.append((child, parent, *_fields(region), limit))
+    order.reverse()
+    columns = zip(*order, strict=True)
+    kinds = (np.int64, np.int64, np.float64, np.float64, np.bool_, np.bool_, np.bool_, np.float64)
+    return nodes, _Tree(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
+
+
+def _negative(region: Region) -> Region:
+    return Region(-region.high, -region.low, region.high_closed, region.low_closed, region.outside)
+
+
+def _fields(region: Region) -> tuple[Any, ...]:
+    return region.low, region.high, region.low_closed, region.high_closed, region.outside
+
+
+@bare
+def _allows(tree, link, difference):
+    above = difference > tree.low[link] or (tree.low_closed[link] and difference == tree.low[link])
+    below = difference < tree.high[link] or (tree.high_closed[link] and difference == tree.high[link])
+    return (above and below) != tree.outside[link]
+
+
+# -- samples, in any dimension -----------------------------------------------------------------------------------------
+
+
+class _Points(NamedTuple):
+    """Samples of all nodes in one array; by node and row, where they are, where their weights are, and how many."""
+
+    dim: np.ndarray
+    points: np.ndarray
+    weight: np.ndarray
+    at: np.ndarray
+    heavy: np.ndarray
+    many: np.ndarray
+    whole: np.ndarray
+
+
+def _of_points(nodes: list[Model], tree: _Tree, rows: int) -> np.ndarray:
+    every = [clouds(node) for node in nodes]
+    for child, parent, limit in zip(tree.child, tree.parent, tree.limit, strict=True):
+        one, other = every[child].dim, every[parent].dim
+        if one != other or (limit < 0.0 and one != 1):
+            raise HaplyError(
+                "Points differ in dimension",
+                expected="equal ones" if limit >= 0.0 else "dim = 1",
+                found=f"dim = {one} and {other}",
+            )
+    at, heavy, count, whole = [], [], [], []
+    place = load = 0
+    for each in every:
+        chosen = np.arange(rows) if len(each.whole) == rows else np.zeros(rows, np.int64)
+        at.append(place + each.dim * each.start[:-1][chosen])
+        heavy.append(load + each.start[:-1][chosen])
+        count.append(np.diff(each.start)[chosen])
+        whole.append(each.whole[chosen])
+        place, load = place + len(each.points), load + len(each.weight)
+    points = _Points(
+        np.array([each.dim for each in every]),
+        np.concatenate([each.points for each in every]),
+        np.concatenate([each.weight for each in every]),
+        *(np.array(column) for column in (at, heavy, count, whole)),
+    )
+    out = np.empty(rows)
+    _sum_trees(points, tree, np.empty((len(nodes), max(each.most for each in every))), out)
+    return out
+
+
+@bare
+def _sum_trees(points, tree, left, out):
+    """``left[v, k]``: the weight of sample ``k`` of node ``v``, times what its branches leave."""
+    root = tree.parent[-1]
+    for i in range(len(out)):
+        whole = 1.0
+        for v in range(len(left)):
+            whole *= points.whole[v, i]
+            for k in range(points.many[v, i]):
+                left[v, k] = points.weight[points.heavy[v, i] + k]
+        for link in range(len(tree.child)):
+            child, parent = tree.child[link], tree.parent[link]
+            for k in range(points.many[parent, i]):
+                near = 0.0
+                for j in range(points.many[child, i]):
+                    near += left[child, j] if _is_near(points, tree, link, i, k, j) else 0.0
+                left[parent, k] *= near
+        total = 0.0
+        for k in range(points.many[root, i]):
+            total += left[root, k]
+        out[i] = min(1.0, total / whole)
+
+
+@bare
+def _is_near(points, tree, link, i, k, j):
+    child, parent = tree.child[link], tree.parent[link]
+    here, there = points.at[parent, i] + k, points.at[child, i] + j
+    if tree.limit[link] < 0.0:
+        return _allows(tree, link, points.points[here] - points.points[there])
+    square = 0.0
+    for c in range(points.dim[parent]):
+        u = points.points[here + c * points.many[parent, i]] - points.points[there + c * points.many[child, i]]
+        square += u * u
+    return square <= tree.limit[link]
+
+
+# -- one-dimensional laws ----------------------------------------------------------------------------------------------
+
+_TERMS = len(NODES) + 1
+_STEP = 1.3
+"""The length of a piece of a normal, in standard deviations: with so many nodes as good as exact."""
+
+
+def _integrals() -> np.ndarray:
+    """From the values of a polynomial at the nodes to the Legendre coefficients of its integral from -1 on."""
+    legendre = np.polynomial.legendre
+    matrix = np.linalg.inv(legendre.legvander(NODES, len(NODES) - 1))
+    return np.stack([legendre.legint(column, lbnd=-1) for column in matrix.T], axis=1)
+
+
+_INTEGRAL = _integrals()
+
+
+class _Laws(NamedTuple):
+    """Components of all nodes in one set of arrays (see ``numerics.components``), and by node and row which are its."""
+
+    first: np.ndarray
+    last: np.ndarray
+    weight: np.ndarray
+    kind: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+
+class _Profile(NamedTuple):
+    """What is left of each node: atoms, and the integral over pieces. All but ``value`` as seen from the anchor.
+
+    The atoms of node ``v`` are ``atom[v]:atom[v + 1]``; its pieces lie between the edges ``edge[v]:edge[v + 1]``, of
+    which there may be fewer. ``before`` is the mass before an edge, ``terms`` the rest within the piece that begins.
+    ``step`` is the length over which a law changes where it is cut for that, and 0 where it has a corner.
+    """
+
+    atom: np.ndarray
+    value: np.ndarray
+    place: np.ndarray
+    mass: np.ndarray
+    edge: np.ndarray
+    end: np.ndarray
+    cut: np.ndarray
+    step: np.ndarray
+    before: np.ndarray
+    terms: np.ndarray
+    total: np.ndarray
+
+
+def _of_laws(nodes: list[Model], tree: _Tree, rows: int) -> np.ndarray:
+    every = [node.components for node in nodes if isinstance(node, OneDimensional)]
+    offsets = np.cumsum([0, *(len(each.weight) for each in every)])
+    first, last = np.empty((len(nodes), rows), np.int64), np.empty((len(nodes), rows), np.int64)
+    for v, each in enumerate(every):
+        one = len(each.start) == 2
+        first[v] = offsets[v] + (each.start[0] if one else each.start[:-1])
+        last[v] = offsets[v] + (each.start[1] if one else each.start[1:])
+    names = ("weight", "kind", "low", "high", "mean", "sd")
+    laws = _Laws(first, last, *(np.concatenate([getattr(each, name) for each in every]) for name in names))
+    return _integrate_trees(laws, tree)
+
+
+@kernel
+def _integrate_trees(laws, tree):
+    nodes, rows = laws.first.shape
+    out = np.empty(rows)
+    atom, edge = np.zeros(nodes + 1, np.int64), np.zeros(nodes + 1, np.int64)
+    atoms = edges = 0
+    for i in range(rows):
+        _count_pieces(laws, tree, i, atom, edge)
+        atoms, edges = max(atoms, atom[nodes]), max(edges, edge[nodes])
+    profile = _Profile(
+        atom, np.empty(atoms), np.empty(atoms), np.empty(atoms), edge, np.empty(nodes, np.int64), np.empty(edges),
+        np.empty(edges), np.empty(edges), np.empty((edges, _TERMS)), np.empty(nodes),
+    )  # fmt: skip
+    leaf = np.ones(nodes, np.bool_)
+    for parent in tree.parent:
+        leaf[parent] = False
+    values = np.empty(len(NODES))
+    for i in range(rows):
+        _count_pieces(laws, tree, i, atom, edge)
+        out[i] = _integrate_tree(laws, tree, i, profile, leaf, values)
+    return out
+
+
+@bare
+def _ladder(laws, k):
+    """Where a component begins and ends, and into how many pieces it is cut so that a polynomial is as good."""
+    if laws.kind[k] != NORMAL:
+        return laws.low[k], laws.high[k], 0 if laws.kind[k] == POINT else 1
+    down, up, scale = smooth_window(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k])
+    mode = min(max(laws.mean[k], laws.low[k]), laws.high[k])
+    return mode + down, mode + up, 1 + int((up - down) / (_STEP * scale))
+
+
+@bare
+def _count_pieces(laws, tree, i, atom, edge):
+    """Room for the atoms and edges of each node: its own, and both ends of a region at each of a child's."""
+    nodes = len(laws.first)
+    atom[:] = 0
+    edge[:] = 0
+    for v in range(nodes):
+        for k in range(laws.first[v, i], laws.last[v, i]):
+            pieces = _ladder(laws, k)[2]
+            atom[v + 1] += 1 if pieces == 0 else 0
+            edge[v + 1] += pieces + 1 if pieces > 0 else 0
+    for link in range(len(tree.child)):
+        child, parent = tree.child[link] + 1, tree.parent[link] + 1
+        if edge[parent] > 0:
+            edge[parent] += 2 * (atom[child] + edge[child])
+    for v in range(nodes):
+        atom[v + 1] += atom[v]
+        edge[v + 1] += edge[v]
+
+
+@kernel
+def _integrate_tree(laws, tree, i, profile, leaf, values):
+    root = tree.parent[-1]
+    anchor = laws.low[laws.first[root, i]]
+    if not abs(anchor) < math.inf:
+        anchor = laws.mean[laws.first[root, i]]
+    links = len(tree.child)
+    for link in range(links + 1):
+        v = tree.child[link] if link < links else root
+        end = _cut(laws, tree, v, i, anchor, profile)
+        profile.end[v] = end
+        cut, step = profile.cut[profile.edge[v] : end], profile.step[profile.edge[v] : end]
+        order = np.argsort(cut)
+        cut[:], step[:] = cut[order], step[order]
+        _fill(laws, tree, v, i, anchor, profile, leaf, values)
+    return min(1.0, max(0.0, profile.total[root]))
+
+
+@bare
+def _fill(laws, tree, v, i, anchor, profile, leaf, values):
+    """What is left of a node, given its cut pieces and what is left of its branches."""
+    at, total = profile.atom[v], 0.0
+    for k in range(laws.first[v, i], laws.last[v, i]):
+        if laws.kind[k] == POINT:
+            value = laws.low[k]
+            place = value - anchor
+            mass = laws.weight[k] * _passed(laws, tree, v, i, anchor, value, place, True, profile, leaf)
+            profile.value[at], profile.place[at], profile.mass[at] = value, place, mass
+            total += mass
+            at += 1
+    if leaf[v]:
+        profile.total[v] = 1.0
+        return
+    held, end = 0.0, profile.end[v]
+    for e in range(profile.edge[v], end):
+        profile.before[e] = held
+        if e + 1 == end:
+            break
+        left, right = profile.cut[e], profile.cut[e + 1]
+        middle, half = 0.5 * (left + right), 0.5 * (right - left)
+        for n in range(len(values)):
+            x = middle + half * NODES[n]
+            density = _density(laws, v, i, x, anchor)
+            if density > 0.0:
+                density *= _passed(laws, tree, v, i, anchor, x, x, False, profile, leaf)
+            values[n] = density
+        piece = 0.0
+        for term in range(_TERMS):
+            coefficient = 0.0
+            for n in range(len(values)):
+                coefficient += _INTEGRAL[term, n] * values[n]
+            profile.terms[e, term] = half * coefficient
+            piece += half * coefficient  # every Legendre polynomial is 1 at 1
+        held += max(0.0, piece)
+    profile.total[v] = total + held
+
+
+@bare
+def _cut(laws, tree, v, i, anchor, profile):
+    """The edges of a node's pieces, not yet in order; returns their end."""
+    begin = end = profile.edge[v]
+    cut, step = profile.cut, profile.step
+    coarsest = 0.0
+    for k in range(laws.first[v, i], laws.last[v, i]):
+        low, high, pieces = _ladder(laws, k)
+        if pieces > 0:
+            low, high = low - anchor, high - anchor
+            length = (high - low) / pieces if laws.kind[k] == NORMAL else math.inf
+            coarsest = max(coarsest, length)
+            for n in range(pieces + 1):
+                cut[end + n] = low + (high - low) * (n / pieces) if n < pieces else high
+                step[end + n] = length if 0 < n < pieces else 0.0
+            if laws.low[k] == -math.inf and laws.high[k] == math.inf:
+                step[end] = step[end + pieces] = length
+            end += pieces + 1
+    if end == begin:
+        return end
+    least, most = math.inf, -math.inf
+    for e in range(begin, end):
+        least, most = min(least, cut[e]), max(most, cut[e])
+    for link in range(len(tree.child)):
+        if tree.parent[link] == v:
+            child = tree.child[link]
+            for shift in (tree.low[link], tree.high[link]):
+                for e in range(profile.edge[child], profile.end[child]):
+                    if least < cut[e] + shift < most and step[e] < coarsest:  # else it is cut finely enough
+                        cut[end], step[end] = cut[e] + shift, step[e]
+                        end += 1
+                for a in range(profile.atom[child], profile.atom[child + 1]):
+                    if least < profile.place[a] + shift < most:
+                        cut[end], step[end] = profile.place[a] + shift, 0.0
+                        end += 1
+    return end
+
+
+@bare
+def _density(laws, v, i, x, anchor):
+    total = 0.0
+    for k in range(laws.first[v, i], laws.last[v, i]):
+        low, high = laws.low[k] - anchor, laws.high[k] - anchor
+        if laws.kind[k] == POINT or x < low or x > high:
+            continue
+        if laws.kind[k] != NORMAL:
+            total += laws.weight[k] / (high - low)
+        elif low == -math.inf and high == math.inf:
+            z = (x - (laws.mean[k] - anchor)) / laws.sd[k]
+            total += laws.weight[k] * math.exp(-0.5 * z * z) / (SQRT_2PI * laws.sd[k])
+        else:
+            total += laws.weight[k] * cut_pdf(laws.mean[k] - anchor, laws.sd[k], low, high, x)
+    return total
+
+
+@bare
+def _passed(laws, tree, v, i, anchor, value, place, is_atom, profile, leaf):
+    """The share that all branches of a node leave where its value is this. Atoms meet atoms as they are: ties count."""
+    passed = 1.0
+    for link in range(len(tree.child)):
+        if tree.parent[link] != v:
+            continue
+        child = tree.child[link]
+        inside = 0.0
+        for a in range(profile.atom[child], profile.atom[child + 1]):
+            difference = value - profile.value[a] if is_atom else place - profile.place[a]
+            inside += profile.mass[a] if _allows(tree, link, difference) else 0.0
+        if profile.end[child] > profile.edge[child]:
+            nearest, farthest = place - tree.high[link], place - tree.low[link]
+            if leaf[child]:
+                between, whole = _law_between(laws, child, i, anchor, nearest, farthest)
+            else:
+                between = _mass_below(profile, child, farthest) - _mass_below(profile, child, nearest)
+                whole = profile.before[profile.end[child] - 1]
+            inside += max(0.0, whole - between if tree.outside[link] else between)
+        passed *= inside
+    return passed
+
+
+@bare
+def _law_between(laws, v, i, anchor, nearest, farthest):
+    """What the continuous components of a leaf have between two places, and in all."""
+    between, whole = 0.0, 0.0
+    for k in range(laws.first[v, i], laws.last[v, i]):
+        if laws.kind[k] != POINT:
+            low, high, mean = laws.low[k] - anchor, laws.high[k] - anchor, laws.mean[k] - anchor
+            whole += laws.weight[k]
+            if farthest > low and nearest < high:
+                upto = 1.0 if farthest >= high else component_cdf(laws.kind[k], low, high, mean, laws.sd[k], farthest)
+                before = 0.0 if nearest <= low else component_cdf(laws.kind[k], low, high, mean, laws.sd[k], nearest)
+                between += laws.weight[k] * (upto - before)
+    return between, whole
+
+
+@bare
+def _mass_below(profile, v, x):
+    """What is left of a node's pieces below ``x``."""
+    begin, last = profile.edge[v], profile.end[v] - 1
+    if not x > profile.cut[begin]:
+        return 0.0
+    if x >= profile.cut[last]:
+        return profile.before[last]
+    low, high = begin, last
+    while high - low > 1:
+        middle = (low + high) // 2
+        if profile.cut[middle] <= x:
+            low = middle
+        else:
+            high = middle
+    width = profile.cut[high] - profile.cut[low]
+    s = 2.0 * ((x - profile.cut[low]) / width) - 1.0
+    above, above_that = 0.0, 0.0
+    for term in range(_TERMS - 1, 0, -1):  # Clenshaw's sum of a Legendre series
+        above, above_that = (
+            (profile.terms[low, term] + (2 * term + 1) / (term + 1) * s * above - (term + 1) / (term + 2) * above_that),
+            above,
+        )
+    return profile.before[low] + profile.terms[low, 0] + s * above - 0.5 * above_that

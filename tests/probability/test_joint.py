@@ -1,0 +1,222 @@
+"""The probability of conditions that share values: sums over all outcomes, and integrals, by the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import oracle_time as oracle
+from haply.errors import HaplyError
+from haply.models import (
+    Certain,
+    Gaussian,
+    GaussianND,
+    Histogram,
+    Mixture,
+    Samples,
+    TruncatedGaussian,
+    Uniform,
+)
+from haply.probability import Difference, Distance, Region, joint_probability, region_probability
+
+NAMES = "abcdef"
+
+
+def random_tree(rng, count):
+    """Links between names, each with a region that is now and then unbounded or an outside."""
+    links = []
+    for i in range(1, count):
+        ends = [NAMES[i], NAMES[rng.integers(0, i)]]
+        rng.shuffle(ends)
+        low = rng.normal(-1.0, 1.0)
+        links.append((*ends, low, math.inf if rng.random() < 0.2 else low + rng.exponential(2.0) + 0.1))
+    return links
+
+
+def conditions(links):
+    return [Difference(one, other, Region(low, high)) for one, other, low, high in links]
+
+
+def test_gaussians_are_those_of_the_oracle():
+    rng = np.random.default_rng(1)
+    for count in (3, 3, 4, 4, 4):
+        laws = {name: (rng.normal(0.0, 2.0), 10.0 ** rng.uniform(-2, 1)) for name in NAMES[:count]}
+        links = random_tree(rng, count)
+        found = joint_probability({name: Gaussian([m], [s]) for name, (m, s) in laws.items()}, conditions(links))
+        wanted = oracle.joint_gaussians({name: oracle.Normal(m, s) for name, (m, s) in laws.items()}, links)
+        assert found[0] == pytest.approx(wanted, abs=2e-12)
+
+
+def test_samples_are_those_of_the_oracle():
+    """In whole numbers, so that many differences are at the ends of a region."""
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        count = rng.integers(3, 6)
+        sizes = rng.integers(1, 7, count)
+        points = {name: rng.integers(0, 6, size).astype(float) for name, size in zip(NAMES, sizes, strict=False)}
+        weights = {name: rng.random(len(own)) + 0.1 for name, own in points.items()}
+        links = [
+            (a, b, round(low), math.inf if high == math.inf else round(high))
+            for a, b, low, high in random_tree(rng, count)
+        ]
+        for weighted in (False, True):
+            probs = {name: own / own.sum() if weighted else None for name, own in weights.items()}
+            values = {
+                name: Samples([own], None if probs[name] is None else [probs[name]]) for name, own in points.items()
+            }
+            laws = {
+                name: oracle.Discrete(tuple(own), None if probs[name] is None else tuple(probs[name]))
+                for name, own in points.items()
+            }
+            wanted = float(oracle.joint_samples(laws, links))
+            assert joint_probability(values, conditions(links))[0] == pytest.approx(wanted, abs=1e-14)
+            if not weighted:
+                assert joint_probability(values, conditions(links))[0] == wanted
+
+
+def law_of(rng, kind, size=4000):
+    """A law of this kind, and a fine set of samples that stands for it: the middles of pieces of equal mass."""
+    low, spread = rng.normal(0.0, 1.5), rng.uniform(0.3, 2.0)
+    model = {
+        "uniform": lambda: Uniform([low], [low + 2 * spread]),
+        "gaussian": lambda: Gaussian([low], [spread]),
+        "truncated": lambda: TruncatedGaussian([low], [spread], [low - 0.5 * spread], [low + 2 * spread]),
+        "mixture": lambda: Mixture([[0.3, 0.7]], [[low, low + 3 * spread]], [[spread, 0.2 * spread]]),
+        "histogram": lambda: Histogram([[low, low + 0.2, low + 1.0, low + 2.5]], [[0.5, 0.0, 0.5]]),
+        "samples": lambda: Samples([np.round(rng.normal(low, spread, 5), 1)]),
+        "certain": lambda: Certain([low]),
+    }[kind]()
+    levels = (np.arange(size) + 0.5) / size
+    return model, model.take(np.zeros(size, dtype=int)).quantile(levels)
+
+
+def by_grid(grids, links):
+    """The same by message passing over the fine samples, written out with sorted arrays."""
+    left = {name: np.ones(len(grid)) / len(grid) for name, grid in grids.items()}
+    # random_tree hangs name i on one before it: take the last first
+    for one, other, low, high in reversed(links):
+        child, parent = (one, other) if NAMES.index(one) > NAMES.index(other) else (other, one)
+        if parent != one:
+            low, high = -high, -low
+        order = np.argsort(grids[child])
+        held = np.concatenate([[0.0], np.cumsum(left[child][order])])
+        upto = np.searchsorted(grids[child][order], grids[parent] - low, side="right")
+        before = np.searchsorted(grids[child][order], grids[parent] - high, side="left")
+        left[parent] = left[parent] * (held[upto] - held[before])
+    return left[NAMES[0]].sum()
+
+
+KINDS = ("uniform", "gaussian", "truncated", "mixture", "histogram", "samples", "certain")
+
+
+def test_any_laws_together():
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        count = rng.integers(3, 6)
+        laws = {name: law_of(rng, rng.choice(KINDS)) for name in NAMES[:count]}
+        links = random_tree(rng, count)
+        found = joint_probability({name: model for name, (model, _) in laws.items()}, conditions(links))[0]
+        assert found == pytest.approx(by_grid({name: grid for name, (_, grid) in laws.items()}, links), abs=4e-3)
+
+
+def test_two_exact_ways_agree_for_laws_that_are_not_normal():
+    """``a`` near ``b`` and ``b`` near ``c``: given ``b``, the two are independent, so ``b``'s law is integrated."""
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    for low in (0.3, 1e5 + 0.3):
+        middle = Histogram([[low, low + 1.0, low + 4.0]], [[0.75, 0.25]])
+        a, c = TruncatedGaussian([low], [1.0], [low - 1.0], [low + 3.0]), Uniform([low + 0.5], [low + 2.5])
+        region, total = Region(-0.7, 0.9), 0.0
+        corners = np.unique(
+            [low, low + 1, low + 4, *(low + e + s for e in (-1, 3, 0.5, 2.5) for s in (-0.9, 0.7, -0.7, 0.9))]
+        )
+        for begin, end in itertools.pairwise(corners):
+            if low <= begin and end <= low + 4:
+                x = begin + 0.5 * (end - begin) * (1 + nodes)
+                density = np.where(x < low + 1, 0.75, 0.25 / 3)
+                both = region_probability(a, Certain(x), region) * region_probability(Certain(x), c, region)
+                total += 0.5 * (end - begin) * (weights * density * both).sum()
+        values = {"a": a, "b": middle, "c": c}
+        found = joint_probability(values, [Difference("a", "b", region), Difference("b", "c", region)])[0]
+        assert found == pytest.approx(total, abs=1e-13 if low < 1 else 1e-10)
+
+
+def test_it_is_no_product():
+    """Beside a value that is either here or there, both others have to be where it is."""
+    values = {"a": Samples([[0, 4]]), "b": Samples([[0, 4]]), "c": Samples([[0, 4]])}
+    near = Region(-1, 1)
+    assert joint_probability(values, [Difference("a", "b", near), Difference("b", "c", near)])[0] == 0.25
+    wide = {"a": Gaussian([0], [1]), "b": Gaussian([0], [3]), "c": Gaussian([0], [1])}
+    two = [Difference("a", "b", near), Difference("c", "b", near)]
+    alone = region_probability(wide["a"], wide["b"], near)[0]
+    assert joint_probability(wide, two)[0] > 1.5 * alone * alone
+
+
+def test_a_certain_value_ties_nothing():
+    """Conditions that share a certain value are independent, also where they go round in a circle over it."""
+    values = {"a": Gaussian([0, 1], [1, 2]), "b": Certain([0.5, 0.5]), "c": Uniform([0, 0], [1, 3])}
+    near = Region(-1, 1)
+    links = [Difference("a", "b", near), Difference("b", "c", near)]
+    parts = [region_probability(values[one.left], values[one.right], near) for one in links]
+    assert np.allclose(joint_probability(values, links), parts[0] * parts[1], rtol=1e-14)
+    circle = [*links, Difference("a", "c", near)]
+    some = joint_probability(values, circle)
+    levels = (np.arange(3000) + 0.5) / 3000
+    for row in range(2):
+        a, c = (values[name].take(np.full(3000, row)).quantile(levels) for name in "ac")
+        a, c = a[np.abs(a - 0.5) <= 1], c[np.abs(c - 0.5) <= 1]
+        near_pairs = (np.searchsorted(c, a + 1, "right") - np.searchsorted(c, a - 1, "left")).sum()
+        assert some[row] == pytest.approx(near_pairs / 3000**2, abs=2e-3)
+
+
+def test_distances_and_differences_of_samples():
+    rng = np.random.default_rng(5)
+    points = {name: rng.integers(0, 4, (7, 6, 2)).astype(float) for name in "abc"}
+    numbers = rng.integers(0, 4, (7, 5)).astype(float)
+    values = {**{name: Samples(own) for name, own in points.items()}}
+    links = [Distance("a", "b", 2.0), Distance("c", "b", 1.0, closed=False)]
+    found = joint_probability(values, links)
+    ab = np.sqrt(((points["a"][:, :, None] - points["b"][:, None]) ** 2).sum(-1)) <= 2.0
+    cb = np.sqrt(((points["c"][:, :, None] - points["b"][:, None]) ** 2).sum(-1)) < 1.0
+    assert np.array_equal(found, (ab.sum(1) * cb.sum(1)).sum(1) / 6**3)
+    # a group of its own multiplies; a single row serves for all
+    values.update(x=Samples(numbers), y=Samples([[1.0, 2.0]]))
+    both = joint_probability(values, [*links, Difference("x", "y", Region(0, math.inf))])
+    above = (numbers[:, :, None] >= np.array([1.0, 2.0])).mean((1, 2))
+    assert np.allclose(both, found * above, rtol=1e-15)
+
+
+def test_many_rows_and_none():
+    rng = np.random.default_rng(6)
+    values = {name: Gaussian(rng.normal(0, 1, 50), rng.uniform(0.1, 2, 50)) for name in "abc"}
+    links = [Difference("a", "b", Region(-1, 1)), Difference("c", "b", Region(-2, 2))]
+    all_rows = joint_probability(values, links)
+    for row in (0, 17, 49):
+        one = {name: model.take(np.array([row])) for name, model in values.items()}
+        assert joint_probability(one, links)[0] == pytest.approx(all_rows[row], abs=1e-15)
+    none = {name: model.take(np.array([], dtype=int)) for name, model in values.items()}
+    assert len(joint_probability(none, links)) == 0
+
+
+def test_errors():
+    g, s, p = Gaussian([0], [1]), Samples([[1.0, 2.0]]), GaussianND([[0, 0]], [[1, 0, 0, 1]])
+    near = Region(-1, 1)
+    circle = [Difference("a", "b", near), Difference("b", "c", near), Difference("a", "c", near)]
+    for values, links, text in (
+        ({"a": g, "b": g, "c": g}, circle, "circle"),
+        ({"a": s, "b": s}, [Difference("a", "b", near), Difference("b", "a", near)], "circle"),
+        ({"a": g, "b": s}, [Distance("a", "b", 1.0)], "distance is asked of 'a'"),
+        ({"a": p, "b": s}, [Difference("a", "b", near)], "difference is asked of 'a'"),
+        ({"a": s, "b": s, "c": g}, [Distance("a", "b", 1.0), Difference("b", "c", near)], "tied to 'c'"),
+        ({"a": s}, [Difference("a", "a", near)], "with itself"),
+        ({"a": Gaussian([0, 0], [1, 1]), "b": Gaussian([0] * 3, [1] * 3), "c": g}, circle[:2], "differ in length"),
+        (
+            {"a": Samples([[[1.0, 2.0]]]), "b": Samples([[[1.0, 2.0, 3.0]]]), "c": s},
+            [Distance("a", "b", 1.0), Distance("b", "c", 1.0)],
+            "dimension",
+        ),
+    ):
+        with pytest.raises(HaplyError, match=text):
+            joint_probability(values, links)
