@@ -28,7 +28,7 @@ from haply.pruning.timing import (
     TimingOutput,
     counters_of,
     match_times,
-    tabulate,
+    tabulate_all,
 )
 
 SideName = Literal["left", "right"]
@@ -229,8 +229,9 @@ class TimingJoin:
                 self._sides["right"].shapes.shapes, tables.tables, ranges(side), self.window, slack, keep_from,
                 1.0 if self.exact else np.nan, tables.hits, room, n, self._counts,
             )  # fmt: skip
-            if hottest > _HOT:
-                tables.install_hot()
+            share = at / end if at > _FIRST_CHUNK // 2 else 1.0
+            if hottest > _HOT * share:
+                tables.install_hot(share)
             chunk *= 4
         # small answers are copied and the room used again; large ones keep it
         self._room = room if n < _OUTPUT // 2 else _output_of(0)
@@ -370,7 +371,7 @@ def latest_times(model: OneDimensional) -> np.ndarray:
 
 def _output_of(size: int, before: TimingOutput | None = None, n: int = 0) -> TimingOutput:
     """Room for so many pairs, beginning with ``n`` that there are already."""
-    made = TimingOutput(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size), np.empty(size, np.int8))
+    made = TimingOutput(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
     if before is not None:
         for column, old in zip(made, before, strict=True):
             column[:n] = old[:n]
@@ -435,18 +436,19 @@ class _Side:
             facts[:, loose] = _facts_of(some, threshold, at[loose])
         start, end, latest = facts
         latest += at
-        order = np.lexsort((at, keys)) if keys.any() else np.argsort(at, kind="stable")
-        events = Events(*(column.take(order) for column in (keys, at, start, end, shape)))
-        return _Batch(ids[order], events, model, order, latest[order])
+        new = _Batch(ids, Events(np.ascontiguousarray(keys), at, start, end, shape), model, np.arange(len(ids)), latest)
+        if not keys.any() and (at[1:] >= at[:-1]).all():
+            return new
+        return new.take(np.lexsort((at, keys)) if keys.any() else np.argsort(at, kind="stable"))
 
     def _learn(self, model: OneDimensional, shape: np.ndarray, at: np.ndarray, threshold: Threshold) -> None:
         """What is alike in all rows of a shape, from one row of each that is new."""
         known = self._facts.shape[1] - 1
         if self.shapes.count > known:
-            new = np.arange(known, self.shapes.count)
-            order = np.argsort(shape, kind="stable")
-            first = order[np.searchsorted(shape, new, sorter=order)]
-            facts = _facts_of(model.take(first), threshold, at[first])
+            row_of = np.empty(self.shapes.count + 1, np.int64)  # the last for rows without a shape
+            row_of[shape] = np.arange(len(shape))
+            rows = row_of[known:-1]
+            facts = _facts_of(model.take(rows), threshold, at[rows])
             # the last column is for rows without a shape
             self._facts = np.concatenate([self._facts[:, :known], facts, np.zeros((3, 1))], axis=1)
 
@@ -507,7 +509,7 @@ class _Tables:
         self.hits: np.ndarray = np.zeros((0, 0), np.int32)
         self.tables = Tables(
             np.full((0, 0), -1, np.int64), np.empty((0, 4)), np.zeros(1, np.int64), np.empty((0, 6)),
-            np.empty((0, BINS), np.int64),
+            np.empty((0, BINS), np.int32),
         )  # fmt: skip
         self._ranges: dict[str, Ranges] = {}
 
@@ -530,33 +532,30 @@ class _Tables:
         """Tables for all pairs of the shapes there are."""
         self.fit()
         left, right = self._counts()
-        self._install([(u, v) for u in range(left) for v in range(right)])
+        self._install(*(index.ravel() for index in np.indices((left, right))))
 
-    def install_hot(self) -> None:
-        """Tables for pairs that have met often."""
-        self._install([(int(u), int(v)) for u, v in np.argwhere(self.hits > _HOT)])
+    def install_hot(self, share: float) -> None:
+        """Tables for pairs that have met often, or will have when only this share of a batch has been seen."""
+        self._install(*np.nonzero(self.hits > _HOT * share))
 
-    def _install(self, pairs: list[tuple[int, int]]) -> None:
+    def _install(self, us: np.ndarray, vs: np.ndarray) -> None:
         join = self._join
         x, y = (join._sides[side].shapes.shapes for side in SIDES)
-        least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
-        made: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        for u, v in pairs:
-            self.hits[u, v] = _NEVER
-            if x.points[u] and y.points[v]:
-                continue
-            self.tables.table_of[u, v] = len(self.tables.hull) + len(made)
-            made.append(tabulate(x, u, y, v, join.window, least, join.threshold.accept_from))
-        if not made:
+        self.hits[us, vs] = _NEVER
+        smooth = ~(x.points[us] & y.points[vs])  # where points meet points there are jumps
+        us, vs = us[smooth], vs[smooth]
+        if not len(us):
             return
-        hulls, cells, bins = zip(*made, strict=True)
-        lengths = np.cumsum([len(part) for part in cells])
+        least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
+        before = self.tables
+        before.table_of[us, vs] = len(before.hull) + np.arange(len(us))
+        hulls, ends, cells, bins = tabulate_all(x, us, y, vs, join.window, least, join.threshold.accept_from)
         self.tables = Tables(
-            self.tables.table_of,
-            np.concatenate([self.tables.hull, np.array(hulls)]),
-            np.concatenate([self.tables.first, self.tables.first[-1] + lengths]),
-            np.concatenate([self.tables.cells, *cells]),
-            np.concatenate([self.tables.bins, np.array(bins)]),
+            before.table_of,
+            np.concatenate([before.hull, hulls]),
+            np.concatenate([before.first, before.first[-1] + ends]),
+            np.concatenate([before.cells, cells]),
+            np.concatenate([before.bins, bins]),
         )
         self._ranges = {}
 
@@ -569,7 +568,8 @@ class _Tables:
     def no_ranges(self, side: SideName) -> Ranges:
         """The same where nothing is known: only the cores of the events tell what they may meet."""
         count = self._join._sides[side].shapes.count + 1  # at least one, for events without a shape
-        return Ranges(*(np.full(count, value) for value in (-np.inf, np.inf, np.inf, -np.inf)))
+        ends = (np.full(count, value) for value in (-np.inf, np.inf, np.inf, -np.inf))
+        return Ranges(*ends, np.zeros(count, np.bool_))
 
     def _ranges_of(self, side: SideName) -> Ranges:
         join = self._join
@@ -592,6 +592,7 @@ class _Tables:
             hull = np.stack([-hull[..., 1], -hull[..., 0], -hull[..., 3], -hull[..., 2]], axis=-1)
         whole = np.append((index >= 0).all(axis=1), False)
         complete = whole[:-1]
+        found.whole[:] = whole
         found.least[whole], found.largest[whole] = hull[complete, :, 0].min(axis=1), hull[complete, :, 1].max(axis=1)
         if not join.exact:
             found.sure_from[whole], found.sure_to[whole] = (

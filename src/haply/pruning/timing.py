@@ -26,7 +26,7 @@ DECIDED_BY = {EXACT: "exact value", **RULES}
 
 NO_SHAPE = -1
 _NO_TABLE = -1
-BINS = 64
+BINS = 256
 """Bins of equal width over a table, each with the first cell that it meets."""
 
 _SURELY_POSITIVE = 1e-12
@@ -143,16 +143,18 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
         at[i] = end
         numbers[i] = NO_SHAPE
         plain = rows.ordered or last - first == 1
-        code = np.uint64(last - first)
-        for k in range(first, last):
-            plain &= len(rows.kind) == 0 or rows.kind[k] != NORMAL
-            scratch[0], scratch[1] = rows.low[k + shift] - end, rows.mass[k]
-            code = (code ^ bits[0]) * prime
-            code ^= code >> np.uint64(29)
-            code = (code ^ bits[1]) * prime
-            code ^= code >> np.uint64(29)
+        if len(rows.kind):
+            for k in range(first, last):
+                plain &= rows.kind[k] != NORMAL
         if not plain:
             continue
+        # length, first and last mass tell most shapes apart; the others are compared
+        scratch[0], scratch[1] = rows.low[first + shift] - end, rows.mass[first]
+        code = (np.uint64(last - first) ^ bits[0]) * prime
+        code ^= code >> np.uint64(29)
+        scratch[0] = rows.mass[last - 1]
+        code = (code ^ bits[1] ^ (bits[0] << np.uint64(1))) * prime
+        code ^= code >> np.uint64(29)
         slot = code & mask
         while table[slot] >= 0:
             shape = table[slot]
@@ -256,16 +258,45 @@ def _distinct(values):
 
 
 @kernel
+def _ends_of(x, u):
+    """All ends of a shape, each once: mostly a bucket begins where the one before ends."""
+    found = np.empty(2 * (x.start[u + 1] - x.start[u]))
+    n = 0
+    for k in range(x.start[u], x.start[u + 1]):
+        for end in (x.low[k], x.high[k]):
+            if n == 0 or end > found[n - 1]:
+                found[n] = end
+                n += 1
+    return found[:n]
+
+
+@kernel
 def _differences(x, u, y, v):
     """The differences of all ends of ``u`` and of ``v``, ascending and distinct."""
-    found = np.empty(4 * (x.start[u + 1] - x.start[u]) * (y.start[v + 1] - y.start[v]))
-    n = 0
-    for i in range(x.start[u], x.start[u + 1]):
-        for j in range(y.start[v], y.start[v + 1]):
-            found[n], found[n + 1] = x.low[i] - y.low[j], x.low[i] - y.high[j]
-            found[n + 2], found[n + 3] = x.high[i] - y.low[j], x.high[i] - y.high[j]
-            n += 4
+    mine, theirs = _ends_of(x, u), _ends_of(y, v)
+    found = np.empty(len(mine) * len(theirs))
+    for i in range(len(mine)):
+        for j in range(len(theirs)):
+            found[i * len(theirs) + j] = mine[i] - theirs[j]
     return _distinct(found)
+
+
+@kernel
+def _merged(values, shift):
+    """``values - shift`` and ``values + shift``, ascending and distinct."""
+    found = np.empty(2 * len(values))
+    n = low = high = 0
+    while high < len(values):
+        if low < len(values) and values[low] - shift <= values[high] + shift:
+            place = values[low] - shift
+            low += 1
+        else:
+            place = values[high] + shift
+            high += 1
+        if n == 0 or place > found[n - 1]:
+            found[n] = place
+            n += 1
+    return found[:n]
 
 
 @inner
@@ -277,15 +308,22 @@ def _through(one, two, three):
 
 
 @inner
-def _value(ends, quadratics, place, below, above):
-    """The value at a place of what is ``below`` before the first end, ``above`` after the last, quadratic between."""
-    if place <= ends[0]:
-        return below
-    if place >= ends[-1]:
-        return above
-    k = np.searchsorted(ends, place) - 1
-    t = (place - ends[k]) / (ends[k + 1] - ends[k])
-    return (quadratics[k, 0] * t + quadratics[k, 1]) * t + quadratics[k, 2]
+def _moved(ends, pieces, k, shift, begin, width, found, sign):
+    """Add (or subtract) what lies at ``place + shift`` to the quadratic in ``t``, for places ``begin + width t``.
+
+    Piece ``k`` holds between ends ``k - 1`` and ``k``: nothing below the first end, everything above the last.
+    """
+    if k == 0:
+        return
+    if k == len(ends):
+        found[2] += sign
+        return
+    length = ends[k] - ends[k - 1]
+    first, scale = (begin + shift - ends[k - 1]) / length, width / length
+    a, b, c = pieces[k - 1, 0], pieces[k - 1, 1], pieces[k - 1, 2]
+    found[0] += sign * a * scale * scale
+    found[1] += sign * (2.0 * a * first + b) * scale
+    found[2] += sign * ((a * first + b) * first + c)
 
 
 @kernel
@@ -297,9 +335,7 @@ def _quadratics(x, u, y, v, window):
     """
     differences = _differences(x, u, y, v)
     m = len(differences)
-    ends = np.empty(2 * m)
-    ends[:m], ends[m:] = differences - window, differences + window
-    ends = _distinct(ends)
+    ends = _merged(differences, window)
     jumps = x.points[u] and y.points[v]
     pieces = np.empty((max(0, m - 1), 3))
     if not jumps:
@@ -310,18 +346,24 @@ def _quadratics(x, u, y, v, window):
                 _below(x, u, y, v, begin + 0.5 * width, True),
                 _below(x, u, y, v, begin + 0.75 * width, True),
             )
-    found = np.empty((len(ends) - 1, 3))
-    values = np.empty(3)
+    found = np.zeros((len(ends) - 1, 3))
+    above = below = 0
     for k in range(len(ends) - 1):
-        for part in range(3):
-            shift = ends[k] + 0.25 * (part + 1) * (ends[k + 1] - ends[k])
-            if jumps:
-                values[part] = near(x, u, y, v, shift, window)
-            else:
-                values[part] = _value(differences, pieces, shift + window, 0.0, 1.0) - _value(
-                    differences, pieces, shift - window, 0.0, 1.0
-                )
-        found[k] = _through(values[0], values[1], values[2])
+        begin, width = ends[k], ends[k + 1] - ends[k]
+        if jumps:
+            found[k] = _through(
+                near(x, u, y, v, begin + 0.25 * width, window),
+                near(x, u, y, v, begin + 0.5 * width, window),
+                near(x, u, y, v, begin + 0.75 * width, window),
+            )
+            continue
+        middle = begin + 0.5 * width
+        while above < m and differences[above] <= middle + window:
+            above += 1
+        while below < m and differences[below] <= middle - window:
+            below += 1
+        _moved(differences, pieces, above, window, begin, width, found[k], 1.0)
+        _moved(differences, pieces, below, -window, begin, width, found[k], -1.0)
     return ends, found
 
 
@@ -340,11 +382,13 @@ def _roots(a, b, c):
 
 
 @kernel
-def _level_set(x, u, y, v, window, ends, quadratics, level):
+def _level_set(x, u, y, v, window, ends, quadratics, level, alone):
+    """``alone``: also an end by itself, where ``J`` only touches the level or jumps."""
     found = np.empty(6 * len(ends) + 2)
     n = 0
     for k in range(len(ends)):
-        n = _add(found, n, ends[k], ends[k], near(x, u, y, v, ends[k], window) >= level)
+        if alone:
+            n = _add(found, n, ends[k], ends[k], near(x, u, y, v, ends[k], window) >= level)
         if k + 1 == len(ends):
             break
         begin, end = ends[k], ends[k + 1]
@@ -380,7 +424,7 @@ def super_level(x, u, y, v, window, level):
     ``J`` may jump where points meet points, but upwards at the place itself: the intervals are closed all the same.
     """
     ends, quadratics = _quadratics(x, u, y, v, window)
-    return _level_set(x, u, y, v, window, ends, quadratics, level)
+    return _level_set(x, u, y, v, window, ends, quadratics, level, True)
 
 
 class Tables(NamedTuple):
@@ -407,12 +451,12 @@ def tabulate(x, u, y, v, window, least, sure):
     """
     ends, quadratics = _quadratics(x, u, y, v, window)
     hull = np.array([math.inf, -math.inf, math.inf, -math.inf])
-    possible = _level_set(x, u, y, v, window, ends, quadratics, least)
+    possible = _level_set(x, u, y, v, window, ends, quadratics, least, False)
     if not len(possible):
-        return hull, np.empty((0, 6)), np.zeros(BINS, np.int64)
+        return hull, np.empty((0, 6)), np.zeros(BINS, np.int32)
     margin = _EDGE * (ends[-1] - ends[0])
     hull[0], hull[1] = possible[0] - margin, possible[-1] + margin
-    safe = _level_set(x, u, y, v, window, ends, quadratics, sure)
+    safe = _level_set(x, u, y, v, window, ends, quadratics, sure, False)
     for k in range(0, len(safe), 2):  # the longest of them
         begin, end = safe[k] + margin, safe[k + 1] - margin
         if end >= begin and (hull[3] < hull[2] or end - begin > hull[3] - hull[2]):
@@ -428,7 +472,7 @@ def tabulate(x, u, y, v, window, least, sure):
         cells[n] = 0.0
         cells[n, 0] = math.inf
         n += 1
-    bins = np.empty(BINS, np.int64)
+    bins = np.empty(BINS, np.int32)
     at = 0
     for b in range(BINS):
         place = hull[0] + (hull[1] - hull[0]) * b / BINS
@@ -436,6 +480,23 @@ def tabulate(x, u, y, v, window, least, sure):
             at += 1
         bins[b] = max(0, at - 1)  # one less, for the rounding of the bin's number
     return hull, cells[:n].copy(), bins
+
+
+@kernel
+def tabulate_all(x, us, y, vs, window, least, sure):
+    """Tables of many pairs of shapes: hulls, where the cells of each end, cells, bins."""
+    count, room = len(us), 0
+    hulls, ends, bins = np.empty((count, 4)), np.empty(count, np.int64), np.empty((count, BINS), np.int32)
+    for k in range(count):
+        u, v = us[k], vs[k]
+        room += 8 * (x.start[u + 1] - x.start[u]) * (y.start[v + 1] - y.start[v]) + 1
+    cells, n = np.empty((room, 6)), 0
+    for k in range(count):
+        hulls[k], made, bins[k] = tabulate(x, us[k], y, vs[k], window, least, sure)
+        cells[n : n + len(made)] = made
+        n += len(made)
+        ends[k] = n
+    return hulls, ends, cells[:n].copy(), bins
 
 
 @inner
@@ -476,25 +537,67 @@ class TimingOutput(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """For each shape of the new side: shifts outside ``[least, largest]`` match nothing; all of ``sure`` do."""
+    """For each shape of the new side: shifts outside ``[least, largest]`` match nothing; all of ``sure`` do.
+
+    ``whole``: there are tables with all that may be met.
+    """
 
     least: np.ndarray
     largest: np.ndarray
     sure_from: np.ndarray
     sure_to: np.ndarray
+    whole: np.ndarray
 
 
 @inner
-def _first(groups, places, group, place):
-    """The first event of a group at a place or after it."""
-    low, high = 0, len(groups)
+def _is_before(groups, places, k, group, place):
+    return groups[k] < group or (groups[k] == group and places[k] < place)
+
+
+@inner
+def _first(groups, places, group, place, hint):
+    """The first event of a group at a place or after it, searched for from ``hint`` on in growing steps."""
+    low, high, step = 0, len(groups), 1
+    if hint < high and _is_before(groups, places, hint, group, place):
+        low = hint + 1
+        while low + step <= high and _is_before(groups, places, low + step - 1, group, place):
+            low += step
+            step *= 2
+        high = min(high, low + step - 1)
+    else:
+        high = hint
+        while high - step >= 0 and not _is_before(groups, places, high - step, group, place):
+            high -= step
+            step *= 2
+        low = max(low, high - step + 1)
     while low < high:
         middle = (low + high) // 2
-        if groups[middle] < group or (groups[middle] == group and places[middle] < place):
+        if _is_before(groups, places, middle, group, place):
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@bare
+def _look_up_all(tables, shape, i, at, old_at, old_shape, begin, end, new_is_left, keep_from, out, n):
+    """Pairs of a new event with all old ones of a slice, each by a look-up: no verdict is branched on.
+
+    Returns how many pairs there are now, and how many were outside of what their table covers.
+    """
+    table_of, hulls, first, cells, bins = tables.table_of, tables.hull, tables.first, tables.cells, tables.bins
+    beyond = 0
+    for j in range(begin, end):
+        if new_is_left:
+            r, shift = table_of[shape, old_shape[j]], old_at[j] - at
+        else:
+            r, shift = table_of[old_shape[j], shape], at - old_at[j]
+        inside = hulls[r, 0] <= shift <= hulls[r, 1]
+        probability = _look_up(hulls, first, cells, bins, r, shift) if inside else 0.0
+        out.new[n], out.old[n], out.probability[n], out.code[n] = i, j, min(1.0, probability), EXACT
+        n += 1 if probability >= keep_from else 0
+        beyond += 0 if inside else 1
+    return n, beyond
 
 
 @bare
@@ -516,6 +619,8 @@ def match_times(
     for j in range(size):
         longest_before = min(longest_before, old_start[j])
         longest_after = max(longest_after, old_end[j])
+    hint = sure_hint = 0
+    plain = keep_from > 0.0 and not math.isnan(sure_value)
     i, hottest, looked_at, untested = begin, 0, 0, 0
     rejected, accepted, computed, dismissed, apart = 0, 0, 0, 0, 0
     while i < end and n + size <= len(out_new):
@@ -528,15 +633,37 @@ def match_times(
             highest = min(highest, at + ranges.largest[shape] + slack)
             sure_from, sure_to = at + ranges.sure_from[shape] + slack, at + ranges.sure_to[shape] - slack
             if sure_from <= sure_to:  # what lies there is taken without a look at it
-                j = _first(old_group, old_at, group, sure_from)
-                sure_begin = j
+                j = _first(old_group, old_at, group, sure_from, sure_hint)
+                sure_begin = sure_hint = j
                 while j < size and old_at[j] <= sure_to and old_group[j] == group:
                     out_new[n], out_old[n], out_probability[n], out_code[n] = i, j, sure_value, SHIFT
                     n += 1
                     j += 1
                 sure_end = j
                 untested += sure_end - sure_begin
-        j = _first(old_group, old_at, group, lowest)
+        j = hint = _first(old_group, old_at, group, lowest, hint)
+        if shape >= 0 and ranges.whole[shape] and plain:
+            if sure_end <= sure_begin:
+                sure_begin = sure_end = size
+            last = max(j, sure_end)
+            while last < size and old_at[last] <= highest and old_group[last] == group:
+                last += 1
+            if sure_begin == size:
+                sure_begin = sure_end = last
+            before = n
+            n, beyond = _look_up_all(
+                tables, shape, i, at, old_at, old_shape, j, sure_begin, new_is_left, keep_from, out, n
+            )
+            n, more = _look_up_all(
+                tables, shape, i, at, old_at, old_shape, max(j, sure_end), last, new_is_left, keep_from, out, n
+            )
+            seen = max(0, sure_begin - j) + last - max(j, sure_end)
+            looked_at += seen
+            rejected += beyond + more
+            computed += n - before
+            dismissed += seen - (n - before) - beyond - more
+            i += 1
+            continue
         while j < size:
             if sure_end > j >= sure_begin:
                 j = sure_end
