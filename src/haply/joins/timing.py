@@ -568,8 +568,8 @@ class _Tables:
     def no_ranges(self, side: SideName) -> Ranges:
         """The same where nothing is known: only the cores of the events tell what they may meet."""
         count = self._join._sides[side].shapes.count + 1  # at least one, for events without a shape
-        ends = (np.full(count, value) for value in (-np.inf, np.inf, np.inf, -np.inf))
-        return Ranges(*ends, np.zeros(count, np.bool_))
+        least, most = np.full(count, -np.inf), np.full(count, np.inf)
+        return Ranges(least, most, most.copy(), least.copy(), np.zeros(count, np.bool_))
 
     def _ranges_of(self, side: SideName) -> Ranges:
         join = self._join
