@@ -192,7 +192,7 @@ def raise_alarms(spark: Any, seed: int = _SEED) -> AlarmResult:
         score_alarms(f"haply, {WINDOW:g} s, P ≥ {STRICTER:g}", probability >= STRICTER, night),
         score_alarms(f"detection times, {WINDOW:g} s", detected, night),
         best_window(night),
-        score_alarms(f"less the mean latency, {WINDOW:g} s", match_means(night), night),
+        score_alarms(f"detection times less the mean latency, {WINDOW:g} s", match_means(night), night),
     )  # fmt: skip
 
 
@@ -457,7 +457,8 @@ def add_sections(page: Any, alarms: AlarmResult, tracks: TrackResult) -> None:
         f"Timeline of {_SHOWN_SECONDS:g} seconds with the events of both kinds of sensors as bars over when they may "
         f"have happened, and lines between those that were matched. {alarm_verdict(alarms)}",
         caption=f"{_SHOWN_SECONDS:g} seconds whose outcomes are most like those of the whole night. The darker a bar, "
-        "the likelier the event happened then. Dashed lines join detections, all others when the events may have been.",
+        "the likelier the event happened then. Dashed lines join detections, all others when the events may have been. "
+        "Crosses have the colour of their line.",
     )
     page.table(ALARM_HEADER, alarm_rows(alarms), caption="Against the planted passages.", strong=[0])
     page.prose(alarm_verdict(alarms))
@@ -466,7 +467,9 @@ def add_sections(page: Any, alarms: AlarmResult, tracks: TrackResult) -> None:
     page.prose(_track_scene(tracks.traffic))
     cameras = ", ".join(f'"{camera}": {camera}' for camera in CAMERAS)
     legs = ", ".join(f'("{before}", "{after}"): {longest:g}' for (before, after), longest in LEGS.items())
-    page.code(f'drives = hp.window_join({{{cameras}}}, key="plate",\n    windows={{{legs}}},\n    on="{IN_ORDER}")')
+    page.code(
+        f'drives = hp.window_join(\n    {{{cameras}}},\n    windows={{{legs}}},\n    key="plate",\n    on="{IN_ORDER}")'
+    )
     page.chart(
         charts.track_timeline(track_records(tracks), lanes=CAMERAS),
         f"Timeline with a lane for each of {len(CAMERAS)} cameras; lines from lane to lane are drives. "

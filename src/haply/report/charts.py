@@ -623,8 +623,8 @@ def alarm_timeline(events: Sequence[Record], links: Sequence[Record]) -> alt.Lay
         lines(BY_DETECTION, strokeWidth=1.5, strokeDash=[5, 4]),
         alt.Chart(_data(seen)).mark_point(filled=True, size=55, opacity=1).encode(**axes, **looks),
         alt.Chart(_data(crosses))
-        .mark_point(filled=True, size=200, opacity=1, stroke="white", strokeWidth=0.8)
-        .encode(**axes, **looks),
+        .mark_point(filled=True, size=220, opacity=1, stroke="white", strokeWidth=1)
+        .encode(**axes, **looks, fill=alt.Fill("colour:N", scale=None)),
         alt.Chart(_data(labels))
         .mark_text(align="right", fontSize=12, fontWeight="bold", color=_INK)
         .encode(x=alt.value(-12), y=axes["y"], text="label:N"),
@@ -692,7 +692,9 @@ def _ends(
         reach = math.copysign(_BAR / 2, y2 - y)  # from bar to bar, not across them
         ends.append({"kind": link["kind"], "x": x, "x2": x2, "y": y + reach, "y2": y2 - reach})
         if not link["true"]:
-            crosses.append({"kind": FALSE_ALARM, "x": (x + x2) / 2, "y": (y + y2) / 2})
+            # in the colour of its link: where links are close, it tells which one is false
+            colour = _EVENT_MARKS[link["kind"]][0]
+            crosses.append({"kind": FALSE_ALARM, "x": (x + x2) / 2, "y": (y + y2) / 2, "colour": colour})
     return ends, crosses
 
 
