@@ -104,7 +104,7 @@ def match_occurrences(spark: Any, night: Night) -> np.ndarray:
     from haply.spark.join import join
 
     seismic, acoustic = (
-        spark.createDataFrame(table.select(["event", "detected", "edges", "probs"])).select(
+        _frame(spark, table.select(["event", "detected", "edges", "probs"])).select(
             "event", latency("detected", "edges", "probs").alias("happened")
         )
         for table in (night.seismic, night.acoustic)
@@ -114,6 +114,11 @@ def match_occurrences(spark: Any, night: Night) -> np.ndarray:
     probability = np.zeros((night.seismic.num_rows, night.acoustic.num_rows))
     probability[found["event_left"].to_numpy(), found["event_right"].to_numpy()] = found["probability"].to_numpy()
     return probability
+
+
+def _frame(spark: Any, table: pa.Table) -> Any:
+    """A table of Spark. For some hundred rows one task is quicker than one for each core."""
+    return spark.createDataFrame(table).coalesce(1)
 
 
 def match_detections(night: Night, window: float = WINDOW) -> np.ndarray:
@@ -281,7 +286,7 @@ def follow_windows(spark: Any, traffic: Traffic) -> set[tuple[int, ...]]:
     """The drives that haply finds: the same plate, in the order of the cameras, within a path of windows."""
     from haply.spark.many import window_join
 
-    frames = {camera: spark.createDataFrame(table) for camera, table in traffic.sightings.items()}
+    frames = {camera: _frame(spark, table) for camera, table in traffic.sightings.items()}
     drives = window_join(frames, LEGS, key="plate", on=IN_ORDER).toArrow()
     columns = (drives[f"{camera}_sighting"].to_pylist() for camera in CAMERAS)
     return set(zip(*columns, strict=True))
