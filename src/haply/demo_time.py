@@ -197,7 +197,7 @@ def raise_alarms(spark: Any, seed: int = _SEED) -> AlarmResult:
         score_alarms(f"haply, {WINDOW:g} s, P ≥ {STRICTER:g}", probability >= STRICTER, night),
         score_alarms(f"detection times, {WINDOW:g} s", detected, night),
         best_window(night),
-        score_alarms(f"detection times less the mean latency, {WINDOW:g} s", match_means(night), night),
+        score_alarms(f"mean latency taken off, {WINDOW:g} s", match_means(night), night),
     )  # fmt: skip
 
 
