@@ -183,6 +183,8 @@ def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
         assert text in said
     for text in ("A walk off its usual route", "false alarms", "nearest centre, 15 m"):
         assert text in said
+    for text in ("Alarms that come late", "detection times, 2 s", "Followed across four cameras", "same plate"):
+        assert text in said
     assert str(result.report) in said.replace("\n", "")
     assert "What to try next" in said
     assert "haply bench --quick" in said
@@ -198,9 +200,11 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
         "Threshold against precision and recall",
         "One pair explained",
         "A walk off its usual route",
+        "Alarms that come late",
+        "Followed across four cameras",
     ):
         assert f"<h2>{heading}" in html
-    assert html.count('class="chart"') == 9
+    assert html.count('class="chart"') == 11
     assert fetched(html) == []
 
 

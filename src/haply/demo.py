@@ -1,10 +1,10 @@
-"""``haply demo``: two networks of thermometers, what three kinds of join make of them, a walk, and a report.
+"""``haply demo``: two networks of thermometers, what three kinds of join make of them, and three smaller stories.
 
 The story. A dairy measures its vessels with two networks of thermometers: probes built into the vessels, and loggers
 that came later. Half of the loggers sit in a pocket of the pipe and are good; half are clipped to its outside and are
 about ten times worse. The logger's list of vessels is lost, so that each hour its readings must be matched with the
 probes' by temperature alone. The data are made up, so the truth (which readings are of one vessel and hour) is known
-and every answer can be scored; no join sees it. A second, smaller story is in ``demo_route``.
+and every answer can be scored; no join sees it. The smaller stories are in ``demo_route`` and ``demo_time``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from haply import demo_route
+from haply import demo_route, demo_time
 from haply._version import __version__
 from haply.errors import HaplyError
 
@@ -150,6 +150,8 @@ class DemoResult:
     stricter: list[Score]
     curve: list[Score] = field(repr=False)
     walk: demo_route.RouteResult
+    alarms: demo_time.AlarmResult
+    tracks: demo_time.TrackResult
     seconds: float = 0.0
 
 
@@ -202,7 +204,7 @@ def run_demo(
     console = console or Console(highlight=False)
     begun = time.perf_counter()
     _introduce(console)
-    steps = _Steps(console, total=8 if spark is None else 7)
+    steps = _Steps(console, total=10 if spark is None else 9)
     if spark is not None:
         return _tell(Path(out), rows, spark, console, steps, begun)
     cores = os.cpu_count() or 2
@@ -284,7 +286,17 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
         f"A walk: within {demo_route.WITHIN:g} m of its usual route with P ≥ {demo_route.THRESHOLD:g}",
         lambda: demo_route.follow_route(spark),
     )
-    result = DemoResult(out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk)
+    alarms, _ = steps.run(
+        f"Alarms: two sensors within {demo_time.WINDOW:g} s with P ≥ {demo_time.THRESHOLD:g}",
+        lambda: demo_time.raise_alarms(spark),
+    )
+    tracks, _ = steps.run(
+        f"Cameras: drives past {len(demo_time.CAMERAS)} of them, by a window for each leg",
+        lambda: demo_time.follow_vehicles(spark),
+    )
+    result = DemoResult(
+        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks
+    )
     steps.run("Writing the report", lambda: _write_report(result, world, every, swept, widest, funnel))
     result.seconds = time.perf_counter() - begun
     _conclude(console, result, world, funnel)
@@ -411,10 +423,11 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print("How few pairs were looked at, at " + result.haply.setting + ":")
     console.print(str(funnel), markup=False, soft_wrap=True)
     demo_route.tell(console, result.walk)
+    demo_time.tell(console, result.alarms, result.tracks)
     console.print(
         f"\nThe report is at [bold]{result.report}[/]: the same with pictures (how sure the pairs are, the funnel, the "
-        "threshold against precision and recall, two pairs explained rule by rule, and a map of the walk). It opens "
-        "without a network."
+        "threshold against precision and recall, two pairs explained rule by rule, a map of the walk, and timelines of "
+        "alarms and cameras). It opens without a network."
     )
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
@@ -434,7 +447,7 @@ def _write_report(
     from haply.report.page import Page
 
     page = Page(
-        "Two networks of thermometers, and a walk",
+        "Two networks of thermometers, a walk, alarms and cameras",
         "Which readings of two networks belong together, when each reading has its own error, and how sure are we? "
         f"{len(world.probes):,} probe readings, {len(world.loggers):,} logger readings, "
         f"{world.true_pairs:,} planted pairs.",
@@ -504,6 +517,7 @@ def _write_report(
     page.section("One pair explained, and another")
     _explain_pairs(page, widest)
     demo_route.add_section(page, result.walk)
+    demo_time.add_sections(page, result.alarms, result.tracks)
     page.write(result.report)
 
 

@@ -16,11 +16,22 @@ from haply.pruning.threshold import Threshold
 from haply.report.charts import (
     ALARM,
     BLOCK,
+    BOTH_WAYS,
+    BY_DETECTION,
+    BY_OCCURRENCE,
+    DETECTION,
+    FALSE_ALARM,
+    FOLLOWED,
+    MAY_HAVE,
+    NEITHER_WAY,
     OTHER_ALARM,
     OUTLIER,
     ROUTE,
+    STRAY,
     TODAY,
+    TRACK,
     USUAL,
+    alarm_timeline,
     funnel_chart,
     histogram_records,
     in_words,
@@ -28,6 +39,7 @@ from haply.report.charts import (
     position_map,
     probability_histogram,
     threshold_curves,
+    track_timeline,
     waterfall_chart,
 )
 from haply.report.explain import density_records, explain_pair
@@ -227,8 +239,116 @@ def test_the_map_names_what_it_shows_below_it() -> None:
     assert "0 of today's 1 positions are outliers: no alarms; by the nearest centre, no alarms" in calm
 
 
+def event(row: str, number: int, detected: float, *edges: float) -> dict[str, Any]:
+    probs = [1.0 / (len(edges) - 1)] * (len(edges) - 1)
+    return {"event": f"{row} {number}", "row": row, "detected": detected, "edges": list(edges), "probs": probs}
+
+
+def link(kind: str, left: int, right: int, true: bool) -> dict[str, Any]:
+    return {"kind": kind, "left": f"seismic {left}", "right": f"acoustic {right}", "true": true}
+
+
+EVENTS = [
+    event("seismic", 0, 12, 10, 11, 12),
+    event("seismic", 1, 12.5, 10.5, 11.5, 12.5),
+    event("seismic", 2, 40, 38, 40),
+    event("acoustic", 0, 16, 9, 11, 14),
+    event("acoustic", 1, 41, 34, 39),
+]
+LINKS = [
+    link(BY_OCCURRENCE, 0, 0, True),
+    link(BY_OCCURRENCE, 1, 0, False),
+    link(BY_DETECTION, 2, 1, True),
+]
+
+
+def an_alarm_timeline(events: list[dict[str, Any]]) -> dict[str, Any]:
+    return alarm_timeline(events, LINKS).to_dict()
+
+
+def test_the_timeline_of_alarms_says_what_is_missed_and_names_what_it_shows() -> None:
+    texts, svg = drawn(alarm_timeline(EVENTS, LINKS))
+    assert "Of 2 true pairs here, matching by detection misses 1, by when they happened 1" in texts
+    for kind in (MAY_HAVE, DETECTION, FALSE_ALARM, BY_OCCURRENCE, BY_DETECTION, "seismic", "acoustic"):
+        assert texts.count(kind) == 1
+    assert not {BOTH_WAYS, NEITHER_WAY} & set(texts)
+    assert "NaN" not in svg
+    calm, _ = drawn(alarm_timeline(EVENTS, []))
+    assert FALSE_ALARM not in calm
+    assert "Of 0 true pairs here, matching by detection misses 0, by when they happened 0" in calm
+
+
+def test_bars_on_the_timeline_lie_where_the_events_may_and_never_on_each_other() -> None:
+    layers = an_alarm_timeline(EVENTS)["layer"]
+    bars = layers[0]["data"]["values"]
+    assert [(bar["x"], bar["x2"]) for bar in bars[:2]] == [(10, 11), (11, 12)]
+    assert max(bar["shade"] for bar in bars) == 1.0
+    for k, one in enumerate(bars):
+        for other in bars[k + 1 :]:
+            apart = one["x2"] <= other["x"] or other["x2"] <= one["x"]
+            assert apart or one["y2"] < other["y"] or other["y2"] < one["y"]
+    # the acoustic row is above, on an axis that grows upwards
+    row = {bar["x"]: bar["y"] for bar in bars}
+    assert row[9] > row[10]
+
+
+def test_links_join_means_or_detections() -> None:
+    layers = an_alarm_timeline(EVENTS)["layer"]
+    ends = [row for layer in layers for row in layer["data"]["values"] if "y2" in row and row["kind"] != MAY_HAVE]
+    found = {(row["kind"], row["x"], row["x2"]) for row in ends}
+    assert found == {(BY_OCCURRENCE, 11, 11.25), (BY_OCCURRENCE, 11.5, 11.25), (BY_DETECTION, 40, 41)}
+    (cross,) = [row for layer in layers for row in layer["data"]["values"] if row.get("kind") == FALSE_ALARM]
+    assert cross["x"] == pytest.approx(11.375)
+
+
+LANES = ("gate", "bridge")
+
+
+def sighting(lane: str, minute: float, name: str, track: int | None) -> dict[str, Any]:
+    return {"lane": lane, "minute": minute, "name": name, "track": track}
+
+
+SIGHTINGS = [
+    sighting("gate", 1, "AB 1", 0),
+    sighting("bridge", 2, "AB 1", 0),
+    sighting("gate", 3, "CD 2", 1),
+    sighting("bridge", 4, "CD 2", 1),
+    sighting("gate", 9, "CD 2", 2),
+    sighting("bridge", 10, "CD 2", 2),
+    sighting("bridge", 7, "EF 3", None),
+]
+
+
+def a_track_timeline(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return track_timeline(records, lanes=LANES).to_dict()
+
+
+def test_the_timeline_of_tracks_names_who_was_followed_most_often() -> None:
+    texts, svg = drawn(track_timeline(SIGHTINGS, lanes=LANES))
+    assert "3 drives in 7 sightings; 1 sighting belongs to none" in texts
+    assert texts.count("CD 2") == 2
+    assert "AB 1" not in texts
+    for kind in (FOLLOWED, TRACK, STRAY, *LANES):
+        assert texts.count(kind) == 1
+    assert texts.index("gate") < texts.index("bridge")
+    assert "NaN" not in svg
+    empty, _ = drawn(track_timeline(SIGHTINGS[-1:], lanes=LANES))
+    assert FOLLOWED not in empty
+    assert "0 drives in 1 sighting; 1 sighting belongs to none" in empty
+
+
 @pytest.mark.parametrize(
-    "chart", [funnel_chart, probability_histogram, threshold_curves, waterfall_chart, pair_densities, a_map]
+    "chart",
+    [
+        funnel_chart,
+        probability_histogram,
+        threshold_curves,
+        waterfall_chart,
+        pair_densities,
+        a_map,
+        an_alarm_timeline,
+        a_track_timeline,
+    ],
 )
 def test_records_that_cannot_be_shown_are_refused(chart: Any) -> None:
     with pytest.raises(HaplyError, match="nothing to show"):

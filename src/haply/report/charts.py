@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -470,15 +471,7 @@ def position_map(
         axis.axis = alt.Axis(grid=False, tickMinStep=100)
     drawn = {ROUTE, *([BLOCK] if blocks else []), *(record["kind"] for record in records)}
     kinds = [kind for kind in _MARKS if kind in drawn]
-    colours, shapes = ([_MARKS[kind][k] for kind in kinds] for k in (0, 1))
-    legend = alt.Legend(
-        title=None, orient="bottom", columns=3, symbolSize=110, symbolStrokeWidth=0, symbolOpacity=1, labelLimit=300,
-        columnPadding=28, rowPadding=6, offset=16,
-    )  # fmt: skip
-    looks = {
-        "color": alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colours), legend=legend),
-        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=shapes), legend=legend),
-    }
+    looks = _looks(kinds, _MARKS)
 
     def path(lines: Sequence[Line], **style: Any) -> Any:
         return alt.Chart(_data(_corners(lines))).mark_line(**style).encode(**axes, detail="line:N", order="step:Q")
@@ -493,7 +486,9 @@ def position_map(
 
     circles = marks(TODAY, OUTLIER, fillOpacity=0.05, strokeOpacity=0.5, strokeWidth=1).encode(
         size=alt.Size("size:Q", scale=None),
-        stroke=alt.Stroke("kind:N", scale=alt.Scale(domain=kinds, range=colours), legend=None),
+        stroke=alt.Stroke(
+            "kind:N", scale=alt.Scale(domain=kinds, range=[_MARKS[kind][0] for kind in kinds]), legend=None
+        ),
     )
     corners = [dict(zip(("x", "y", "x2", "y2"), block, strict=True)) for block in blocks]
     words = [{"x": x, "y": y, "name": name} for x, y, name in names]
@@ -543,6 +538,245 @@ def _map_title(records: Sequence[Record]) -> str:
 
 def _alarms(number: int) -> str:
     return f"{number or 'no'} alarm{'' if number == 1 else 's'}"
+
+
+# -- timelines ---------------------------------------------------------------------------------------------------------
+
+BOTH_WAYS, NEITHER_WAY, BY_OCCURRENCE, BY_DETECTION, DETECTION, MAY_HAVE, FALSE_ALARM = (
+    "matched both ways",
+    "true, matched neither way",
+    "matched only by when it happened",
+    "matched only by detection times",
+    "detected",
+    "may have happened",
+    "false alarm",
+)
+_LINE = "M-1.2,-.15H1.2V.15H-1.2Z"
+_DOTS = "M-1,-.15H-.7V.15H-1ZM-.15,-.15H.15V.15H-.15ZM.7,-.15H1V.15H.7Z"
+_EVENT_MARKS = {
+    MAY_HAVE: (BLUE, "square"),
+    DETECTION: (_INK, "triangle-down"),
+    FALSE_ALARM: (_INK, "M-.7,-.5L-.5,-.7L0,-.2L.5,-.7L.7,-.5L.2,0L.7,.5L.5,.7L0,.2L-.5,.7L-.7,.5L-.2,0Z"),
+    BOTH_WAYS: (GREY, _LINE),
+    BY_OCCURRENCE: (RED, _LINE),
+    BY_DETECTION: (_INK, _DASHES),
+    NEITHER_WAY: (GREY, _DOTS),
+}
+"""Colour and shape of each kind, in the order of the legend."""
+
+_ROW_HEIGHT, _BAR, _STEP = 170, 14, 26
+
+
+def alarm_timeline(events: Sequence[Record], links: Sequence[Record]) -> alt.LayerChart:
+    """Events of two rows whose times are uncertain, and which of them were matched, in two ways.
+
+    Events ``event, row, detected, edges, probs``: a name, one of two rows, the first of which is drawn below, the time
+    of detection, and the histogram of when the event happened. Links ``kind, left, right, true``: how the events of
+    these names were matched, and whether rightly.
+    """
+    _need(events, "timeline", ("event", "row", "detected", "edges", "probs"))
+    if links:
+        _need(links, "timeline", ("kind", "left", "right", "true"))
+    heights, labels, height = _stacked(events)
+    low, high = min(event["edges"][0] for event in events), max(event["detected"] for event in events)
+    room = 0.02 * (high - low)
+    axes: dict[str, Any] = {
+        "x": alt.X(
+            "x:Q", scale=alt.Scale(domain=[low - room, high + room], nice=False, zero=False), title="seconds",
+            axis=alt.Axis(grid=False),
+        ),
+        "y": alt.Y("y:Q", scale=alt.Scale(domain=[0, height], nice=False), axis=None),
+    }  # fmt: skip
+    densest = max(density for event in events for density in _densities(event))
+    bars = [
+        {
+            "x": begin, "x2": end, "y": heights[event["event"]] - _BAR / 2, "y2": heights[event["event"]] + _BAR / 2,
+            "kind": MAY_HAVE, "shade": round(0.2 + 0.8 * density / densest, 3),
+        }
+        for event in events
+        for (begin, end), density in zip(pairwise(event["edges"]), _densities(event), strict=True)
+    ]  # fmt: skip
+    # From the last moment the event may have happened to its detection there is nothing but waiting: a thin line.
+    seen = [
+        {"x": event["detected"], "x2": event["edges"][-1], "y": heights[event["event"]], "kind": DETECTION}
+        for event in events
+    ]
+    ends, crosses = _ends(events, links, heights)
+    kinds = [
+        kind for kind in _EVENT_MARKS
+        if kind in (MAY_HAVE, DETECTION, *(link["kind"] for link in links)) or (kind == FALSE_ALARM and crosses)
+    ]  # fmt: skip
+    looks = _looks(kinds, _EVENT_MARKS)
+
+    def lines(kind: str, **style: Any) -> Any:
+        rows = [row for row in ends if row["kind"] == kind]
+        return alt.Chart(_data(rows)).mark_rule(**style).encode(**axes, x2="x2:Q", y2="y2:Q", color=looks["color"])
+
+    layers = [
+        alt.Chart(_data(bars))
+        .mark_rect()
+        .encode(**axes, x2="x2:Q", y2="y2:Q", color=looks["color"], opacity=alt.Opacity("shade:Q", scale=None)),
+        alt.Chart(_data(seen)).mark_rule(color=GREY, strokeWidth=1).encode(**axes, x2="x2:Q"),
+        lines(NEITHER_WAY, strokeWidth=2, strokeDash=[2, 4]),
+        lines(BOTH_WAYS, strokeWidth=2.5),
+        lines(BY_OCCURRENCE, strokeWidth=3),
+        lines(BY_DETECTION, strokeWidth=1.5, strokeDash=[5, 4]),
+        alt.Chart(_data(seen)).mark_point(filled=True, size=55, opacity=1).encode(**axes, **looks),
+        alt.Chart(_data(crosses))
+        .mark_point(filled=True, size=220, opacity=1, stroke="white", strokeWidth=1)
+        .encode(**axes, **looks, fill=alt.Fill("colour:N", scale=None)),
+        alt.Chart(_data(labels))
+        .mark_text(align="right", fontSize=12, fontWeight="bold", color=_INK)
+        .encode(x=alt.value(-12), y=axes["y"], text="label:N"),
+    ]
+    return _styled(alt.layer(*layers).properties(width=_MAP_WIDTH - 70, height=height), _alarm_title(links))
+
+
+def _looks(kinds: Sequence[str], marks: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Colour and shape of the kinds, named in one legend below the chart."""
+    colours, shapes = ([marks[kind][k] for kind in kinds] for k in (0, 1))
+    legend = alt.Legend(
+        title=None, orient="bottom", columns=3, symbolSize=110, symbolStrokeWidth=0, symbolOpacity=1, labelLimit=300,
+        columnPadding=20, rowPadding=6, offset=16,
+    )  # fmt: skip
+    return {
+        "color": alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colours), legend=legend),
+        "shape": alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=shapes), legend=legend),
+    }
+
+
+def _densities(event: Record) -> list[float]:
+    edges, probs = event["edges"], event["probs"]
+    return [p / max(end - begin, 1e-12) for p, (begin, end) in zip(probs, pairwise(edges), strict=True)]
+
+
+def _stacked(events: Sequence[Record]) -> tuple[dict[str, float], list[dict[str, Any]], float]:
+    """How high each event is drawn, so that none lies on another; the labels of the rows; and the height of all."""
+    rows = list(dict.fromkeys(event["row"] for event in events))
+    steps: dict[str, int] = {}
+    counts = []
+    for row in rows:
+        free: list[float] = []  # the time from which each step is free again
+        for event in sorted((event for event in events if event["row"] == row), key=lambda event: event["edges"][0]):
+            step = next((k for k, time in enumerate(free) if time <= event["edges"][0]), len(free))
+            free[step : step + 1] = [event["detected"] + 1e-9]
+            steps[event["event"]] = step
+        counts.append(len(free))
+    height = _STEP * (counts[0] + counts[-1]) + _ROW_HEIGHT - 2 * _STEP
+    # Both rows grow away from the space between them, where the links are.
+    base = {rows[0]: (_STEP * counts[0] - _STEP / 2, -_STEP)}
+    if len(rows) > 1:
+        base[rows[1]] = (height - _STEP * counts[1] + _STEP / 2, _STEP)
+    heights = {
+        event["event"]: base[event["row"]][0] + base[event["row"]][1] * steps[event["event"]] for event in events
+    }
+    labels = [
+        {"label": row, "y": base[row][0] + base[row][1] * (count - 1) / 2}
+        for row, count in zip(rows, counts, strict=True)
+    ]
+    return heights, labels, height
+
+
+def _ends(
+    events: Sequence[Record], links: Sequence[Record], heights: Mapping[str, float]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Both ends of each link, and a cross in the middle of each that is false."""
+    by_name = {event["event"]: event for event in events}
+    ends, crosses = [], []
+    for link in links:
+        x, x2 = (
+            event["detected"] if link["kind"] == BY_DETECTION else _mean(event)
+            for event in (by_name[link["left"]], by_name[link["right"]])
+        )
+        y, y2 = heights[link["left"]], heights[link["right"]]
+        reach = math.copysign(_BAR / 2, y2 - y)  # from bar to bar, not across them
+        ends.append({"kind": link["kind"], "x": x, "x2": x2, "y": y + reach, "y2": y2 - reach})
+        if not link["true"]:
+            # in the colour of its link: where links are close, it tells which one is false
+            colour = _EVENT_MARKS[link["kind"]][0]
+            crosses.append({"kind": FALSE_ALARM, "x": (x + x2) / 2, "y": (y + y2) / 2, "colour": colour})
+    return ends, crosses
+
+
+def _mean(event: Record) -> float:
+    return sum(
+        p * (begin + end) / 2.0 for p, (begin, end) in zip(event["probs"], pairwise(event["edges"]), strict=True)
+    )
+
+
+def _alarm_title(links: Sequence[Record]) -> str:
+    right = [link["kind"] for link in links if link["true"]]
+    lost = right.count(NEITHER_WAY)
+    return (
+        f"Of {len(right)} true pairs here, matching by detection misses {lost + right.count(BY_OCCURRENCE)}, by when "
+        f"they happened {lost + right.count(BY_DETECTION)}"
+    )
+
+
+_RING = "M-1,0A1,1,0,1,1,1,0A1,1,0,1,1,-1,0ZM-.7,0A.7,.7,0,1,0,.7,0A.7,.7,0,1,0,-.7,0Z"
+FOLLOWED, TRACK, STRAY = "the one followed most often", "a drive along all cameras", "no part of a drive"
+_TRACK_MARKS = {FOLLOWED: (RED, "circle"), TRACK: (BLUE, "circle"), STRAY: (GREY, _RING)}
+
+
+def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.LayerChart:
+    """Who was seen where and when, and which sightings are one track.
+
+    Records ``lane, minute, name, track``: the track is a number, or ``None`` for a sighting that belongs to none. The
+    name with the most tracks stands out and is written beside them.
+    """
+    _need(records, "timeline", ("lane", "minute", "name", "track"))
+    tracked = [record for record in records if record["track"] is not None]
+    names = {record["track"]: record["name"] for record in tracked}
+    often = list(names.values())
+    chosen = max(often, key=often.count, default=None)
+    rows = [
+        {
+            **record,
+            "minute": round(record["minute"], 3),
+            "kind": STRAY if record["track"] is None else FOLLOWED if record["name"] == chosen else TRACK,
+        }
+        for record in records
+    ]
+    high = max(row["minute"] for row in rows)
+    axes: dict[str, Any] = {
+        "x": alt.X(
+            "minute:Q", scale=alt.Scale(domain=[-0.02 * high, 1.02 * high], nice=False), title="minutes",
+            axis=alt.Axis(grid=False),
+        ),
+        "y": alt.Y(
+            "lane:N", sort=list(lanes), scale=alt.Scale(domain=list(lanes), padding=0.5), title=None,
+            axis=alt.Axis(grid=True, ticks=False, domain=False),
+        ),
+    }  # fmt: skip
+    kinds = [kind for kind in _TRACK_MARKS if any(row["kind"] == kind for row in rows)]
+    looks = _looks(kinds, _TRACK_MARKS)
+
+    def of(kind: str) -> Any:
+        return alt.Chart(_data([row for row in rows if row["kind"] == kind])).encode(**axes)
+
+    def lines(kind: str, width: float) -> Any:
+        return of(kind).mark_line(strokeWidth=width).encode(detail="track:N", order="minute:Q", color=looks["color"])
+
+    def points(kind: str, **style: Any) -> Any:
+        return of(kind).mark_point(**style).encode(**looks)
+
+    starts = [row for row in rows if row["kind"] == FOLLOWED and row["lane"] == lanes[0]]
+    layers = [
+        points(STRAY, filled=True, size=45, opacity=0.6),
+        lines(TRACK, 1.8),
+        points(TRACK, filled=True, size=35, opacity=1),
+        lines(FOLLOWED, 3),
+        points(FOLLOWED, filled=True, size=70, opacity=1),
+        alt.Chart(_data(starts)).mark_text(fontSize=12, dy=-14, color=_INK).encode(**axes, text="name:N"),
+    ]
+    chart = alt.layer(*layers).properties(width=_MAP_WIDTH - 50, height=70 * len(lanes))
+    strays = sum(row["kind"] == STRAY for row in rows)
+    belong = f"{_many(strays, 'sighting')} {'belongs' if strays == 1 else 'belong'} to none"
+    return _styled(chart, f"{_many(len(names), 'drive')} in {_many(len(rows), 'sighting')}; {belong}")
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 # -- experiments -------------------------------------------------------------------------------------------------------
