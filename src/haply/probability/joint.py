@@ -8,9 +8,9 @@ continuous laws integrals of piecewise polynomials, cut wherever a branch begins
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from haply.probability.exact import region_probability
 from haply.probability.region import Difference, Distance, Region
 
 Condition = Difference | Distance
+_Item = TypeVar("_Item")
 
 
 def joint_probability(values: Mapping[str, Model], conditions: Sequence[Condition]) -> np.ndarray:
@@ -50,10 +51,13 @@ class Joint:
     @classmethod
     def of(cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Joint:
         """Checks, before any data is read, that every group can be computed."""
-        groups = tuple(_groups(conditions, kinds))
+        # what is certain ties nothing: conditions that share it are independent
+        groups = independent_groups(
+            conditions, lambda one: (name for name in (one.left, one.right) if kinds[name] is not Certain)
+        )
         for group in groups:
             _check(group, kinds)
-        return cls(groups)
+        return cls(tuple(groups))
 
     @property
     def names(self) -> list[str]:
@@ -78,17 +82,16 @@ class Joint:
         return bound
 
 
-def _groups(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> list[tuple[Condition, ...]]:
-    """Conditions that are tied by uncertain values; those that share a certain one are independent."""
-    groups: list[tuple[set[str], list[Condition]]] = []
-    for condition in conditions:
-        names = {name for name in (condition.left, condition.right) if kinds[name] is not Certain}
-        members = [condition]
+def independent_groups(items: Sequence[_Item], names_of: Callable[[_Item], Iterable[str]]) -> list[tuple[_Item, ...]]:
+    """Items in groups such that no name is in two of them; in the order in which they come."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for number, item in enumerate(items):
+        names, members = set(names_of(item)), [number]
         for group in [group for group in groups if group[0] & names]:
-            names, members = names | group[0], [*group[1], *members]
+            names, members = names | group[0], members + group[1]
             groups.remove(group)
-        groups.append((names, members))
-    return [tuple(members) for _, members in groups]
+        groups.append((names, sorted(members)))
+    return [tuple(items[number] for number in members) for _, members in sorted(groups, key=lambda group: group[1])]
 
 
 def _check(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> None:

@@ -1,0 +1,491 @@
+"""The normal form of uncertain conditions: polynomials of uncertain columns that must lie in intervals.
+
+``abs((u - g) - 2 * t) < tol`` is ``u - g - 2 t`` in ``(-tol, tol)``: whatever is certain, numbers or columns, becomes a
+coefficient or an end of an interval. Numbers are fractions, because those people write are decimals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from haply.errors import HaplyError
+from haply.probability.joint import independent_groups
+from haply.query.conditions import columns_of
+from haply.query.expressions import (
+    And,
+    Arithmetic,
+    Between,
+    Call,
+    Column,
+    Comparison,
+    Expression,
+    Literal,
+    Negative,
+    Not,
+    Or,
+    is_value,
+)
+
+Scalar = Fraction | Expression
+"""A number, or an expression of certain columns."""
+
+UNDERSTOOD = (
+    "sums of uncertain columns with certain factors, their squares and products, abs() of a sum, or a distance of two "
+    "columns, compared with something certain"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """Numbers from ``low`` to ``high``; None is an end that there is not."""
+
+    low: Scalar | None
+    high: Scalar | None
+    low_closed: bool = True
+    high_closed: bool = True
+
+    def __str__(self) -> str:
+        low = "-inf" if self.low is None else number_text(self.low)
+        high = "inf" if self.high is None else number_text(self.high)
+        opening, closing = "[" if self.low_closed and self.low is not None else "(", "]" if self.high_closed else ")"
+        return f"{opening}{low}, {high}{')' if self.high is None else closing}"
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """``sum of coefficient * column + sum of coefficient * column * column + constant``, by the columns' texts."""
+
+    constant: Scalar
+    linear: dict[str, Scalar]
+    squares: dict[tuple[str, str], Scalar]
+    columns: dict[str, Column]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The columns that it speaks of."""
+        return tuple(dict.fromkeys([*self.linear, *(name for pair in self.squares for name in pair)]))
+
+    def scaled(self, factor: Scalar) -> Form:
+        """Times a certain factor."""
+        return Form(
+            times(self.constant, factor),
+            {name: times(value, factor) for name, value in self.linear.items()},
+            {pair: times(value, factor) for pair, value in self.squares.items()},
+            self.columns,
+        )
+
+    def plus(self, other: Form) -> Form:
+        """The sum of both."""
+        linear, squares = dict(self.linear), dict(self.squares)
+        for name, value in other.linear.items():
+            linear[name] = plus(linear[name], value) if name in linear else value
+        for pair, value in other.squares.items():
+            squares[pair] = plus(squares[pair], value) if pair in squares else value
+        return Form(plus(self.constant, other.constant), linear, squares, self.columns | other.columns)
+
+    def product(self, other: Form) -> Form:
+        """The product, of degree two at most."""
+        if other.is_certain:
+            return self.scaled(other.constant)
+        if self.is_certain:
+            return other.scaled(self.constant)
+        if self.squares or other.squares:
+            raise _MisfitError("a product of more than two uncertain columns")
+        found = Form(Fraction(0), {}, {}, self.columns | other.columns)
+        for one, a in self.linear.items():
+            for two, b in other.linear.items():
+                pair = (one, two) if one <= two else (two, one)
+                found = found.plus(Form(Fraction(0), {}, {pair: times(a, b)}, {}))
+        pure = replace(self, constant=Fraction(0)).scaled(other.constant)
+        return (
+            found.plus(pure)
+            .plus(replace(other, constant=Fraction(0)).scaled(self.constant))
+            .plus(Form(times(self.constant, other.constant), {}, {}, {}))
+        )
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether no uncertain column is in it."""
+        return not self.linear and not self.squares
+
+    def __str__(self) -> str:
+        parts = [_term_text(value, name) for name, value in self.linear.items()]
+        parts += [
+            _term_text(value, f"{one}^2" if one == two else f"{one}*{two}")
+            for (one, two), value in self.squares.items()
+        ]
+        return " + ".join(parts).replace("+ -", "- ") or "0"
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One condition: the form lies in one of the intervals."""
+
+    form: Form
+    intervals: tuple[Interval, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.form} in {' or '.join(map(str, self.intervals))}"
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """One condition: two points are at most ``limit`` apart (not at most, if ``beyond``)."""
+
+    one: Column
+    other: Column
+    limit: Scalar
+    closed: bool
+    beyond: bool
+    text: str
+
+    def __str__(self) -> str:
+        sign = (">" if self.beyond else "<") + ("=" if self.closed != self.beyond else "")
+        return f"distance({self.one}, {self.other}) {sign} {number_text(self.limit)}"
+
+
+@dataclass(frozen=True)
+class Split:
+    """A condition sorted: what Spark checks by itself, and groups of parts that share uncertain columns.
+
+    Groups are independent of each other, so that their probabilities multiply. Columns with several components count
+    as one: their components may be correlated.
+    """
+
+    certain: tuple[Expression, ...]
+    groups: tuple[tuple[Part | Near, ...], ...]
+
+
+def split(condition: Expression, is_certain: Callable[[Column], bool]) -> Split:
+    """The normal form of a condition over one table or several."""
+    certain: list[Expression] = []
+    parts: list[Part | Near] = []
+    for conjunct in condition.conditions if isinstance(condition, And) else (condition,):
+        if is_value(conjunct):
+            raise HaplyError(f"`{conjunct}` is a value", expected="a condition", hint="compare it with something")
+        if all(is_certain(column) for column in columns_of(conjunct)):
+            certain.append(conjunct)
+        else:
+            parts.append(_part(conjunct, is_certain))
+    groups = independent_groups(parts, lambda part: map(_owner, uncertain_columns(part, is_certain)))
+    return Split(tuple(certain), tuple(groups))
+
+
+def uncertain_columns(part: Part | Near, is_certain: Callable[[Column], bool]) -> list[Column]:
+    """The uncertain columns of a part."""
+    if isinstance(part, Near):
+        return [column for column in (part.one, part.other) if not is_certain(column)]
+    return [part.form.columns[name] for name in part.form.variables]
+
+
+def _owner(column: Column) -> str:
+    return str(replace(column, index=None))
+
+
+class _MisfitError(Exception):
+    """Why a condition has no normal form."""
+
+
+def _part(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near:
+    try:
+        near = _near(condition, is_certain)
+        if near is not None:
+            return near
+        form, intervals = _solved(condition, is_certain)
+    except _MisfitError as misfit:
+        raise HaplyError(
+            f"haply does not understand the uncertain condition `{condition}`", expected=UNDERSTOOD, found=str(misfit)
+        ) from None
+    return Part(form, intervals, str(condition))
+
+
+def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tuple[Form, tuple[Interval, ...]]:
+    match condition:
+        case Not(inner):
+            form, intervals = _solved(inner, is_certain)
+            return form, _complement(intervals)
+        case Or(conditions):
+            return _any_of([_solved(each, is_certain) for each in conditions])
+        case Comparison(op, left, right):
+            return _compared(left, right, op, is_certain)
+        case Between(value, low, high):
+            form, above = _compared(value, low, ">=", is_certain)
+            other, below = _compared(value, high, "<=", is_certain)
+            if not _same_form(form, other):
+                raise _MisfitError("uncertain ends of BETWEEN")
+            return form, (replace(above[0], high=below[0].high, high_closed=True),)
+    raise _MisfitError(f"`{condition}`, which is not a comparison")
+
+
+def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple[Interval, ...]]:
+    form = found[0][0]
+    if not all(_same_form(form, other) for other, _ in found):
+        raise _MisfitError("an OR of conditions on different columns")
+    return form, tuple(interval for _, intervals in found for interval in intervals)
+
+
+def _compared(
+    left: Expression, right: Expression, op: str, is_certain: Callable[[Column], bool]
+) -> tuple[Form, tuple[Interval, ...]]:
+    """The form and where it must lie for ``left op right``; constants are brought to the right."""
+    absolute = _absolute(left, right, op, is_certain)
+    if absolute is not None:
+        return absolute
+    form = _form(left, is_certain).plus(_form(right, is_certain).scaled(Fraction(-1)))
+    form = _without_zeros(form)
+    if form.is_certain:
+        raise _MisfitError("uncertain columns that cancel out")
+    end = times(form.constant, Fraction(-1))
+    form = replace(form, constant=Fraction(0))
+    # the first coefficient is 1 if it is a number: conditions on one attribute are then told by equal forms
+    first = _leading(form)
+    if isinstance(first, Fraction) and first != 1:
+        form, end = form.scaled(1 / first), times(end, 1 / first)
+        op = _TURNED.get(op, op) if first < 0 else op
+    return form, _where(op, end)
+
+
+def _leading(form: Form) -> Scalar:
+    return next(iter(form.squares.values() if form.squares else form.linear.values()))
+
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _where(op: str, end: Scalar) -> tuple[Interval, ...]:
+    match op:
+        case "<" | "<=":
+            return (Interval(None, end, high_closed=op == "<="),)
+        case ">" | ">=":
+            return (Interval(end, None, low_closed=op == ">="),)
+        case "=":
+            return (Interval(end, end),)
+    return Interval(None, end, high_closed=False), Interval(end, None, low_closed=False)
+
+
+def _absolute(
+    left: Expression, right: Expression, op: str, is_certain: Callable[[Column], bool]
+) -> tuple[Form, tuple[Interval, ...]] | None:
+    """``abs(...)`` of something uncertain, times a number, on one side and something certain on the other."""
+    for side, other, turned in ((left, right, op), (right, left, _TURNED.get(op, op))):
+        factor, inner = _factor_of_abs(side)
+        if inner is None or all(is_certain(column) for column in columns_of(inner)):
+            continue
+        limit = _form(other, is_certain)
+        if not limit.is_certain:
+            raise _MisfitError("abs(...) beside further uncertain terms")
+        tolerance = times(limit.constant, 1 / factor)
+        turned = _TURNED.get(turned, turned) if factor < 0 else turned
+        if isinstance(tolerance, Fraction) and tolerance < 0:
+            raise HaplyError(
+                f"`{side}` is compared with a negative tolerance", expected="a tolerance of 0 or more",
+                hint="an absolute value is never negative: check the sign",
+            )  # fmt: skip
+        low, high = times(tolerance, Fraction(-1)), tolerance
+        form, _ = _compared(inner, Literal(0), "<=", is_certain)
+        whole = _without_zeros(_form(inner, is_certain))
+        # the form has been moved and scaled: so are the ends
+        first = _leading(whole)
+        if isinstance(first, Fraction) and first != 1:
+            low, high = times(low, 1 / abs(first)), times(high, 1 / abs(first))
+            move = times(whole.constant, Fraction(-1) / first)
+        else:
+            move = times(whole.constant, Fraction(-1))
+        low, high = plus(low, move), plus(high, move)
+        match turned:
+            case "<" | "<=":
+                return form, (Interval(low, high, turned == "<=", turned == "<="),)
+            case ">" | ">=":
+                closed = turned == ">="
+                return form, (Interval(None, low, high_closed=closed), Interval(high, None, low_closed=closed))
+            case "=":
+                return form, (Interval(low, low), Interval(high, high))
+        return form, _complement((Interval(low, low), Interval(high, high)))
+    return None
+
+
+def _factor_of_abs(node: Expression) -> tuple[Fraction, Expression | None]:
+    match node:
+        case Call("abs", (inner,)):
+            return Fraction(1), inner
+        case Negative(operand):
+            factor, found = _factor_of_abs(operand)
+            return -factor, found
+        case Arithmetic("*", left, right):
+            for number, other in ((_number(left), right), (_number(right), left)):
+                if number:
+                    factor, found = _factor_of_abs(other)
+                    return factor * number, found
+    return Fraction(1), None
+
+
+def _near(condition: Expression, is_certain: Callable[[Column], bool]) -> Near | None:
+    if not isinstance(condition, Comparison):
+        return None
+    for call, other, op in (
+        (condition.left, condition.right, condition.op),
+        (condition.right, condition.left, _TURNED.get(condition.op, condition.op)),
+    ):
+        if isinstance(call, Call) and call.name == "distance":
+            limit = _form(other, is_certain)
+            columns = [column for column in call.args if isinstance(column, Column) and column.index is None]
+            if len(columns) != 2 or not limit.is_certain or op not in _TURNED:
+                raise _MisfitError("a distance that is not between two columns, or compared with something uncertain")
+            closed, beyond = op in ("<=", ">"), op in (">", ">=")
+            return Near(columns[0], columns[1], limit.constant, closed, beyond, str(condition))
+    return None
+
+
+def _form(node: Expression, is_certain: Callable[[Column], bool]) -> Form:
+    if all(is_certain(column) for column in columns_of(node)):
+        number = _number(node)
+        return Form(node if number is None else number, {}, {}, {})
+    match node:
+        case Column():
+            return Form(Fraction(0), {str(node): Fraction(1)}, {}, {str(node): node})
+        case Negative(operand):
+            return _form(operand, is_certain).scaled(Fraction(-1))
+        case Arithmetic("+", left, right):
+            return _form(left, is_certain).plus(_form(right, is_certain))
+        case Arithmetic("-", left, right):
+            return _form(left, is_certain).plus(_form(right, is_certain).scaled(Fraction(-1)))
+        case Arithmetic("*", left, right):
+            return _form(left, is_certain).product(_form(right, is_certain))
+        case Arithmetic("/", left, right):
+            below = _form(right, is_certain)
+            if not below.is_certain:
+                raise _MisfitError(f"a division by `{right}`, which is uncertain")
+            if _is_zero(below.constant):
+                raise _MisfitError("a division by zero")
+            return _form(left, is_certain).scaled(_inverse(below.constant))
+        case Arithmetic("**", base, exponent) | Call("power" | "pow", (base, exponent)):
+            if _number(exponent) != 2:
+                raise _MisfitError(f"the power `{node}`: only squares are understood")
+            inner = _form(base, is_certain)
+            return inner.product(inner)
+        case Call("abs" | "distance"):
+            raise _MisfitError(f"`{node}` inside a sum")
+        case Call(name):
+            raise _MisfitError(f"the function {name}() of something uncertain")
+    raise _MisfitError(f"`{node}`")
+
+
+def _number(node: Expression) -> Fraction | None:
+    match node:
+        case Literal(bool() | str() | None):
+            return None
+        case Literal(number):
+            return Fraction(repr(number))
+        case Negative(operand):
+            value = _number(operand)
+            return None if value is None else -value
+        case Arithmetic(op, left, right):
+            one, two = _number(left), _number(right)
+            if one is None or two is None:
+                return None
+            if op in "+-*":
+                return one + two if op == "+" else one - two if op == "-" else one * two
+            if op == "/" and two:
+                return one / two
+            if op == "**" and two.denominator == 1 and abs(two) <= 16 and (one or two >= 0):
+                return one ** int(two)
+    return None
+
+
+def _without_zeros(form: Form) -> Form:
+    """Terms whose coefficient is 0 are dropped; an uncertain column is never null."""
+    linear = {name: value for name, value in form.linear.items() if not _is_zero(value)}
+    squares = {pair: value for pair, value in form.squares.items() if not _is_zero(value)}
+    return replace(form, linear=linear, squares=squares)
+
+
+def _is_zero(value: Scalar) -> bool:
+    return isinstance(value, Fraction) and value == 0
+
+
+def _same_form(one: Form, other: Form) -> bool:
+    def same(a: dict[str, Scalar], b: dict[str, Scalar]) -> bool:
+        return a.keys() == b.keys() and all(_same_scalar(a[key], b[key]) for key in a)
+
+    named = [{"*".join(pair): value for pair, value in form.squares.items()} for form in (one, other)]
+    return same(one.linear, other.linear) and same(named[0], named[1])
+
+
+def _same_scalar(a: Scalar, b: Scalar) -> bool:
+    if isinstance(a, Expression):
+        return a.same_as(b)
+    return not isinstance(b, Expression) and a == b
+
+
+def _complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """What lies outside of all intervals, which are in ascending order."""
+    found, low, closed = [], None, False
+    unbounded = True
+    for interval in intervals:
+        if interval.low is not None:
+            found.append(Interval(None if unbounded else low, interval.low, closed, not interval.low_closed))
+        low, closed, unbounded = interval.high, not interval.high_closed, False
+        if interval.high is None:
+            return tuple(found)
+    return (*found, Interval(low, None, closed))
+
+
+# -- numbers and certain expressions -----------------------------------------------------------------------------------
+
+
+def plus(a: Scalar, b: Scalar) -> Scalar:
+    """Their sum."""
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a + b
+    if _is_zero(a) or _is_zero(b):
+        return b if _is_zero(a) else a
+    return Arithmetic("+", _expression(a), _expression(b))
+
+
+def times(a: Scalar, b: Scalar) -> Scalar:
+    """Their product."""
+    if isinstance(a, Fraction) and isinstance(b, Fraction):
+        return a * b
+    if isinstance(a, Fraction):
+        a, b = b, a
+    if isinstance(b, Fraction) and b in (0, 1):
+        return Fraction(0) if b == 0 else a
+    if isinstance(b, Fraction) and b == -1:
+        return a.operand if isinstance(a, Negative) else Negative(_expression(a))
+    return Arithmetic("*", _expression(a), _expression(b))
+
+
+def _inverse(a: Scalar) -> Scalar:
+    return 1 / a if isinstance(a, Fraction) else Arithmetic("/", Literal(1), a)
+
+
+def _expression(a: Scalar) -> Expression:
+    if isinstance(a, Expression):
+        return a
+    if a.denominator == 1:
+        return Literal(int(a))
+    number = Literal(float(a))
+    exact = Fraction(repr(number.value)) == a
+    return number if exact else Arithmetic("/", Literal(a.numerator), Literal(a.denominator))
+
+
+def number_text(a: Scalar) -> str:
+    """For people."""
+    return str(a) if isinstance(a, Expression) else f"{_float(a):g}"
+
+
+def _float(a: Fraction) -> float:
+    try:
+        return float(a)
+    except OverflowError:
+        return math.copysign(math.inf, a)
+
+
+def _term_text(value: Scalar, name: str) -> str:
+    if isinstance(value, Fraction):
+        return name if value == 1 else f"-{name}" if value == -1 else f"{number_text(value)}*{name}"
+    return f"({value})*{name}"
