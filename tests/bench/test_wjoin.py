@@ -25,7 +25,7 @@ SMALL = replace(wjoin.QUICK, streams=(3, 4), events=600, keys=50, repetitions=1,
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_contenders_agree_with_all_combinations_tried(count):
-    settings = replace(SMALL, events=60, keys=5)
+    settings = replace(SMALL, events=80 // count, keys=5)
     streams = wjoin.make_streams(settings, count)
     window = 2.0
     duckdb, polars = wjoin.DuckWindows(streams, window), wjoin.PolarsWindows(streams, window)
