@@ -222,7 +222,7 @@ def columns_of(found: Any) -> list[np.ndarray]:
 
 
 def _names(found: Any) -> Sequence[str]:
-    return found.column_names if isinstance(found, pa.Table) else found.columns  # type: ignore[no-any-return]
+    return found.column_names if isinstance(found, pa.Table) else found.columns
 
 
 def packed(ids: Sequence[np.ndarray]) -> Answer:

@@ -455,7 +455,8 @@ def policies(scale: Scale, tell: Tell) -> Figure:
             for name, algorithm in ALGORITHM_OF.items():
                 tell(f"B6: {form}, {streams} streams, {name}")
                 row: dict[str, Any] = {"form": f"{form}, {name}", "streams": streams}
-                counts, spent = {}, {}
+                counts: dict[str, int] = {}
+                spent: dict[str, float] = {}
                 for policy in reversed(POLICIES):
                     works = [PolicyRun(windows, algorithm, policy, arrivals) for _ in range(scale.repetitions + 1)]
                     spent[PAPERS_NAME[policy]] = min([seconds_of(work) for work in works][1:])

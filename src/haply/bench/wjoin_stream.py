@@ -7,6 +7,7 @@ all pairs as conditions on times, which let it drop what is too old. Its setting
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,7 +120,7 @@ def compare(session: SparkSession, settings: Settings, batches: int, folder: Pat
         PEER: partial(plain_join, settings=settings),
     }
     conf = {OURS: {"spark.haply.cells": str(settings.cells)}, PEER: PEER_CONF}
-    found = {}
+    found: dict[str, set[tuple[int, ...]]] = {}
     for name, query in queries.items():
         tell(f"{job}: checking {name}")
         with settled(session, conf[name]):
@@ -171,7 +172,10 @@ def write_streams(folder: Path, batches: int, settings: Settings) -> tuple[Path,
         for part in range(batches):
             ids = np.flatnonzero(file == part)
             columns = {"id": ids, "t": pa.array(times[ids], pa.timestamp("us", "UTC")), "k": keys[ids]}
-            pq.write_table(pa.table(columns), path / f"part-{part:03}.parquet")
+            target = path / f"part-{part:03}.parquet"
+            pq.write_table(pa.table(columns), target)
+            # Spark reads files in the order of their age, and these may be of one millisecond
+            os.utime(target, (_FIRST_SECOND + part, _FIRST_SECOND + part))
         paths.append(path)
     return tuple(paths)
 
