@@ -122,7 +122,7 @@ def compare(session: SparkSession, settings: Settings, folder: Path, tell: Tell)
         OURS: lambda left, right: haply_join(left, right, settings.compared_window, settings),
         PEER: lambda left, right: plain_join(left, right, settings.compared_window, settings),
     }
-    pairs: dict[str, set[tuple[int, int]]] = {}
+    pairs: dict[str, set[tuple[int, ...]]] = {}
     for name, query in queries.items():
         tell(f"{job}: checking {name}")
         pairs[name] = collect(session, query, files, folder / f"check-{len(pairs)}")
@@ -273,7 +273,7 @@ def plain_join(left: DataFrame, right: DataFrame, window: int, settings: Setting
     return candidates.where(arrow_function(near, "boolean")("a", "b")).select("i", "j")
 
 
-def _streams(session: SparkSession, files: tuple[Path, Path]) -> list[DataFrame]:
+def _streams(session: SparkSession, files: tuple[Path, ...]) -> list[DataFrame]:
     sides = []
     for path in files:
         schema = session.read.parquet(str(path)).schema
@@ -282,21 +282,21 @@ def _streams(session: SparkSession, files: tuple[Path, Path]) -> list[DataFrame]
 
 
 def collect(
-    session: SparkSession, query: Callable[..., DataFrame], files: tuple[Path, Path], folder: Path
-) -> set[tuple[int, int]]:
-    """All pairs of a run; raises if one comes twice."""
+    session: SparkSession, query: Callable[..., DataFrame], files: tuple[Path, ...], folder: Path
+) -> set[tuple[int, ...]]:
+    """All pairs (or longer combinations) of a run; raises if one comes twice."""
     pairs = query(*_streams(session, files))
     running = pairs.writeStream.format("parquet").option("path", str(folder / "pairs"))
     running.option("checkpointLocation", str(folder / "state")).trigger(availableNow=True).start().awaitTermination()
     found = session.read.parquet(str(folder / "pairs")).toArrow()
-    together = list(zip(found["i"].to_pylist(), found["j"].to_pylist(), strict=True))
+    together = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
     if len(set(together)) != len(together):
-        raise HaplyError("A stream has given a pair twice")
+        raise HaplyError("A stream has given a pair or combination twice")
     return set(together)
 
 
 def timed(
-    session: SparkSession, query: Callable[..., DataFrame], files: tuple[Path, Path], folder: Path
+    session: SparkSession, query: Callable[..., DataFrame], files: tuple[Path, ...], folder: Path
 ) -> tuple[float, int]:
     """Seconds of a run from its start to its end, and the most entries that were in its state."""
     pairs = query(*_streams(session, files))
