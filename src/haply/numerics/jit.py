@@ -87,3 +87,9 @@ def bare_fused(function: _Function) -> _Function:
     """A bare kernel whose products and sums may be one instruction with one rounding: where bounds allow for either."""
     compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract"})
     return compiled
+
+
+def bare_inner(function: _Function) -> _Function:
+    """A bare kernel that becomes part of its caller: handing over tuples of arrays takes longer than a short step."""
+    compiled: _Function = _compiled(function, _nrt=False, forceinline=True)
+    return compiled

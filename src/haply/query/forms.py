@@ -217,7 +217,10 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
             other, below = _compared(value, high, "<=", is_certain)
             if not _same_form(form, other):
                 raise _MisfitError("uncertain ends of BETWEEN")
-            return form, (replace(above[0], high=below[0].high, high_closed=True),)
+            ends = above[0], below[0]
+            if ends[0].low is None:  # a negative factor has turned them
+                ends = ends[1], ends[0]
+            return form, (Interval(ends[0].low, ends[1].high),)
     raise _MisfitError(f"`{condition}`, which is not a comparison")
 
 
