@@ -368,6 +368,12 @@ def latest_times(model: OneDimensional) -> np.ndarray:
     return model.support()[1] if model.bounded else model.quantile(_LATEST)
 
 
+def reach_back(model: OneDimensional, threshold: Threshold) -> float:
+    """How far back from its latest time the event reaches that reaches furthest."""
+    start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
+    return float((latest - start).max(initial=0.0))
+
+
 def _output_of(size: int, before: TimingOutput | None = None, n: int = 0) -> TimingOutput:
     """Room for so many pairs, beginning with ``n`` that there are already."""
     made = TimingOutput(np.empty(size, np.int32), np.empty(size, np.int32), np.empty(size), np.empty(size, np.int8))
