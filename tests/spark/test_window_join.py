@@ -121,6 +121,7 @@ def test_errors_when_it_is_built(spark):
         (three, PATH, {"algorithm": "sideways"}, "sideways"),
         (three, PATH, {"windows_policy": "lax"}, "lax"),
         (three, PATH, {"threshold": 2}, "threshold is not a probability"),
+        (three, PATH, {"threshold": 0}, "threshold is not a probability"),
         (three, PATH, {"key": "plate"}, "called 'plate'"),
         (three, PATH, {"time": "when"}, "called 'when'"),
         (three, PATH, {"max_delay": {"z": 1}}, "'z'"),
