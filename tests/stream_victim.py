@@ -3,29 +3,36 @@
     python stream_victim.py FOLDER
 
 FOLDER has a folder for each join, with ``join.json``, its arguments, and a folder of files for each stream. What it
-finds goes to ``out`` there, and the checkpoint is ``checkpoint``. A file ``done`` is made in FOLDER when everything has
-been read. Started again after a kill, all joins go on where their checkpoints say.
+finds goes to ``out`` there, the checkpoint is ``checkpoint``. It waits for further files until it is killed. Started
+again, all joins go on where their checkpoints say.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import haply as hp
 
 
-def start_joins(spark: Any, folder: Path) -> dict[str, Any]:
-    """All joins of a folder, at once, by their names."""
-    return {path.parent.name: _start(spark, path.parent) for path in sorted(folder.glob("*/join.json"))}
+def start_joins(spark: Any, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The joins of a folder, by name, each when it is asked for and after it has read all files.
+
+    Not all at once: each start of a query starts a Python process, to which Spark gives ten seconds.
+    """
+    for path in sorted(folder.glob("*/join.json")):
+        query = _start(spark, path.parent)
+        query.processAllAvailable()
+        yield path.parent.name, query
 
 
 def _start(spark: Any, folder: Path) -> Any:
     arguments = json.loads((folder / "join.json").read_text())
     names = arguments.pop("streams")
-    schema = spark.read.parquet(str(folder / names[0])).schema
+    schema = spark.read.parquet(str(folder / names[0] / "000.parquet")).schema
     streams = [
         spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / name)) for name in names
     ]
@@ -39,7 +46,7 @@ def _start(spark: Any, folder: Path) -> Any:
 
 
 def main(folder: Path) -> None:
-    """Run the joins until all files are read."""
+    """Run the joins."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
     spark = hp.local_session(
@@ -58,11 +65,8 @@ def main(folder: Path) -> None:
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
         },
     )
-    queries = start_joins(spark, folder)
-    for query in queries.values():
-        query.processAllAvailable()
-    (folder / "done").touch()
-    spark.stop()
+    queries = dict(start_joins(spark, folder))
+    queries["window"].awaitTermination()
 
 
 if __name__ == "__main__":

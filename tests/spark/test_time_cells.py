@@ -240,6 +240,23 @@ def test_a_cell_waits_for_events_as_long_as_any_of_its_stream():
     assert stream.counted["late_left"] == stream.counted["late_right"] == 0
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_an_event_that_reaches_back_too_far_is_counted_as_late(again):
+    """It is four times as long as any before it; also where nothing but what was learnt is left, after a restart."""
+    stream = TimingCells(10, 0.5, 30, cells=4)  # all in one block of time
+    for at in range(60, 400, 20):
+        clocks(stream, at)
+        if at == 60:
+            clocks(stream, at, group=1)
+    assert 1 not in holding(stream), "all of the group is forgotten"
+    if again:
+        stream.restart()
+        stream_worker._remembered.clear()
+    long = oracle.histogram((0, 10, "0.9"), (10, 400, "0.1"))
+    assert stream.batch((1, [2], [oracle.detected(long, 400)], [1])) == []
+    assert stream.counted["late_left"] == 0 < stream.counted["late_right"]
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_idle_groups_are_forgotten(told, monkeypatch):
     """Groups that never come again are gone when their events can meet no other; if need be, by timers alone."""

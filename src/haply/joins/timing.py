@@ -332,6 +332,16 @@ class TimingJoin:
             self._sides[side].reach = max(self._sides[side].reach, value)
 
     @property
+    def forgotten(self) -> tuple[float, float]:
+        """Up to which places events of each side have been forgotten."""
+        return self._sides["left"].forgotten, self._sides["right"].forgotten
+
+    @forgotten.setter
+    def forgotten(self, forgotten: tuple[float, float]) -> None:
+        for side, value in zip(SIDES, forgotten, strict=True):
+            self._sides[side].forgotten = max(self._sides[side].forgotten, value)
+
+    @property
     def late(self) -> dict[str, int]:
         """How many events of each side came too late to be joined."""
         return {side: own.late for side, own in self._sides.items()}

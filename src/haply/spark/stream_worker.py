@@ -546,12 +546,12 @@ class TimingOperator:
         return left, right
 
     def learnt(self) -> Any:
-        """How far events have reached back."""
-        return self._join.reach if any(self._join.reach) else None
+        """How far events have reached back, and what is forgotten: what reaches back to it may lose pairs."""
+        return (self._join.reach, self._join.forgotten) if any(self._join.reach) else None
 
     def recall(self, learnt: Any) -> None:
         """See ``Operator``."""
-        self._join.reach = learnt
+        self._join.reach, self._join.forgotten = learnt
 
     @property
     def counts(self) -> dict[str, int]:
