@@ -157,24 +157,38 @@ def write_sides(folder, sides, times, names=("t", "t"), shuffled=False, files=4,
 
 
 class Victim:
-    """A process that runs a streaming join; all of its children are in a session of its own."""
+    """A process that runs joins of streams (``stream_victim.py``); all of its children are in a session of its own."""
 
     def __init__(self, folder):
         self.folder, self.log = folder, folder / "log"
         scratch = folder / "scratch"
         scratch.mkdir(exist_ok=True)
+        self.left_over = {path.name for path in folder.glob("*/out/*.parquet")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("spark") / "stream_victim.py"), str(folder)],
+                [sys.executable, str(Path(__file__).with_name("stream_victim.py")), str(folder)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(scratch)},
                 start_new_session=True,
             )  # fmt: skip
 
-    def has_begun(self, batch):
-        return (self.folder / "checkpoint" / "offsets" / str(batch)).exists()
+    def begun(self, name):
+        """The last batch that a join has begun, -1 before the first."""
+        return self._last(name, "offsets")
 
-    def has_committed(self, batch):
-        return (self.folder / "checkpoint" / "commits" / str(batch)).exists()
+    def committed(self, name):
+        """The last batch that a join has committed, -1 before the first."""
+        return self._last(name, "commits")
+
+    def _last(self, name, log):
+        batches = (self.folder / name / "checkpoint" / log).glob("[0-9]*")
+        return max((int(path.name) for path in batches), default=-1)
+
+    def is_writing(self, name):
+        """Whether this process has written results of a batch that is not committed."""
+        out = self.folder / name / "out"
+        known = "".join(path.read_text() for path in (out / "_spark_metadata").glob("[0-9]*"))
+        written = {path.name for path in out.glob("*.parquet")} - self.left_over
+        return self.begun(name) > self.committed(name) and any(file not in known for file in written)
 
     def await_that(self, condition, what):
         until = time.monotonic() + PATIENCE

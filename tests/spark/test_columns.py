@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pytest
 from pyspark.sql import functions as F
 
@@ -108,6 +111,21 @@ def test_impossible_arguments():
         hp.gaussian_nd(["a", "b"])
     with pytest.raises(HaplyError, match="two dimensions"):
         hp.gaussian_nd(["a", "b", "c"], sd=[1, 1, 1], corr=0.5)
+
+
+@pytest.mark.parametrize(
+    ("edges", "probs", "text"),
+    [
+        ([0, 20, 10], [0.5, 0.5], "edges not increasing"),
+        ([40, 20, 0], [0.5, 0.5], "edges not increasing"),
+        (np.array([0, 10, 20]), [0.5, 0.6], "probs not summing to 1"),
+        ([0, 10, 20], [1], "lengths disagree"),
+    ],
+)
+def test_impossible_buckets_are_refused_before_any_data_is_read(edges, probs, text):
+    for make in (hp.histogram, partial(hp.latency, "seen")):
+        with pytest.raises(HaplyError, match=text):
+            make(edges, probs)
 
 
 def test_check_finds_bad_covariances(spark):

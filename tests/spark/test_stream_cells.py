@@ -3,128 +3,40 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from collections import Counter
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 import oracle_distance as oracle
+from fake_stream import FakeCells, in_batches
 from haply.errors import HaplyError
 from haply.joins import similarity
 from haply.probability.region import Distance
 from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
 from haply.spark.distance import PlaceOnLine
-from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes, unpack
+from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes
 from haply.spark.partition import TIME
-from haply.spark.stateful import CellProcessor
-from haply.spark.stream_worker import DistanceOperator, Query, counter_names
+from haply.spark.stream_worker import DistanceOperator, Query
 from haply.spark.worker import COUNTERS
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered
 
 
-def in_batches(rng, times, batches, max_delay):
-    """Rows by batch, in the order of times that are delayed by up to ``max_delay``: none comes too late."""
-    arrival = times + rng.uniform(0.0, max_delay, len(times)) if max_delay else times
-    order = np.argsort(arrival, kind="stable")
-    cuts = np.sort(rng.integers(0, len(times) + 1, batches - 1))
-    return np.split(order, cuts)
-
-
-class FakeState:
-    """A value or a map of one cell, with the methods of Spark's."""
-
-    def __init__(self, states, name):
-        self._states, self._name = states, name
-
-    @property
-    def _mine(self):
-        return self._states.current[self._name]
-
-    def exists(self):
-        return "value" in self._mine
-
-    def get(self):
-        return self._mine.get("value")
-
-    def update(self, value):
-        (data,) = value
-        assert isinstance(data, bytes)
-        self._states.burn()
-        self._mine["value"] = value
-
-    def clear(self):
-        self._mine.clear()
-
-    def getValue(self, key):  # noqa: N802 - Spark's name
-        return self._mine.get(key)
-
-    def updateValue(self, key, value):  # noqa: N802
-        assert isinstance(value[0], bytes)
-        self._states.burn()
-        self._mine[key] = value
-
-    def removeKey(self, key):  # noqa: N802
-        assert key in self._mine, "a piece that is not there was removed"
-        del self._mine[key]
-
-
-class DiskFullError(Exception):
-    """A batch fails."""
-
-
-class FakeHandle:
-    """The handle of one partition: ``current`` is the state of the cell that is being served.
-
-    With a ``fuse`` it allows for so many writes, and then fails.
-    """
-
-    def __init__(self):
-        self.cells, self.cell, self.fuse = {}, None, None
-
-    def burn(self):
-        if self.fuse is not None:
-            self.fuse -= 1
-            if self.fuse < 0:
-                raise DiskFullError
-
-    @property
-    def current(self):
-        return self.cells.setdefault(self.cell, {"index": {}, "pieces": {}, "timers": set()})
-
-    def getValueState(self, name, schema):  # noqa: N802
-        return FakeState(self, name)
-
-    def getMapState(self, name, key_schema, value_schema):  # noqa: N802
-        return FakeState(self, name)
-
-    def registerTimer(self, milliseconds):  # noqa: N802
-        assert isinstance(milliseconds, int)
-        self.current["timers"].add(milliseconds)
-
-
-class FakeStream:
-    """Spark's part in a stream join: parcels to cells, watermarks, timers, and state that a batch commits or not."""
+class FakeStream(FakeCells):
+    """Near points in a window of time."""
 
     def __init__(
         self, eps, threshold, window, max_delay, *, cells=1, strict=False, raises=True, exact=True, stamps=False, seed=0
     ):
-        self.clock = Clock.of(stamps, window + max_delay)
-        self.delay, self.cells = self.clock.delay(max_delay), cells
         self.place = PlaceOnLine(Distance("pos", "pos", eps), Threshold(threshold, strict))
         self.settings = (eps, threshold, strict, exact, raises, window)
-        self.rng = np.random.default_rng(seed)
-        self.handle, self.newest, self.watermark = FakeHandle(), [None, None], 0
-        self.counted = Counter()
-        self.start()
+        clock = Clock.of(stamps, window + max_delay)
+        super().__init__(("left", "right"), clock, (max_delay, max_delay), cells, seed)
 
-    def start(self):
-        """A new processor, as after a restart of the query: it has a new name, and knows nothing."""
+    def make_query(self, name):
         eps, threshold, strict, exact, raises, window = self.settings
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), pa.float64(), POSITION))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
@@ -132,101 +44,28 @@ class FakeStream:
             DistanceOperator, Distance("pos", "pos", eps), Threshold(threshold, strict), exact, raises, window,
             ("l2", "r2"),
         )  # fmt: skip
-        self.query = Query(
+        return Query(
             make, (), Threshold(threshold, strict), window, self.clock, (("l0", "l1", "l2"), ("r0", "r1", "r2")),
-            schema,
-            f"test-{self.rng.integers(1 << 62)}",
-            (("cells", self.cells), ("window", window), ("delay", self.delay)),
+            schema, name, (("cells", self.cells), ("window", window), ("delay", self.delays)),
         )  # fmt: skip
-        self.processor = CellProcessor(self.query)
 
-    def parcels(self, side, ids, times, clouds, groups=None):
-        """The rows of one side as Spark would hand them on, in several Arrow batches."""
-        positions = samples(clouds)
+    def table(self, side, ids, times, clouds, groups=None):
         prefix = "lr"[side]
-        table = pa.table(
+        return pa.table(
             {
                 f"{prefix}0": pa.array(ids, pa.int64()), f"{prefix}1": pa.array(times, pa.float64()),
-                f"{prefix}2": positions, TIME: pa.array(times, pa.float64()),
+                f"{prefix}2": samples(clouds), TIME: pa.array(times, pa.float64()),
                 STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
                 GROUP: np.zeros(len(ids)) if groups is None else np.asarray(groups, np.float64),
             }
         )  # fmt: skip
+
+    def pack(self, side):
         width = self.place.distance.limit * 16.0 or 1.0
-        pack = Pack(side, self.cells, width, self.clock, f"{prefix}2", self.place, None, {})
-        parts = table.combine_chunks().to_batches(max_chunksize=int(self.rng.integers(1, len(ids) + 2)))
-        return pa.Table.from_batches(list(pack(iter(parts))))
+        return Pack(side, self.cells, width, self.clock, f"{'lr'[side]}2", self.place, None, {})
 
-    def batch(self, *sides, fail=False):
-        """One micro-batch: ``(side, ids, times, clouds[, groups])`` of each side that has rows; returns its pairs.
-
-        A batch that fails does so after some of its writes, within a cell or between two; nothing of it is committed.
-        """
-        packed = {side[0]: self.parcels(*side) for side in sides if len(side[1])}
-        before = copy.deepcopy(self.handle.cells)
-        if fail:
-            self.handle.fuse = int(self.rng.integers(0, 3 * self.cells + 1))
-        try:
-            parcels = self._serve(packed)
-        except DiskFullError:
-            parcels = []
-        self.handle.fuse = None
-        if fail:
-            self.handle.cells = before
-            return []
-        for side, table in packed.items():
-            latest = max(table["newest"].cast(pa.int64()).to_pylist()) // 1000
-            self.newest[side] = latest if self.newest[side] is None else max(latest, self.newest[side])
-        if None not in self.newest:
-            self.watermark = max(self.watermark, min(self.newest) - self.delay)
-        return self._read(parcels)
-
-    def _serve(self, packed):
-        """The cells that have rows in any order, and then the timers that are due."""
-        self.processor.init(self.handle)
-        timer_values = SimpleNamespace(getCurrentWatermarkInMs=lambda: self.watermark)
-        together = pd.concat(
-            [pd.DataFrame({"cell": []}, dtype=int), *(table.drop(["newest"]).to_pandas() for table in packed.values())]
-        )
-        parcels = []
-        for cell in self.rng.permutation(together["cell"].unique()):
-            self.handle.cell = int(cell)
-            rows = together[together["cell"] == cell]
-            cut = int(self.rng.integers(0, len(rows) + 1))
-            chunks = iter([rows.iloc[:cut], rows.iloc[cut:]])
-            parcels += list(self.processor.handleInputRows((int(cell),), chunks, timer_values))
-        for cell in list(self.handle.cells):
-            self.handle.cell = cell
-            for timer in sorted(timer for timer in self.handle.current["timers"] if timer <= self.watermark):
-                due = SimpleNamespace(getExpiryTimeInMs=lambda timer=timer: timer)
-                parcels += list(self.processor.handleExpiredTimer((cell,), timer_values, due))
-                self.handle.current["timers"].discard(timer)
-        self.processor.close()
-        return parcels
-
-    def _read(self, parcels):
-        pairs = []
-        for frame in parcels:
-            for found in unpack(iter([pa.RecordBatch.from_pandas(frame, preserve_index=False)])):
-                for row in found.to_pylist():
-                    if row[COUNTERS] is not None:
-                        names = counter_names(self.query.make())
-                        self.counted.update(dict(zip(names, row[COUNTERS], strict=True)))
-                    else:
-                        pairs.append((row["l0"], row["r0"], row["probability"]))
-        return pairs
-
-    @property
-    def state(self):
-        """What is committed: rows of the index and of the pieces, and bytes."""
-        cells = [cell for number, cell in self.handle.cells.items() if number != CONTROL]
-        values = [value[0] for cell in cells for part in ("index", "pieces") for value in cell[part].values()]
-        return SimpleNamespace(rows=len(values), bytes=sum(map(len, values)))
-
-    def restart(self):
-        """Kill the query: all that survives is what Spark has stored."""
-        self.handle.cells = pickle.loads(pickle.dumps(self.handle.cells))
-        self.start()
+    def found(self, row):
+        return row["l0"], row["r0"], row["probability"]
 
 
 @pytest.fixture(autouse=True)
@@ -550,7 +389,7 @@ def test_another_join_on_the_same_checkpoint_is_refused(x, what, value):
     elif what == "window":
         stream.settings = (*stream.settings[:-1], value)
     else:
-        stream.delay = value
+        stream.delays = value
     stream.restart()
     with pytest.raises(HaplyError, match=rf"(?s)another join.*{what} = .*{what} = {value:g}.*set it back"):
         stream.batch((1, *row))

@@ -1,15 +1,19 @@
-"""A stream join that is killed with SIGKILL and started again: exactly once."""
+"""Joins of streams that are killed with SIGKILL and started again: exactly once."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pytest
 
-import haply as hp
+import oracle_time
+from haply.models import Histogram
 from stream_kit import (
     DELAY,
     EPS,
@@ -18,63 +22,141 @@ from stream_kit import (
     Victim,
     assert_pairs,
     pairs_in,
-    read_stream,
     scattered,
+    write_file,
     write_sides,
 )
+from stream_victim import start_joins
+
+FILES = 6
+JOINS = ("distance", "timing", "window")
+PATH = {("a", "b"): 6.0, ("b", "c"): 10.0}
 
 
-def test_kill_9_and_restart_is_exactly_once(spark, tmp_path):
-    """Killed within a batch, right after a commit and while pairs are written: the answer is that without kills."""
-    files = 6
-    write_sides(tmp_path, scattered().sides, scattered().times, shuffled=True, files=files, seed=3)
-    arguments = {
-        "on": f"DISTANCE(left.pos, right.pos) <= {EPS}", "threshold": THRESHOLD, "time": "t", "window": WINDOW,
-        "max_delay": DELAY,
+def write_distance(folder):
+    write_sides(folder, scattered().sides, scattered().times, shuffled=True, files=FILES, seed=3)
+    return {
+        "streams": ["l", "r"], "on": f"DISTANCE(left.pos, right.pos) <= {EPS}", "threshold": THRESHOLD, "time": "t",
+        "window": WINDOW, "max_delay": DELAY,
     }  # fmt: skip
-    (tmp_path / "join.json").write_text(json.dumps(arguments))
-    out = tmp_path / "out"
-    rng = np.random.default_rng(17)
 
-    def within_the_first_batch(victim):
-        victim.await_that(lambda: victim.has_begun(0), "batch 0 has begun")
-        time.sleep(rng.uniform(0.0, 2.0))  # anywhere in it: its first run takes many seconds
-        return not victim.has_committed(0)
 
-    def right_after_a_commit(victim):
-        victim.await_that(lambda: victim.has_committed(2), "batch 2 is committed")
-        return not victim.has_committed(4)
+@cache
+def events():
+    """Two sides of 48 events of a few templates, and what joins."""
+    rng = np.random.default_rng(5)
+    templates = [t for t in (oracle_time.random_template(rng) for _ in range(12)) if oracle_time.length(t) > 0][:5]
+    sides = [[h for *_, h in oracle_time.random_events(rng, side, templates, 48, gap=4.0)] for side in "AB"]
+    wanted = oracle_time.timing_pairs(*(list(enumerate(side)) for side in sides), 12, 0.3)
+    assert len(wanted) > 60
+    return sides, wanted
 
-    def while_pairs_are_written(victim):
-        """Batch 4 has written pairs, which are not yet part of the answer."""
-        victim.await_that(lambda: victim.has_begun(4), "batch 4 has begun")
-        before = set(os.listdir(out))
-        victim.await_that(lambda: set(os.listdir(out)) - before, "pairs of batch 4 are written")
-        return not victim.has_committed(5)
 
-    for moment in (within_the_first_batch, right_after_a_commit, while_pairs_are_written):
-        victim = Victim(tmp_path)
+def write_timing(folder):
+    for name, side in zip("lr", events()[0], strict=True):
+        edges, probs = ([[float(x) for x in getattr(h, part)] for h in side] for part in ("edges", "probs"))
+        table = pa.table({"id": pa.array(np.arange(48)), "t": Histogram(edges, probs).to_arrow()})
+        write_shuffled(folder / name, table, np.array([float(oracle_time.last(h)) for h in side]), 9.0)
+    return {"streams": ["l", "r"], "time": "t", "window": 12.0, "threshold": 0.3, "max_delay": 9.0}
+
+
+@cache
+def sightings():
+    """Three streams of 40 rows with three keys, and what joins along a path."""
+    rng = np.random.default_rng(4)
+    rows = {
+        name: [(k, float(t), int(rng.integers(3))) for k, t in enumerate(np.sort(rng.integers(0, 130, 40)))]
+        for name in "abc"
+    }
+    wanted = set(oracle_time.window_combinations(rows, PATH))
+    assert len(wanted) > 40
+    return rows, wanted
+
+
+def write_window(folder):
+    for name, rows in sightings()[0].items():
+        ids, times, keys = (np.array(column) for column in zip(*rows, strict=True))
+        table = pa.table({"id": ids, "time": times, "plate": pa.array([f"car {key}" for key in keys])})
+        write_shuffled(folder / name, table, times, 8.0)
+    windows = [(*pair, window) for pair, window in PATH.items()]
+    return {"streams": ["a", "b", "c"], "windows": windows, "key": "plate", "max_delay": 8.0}
+
+
+def write_shuffled(folder, table, times, delay):
+    arrival = times + np.random.default_rng(2).uniform(0.0, delay, len(times))
+    for k, rows in enumerate(np.array_split(np.argsort(arrival, kind="stable"), FILES)):
+        write_file(folder, k, table.take(pa.array(rows)))
+
+
+@pytest.fixture(scope="module")
+def survived(spark, tmp_path_factory):
+    """All joins, in one process that is killed twice, and then to the end in this one, whose session is warm."""
+    folder, rng = tmp_path_factory.mktemp("killed"), np.random.default_rng(17)
+    for name, write in (("distance", write_distance), ("timing", write_timing), ("window", write_window)):
+        (folder / name).mkdir()
+        (folder / name / "join.json").write_text(json.dumps(write(folder / name)))
+    # files come while the process runs: so all joins begin a batch at the same time
+    waiting = sorted(folder.glob("*/*/*.parquet"))
+    for path in waiting:
+        path.rename(path.with_name(f".{path.name}"))  # hidden from Spark
+
+    def bring(*numbers):
+        for path in waiting:
+            if int(path.stem) in numbers:
+                path.with_name(f".{path.name}").rename(path)
+
+    def within_a_batch(victim):
+        victim.await_that(lambda: all(victim.committed(name) >= 0 for name in JOINS), "all have done the first batch")
+        bring(1, 2)
+        victim.await_that(lambda: all(victim.begun(name) >= 1 for name in JOINS), "all are in the next one")
+        time.sleep(rng.uniform(0.0, 0.5))
+
+    def while_results_are_written(victim):
+        """All have done again what the kill has torn, and one has written results that are not yet the answer's."""
+        victim.await_that(lambda: all(victim.committed(name) >= 2 for name in JOINS), "all have gone on")
+        bring(3, 4)
+        victim.await_that(lambda: any(victim.is_writing(name) for name in JOINS), "one is writing")
+        time.sleep(rng.uniform(0.0, 0.2))
+
+    torn = []
+    bring(0)
+    for moment in (within_a_batch, while_results_are_written):
+        victim = Victim(folder)
         try:
-            at_the_moment = moment(victim)
+            moment(victim)
         finally:
             victim.kill()
-        assert at_the_moment, f"too late for {moment.__name__}"
         assert victim.process.returncode == -signal.SIGKILL
-        assert not (tmp_path / "done").exists()
-    assert not victim.has_committed(files - 1)
-    # The last run is in this process, whose session is warm. It has another number of shuffle partitions: Spark keeps
-    # to that of the checkpoint, and rows go to the same cells.
+        torn.append([name for name in JOINS if victim.begun(name) > victim.committed(name)])
+    bring(5)
+    # Another number of shuffle partitions: Spark keeps to that of the checkpoint, and rows go to the same cells.
     assert spark.conf.get("spark.sql.shuffle.partitions") != "2"
-    result = hp.join(*(read_stream(spark, tmp_path / side) for side in "lr"), **arguments)
-    writer = result.writeStream.format("parquet").outputMode("append").option("path", str(out))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    try:
-        query.processAllAvailable()
-        read = sum(progress["numInputRows"] for progress in query.recentProgress)
-    finally:
+    read = {}
+    for name, query in start_joins(spark, folder):
+        read[name] = sum(progress["numInputRows"] for progress in query.recentProgress)
         query.stop()
-    assert read < 48, "it began where the victims had come to"
-    assert_pairs(pairs_in(spark.read.parquet(str(out))), scattered().wanted, *scattered().sides, EPS, THRESHOLD)
-    batches = sorted(int(path.name) for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+    return SimpleNamespace(folder=folder, torn=torn, read=read)
+
+
+@pytest.mark.parametrize("name", JOINS)
+def test_kill_9_and_restart_is_exactly_once(spark, survived, name):
+    """The answer is that without kills, and each batch is there once."""
+    found = spark.read.parquet(str(survived.folder / name / "out"))
+    if name == "distance":
+        assert_pairs(pairs_in(found), scattered().wanted, *scattered().sides, EPS, THRESHOLD)
+    else:
+        columns = ("a_id", "b_id", "c_id") if name == "window" else ("id_left", "id_right")
+        rows = [tuple(row) for row in found.select(*columns).collect()]
+        assert len(rows) == len(set(rows)), "doubled"
+        assert set(rows) == set((events() if name == "timing" else sightings())[1])
+    batches = sorted(int(path.name) for path in (survived.folder / name / "checkpoint" / "commits").glob("[0-9]*"))
     assert batches == list(range(len(batches))), "every batch once"
-    assert files <= len(batches) <= files + 3, "a file of each stream in a batch"
+    assert len(batches) >= FILES, "a file of each stream in a batch"
+    rows = 40 * 3 if name == "window" else 48 * 2
+    assert 0 < survived.read[name] < rows, "the last run began where the victims had come to"
+
+
+def test_the_kills_tore_batches(survived):
+    """What the test above relies on: batches that had begun and were not committed, at both kills."""
+    assert all(survived.torn), survived.torn
+    assert sum(map(len, survived.torn)) >= 3, survived.torn

@@ -191,6 +191,8 @@ def test_errors_when_it_is_built(spark):
     for arguments, text in (
         ({"time": "t", "window": -1, "threshold": 0.5}, "window is no length"),
         ({"time": "t", "window": 1, "threshold": 1.5}, "threshold is not a probability"),
+        ({"time": "t", "window": 1, "threshold": 0}, "threshold is not a probability"),
+        ({"time": "t", "window": 1, "threshold": 0.5, "max_delay": -1}, "max_delay"),
         ({"time": "t", "window": 1}, "Without a threshold"),
         ({"time": "u", "window": 1, "threshold": 0.5}, "no column 'u'|unknown|'u'"),
         ({"time": "t", "window": 1, "threshold": 0.5, "on": "left.t > right.t"}, "is the time and part of another"),

@@ -333,6 +333,16 @@ class TimingJoin:
             self._sides[side].reach = max(self._sides[side].reach, value)
 
     @property
+    def forgotten(self) -> tuple[float, float]:
+        """Up to which places events of each side have been forgotten."""
+        return self._sides["left"].forgotten, self._sides["right"].forgotten
+
+    @forgotten.setter
+    def forgotten(self, forgotten: tuple[float, float]) -> None:
+        for side, value in zip(SIDES, forgotten, strict=True):
+            self._sides[side].forgotten = max(self._sides[side].forgotten, value)
+
+    @property
     def late(self) -> dict[str, int]:
         """How many events of each side came too late to be joined."""
         return {side: own.late for side, own in self._sides.items()}
@@ -367,6 +377,12 @@ class TimingJoin:
 def latest_times(model: OneDimensional) -> np.ndarray:
     """The latest possible time of each event; where there is none, the time it precedes almost surely."""
     return model.support()[1] if model.bounded else model.quantile(_LATEST)
+
+
+def reach_back(model: OneDimensional, threshold: Threshold) -> float:
+    """How far back from its latest time the event reaches that reaches furthest."""
+    start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
+    return float((latest - start).max(initial=0.0))
 
 
 def _output_of(size: int, before: TimingOutput | None = None, n: int = 0) -> TimingOutput:

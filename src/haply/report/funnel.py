@@ -15,12 +15,13 @@ _PATIENCE_SECONDS = 2.0
 
 _PLAIN = (
     "pairs_possible", "candidates", "evaluated", "kept", "rows_left", "rows_right", "null_left", "null_right",
-    "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "late_left", "late_right", "pages_read",
+    "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "late_left", "late_right", "stored_left",
+    "stored_right", "pages_read",
     "pages_total",
 )  # fmt: skip
 
 
-_BY_STREAM = ("rows_", "null_", "hopeless_", "invalid_", "late_")
+_BY_STREAM = ("rows_", "null_", "hopeless_", "invalid_", "late_", "stored_")
 
 
 class Funnel:
@@ -112,7 +113,7 @@ class Funnel:
                     line(f"{verdict} by {rule}", value, 1)
         line("evaluated exactly", counts["evaluated"])
         line("kept", counts["kept"])
-        for label in ("null", "hopeless", "invalid", "late"):
+        for label in ("null", "hopeless", "invalid", "late", "stored"):
             left, right = counts[f"{label}_left"], counts[f"{label}_right"]
             if left or right:
                 lines.append(f"  {label + ' rows':<34}{left:>18,}  left, {right:,} right")

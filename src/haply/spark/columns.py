@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
-from haply.models import Certain, Model
+from haply.models import Certain, Histogram, Model
 from haply.models.columns import model_of_fields
 from haply.models.ragged import Ragged
 
@@ -73,7 +74,17 @@ def mixture(weights: Value, means: Value, sds: Value) -> Column:
 
 def histogram(edges: Value, probs: Value) -> Column:
     """Uniform inside each bucket: n + 1 strictly increasing edges and n probabilities."""
+    _check_buckets(edges, probs)
     return _struct(edges=_numbers(edges), probs=_numbers(probs))
+
+
+def _check_buckets(edges: Value, probs: Value) -> None:
+    """Refuse buckets that are given as numbers and are none, before any data is read."""
+    given = [
+        not isinstance(values, (str, Column)) and all(isinstance(x, Real) for x in values) for values in (edges, probs)
+    ]
+    if all(given):
+        Histogram([[float(x) for x in edges]], [[float(x) for x in probs]])
 
 
 def samples(points: Value, probs: Value = None, dim: int | None = None) -> Column:
@@ -187,6 +198,7 @@ def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
 
 def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     """When an event happened, as a histogram, from when it was detected and the distribution of its latency."""
+    _check_buckets(edges, probs)
     delays = F.reverse(_numbers(edges))
     # The time goes in as an argument: Spark's optimizer can lose a column that a lambda takes from outside.
     back = F.zip_with(F.array_repeat(_number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)

@@ -39,6 +39,7 @@ from haply.spark.parcels import (
     NEWEST,
     PARCEL,
     PARCEL_TYPE,
+    REACH,
     ROW_COUNTS,
     SIDE,
     STANDING,
@@ -317,7 +318,7 @@ class WindowPlan:
         marked = observing.watch(packed, counts)
         if self.streaming:
             marked = marked.withWatermark(NEWEST, f"{clock.delay(self.delays[name])} milliseconds")
-        return marked.select(CELL, SIDE, NEWEST, PARCEL)
+        return marked.select(CELL, SIDE, NEWEST, PARCEL, REACH)
 
 
 def _until(model: Model, reach: float) -> Intervals:
@@ -356,5 +357,6 @@ class WholeCells:
                 tables += memory.add(side, pa.concat_tables(mine).combine_chunks())[1]
         assert isinstance(operator, WindowOperator)
         last = memory.table_of(operator.finish())
-        counts = [*operator.counts.values(), *([0] * len(self.query.payloads)), 0, 0, 0]
+        counts = [*operator.counts.values()]
+        counts += [0] * (len(counter_names(operator, self.query.payloads)) - len(counts))  # all else is of streams
         return memory.result(tables if last is None else [*tables, last], counts)

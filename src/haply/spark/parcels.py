@@ -21,9 +21,9 @@ from haply.pruning.intervals import Intervals
 from haply.spark.partition import TIME
 from haply.spark.prepare import bad_row
 
-CELL, SIDE, NEWEST, PARCEL, COUNTS = "cell", "side", "newest", "parcel", "counts"
-PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary, {COUNTS} array<bigint>"
-_ARROW_TYPES = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary(), pa.list_(pa.int64()))
+CELL, SIDE, NEWEST, PARCEL, COUNTS, REACH = "cell", "side", "newest", "parcel", "counts", "reach"
+PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary, {COUNTS} array<bigint>, {REACH} double"
+_ARROW_TYPES = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary(), pa.list_(pa.int64()), pa.float64())
 
 CONTROL = -1
 """The number of a cell that has no rows: every batch tells it what the query is, so that another one is noticed."""
@@ -101,6 +101,9 @@ class Pack:
     """A column of uncertain times; else rows have a certain one."""
     further: tuple[str, ...] = ()
     """Other columns of uncertain values, which must be neither bad nor null."""
+    reach: Callable[[OneDimensional], float] | None = None
+    """How far back uncertain times reach. All cells are told, also those that get no rows: what may come to them from
+    this side is not longer than what has come elsewhere, as far as anybody knows."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row per cell and batch, and one for the control cell."""
@@ -115,10 +118,18 @@ class Pack:
         known = known[np.isfinite(known)]
         newest = int(self.clock.seconds(known.max(keepdims=True))[0] * 1e6) if len(known) else None
         table, intervals, counts = self._usable(table)
-        rows: list[tuple[Any, ...]] = [(CONTROL, self.side, newest, None, counts)]
-        rows += [(cell, self.side, newest, to_bytes(part), None) for cell, part in self._by_cell(table, intervals)]
+        parts = dict(self._by_cell(table, intervals))
+        told, reach = list(parts), None
+        if self.reach is not None and table.num_rows:
+            model = view_column(table[self.timed])
+            assert isinstance(model, OneDimensional)
+            told, reach = list(range(self.cells)), self.reach(model)
+        rows: list[tuple[Any, ...]] = [(CONTROL, self.side, newest, None, counts, None)]
+        rows += [
+            (cell, self.side, newest, to_bytes(parts[cell]) if cell in parts else None, None, reach) for cell in told
+        ]
         columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _ARROW_TYPES, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, NEWEST, PARCEL, COUNTS])
+        return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, NEWEST, PARCEL, COUNTS, REACH])
 
     @staticmethod
     def _latest(column: pa.ChunkedArray) -> np.ndarray:

@@ -38,8 +38,7 @@ class CellProcessor(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802
         """A timer of a cell."""
-        self._cell.tick(key, timerValues)
-        return iter(())
+        return self._cell.tick(key, timerValues)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.errors import HaplyError
+from haply.joins.timing import reach_back
 from haply.joins.warm import warm_times
 from haply.models import Model, OneDimensional
 from haply.probability.region import Difference, Distance, Region
@@ -31,6 +32,7 @@ from haply.spark.parcels import (
     NEWEST,
     PARCEL,
     PARCEL_TYPE,
+    REACH,
     ROW_COUNTS,
     SIDE,
     STANDING,
@@ -181,13 +183,14 @@ class StreamPlan(JoinPlan, ABC):
             0 if is_left else 1, cells, self._block_width, clock, self._placed(side), self._place(side),
             f"Column '{{}}' of the {side.name} table" if self.invalid == "raise" else None,
             dict(zip(side.inner, side.original, strict=True)), side.inner_name(time) if uncertain else None, further,
+            partial(reach_back, threshold=self.threshold) if uncertain else None,
         )  # fmt: skip
         packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         counts = {f"{name}_{side.name}": F.sum(F.get(COUNTS, F.lit(k))) for k, name in enumerate(ROW_COUNTS)}
         marked = observing.watch(packed, counts).withWatermark(
             NEWEST, f"{clock.delay(self._window.max_delay)} milliseconds"
         )
-        return marked.select(CELL, SIDE, NEWEST, PARCEL)
+        return marked.select(CELL, SIDE, NEWEST, PARCEL, REACH)
 
     def explain(self) -> str:
         """How the join will run, in words."""

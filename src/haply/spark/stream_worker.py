@@ -12,8 +12,9 @@ import pickle
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,7 +33,7 @@ from haply.pruning.cascade import Counters
 from haply.pruning.clouds import RULES, Places
 from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
-from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, SIDE, Clock, from_bytes, to_bytes
+from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, REACH, SIDE, Clock, from_bytes, to_bytes
 from haply.spark.partition import TIME
 from haply.spark.worker import Together
 
@@ -63,11 +64,14 @@ class Operator(Protocol):
     def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
         """Store rows under ids; if ``match``, the pairs that they complete."""
 
+    def hear(self, side: int, reach: float) -> None:
+        """Rows of a side have reached so far back from their times, in this cell or in another."""
+
     def expire(self, time: float) -> tuple[float, ...]:
         """Rows before ``time`` will not come: up to which times rows of each side are now forgotten."""
 
     def learnt(self) -> Any:
-        """What it must know after a restart besides the rows it holds."""
+        """What it must know after a restart besides the rows it holds; none if there is nothing."""
 
     def recall(self, learnt: Any) -> None:
         """Take back what was learnt."""
@@ -108,7 +112,17 @@ class Piece:
     number: int
     side: int
     newest: float
-    table: pa.Table | None = None
+    table: pa.Table
+
+    @cached_property
+    def at_home(self) -> int:
+        """How many of its rows are at home in this cell: those are counted here and nowhere else."""
+        return int(pc.sum(self.table[HOME]).as_py())
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The memory of its rows."""
+        return int(self.table.nbytes)
 
 
 @dataclass
@@ -156,7 +170,6 @@ class Memory:
             yield table.take(pa.array(rows))
 
     def _push(self, piece: Piece, match: bool = True) -> pa.Table | None:
-        assert piece.table is not None
         ids = (piece.number << 32) | np.arange(piece.table.num_rows, dtype=np.int64)
         found = self.operator.arrive(piece.side, ids, piece.table, match)
         return self.table_of(found)
@@ -187,9 +200,7 @@ class Memory:
         numbers, which = np.unique(ids >> 32, return_inverse=True)
         tables = []
         for number in numbers:
-            table = self.pieces[int(number)].table
-            assert table is not None
-            tables.append(table.select(dict.fromkeys(names)))
+            tables.append(self.pieces[int(number)].table.select(dict.fromkeys(names)))
         offsets = np.cumsum([0, *(table.num_rows for table in tables[:-1])])
         chosen = pa.array(offsets[which] + (ids & 0xFFFFFFFF))
         together = pa.concat_tables(tables).combine_chunks()
@@ -215,14 +226,33 @@ class Memory:
         return pa.concat_tables(tables)
 
     @property
+    def stored(self) -> list[int]:
+        """How many rows of each side there are, each in one cell only."""
+        stored = [0] * len(self.query.payloads)
+        for piece in self.pieces.values():
+            stored[piece.side] += piece.at_home
+        return stored
+
+    @property
     def nbytes(self) -> int:
         """Roughly what it takes in this process."""
-        tables = sum(piece.table.nbytes for piece in self.pieces.values() if piece.table is not None)
-        return tables + self.operator.nbytes
+        return sum(piece.nbytes for piece in self.pieces.values()) + self.operator.nbytes
 
 
 _remembered: OrderedDict[tuple[str, int], tuple[bytes, Memory]] = OrderedDict()
 """Memories of cells that this worker has served, by query and cell, each with its stamp."""
+
+
+class Loaded(NamedTuple):
+    """A memory as the state has it: its stamp (none if there is no state), the timer that is set, what the operator has
+    learnt, and how many rows of each side this run of the query has reported as stored.
+    """
+
+    memory: Memory
+    stamp: bytes | None = None
+    timer: int | None = None
+    learnt: Any = None
+    reported: tuple[int, ...] | None = None
 
 
 class Cell:
@@ -236,15 +266,20 @@ class Cell:
         if int(key[0]) == CONTROL:
             self._check_identity()
             return
-        now = self.query.clock.time(timer_values.getCurrentWatermarkInMs())
+        watermark = timer_values.getCurrentWatermarkInMs()
+        now = self.query.clock.time(watermark)
         begun = time.perf_counter_ns()
-        memory, timer = self._load(int(key[0]))
-        loaded = time.perf_counter_ns()
+        loaded = self._load(int(key[0]))
+        memory = loaded.memory
+        read_from = time.perf_counter_ns()
         before = _counts(memory)
         parcels: list[list[pa.Table]] = [[] for _ in self.query.payloads]
         for frame in rows:
-            for side, parcel in zip(frame[SIDE], frame[PARCEL], strict=True):
-                parcels[int(side)].append(from_bytes(parcel))
+            for side, parcel, reach in zip(frame[SIDE], frame[PARCEL], frame[REACH], strict=True):
+                if reach > 0.0:  # not so if there is none, which is NaN
+                    memory.operator.hear(int(side), float(reach))
+                if parcel is not None:
+                    parcels[int(side)].append(from_bytes(parcel))
         read = time.perf_counter_ns()
         pairs, new = [], []
         for side in range(len(parcels)):
@@ -260,14 +295,17 @@ class Cell:
             pairs += found
         decided = time.perf_counter_ns()
         counted = [after - past for after, past in zip(_counts(memory), before, strict=True)]
-        self._save(int(key[0]), memory, new, now, timer)
-        counted += [decided - read, loaded - begun + time.perf_counter_ns() - decided, read - loaded]
-        yield self._parcel(memory, pairs, counted)
+        counted += self._save(int(key[0]), loaded, new, watermark)
+        if any(counted) or pairs:
+            counted += [decided - read, read_from - begun + time.perf_counter_ns() - decided, read - read_from]
+            yield self._parcel(memory, pairs, counted)
 
-    def tick(self, key: Any, timer_values: Any) -> None:
+    def tick(self, key: Any, timer_values: Any) -> Iterator[Any]:
         """Forget what is too old in a cell that gets no rows."""
-        memory, _ = self._load(int(key[0]))
-        self._save(int(key[0]), memory, [], self.query.clock.time(timer_values.getCurrentWatermarkInMs()), None)
+        loaded = self._load(int(key[0]))
+        changed = self._save(int(key[0]), loaded._replace(timer=None), [], timer_values.getCurrentWatermarkInMs())
+        counted = [0] * len(_counts(loaded.memory)) + changed + [0] * len(STAGES)
+        return iter([self._parcel(loaded.memory, [], counted)] if any(counted) else [])
 
     def _check_identity(self) -> None:
         if not self.index.exists():
@@ -283,51 +321,70 @@ class Cell:
                 hint="set it back, or start with a new checkpoint",
             )
 
-    def _load(self, cell: int) -> tuple[Memory, int | None]:
+    def _load(self, cell: int) -> Loaded:
         if not self.index.exists():
-            return Memory(self.query, self.query.make()), None
-        stamp, timer, following, entries, learnt = pickle.loads(self.index.get()[0])
+            return Loaded(Memory(self.query, self.query.make()))
+        stamp, timer, following, entries, learnt, run = pickle.loads(self.index.get()[0])
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _remembered.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
-            return known[1], timer
-        memory = Memory(self.query, self.query.make(), following=following)
-        for number, side, newest in entries:
-            table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
-            memory.recall(Piece(number, side, newest, table))
-        memory.operator.recall(learnt)
-        return memory, timer
+            memory = known[1]
+        else:
+            memory = Memory(self.query, self.query.make(), following=following)
+            for number, side, newest in entries:
+                table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
+                memory.recall(Piece(number, side, newest, table))
+            if learnt is not None:
+                memory.operator.recall(learnt)
+        # counters begin anew with the query, the state does not
+        return Loaded(memory, stamp, timer, learnt, tuple(memory.stored) if run == self.query.name else None)
 
-    def _save(self, cell: int, memory: Memory, new: list[Piece], now: float, timer: int | None) -> None:
-        for number in memory.expire(now):
+    def _save(self, cell: int, loaded: Loaded, new: list[Piece], watermark: int) -> list[int]:
+        """Forget what is too old and write down what has changed; returns how many rows more of each side are stored.
+
+        A cell that gets no rows is told what others have heard in every batch: then there may be nothing to write.
+        """
+        memory, clock = loaded.memory, self.query.clock
+        gone = memory.expire(clock.time(watermark))
+        for number in gone:
             if not any(piece.number == number for piece in new):
                 self.pieces.removeKey((number,))
         for piece in new:
             if piece.number in memory.pieces:
-                assert piece.table is not None
                 self.pieces.updateValue((piece.number,), (to_bytes(piece.table),))
-        if not memory.pieces:
-            self.index.clear()
-            return
-        if timer is None:
+        learnt, stored = memory.operator.learnt(), memory.stored
+        more = [now - before for now, before in zip(stored, loaded.reported or [0] * len(stored), strict=True)]
+        if not memory.pieces and learnt is None:
+            if loaded.stamp is not None:
+                self.index.clear()
+            return more
+        timer = loaded.timer
+        if timer is None and memory.pieces:
             last = max(piece.newest for piece in memory.pieces.values()) + self.query.window
-            timer = int(self.query.clock.seconds(np.array([last]))[0] * 1000.0) + 10
+            # Uncertain times are kept for longer: look again after another window, and never at the same moment, for
+            # Spark deletes the timer of that moment when it has been handled.
+            again = watermark + clock.delay(self.query.window)
+            timer = max(int(clock.seconds(np.array([last]))[0] * 1000.0) + 10, again)
             self.handle.registerTimer(timer)
-        stamp = os.urandom(16)
-        entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
-        self.index.update((pickle.dumps((stamp, timer, memory.following, entries, memory.operator.learnt())),))
+        stamp = loaded.stamp
+        if stamp is None or new or gone or loaded.reported is None or (timer, learnt) != (loaded.timer, loaded.learnt):
+            stamp = os.urandom(16)
+            entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
+            self.index.update((pickle.dumps((stamp, timer, memory.following, entries, learnt, self.query.name)),))
         _remembered[(self.query.name, cell)] = (stamp, memory)
         held = sum(memory.nbytes for _, memory in _remembered.values())
         while held > _MEMORY_LIMIT and len(_remembered) > 1:
             held -= _remembered.popitem(last=False)[1][1].nbytes
+        return more
 
     def _parcel(self, memory: Memory, pairs: list[pa.Table], counted: list[int]) -> pd.DataFrame:
         return pd.DataFrame({PARCEL: [to_bytes(memory.result(pairs, counted))]})
 
 
-def counter_names(operator: Operator, sides: tuple[str, ...] = SIDES) -> list[str]:
-    """What a cell counts in a batch."""
-    return [*operator.counts, *(f"late_{side}" for side in sides), *(f"nanoseconds:{stage}" for stage in STAGES)]
+def counter_names(operator: Operator, sides: Sequence[Any] = SIDES) -> list[str]:
+    """What a cell counts in a batch: of stored rows how many more there are, so that the sum is what is stored now."""
+    of_sides = [f"{what}_{side}" for what in ("late", "stored") for side in sides]
+    return [*operator.counts, *of_sides, *(f"nanoseconds:{stage}" for stage in STAGES)]
 
 
 def _counts(memory: Memory) -> list[int]:
@@ -391,6 +448,9 @@ class DistanceOperator:
                 window=self.window, probability="exact" if self.exact else "none",
             )  # fmt: skip
         return self._joins[dim]
+
+    def hear(self, side: int, reach: float) -> None:
+        """Nothing: times are certain."""
 
     def expire(self, time: float) -> tuple[float, float]:
         """See ``Operator``."""
@@ -473,20 +533,24 @@ class TimingOperator:
             return None
         return self._places.ours(Found((found.left, found.right), found.probability))
 
+    def hear(self, side: int, reach: float) -> None:
+        """See ``Operator``."""
+        self._join.reach = (reach, 0.0) if side == 0 else (0.0, reach)
+
     def expire(self, time: float) -> tuple[float, float]:
         """See ``Operator``."""
-        self._join.expire(time)
         left, right = self._join.forgotten_before("left", time), self._join.forgotten_before("right", time)
+        self._join.expire(time)
         self._places.keep(np.concatenate([self._join.ids(side) for side in SIDES]))
         return left, right
 
     def learnt(self) -> Any:
-        """How far events have reached back."""
-        return self._join.reach
+        """How far events have reached back, and what is forgotten: what reaches back to it may lose pairs."""
+        return (self._join.reach, self._join.forgotten) if any(self._join.reach) else None
 
     def recall(self, learnt: Any) -> None:
         """See ``Operator``."""
-        self._join.reach = learnt
+        self._join.reach, self._join.forgotten = learnt
 
     @property
     def counts(self) -> dict[str, int]:
@@ -515,16 +579,16 @@ class WindowOperator:
         for (one, other), window in self._join.closure.items():
             self._reach[one], self._reach[other] = max(self._reach[one], window), max(self._reach[other], window)
         self._places = HomeRule()
-        self._times: dict[int, float] = {}
+        self._times: dict[int, tuple[str, float]] = {}
         self.cut_short = (0,) * len(streams)
 
     def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
         """See ``Operator``."""
         self._places.add(ids, rows)
         times = rows[TIME].to_numpy()
-        self._times[int(ids[0] >> 32)] = float(times.max()) + self._reach[self._streams[side]]
+        self._times[int(ids[0] >> 32)] = (self._streams[side], float(times.max()))
         order = np.argsort(times, kind="stable")
-        batch = {"id": ids[order], "time": times[order], "key": rows[GROUP].to_numpy()[order]}
+        batch = {"id": ids[order], "time": times[order], "key": rows[GROUP].to_numpy()[order].astype(np.int64)}
         result = self._join.push(self._streams[side], batch)
         return self._found(result) if match else None
 
@@ -542,13 +606,16 @@ class WindowOperator:
             return None
         return self._places.ours(Found(tuple(result.ids[name] for name in self._streams), result.probability))
 
+    def hear(self, side: int, reach: float) -> None:
+        """Nothing: times are certain."""
+
     def expire(self, time: float) -> tuple[float, ...]:
         """See ``Operator``."""
         self._join.expire(time)
-        gone = {number for number, until in self._times.items() if until < time}
-        self._times = {number: until for number, until in self._times.items() if number not in gone}
+        forgotten = {name: time - reach - 1e-12 * (abs(time) + reach) for name, reach in self._reach.items()}
+        self._times = {number: of for number, of in self._times.items() if not of[1] < forgotten[of[0]]}
         self._places.keep(np.array(list(self._times), dtype=np.int64) << 32)
-        return tuple(time - self._reach[name] for name in self._streams)
+        return tuple(forgotten[name] for name in self._streams)
 
     def learnt(self) -> Any:
         """Nothing."""
