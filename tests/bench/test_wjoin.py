@@ -75,7 +75,7 @@ def test_sales_come_in_baskets():
 def test_report_has_its_shape():
     said: list[str] = []
     report = wjoin.measure(SMALL, said.append)
-    engines = ["haply", "duckdb", "duckdb buckets", "polars buckets"]
+    engines = ["haply", "haply one by one", "duckdb", "duckdb buckets", "polars buckets"]
     assert [(result.job, result.engine) for result in report.results] == [
         (job, engine) for job in ("3 streams", "4 streams") for engine in engines
     ]

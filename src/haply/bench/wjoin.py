@@ -34,10 +34,10 @@ from haply.bench.measure import (
     take_turns,
 )
 from haply.bench.wjoin_figures import NAMES, Arrivals, Scale
-from haply.joins import WindowJoin
+from haply.joins import WindowJoin, join_windows
 from haply.joins.window import uniform_windows
 
-KEYED, DUCK, POLARS = "duckdb", "duckdb buckets", "polars buckets"
+STREAMED, KEYED, DUCK, POLARS = "haply one by one", "duckdb", "duckdb buckets", "polars buckets"
 TARGET = 10.0
 _BITS = 21
 """Three ids go into one integer when answers are compared."""
@@ -96,7 +96,8 @@ def measure(settings: Settings, tell: Tell) -> Report:
     config = {
         **asdict(settings),
         "formulations": {
-            OURS: "streams merged by time, all events pushed at once, backward; from arrays to arrays of ids",
+            OURS: "join_windows: whole streams at once; from arrays to arrays of ids",
+            STREAMED: "WindowJoin: streams merged by time, event after event, backward",
             KEYED: "hash joins on the key, the windows of all pairs as conditions",
             DUCK: "hash joins on the key and buckets of two windows, earliest and latest time tested",
             POLARS: "the same with lazy frames",
@@ -116,6 +117,7 @@ def compared(settings: Settings, count: int, tell: Tell) -> list[Result]:
     job = f"{count} streams"
     engines: dict[str, Callable[[], Any]] = {
         OURS: lambda: haply_windows(streams, settings.window),
+        STREAMED: lambda: haply_stream(streams, settings.window),
         KEYED: duckdb.keyed,
         DUCK: duckdb.buckets,
         POLARS: polars.buckets,
@@ -130,7 +132,16 @@ def compared(settings: Settings, count: int, tell: Tell) -> list[Result]:
 
 
 def haply_windows(streams: Sequence[Stream], window: float) -> dict[str, np.ndarray]:
-    """Ours: everything from the streams on, their merging included."""
+    """Ours, whole streams at once like the others."""
+    named = {
+        name: {"id": stream.id, "time": stream.time, "key": stream.key}
+        for name, stream in zip(NAMES, streams, strict=False)
+    }
+    return join_windows(uniform_windows(named, window), named).ids
+
+
+def haply_stream(streams: Sequence[Stream], window: float) -> dict[str, np.ndarray]:
+    """Ours, one event after the other as in a stream; their merging included."""
     arrivals = Arrivals.merged([(stream.time, stream.key) for stream in streams])
     return WindowJoin(uniform_windows(NAMES[: len(streams)], window)).push_many(arrivals.batch()).ids
 

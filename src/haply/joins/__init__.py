@@ -3,7 +3,7 @@
 from haply.joins.pair import PairJoin, PairResult
 from haply.joins.similarity import SimilarityJoin, SimilarityResult
 from haply.joins.timing import TimingJoin, TimingResult
-from haply.joins.window import WindowJoin, WindowResult, uniform_windows
+from haply.joins.window import WindowJoin, WindowResult, join_windows, uniform_windows
 
 __all__ = [
     "PairJoin",
@@ -14,5 +14,6 @@ __all__ = [
     "TimingResult",
     "WindowJoin",
     "WindowResult",
+    "join_windows",
     "uniform_windows",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from haply.joins.match import match_overlapping
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
-from haply.joins.window import WindowJoin
+from haply.joins.window import WindowJoin, join_windows
 from haply.models import (
     Certain,
     Gaussian,
@@ -88,9 +88,12 @@ def warm_times() -> None:
 
 @lru_cache(maxsize=1)
 def warm_windows() -> None:
-    """Run a window join of three streams, both ways."""
+    """Run a window join of three streams, in all ways."""
+    windows = {("a", "b"): 1.0, ("b", "c"): 2.0}
+    rows = {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2, np.int64)}
+    join_windows(windows, {"a": rows, "b": rows, "c": rows})
     for algorithm in ("backward", "forward"):
-        join = WindowJoin({("a", "b"): 1.0, ("b", "c"): 2.0}, algorithm=algorithm)
+        join = WindowJoin(windows, algorithm=algorithm)
         for stream in ("a", "b", "c"):
             join.push(stream, {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2)})
         join.expire(9.0)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
+from haply.pruning.combinations import combine, sort_streams
 from haply.pruning.windows import (
     MADE,
     MOST_STREAMS,
@@ -366,6 +367,39 @@ class WindowJoin:
             contents.append(Content(times, keys, np.arange(len(ids)), pending))
         join._move_in(contents, len(np.unique(np.concatenate([each.key for each in contents]))), 0)
         return join
+
+
+def join_windows(
+    windows: Mapping[tuple[str, str], float], streams: Mapping[str, Mapping[str, Any]], *, key: bool = True
+) -> WindowResult:
+    """The combinations that ``WindowJoin`` finds in streams which are there as a whole: all at once, and faster.
+
+    ``streams`` has a batch for each stream, as ``push`` takes it, in any order of time.
+
+    >>> streams = {"a": {"id": [1, 2], "time": [0, 9], "key": [7, 7]}, "b": {"id": [5], "time": [8], "key": [7]}}
+    >>> join_windows({("a", "b"): 2}, streams).ids
+    {'a': array([2]), 'b': array([5])}
+    """
+    join = WindowJoin(windows, key=key)
+    for name in (*streams, *join.streams):
+        if name not in join.streams or name not in streams:
+            raise unknown_name("stream", name, join.streams if name not in join.streams else streams)
+    ids, times, keys = (
+        list(column) for column in zip(*(join._columns(streams[name]) for name in join.streams), strict=True)
+    )
+    # ids that are integers are written as they are; others are looked up in the end
+    plain = all(own.dtype == np.int64 for own in ids)
+    labels = [own if plain else np.arange(len(own)) for own in ids]
+    if min(map(len, ids)) == 0:
+        found = np.empty((len(ids), 0), np.int64)
+    else:
+        found = combine(join._query, sort_streams(times, keys, labels))
+    columns = {
+        name: found[number] if plain else own.take(found[number])
+        for number, (name, own) in enumerate(zip(join.streams, ids, strict=True))
+    }
+    none_late = {name: own[:0] for name, own in zip(join.streams, ids, strict=True)}
+    return WindowResult(columns, np.full(found.shape[1], -1), none_late)
 
 
 def _matrix(windows: Mapping[tuple[str, str], float]) -> tuple[tuple[str, ...], np.ndarray]:

@@ -97,18 +97,24 @@ def combine(query: Query, streams: Sorted) -> np.ndarray:
     """The labels of all combinations, a row for each stream."""
     count = len(query.span)
     order = stream_order(query, streams.start[:, -1] - streams.start[:, 0])
-    work = Work(*(np.zeros(count, np.int64) for _ in range(5)), np.zeros((count, count)), np.zeros((count, count)))
+    at, until, begin, end = (np.zeros(count, np.int64) for _ in range(4))
+    work = Work(at, until, begin, end, np.zeros((count, count)), np.zeros((count, count)))
     reach = np.ascontiguousarray(query.reach[np.ix_(order, order)])
     alike = bool((reach[~np.eye(count, dtype=bool)] == reach[0, 1]).all())
-    nothing = np.empty((count, 0), streams.label.dtype)
     # Counting all takes as long as finding them: some keys tell about how many there are.
-    guess = _SAMPLED * _combine(reach, alike, streams, order, work, nothing, _SAMPLED, False)
-    out = np.empty((count, guess + guess // 4 + _LEAST), streams.label.dtype)
+    keys, nothing = streams.start.shape[1] - 1, np.empty((count, 0), streams.label.dtype)
+    every = _SAMPLED if keys > 4 * _SAMPLED else 1
+    counted = _combine(reach, alike, streams, order, work, nothing, every, False)
+    out = np.empty((count, _room_for(counted, every)), streams.label.dtype)
     made = _combine(reach, alike, streams, order, work, out, 1, True)
     if made > out.shape[1]:
         out = np.empty((count, made), streams.label.dtype)
         _combine(reach, alike, streams, order, work, out, 1, True)
     return out[:, :made]
+
+
+def _room_for(counted: int, every: int) -> int:
+    return counted if every == 1 else every * (counted + counted // 4) + _LEAST
 
 
 class Work(NamedTuple):
@@ -120,7 +126,6 @@ class Work(NamedTuple):
     until: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    first: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
@@ -239,7 +244,7 @@ def _first_from(time, begin, end, low):
 @bare_inner
 def _allowed(reach, time, work, depth, slot):
     """Whether a tuple is in reach of all that are chosen."""
-    for earlier in range(depth):
+    for earlier in range(depth):  # noqa: SIM110
         if not abs(time[slot] - time[work.at[earlier]]) <= reach[earlier, depth]:
             return False
     return True

@@ -55,7 +55,7 @@ from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import Observing
 from haply.spark.stateful import CellProcessor
 from haply.spark.stream import BLOCKS_PER_REACH, STREAM_CELLS, StreamObserving, arrow_schema, check_session
-from haply.spark.stream_worker import Memory, Query, WindowOperator, counter_names
+from haply.spark.stream_worker import Memory, Query, WholeWindows, WindowOperator, counter_names
 from haply.spark.window import certain_times, length_of
 from haply.spark.worker import COUNTERS, Together, on_side
 
@@ -281,9 +281,11 @@ class WindowPlan:
             ("keys", sorted(self._keys.items())), ("max_delay", sorted(self.delays.items())),
             ("condition", str([str(one) for one in self._conditions.uncertain])), ("threshold", self.threshold.value),
         )  # fmt: skip
-        # In a stream, forward evaluation would wait for watermarks to give what backward evaluation has at once.
-        algorithm = "backward" if self.streaming else self.algorithm
-        make = partial(WindowOperator, self.windows, self.names, algorithm=algorithm, windows_policy=self.policy)
+        make: Any = partial(WholeWindows, self.windows, self.names)
+        if self.streaming or self.algorithm != "auto":
+            # In a stream, forward evaluation would wait for watermarks to give what backward evaluation has at once.
+            algorithm = "backward" if self.streaming else self.algorithm
+            make = partial(WindowOperator, self.windows, self.names, algorithm=algorithm, windows_policy=self.policy)
         payloads = tuple(tuple(self._inners[name]) for name in self.names)
         return Query(
             make,

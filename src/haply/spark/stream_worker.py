@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from haply.errors import HaplyError
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
-from haply.joins.window import WindowJoin, WindowResult
+from haply.joins.window import WindowJoin, WindowResult, join_windows
 from haply.models import Certain, OneDimensional
 from haply.models.columns import view_column
 from haply.probability.region import Distance
@@ -589,8 +589,11 @@ class WindowOperator:
         self._times[int(ids[0] >> 32)] = (self._streams[side], float(times.max()))
         order = np.argsort(times, kind="stable")
         batch = {"id": ids[order], "time": times[order], "key": rows[GROUP].to_numpy()[order].astype(np.int64)}
-        result = self._join.push(self._streams[side], batch)
-        return self._found(result) if match else None
+        result = self._take(self._streams[side], batch)
+        return self._found(result) if match and result is not None else None
+
+    def _take(self, stream: str, batch: dict[str, np.ndarray]) -> WindowResult | None:
+        return self._join.push(stream, batch)
 
     def finish(self) -> Found | None:
         """What waits until all streams are complete."""
@@ -633,3 +636,33 @@ class WindowOperator:
     def nbytes(self) -> int:
         """See ``Operator``."""
         return self._join.stored_bytes
+
+
+class WholeWindows(WindowOperator):
+    """The same for tables, which are there as a whole: all is found in the end."""
+
+    def __init__(self, windows: dict[tuple[str, str], float], streams: tuple[str, ...]) -> None:
+        super().__init__(windows, streams)
+        self._batches: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in streams}
+        self._kept = 0
+
+    def _take(self, stream: str, batch: dict[str, np.ndarray]) -> WindowResult | None:
+        self._batches[stream].append(batch)
+        return None
+
+    def finish(self) -> Found | None:
+        """All combinations."""
+        if not all(self._batches.values()):
+            return None
+        whole = {
+            name: {column: np.concatenate([each[column] for each in own]) for column in own[0]}
+            for name, own in self._batches.items()
+        }
+        result = join_windows(self._join.windows, whole)
+        self._kept = len(result)
+        return self._found(result)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """See ``Operator``: every combination that is tried is one."""
+        return {"candidates": self._kept, "kept": self._kept}
