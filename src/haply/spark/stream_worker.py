@@ -1,7 +1,7 @@
 """One cell of a stream join: joins parcels (see ``parcels``) with what it remembers.
 
-What a cell remembers is kept as pieces of Arrow bytes, one per batch and *pane* (a stretch of time as long as the
-window), so that a batch writes only what is new and old panes are removed whole. A worker that served a cell before
+What a cell remembers is kept as pieces of Arrow bytes, one per batch and *pane* (a stretch of time, see
+``Memory``), so that a batch writes only what is new and old panes are removed whole. A worker that served a cell before
 still has it in memory; a stamp in the state says whether that memory is the one that was committed.
 """
 
@@ -40,7 +40,7 @@ from haply.spark.worker import Together
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
 
-_MOST_PANES = 64
+_LONGEST_PANE = 64
 _MEMORY_LIMIT = 1 << 30
 
 
@@ -155,16 +155,19 @@ class Memory:
         return piece
 
     def _panes(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Rows by stretches of time as long as the window, so that each can be forgotten by itself."""
+        """Rows by stretches of time, the newest as long as the window and each older one twice as long as the next.
+
+        A piece is forgotten as a whole. What is much older than the newest rows will mostly go at once.
+        """
         if not table.num_rows:
             return
         times = table[TIME].to_numpy()
-        span = float(times.max() - times.min())
-        length = max(self.query.window, span / _MOST_PANES)
-        if length <= 0.0 or span == 0.0:
+        age = times.max() - times
+        length = max(self.query.window, float(age.max()) / _LONGEST_PANE)
+        if length <= 0.0:
             yield table
             return
-        pane = np.floor((times - times.min()) / length)
+        pane = -np.ceil(np.log2(np.maximum(age / length, 0.5)))
         order = np.argsort(pane, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(pane[order])) + 1):
             yield table.take(pa.array(rows))
