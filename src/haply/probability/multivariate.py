@@ -6,6 +6,7 @@ components, a distance over the pairs of components of its two sides, samples be
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +14,14 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples
 from haply.models.ragged import Ragged
-from haply.numerics.jit import kernel
 from haply.numerics.multinormal import box_rows
-from haply.numerics.quadratic import below, below_rows, canonical, canonical_rows, factor, unscale
+from haply.numerics.quadratic import canonical_rows, form_rows
 
 TOLERANCE = 1e-5
 """What the lattice for boxes in more than three correlated dimensions aims at, unless told otherwise."""
 MOST_POINTS = 120_000
+_BLOCK = 200_000
+"""Pairs of parts worked on at once, so that long lists of rows stay in bounds."""
 
 
 class Estimate(NamedTuple):
@@ -118,7 +120,7 @@ def form_estimate(forms: Forms, limit: Any, *, closed: bool = False, above: bool
     limits = np.atleast_1d(np.asarray(limit, np.float64))
     count = max(len(limits), len(forms.constant))
     curve, slope = (_rows("form", part, part.shape[1:], count) for part in (forms.curve, forms.slope))
-    return Estimate(*below_rows(curve, slope, _rows("limit", limits, (), count) - forms.constant, closed, above))
+    return Estimate(*form_rows(curve, slope, _rows("limit", limits, (), count) - forms.constant, closed, above))
 
 
 def form_probability(mean: Any, cov: Any, matrix: Any, limit: Any, *, centre: Any = 0.0) -> np.ndarray:
@@ -266,51 +268,26 @@ def quadratic(model: Any, matrix: Any, limit: Any) -> np.ndarray:
 # -- distances --------------------------------------------------------------------------------------------------------
 
 
-@kernel
-def _near(a, b, left, right, limits, eye):
-    """The distance of two rows: a sum over pairs of parts, whose difference is normal.
-
-    A difference between a part and points has one covariance: it is turned to its axes once, and the points with it.
-    """
-    dim = eye.shape[0]
-    found = np.empty(len(left))
-    root, cov, room, axes = np.empty((dim, dim)), np.empty((dim, dim)), np.empty((dim, dim)), np.empty((dim, dim))
-    share, work, mean, curve, slope = np.empty(dim), np.empty(dim), np.empty(dim), np.empty(dim), np.empty(dim)
-    used = np.empty(dim, np.int64)
-    each_a, each_b = 1 if len(a.cov) == len(a.weight) else 0, 1 if len(b.cov) == len(b.weight) else 0
-    each = 1 if len(limits) > 1 else 0
-    points = len(b.cov) == 1 and len(b.weight) != 1
-    axes[:, :] = eye
-    for pair in range(len(left)):
-        i, j = left[pair], right[pair]
-        limit, total = limits[each * pair], 0.0
-        for k in range(a.start[i], a.start[i + 1]):
-            part, known = 0.0, False
-            for m in range(b.start[j], b.start[j + 1]):
-                for c in range(dim):
-                    mean[c] = a.mean[k, c] - b.mean[m, c]
-                    for e in range(dim):
-                        cov[c, e] = a.cov[each_a * k, c, e] + b.cov[each_b * m, c, e]
-                if not (known and points):
-                    factor(cov, root, share, used)
-                    unscale(cov, root)
-                    known = True
-                constant = canonical(mean, root, axes, room, work, curve, slope)
-                chance, _ = below(curve, slope, limit - constant, True)
-                part += b.weight[m] * chance
-            total += a.weight[k] * part
-        found[pair] = min(1.0, total)
-    return found
-
-
 def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """``P(|a[i] - b[j]|**2 <= limit)`` for lists of rows, where a side at least has spread."""
-    sides = [_needed(model, "A distance") for model in (a, b)]
-    if sides[0].mean.shape[1] != sides[1].mean.shape[1]:
-        raise HaplyError(
-            "Points differ in dimension", expected=f"dim = {sides[0].mean.shape[1]}", found=f"{sides[1].mean.shape[1]}"
-        )
-    if len(sides[0].cov) == 1 and len(sides[0].weight) != 1:  # points go inside, where their covariance is shared
-        sides, left, right = sides[::-1], right, left
-    one, other = (Parts(*(np.ascontiguousarray(part) for part in side)) for side in sides)
-    return _near(one, other, left, right, limits, np.eye(one.mean.shape[1]))
+    """``P(|a[i] - b[j]|**2 <= limit)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
+    one, other = _needed(a, "A distance"), _needed(b, "A distance")
+    dim = one.mean.shape[1]
+    if other.mean.shape[1] != dim:
+        raise HaplyError("Points differ in dimension", expected=f"dim = {dim}", found=f"{other.mean.shape[1]}")
+    counts, others = np.diff(one.start)[left], np.diff(other.start)[right]
+    ends = np.cumsum(counts * others)
+    found = np.zeros(len(left))
+    cuts = np.unique([0, *np.searchsorted(ends, np.arange(_BLOCK, ends[-1] if len(ends) else 0, _BLOCK)), len(left)])
+    for first, last in pairwise(cuts):
+        pair = np.repeat(np.arange(first, last), (counts * others)[first:last])
+        within = np.arange(len(pair)) - np.repeat((ends - counts * others)[first:last], (counts * others)[first:last])
+        within += ends[first] - counts[first] * others[first]
+        k = one.start[left[pair]] + within // others[pair]
+        m = other.start[right[pair]] + within % others[pair]
+        means = one.mean[k] - other.mean[m]
+        covs = one.cov[k if len(one.cov) > 1 else np.zeros_like(k)] + other.cov[m if len(other.cov) > 1 else 0]
+        curve, slope, constant = canonical_rows(means, covs, np.eye(dim)[None])
+        within_limit = (limits[pair] if len(limits) > 1 else limits) - constant
+        chance = form_rows(curve, slope, within_limit, True, False)[0]
+        found[first:last] = np.bincount(pair - first, one.weight[k] * other.weight[m] * chance, last - first)
+    return np.minimum(1.0, found)

@@ -15,6 +15,7 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.numerics.jit import bare, kernel
+from haply.numerics.multinormal import product_difference
 from haply.numerics.normal import normal_between, normal_cdf
 from haply.numerics.quadratic import form_moments, saddle, tilt
 from haply.probability.multivariate import Parts, canonical_forms, normal_rows, parts
@@ -34,7 +35,7 @@ REGION_RULES = {
 
 SLACK = 1e-14
 """Rounding of a bound: it must clear the threshold by this."""
-SWEEPS, ANGLES, STRIP_COUNT, STRIP_WINDOW = 60, 9, 16, 5.0
+SWEEPS, ANGLES, STRIP_COUNT, STRIP_WINDOW = 200, 9, 16, 5.0
 
 
 # -- one dimension, from moments (2.2) --------------------------------------------------------------------------------
@@ -128,6 +129,16 @@ def box_distance(mean, cov, low, high, dual):
             dual[i] = new
         if moved < 1e-9 or (sweep == 0 and dim == 1):
             break
+        if dim == 2 and sweep > 0:  # which faces are met is settled: solve for them
+            det = product_difference(cov[0, 0], cov[1, 1], cov[0, 1])
+            if dual[0] * dual[1] != 0.0 and det > 0.0:
+                first = (low[0] if dual[0] > 0.0 else high[0]) - mean[0]
+                second = (low[1] if dual[1] > 0.0 else high[1]) - mean[1]
+                y = (cov[1, 1] * first - cov[0, 1] * second) / det
+                z = (cov[0, 0] * second - cov[0, 1] * first) / det
+                if y * dual[0] > 0.0 and z * dual[1] > 0.0:
+                    dual[0], dual[1] = y, z
+                    break
     reach = spread = size = 0.0
     for i in range(dim):
         if dual[i] != 0.0:
@@ -331,40 +342,63 @@ def cantelli_form(curve, slope, limit):
 
 @bare
 def _ball(curve, slope, limit, sign):
-    """Squared radius of the ball that a definite form below its limit is, and the squared distance of its middle."""
+    """A definite form below its limit is a ball around 0 of independent normals with means ``slope / sd`` and sds
+    ``sqrt(curve)``: its squared radius, the squared distance of the means, and the rounding of both."""
     middle = 0.0
     for j in range(len(curve)):
         if curve[j] != 0.0:
             middle += slope[j] * slope[j] / (sign * curve[j])
-    return sign * limit + middle, middle
+    return sign * limit + middle, middle, 1e-15 * len(curve) * (abs(limit) + middle)
+
+
+@bare
+def _held(half, mean, sd, blur):
+    """``P(|mean + sd Z| <= half)`` with the ends moved outwards by what rounding may hide (inwards if negative)."""
+    return normal_between((-half - mean - blur) / sd, (half - mean + blur) / sd)
+
+
+@bare
+def slab_bound(curve, slope, limit, sign):
+    """Upper bound on a definite form: the ball lies in the slab across the direction of its means."""
+    square, middle, hidden = _ball(curve, slope, limit, sign)
+    pull = 0.0
+    for j in range(len(curve)):
+        pull += slope[j] * slope[j]
+    if not (square > 0.0 and middle > 0.0 and pull > 0.0):
+        return 1.0
+    radius, across, sd = math.sqrt(square), math.sqrt(middle), math.sqrt(pull / middle)
+    return _held(radius, across, sd, hidden / radius + 1e-15 * (radius + across))
+
+
+@bare
+def _definite(curve, slope):
+    """1 or -1 for a form whose curves are all of one sign, where they matter; else 0."""
+    _, rising, falling = _signs(curve, slope)
+    for j in range(len(curve)):
+        if curve[j] == 0.0 and slope[j] != 0.0:
+            return 0.0
+    return 1.0 if rising else (-1.0 if falling else 0.0)
 
 
 @bare
 def slab_bounds(curve, slope, limit):
-    """Definite form: a ball of independent normals ``y`` lies in the slab across its middle, and in a box; boxes lie
-    in it. Upper bounds from the first two, a lower bound from the best of some boxes inside."""
-    _, rising, falling = _signs(curve, slope)
-    sign = 1.0 if rising else -1.0
-    for j in range(len(curve)):
-        if curve[j] == 0.0 and slope[j] != 0.0:
-            rising = falling = False
-    if not (rising or falling):
+    """Definite form: upper bounds from the slab and from the box around the ball, a lower bound from the best of some
+    boxes inside it; in a box the coordinates are independent."""
+    sign = _definite(curve, slope)
+    if sign == 0.0:
         return 0.0, 1.0
-    square, middle = _ball(curve, slope, limit, sign)
-    if square <= 0.0:
-        return (0.0, 0.0) if rising else (1.0, 1.0)
+    square, _, hidden = _ball(curve, slope, limit, sign)
+    if square <= hidden:
+        upper = 0.0 if square < -hidden else 1.0
+        return (0.0, upper) if sign > 0.0 else (1.0 - upper, 1.0)
     radius = math.sqrt(square)
-    upper, pull, weight = 1.0, 0.0, 0.0
+    upper, blur = 1.0, hidden / radius
     for j in range(len(curve)):
         sd = math.sqrt(sign * curve[j])
         if sd > 0.0:
             mean = slope[j] / sd
-            upper *= normal_between((-radius - mean) / sd, (radius - mean) / sd)
-            pull += slope[j] * slope[j]
-            weight += abs(mean) + sd
-    if middle > 0.0 and pull > 0.0:
-        across, sd = math.sqrt(middle), math.sqrt(pull / middle)
-        upper = min(upper, normal_between((-radius - across) / sd, (radius - across) / sd))
+            upper *= _held(radius, mean, sd, blur + 1e-15 * (radius + abs(mean)))
+    upper = min(upper, slab_bound(curve, slope, limit, sign))
     lower = 0.0
     for angle in range(1, ANGLES + 1):
         # half-sides as the radius times a unit vector: longer where the normal is farther out or wider
@@ -378,10 +412,10 @@ def slab_bounds(curve, slope, limit):
             sd = math.sqrt(sign * curve[j])
             if sd > 0.0 and inside > lower:
                 mean = slope[j] / sd
-                side = radius * (1.0 - 1e-15) * (abs(mean) + lean * sd) / math.sqrt(norm)
-                inside *= normal_between((-side - mean) / sd, (side - mean) / sd)
+                side = radius * (abs(mean) + lean * sd) / math.sqrt(norm)
+                inside *= _held(side, mean, sd, -blur - 1e-15 * (radius + abs(mean)))
         lower = max(lower, inside)
-    return (lower, upper) if rising else (1.0 - upper, 1.0 - lower)
+    return (lower, upper) if sign > 0.0 else (1.0 - upper, 1.0 - lower)
 
 
 @bare
@@ -419,39 +453,46 @@ def strip_bounds(curve, slope, limit):
     sign = 1.0 if curve[one] > 0.0 else -1.0
     if abs(curve[one]) > abs(curve[two]):  # strips across the narrower normal
         one, two = two, one
-    square = _ball(curve, slope, limit, sign)[0]
-    if square <= 0.0:
-        return (0.0, 0.0) if sign > 0.0 else (1.0, 1.0)
+    square, _, hidden = _ball(curve, slope, limit, sign)
+    if square <= hidden:
+        return 0.0, 1.0
     radius = math.sqrt(square)
     sd1, sd2 = math.sqrt(sign * curve[one]), math.sqrt(sign * curve[two])
     mean1, mean2 = slope[one] / sd1, slope[two] / sd2
     start = math.asin(max(-1.0, min(1.0, (mean1 - STRIP_WINDOW * sd1) / radius)))
     end = math.asin(max(-1.0, min(1.0, (mean1 + STRIP_WINDOW * sd1) / radius)))
-    lower = upper = 0.0
-    x, mass_of_x = -radius, _window_of(radius, mean2, sd2, radius)
+    edge = (hidden / radius + 1e-15 * (radius + abs(mean1))) / sd1  # at most the mass that rounding hides at the ends
+    lower, upper = -edge, edge
+    x = -radius
+    thin = thick = _held(0.0, mean2, sd2, 0.0)
     for strip in range(STRIP_COUNT + 2):
         y = radius if strip > STRIP_COUNT else radius * math.sin(start + (end - start) * strip / STRIP_COUNT)
         y = max(x, min(radius, y))
-        mass_of_y = _window_of(y, mean2, sd2, radius)
+        thin_x, thick_x = thin, thick
+        for width in range(2):
+            half = math.sqrt(max(0.0, (radius - y) * (radius + y) + (2.0 * width - 1.0) * hidden))
+            blur = (2.0 * width - 1.0) * 1e-15 * (radius + abs(mean2))
+            if width == 0:
+                thin = _held(half, mean2, sd2, blur)
+            else:
+                thick = _held(half, mean2, sd2, blur)
+        if strip == 0:
+            half = math.sqrt(hidden)
+            thin_x, thick_x = 0.0, _held(half, mean2, sd2, 1e-15 * (radius + abs(mean2)))
         if y > x:
             mass = normal_between((x - mean1) / sd1, (y - mean1) / sd1)
-            widest = _window_of(0.0, mean2, sd2, radius) if x < 0.0 < y else max(mass_of_x, mass_of_y)
+            widest = max(thick_x, thick)
+            if x < 0.0 < y:
+                widest = _held(math.sqrt(square + hidden), mean2, sd2, 1e-15 * (radius + abs(mean2)))
             upper += mass * widest
-            lower += mass * min(mass_of_x, mass_of_y)
-        x, mass_of_x = y, mass_of_y
+            lower += mass * min(thin_x, thin)
+        x = y
     lower, upper = max(0.0, lower - SLACK), min(1.0, upper + SLACK)
     return (lower, upper) if sign > 0.0 else (1.0 - upper, 1.0 - lower)
 
 
 @bare
-def _window_of(x, mean, sd, radius):
-    """The second coordinate's chance in a disc where the first is ``x``."""
-    half = math.sqrt(max(0.0, (radius - x) * (radius + x)))
-    return normal_between((-half - mean) / sd, (half - mean) / sd)
-
-
-@bare
-def form_bounds(rule, curve, slope, limit, constant, gaussian):
+def form_bounds(rule, curve, slope, limit, gaussian):
     """One rule's bounds on ``P(form < limit)``; the form is without its constant, and the limit too."""
     mean, variance = form_moments(curve, slope)
     if variance == 0.0:
@@ -468,15 +509,12 @@ def form_bounds(rule, curve, slope, limit, constant, gaussian):
         return strip_bounds(curve, slope, limit)
     count, rising, falling = _signs(curve, slope)
     if rule == MARKOV:  # a form without negative curves is at least its minimum: Markov on what is above
-        if not (rising or falling):
+        sign = _definite(curve, slope)
+        if sign == 0.0:
             return 0.0, 1.0
-        sign = 1.0 if rising else -1.0
-        for j in range(len(curve)):
-            if curve[j] == 0.0 and slope[j] != 0.0:
-                return 0.0, 1.0
-        square, middle = _ball(curve, slope, limit, sign)
-        miss = markov(sign * mean + middle, square) if square > 0.0 else 1.0
-        return (1.0 - miss, 1.0) if rising else (0.0, miss)
+        square, middle, hidden = _ball(curve, slope, limit, sign)
+        miss = markov(sign * mean + middle + hidden, square - hidden)
+        return (1.0 - miss, 1.0) if sign > 0.0 else (0.0, miss)
     near = form_distance(curve, slope, 1.0, limit)
     deep = form_distance(curve, slope, -1.0, -limit)
     return distance_bounds(near, deep, count, rising, falling, gaussian)
@@ -549,7 +587,7 @@ def _decide_forms(start, weight, curve, slope, constant, limit, rules, gaussian,
                 if rule == rules[0]:
                     below[k], above[k] = 0.0, 1.0
                 if above[k] - below[k] > SLACK:
-                    lower, upper = form_bounds(rule, curve[k], slope[k], limit[i] - constant[k], constant[k], gaussian)
+                    lower, upper = form_bounds(rule, curve[k], slope[k], limit[i] - constant[k], gaussian)
                     below[k], above[k] = max(below[k], lower), min(above[k], upper)
                 least += weight[k] * below[k]
                 most += weight[k] * above[k]
