@@ -18,7 +18,6 @@ from haply.probability import (
     box_estimate,
     box_probability,
     disc_probability,
-    equal_within,
     form_probability,
     quadratic,
     quadratic_probability,
@@ -99,7 +98,7 @@ def test_distance_p25():
     r, s = GaussianND([[0, 0]], [np.eye(2)]), GaussianND([[2, 1]], [[[0.5, 0.2], [0.2, 0.8]]])
     wanted = [number(each) for each in goldens.REGION_BOUNDS["P25"]]
     assert abs(within_distance(r, s, 2)[0] - wanted[0]) < 1e-14
-    bands = [equal_within(Gaussian(0, 1), Gaussian(mean, sd), 2)[0] for mean, sd in ((2, 0.5**0.5), (1, 0.8**0.5))]
+    bands = [box_probability([mean], [[variance]], -2, 2)[0] for mean, variance in ((2, 1.5), (1, 1.8))]
     assert np.allclose(bands, wanted[1:], rtol=0, atol=1e-14)
 
 
@@ -119,7 +118,7 @@ def test_boxes_in_two_dimensions_against_the_oracle():
     Beside a correlation close to 1 the limits' own rounding counts, as that over the conditional sd.
     """
     rng = np.random.default_rng(1)
-    for case in range(30):
+    for case in range(20):
         sd = np.exp(rng.uniform(-4, 4, 2))
         r = rng.uniform(-1, 1) if case % 5 < 3 else (1 - 10 ** rng.uniform(-13, -2)) * rng.choice([-1, 1])
         mean, cov = rng.normal(size=2) * sd, covariance(sd, r)
@@ -242,7 +241,7 @@ def test_more_dimensions_by_lattice_within_its_error():
 
 def test_forms_of_any_sign_against_the_oracle():
     rng = np.random.default_rng(7)
-    for case in range(16):
+    for case in range(12):
         curve = rng.normal(size=2) * np.exp(rng.uniform(-5, 5, 2))
         slope = rng.normal(size=2) * np.exp(rng.uniform(-4, 3, 2))
         if case % 4 == 1:
@@ -331,9 +330,8 @@ def test_mixtures_and_mixed_distances_are_sums():
     assert np.allclose(both, wanted, rtol=1e-13)
     line = GaussianND([[1.0], [2.0]], [[4.0], [0.0]])
     assert np.allclose(within_distance(line, Certain([0.0, 2.0]), 1.0), [box(line, -1, 1)[0], 1.0], rtol=1e-14)
-    assert np.allclose(
-        within_distance(line, Gaussian(0, 1), 1.0), equal_within(Gaussian([1, 2], [2, 0]), Gaussian(0, 1), 1)
-    )
+    wider = box_probability([[1.0], [2.0]], [[[5.0]], [[1.0]]], -1, 1)
+    assert np.allclose(within_distance(line, Gaussian(0, 1), 1.0), wider, rtol=1e-13)
 
 
 def test_bad_arguments_are_named():

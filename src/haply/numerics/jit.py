@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numba
 import numba.core.config
+import numpy as np
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNEL_ROOMS = ("numerics", "probability", "pruning")
@@ -87,3 +88,8 @@ def bare_fused(function: _Function) -> _Function:
     """A bare kernel whose products and sums may be one instruction with one rounding: where bounds allow for either."""
     compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract"})
     return compiled
+
+
+def solid(array: Any) -> np.ndarray:
+    """Doubles in one block that may be written to: views that are not would have a kernel compiled once more."""
+    return np.require(array, np.float64, ["C", "W"])

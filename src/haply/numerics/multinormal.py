@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.numerics.jit import bare, kernel
+from haply.numerics.jit import bare
 from haply.numerics.normal import NODE_WEIGHTS, NODES, normal_between, normal_cdf, normal_quantile, scaled_mass
 from haply.numerics.quadratic import SINGULAR
 
@@ -465,17 +465,14 @@ def _separated(cov, low, high, count, order, root, last, guess, steps, shifts, s
 
 
 @bare
-def _box_row(mean, cov, low, high, room):
-    """One box: atoms first, then each group of correlated coordinates."""
+def _groups(mean, cov, low, high, room):
+    """Limits as seen from the mean, and labels of coordinates that correlate; whether the box can be met at all."""
     dim = len(mean)
-    value, error = 1.0, 0.0
     for i in range(dim):
         room.group[i] = i
         room.low[i], room.high[i] = low[i] - mean[i], high[i] - mean[i]
-        if not low[i] <= high[i]:
-            return 0.0, 0.0
-        if cov[i, i] <= 0.0 and not room.low[i] <= 0.0 <= room.high[i]:
-            return 0.0, 0.0
+        if not low[i] <= high[i] or (cov[i, i] <= 0.0 and not room.low[i] <= 0.0 <= room.high[i]):
+            return False
     for i in range(dim):
         for j in range(i):
             if cov[i, j] != 0.0 and cov[i, i] > 0.0 and cov[j, j] > 0.0 and room.group[i] != room.group[j]:
@@ -483,63 +480,82 @@ def _box_row(mean, cov, low, high, room):
                 for k in range(dim):
                     if room.group[k] == old:
                         room.group[k] = new
-    for label in range(dim):
-        count = 0
-        for i in range(dim):
-            # a coordinate without limits is no condition
-            unlimited = room.low[i] == -math.inf and room.high[i] == math.inf
-            if room.group[i] == label and cov[i, i] > 0.0 and not unlimited:
-                room.order[count] = i
-                count += 1
-        if count == 0:
+    return True
+
+
+@bare
+def _members(cov, label, room):
+    """List the coordinates of a group in ``room.order``: those that vary and have a limit."""
+    count = 0
+    for i in range(len(room.group)):
+        unlimited = room.low[i] == -math.inf and room.high[i] == math.inf
+        if room.group[i] == label and cov[i, i] > 0.0 and not unlimited:
+            room.order[count] = i
+            count += 1
+    return count
+
+
+@bare
+def _box_rows(means, covs, lows, highs, room, chance, error, largest):
+    """All groups of up to three coordinates; ``largest`` says where there are larger ones, left to the lattice."""
+    dim = means.shape[1]
+    for row in range(len(means)):
+        cov = covs[row]
+        chance[row] = 1.0 if _groups(means[row], cov, lows[row], highs[row], room) else 0.0
+        error[row], largest[row] = 0.0, 0
+        for label in range(dim):
+            count = _members(cov, label, room)
+            largest[row] = max(largest[row], count)
+            if count == 0 or count > 3 or chance[row] == 0.0:
+                continue
+            i, j, k = room.order[0], room.order[1 % count], room.order[2 % count]
+            part = 1.0
+            if count == 1:
+                sd = math.sqrt(cov[i, i])
+                part = scaled_mass(room.low[i] / sd, room.high[i] / sd, (room.high[i] - room.low[i]) / sd, 0.0)
+            elif count == 2:
+                one, two = math.sqrt(cov[i, i]), math.sqrt(cov[j, j])
+                slope = max(-1.0, min(1.0, cov[i, j] / (one * two)))
+                left = product_difference(cov[i, i], cov[j, j], cov[i, j]) / (cov[i, i] * cov[j, j])
+                part = standard_box2(
+                    room.low[i] / one, room.high[i] / one, room.low[j] / two, room.high[j] / two,
+                    slope, math.sqrt(left) if left > SINGULAR else 0.0, 0.0,
+                )  # fmt: skip
+            else:
+                narrow, least = 0, math.inf
+                for at in range(3):
+                    own = room.order[at]
+                    width = (room.high[own] - room.low[own]) / math.sqrt(cov[own, own])
+                    if width < least:
+                        narrow, least = at, width
+                i, j, k = room.order[narrow], room.order[(narrow + 1) % 3], room.order[(narrow + 2) % 3]
+                one, two, three = math.sqrt(cov[i, i]), math.sqrt(cov[j, j]), math.sqrt(cov[k, k])
+                room.low3[0], room.low3[1], room.low3[2] = room.low[i] / one, room.low[j] / two, room.low[k] / three
+                room.high3[0], room.high3[1] = room.high[i] / one, room.high[j] / two
+                room.high3[2] = room.high[k] / three
+                part = standard_box3(
+                    room.low3, room.high3, cov[i, j] / (one * two), cov[i, k] / (one * three), cov[j, k] / (two * three)
+                )
+            error[row] += EXACT_ERROR
+            chance[row] *= min(1.0, part)
+
+
+@bare
+def _lattice_rows(rows, means, covs, lows, highs, room, chance, error):
+    """The groups of more than three coordinates of the given rows."""
+    for row in rows:
+        cov = covs[row]
+        if chance[row] == 0.0 or not _groups(means[row], cov, lows[row], highs[row], room):
             continue
-        part, miss = 1.0, EXACT_ERROR
-        i, j, k = room.order[0], room.order[1 % dim], room.order[2 % dim]
-        if count == 1:
-            sd = math.sqrt(cov[i, i])
-            part = scaled_mass(room.low[i] / sd, room.high[i] / sd, (room.high[i] - room.low[i]) / sd, 0.0)
-        elif count == 2:
-            one, two = math.sqrt(cov[i, i]), math.sqrt(cov[j, j])
-            slope = max(-1.0, min(1.0, cov[i, j] / (one * two)))
-            left = product_difference(cov[i, i], cov[j, j], cov[i, j]) / (cov[i, i] * cov[j, j])
-            part = standard_box2(
-                room.low[i] / one, room.high[i] / one, room.low[j] / two, room.high[j] / two,
-                slope, math.sqrt(left) if left > SINGULAR else 0.0, 0.0,
-            )  # fmt: skip
-        elif count == 3:
-            narrow, least = 0, math.inf
-            for at in range(3):
-                own = room.order[at]
-                width = (room.high[own] - room.low[own]) / math.sqrt(cov[own, own])
-                if width < least:
-                    narrow, least = at, width
-            i, j, k = room.order[narrow], room.order[(narrow + 1) % 3], room.order[(narrow + 2) % 3]
-            one, two, three = math.sqrt(cov[i, i]), math.sqrt(cov[j, j]), math.sqrt(cov[k, k])
-            room.low3[0], room.low3[1], room.low3[2] = room.low[i] / one, room.low[j] / two, room.low[k] / three
-            room.high3[0], room.high3[1], room.high3[2] = room.high[i] / one, room.high[j] / two, room.high[k] / three
-            part = standard_box3(
-                room.low3, room.high3, cov[i, j] / (one * two), cov[i, k] / (one * three), cov[j, k] / (two * three)
-            )
-        else:
-            part, miss = _separated(
-                cov, room.low, room.high, count, room.order, room.root, room.last, room.guess, room.steps, room.shifts,
-                room.sums, room.tolerance, room.most,
-            )  # fmt: skip
-        part = min(1.0, part)
-        error = error * part + miss * value
-        value *= part
-        if value == 0.0:
-            break
-    return value, error
-
-
-@kernel
-def _box_rows(means, covs, lows, highs, room):
-    n = len(means)
-    chance, error = np.empty(n), np.empty(n)
-    for i in range(n):
-        chance[i], error[i] = _box_row(means[i], covs[i], lows[i], highs[i], room)
-    return chance, error
+        for label in range(means.shape[1]):
+            count = _members(cov, label, room)
+            if count > 3:
+                part, miss = _separated(
+                    cov, room.low, room.high, count, room.order, room.root, room.last, room.guess, room.steps,
+                    room.shifts, room.sums, room.tolerance, room.most,
+                )  # fmt: skip
+                error[row] = error[row] * part + miss * chance[row]
+                chance[row] *= part
 
 
 def box_rows(
@@ -562,4 +578,8 @@ def box_rows(
         whole(), whole(), whole(), np.empty(dim), np.empty(dim), np.empty(3), np.empty(3), np.empty(dim),
         np.empty((dim, dim)), np.sqrt(primes), shifts, np.empty(SHIFTS), float(tolerance), int(most),
     )  # fmt: skip
-    return _box_rows(means, covs, lows, highs, room)
+    chance, error, largest = np.empty(len(means)), np.empty(len(means)), np.empty(len(means), np.int64)
+    _box_rows(means, covs, lows, highs, room, chance, error, largest)
+    if (largest > 3).any():
+        _lattice_rows(np.flatnonzero(largest > 3), means, covs, lows, highs, room, chance, error)
+    return chance, error

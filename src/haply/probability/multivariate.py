@@ -14,6 +14,7 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples
 from haply.models.ragged import Ragged
+from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
 from haply.numerics.quadratic import canonical_rows, form_rows
 
@@ -43,7 +44,7 @@ def _rows(name: str, given: Any, shape: tuple[int, ...], count: int) -> np.ndarr
     """An argument as ``count`` rows of a shape: one row serves for all, and one number for a whole shape."""
     array = np.asarray(given, dtype=np.float64)
     try:
-        return np.ascontiguousarray(np.broadcast_to(array, (count, *shape)))
+        return solid(np.broadcast_to(array, (count, *shape)))
     except ValueError:
         raise HaplyError(
             f"Argument '{name}' does not fit", expected=f"shape {(count, *shape)}", found=f"shape {array.shape}"
@@ -112,7 +113,7 @@ def canonical_forms(mean: Any, cov: Any, matrix: Any, centre: Any = 0.0) -> Form
     means = means - _rows("centre", centre, (dim,), len(means))
     if len(matrices) > 1:
         matrices = _rows("matrix", matrices, (dim, dim), len(means))
-    return Forms(*canonical_rows(means, covs, np.ascontiguousarray(matrices)))
+    return Forms(*canonical_rows(solid(means), solid(covs), solid(matrices)))
 
 
 def form_estimate(forms: Forms, limit: Any, *, closed: bool = False, above: bool = False) -> Estimate:
@@ -241,8 +242,8 @@ def box(model: Any, low: Any, high: Any) -> np.ndarray:
     lows, highs = _rows("low", low, (dim,), len(model))[owner], _rows("high", high, (dim,), len(model))[owner]
     if len(owner) == 0:
         return np.zeros(len(model))
-    covs = np.ascontiguousarray(np.broadcast_to(found.cov, (len(owner), dim, dim)))
-    return _summed(found, box_rows(np.ascontiguousarray(found.mean), covs, lows, highs, TOLERANCE, MOST_POINTS)[0])
+    covs = solid(np.broadcast_to(found.cov, (len(owner), dim, dim)))
+    return _summed(found, box_rows(solid(found.mean), covs, lows, highs, TOLERANCE, MOST_POINTS)[0])
 
 
 def quadratic(model: Any, matrix: Any, limit: Any) -> np.ndarray:
@@ -286,7 +287,7 @@ def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, limits: np
         m = other.start[right[pair]] + within % others[pair]
         means = one.mean[k] - other.mean[m]
         covs = one.cov[k if len(one.cov) > 1 else np.zeros_like(k)] + other.cov[m if len(other.cov) > 1 else 0]
-        curve, slope, constant = canonical_rows(means, covs, np.eye(dim)[None])
+        curve, slope, constant = canonical_rows(solid(means), solid(covs), np.eye(dim)[None])
         within_limit = (limits[pair] if len(limits) > 1 else limits) - constant
         chance = form_rows(curve, slope, within_limit, True, False)[0]
         found[first:last] = np.bincount(pair - first, one.weight[k] * other.weight[m] * chance, last - first)

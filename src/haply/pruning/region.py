@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.numerics.jit import bare, kernel
-from haply.numerics.multinormal import product_difference
+from haply.numerics.jit import bare, kernel, solid
 from haply.numerics.normal import normal_between, normal_cdf
 from haply.numerics.quadratic import form_moments, saddle, tilt
 from haply.probability.multivariate import Parts, canonical_forms, normal_rows, parts
@@ -92,7 +91,7 @@ def interval_bounds(mean: Any, sd: Any, low: Any, high: Any, outside: bool = Fal
     Both hold for open and closed ends alike.
     """
     arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(each, np.float64)) for each in (mean, sd, low, high)))
-    means, sds, lows, highs = (np.ascontiguousarray(each) for each in arrays)
+    means, sds, lows, highs = (solid(each) for each in arrays)
     return _interval_bounds(means, sds * sds, lows, highs, outside)
 
 
@@ -100,12 +99,48 @@ def interval_bounds(mean: Any, sd: Any, low: Any, high: Any, outside: bool = Fal
 
 
 @bare
-def box_distance(mean, cov, low, high, dual):
+def _solve_faces(mean, cov, low, high, dual, room):
+    """Solve for the normal's coordinates that are not zero, each face as it is met; keep it if no face changes."""
+    dim, count = len(mean), 0
+    for i in range(dim):
+        if dual[i] != 0.0:
+            at = 0
+            for j in range(dim):
+                if dual[j] != 0.0:
+                    room[count, at] = cov[i, j]
+                    at += 1
+            room[count, dim] = (low[i] if dual[i] > 0.0 else high[i]) - mean[i]
+            count += 1
+    for k in range(count):  # elimination without pivots: the block is a covariance
+        if not room[k, k] > 0.0:
+            return
+        for i in range(count):
+            if i != k:
+                share = room[i, k] / room[k, k]
+                for j in range(k, count):
+                    room[i, j] -= share * room[k, j]
+                room[i, dim] -= share * room[k, dim]
+    at = 0
+    for i in range(dim):
+        if dual[i] != 0.0:
+            if not room[at, dim] / room[at, at] * dual[i] > 0.0:
+                return
+            at += 1
+    at = 0
+    for i in range(dim):
+        if dual[i] != 0.0:
+            dual[i] = room[at, dim] / room[at, at]
+            at += 1
+
+
+@bare
+def box_distance(mean, cov, low, high, dual, room):
     """At most the distance of a box from the mean, in sds: the best half-space that holds the box, found by its normal.
 
     For any normal ``y``, ``(min over the box of y.x - y.mean) / sd(y.x)`` is a lower bound, and the largest is the
-    distance (duality of convex quadratic programs). Coordinates of ``y`` are improved in turn: no inverse is needed,
-    so singular covariances are fine, and stopping early is safe.
+    distance (duality of convex quadratic programs). Coordinates of ``y`` are improved in turn, and now and then the
+    faces met so far are solved for at once: singular covariances are fine, and stopping early is safe. ``dual`` and
+    ``room`` are room for d, and for d x (d + 1) numbers.
     """
     dim = len(mean)
     dual[:] = 0.0
@@ -129,16 +164,8 @@ def box_distance(mean, cov, low, high, dual):
             dual[i] = new
         if moved < 1e-9 or (sweep == 0 and dim == 1):
             break
-        if dim == 2 and sweep > 0:  # which faces are met is settled: solve for them
-            det = product_difference(cov[0, 0], cov[1, 1], cov[0, 1])
-            if dual[0] * dual[1] != 0.0 and det > 0.0:
-                first = (low[0] if dual[0] > 0.0 else high[0]) - mean[0]
-                second = (low[1] if dual[1] > 0.0 else high[1]) - mean[1]
-                y = (cov[1, 1] * first - cov[0, 1] * second) / det
-                z = (cov[0, 0] * second - cov[0, 1] * first) / det
-                if y * dual[0] > 0.0 and z * dual[1] > 0.0:
-                    dual[0], dual[1] = y, z
-                    break
+        if sweep % 3 == 2:
+            _solve_faces(mean, cov, low, high, dual, room)
     reach = spread = size = 0.0
     for i in range(dim):
         if dual[i] != 0.0:
@@ -306,14 +333,14 @@ def moment_bounds(mean, cov, low, high):
 
 
 @bare
-def box_bounds(rule, mean, cov, low, high, gaussian, dual):
+def box_bounds(rule, mean, cov, low, high, gaussian, dual, room):
     """One rule's bounds on a box."""
     if rule == MARGINALS:
         return marginal_bounds(mean, cov, low, high)
     if rule == CANTELLI:
         return moment_bounds(mean, cov, low, high)
     # the complement of a box is not convex, and its marginals say more than a ball inside: only the distance is used
-    return distance_bounds(box_distance(mean, cov, low, high, dual), 0.0, len(mean), True, False, gaussian)
+    return distance_bounds(box_distance(mean, cov, low, high, dual, room), 0.0, len(mean), True, False, gaussian)
 
 
 # -- quadratic forms (2.3) --------------------------------------------------------------------------------------------
@@ -553,7 +580,8 @@ class Decisions(NamedTuple):
 
 @kernel
 def _decide_boxes(start, weight, mean, cov, low, high, rules, gaussian, reject_below, accept_from, may_accept):
-    n, dual = len(start) - 1, np.empty(mean.shape[1])
+    n, dim = len(start) - 1, mean.shape[1]
+    dual, room = np.empty(dim), np.empty((dim, dim + 1))
     verdict, code = np.zeros(n, np.int8), np.zeros(n, np.int8)
     below, above = np.empty(len(weight)), np.empty(len(weight))
     for i in range(n):
@@ -562,7 +590,7 @@ def _decide_boxes(start, weight, mean, cov, low, high, rules, gaussian, reject_b
             for k in range(start[i], start[i + 1]):
                 if rule == rules[0]:
                     below[k], above[k] = 0.0, 1.0
-                lower, upper = box_bounds(rule, mean[k], cov[k], low[i], high[i], gaussian, dual)
+                lower, upper = box_bounds(rule, mean[k], cov[k], low[i], high[i], gaussian, dual, room)
                 below[k], above[k] = max(below[k], lower), min(above[k], upper)
                 least += weight[k] * below[k]
                 most += weight[k] * above[k]
@@ -645,17 +673,17 @@ def decide_regions(
     n, dim = len(found.start) - 1, found.mean.shape[1]
     order = np.array(_rules(region, gaussian) if rules is None else rules, np.int64)
     limits = (order, gaussian, threshold.reject_below, threshold.accept_from, may_accept)
-    start, weight = np.ascontiguousarray(found.start), np.ascontiguousarray(found.weight)
+    start, weight = np.require(found.start, np.int64, ["C", "W"]), solid(found.weight)
     if isinstance(region, Box):
-        low, high = (np.ascontiguousarray(np.broadcast_to(np.asarray(end, np.float64), (n, dim))) for end in region)
-        mean, cov = np.ascontiguousarray(found.mean), np.ascontiguousarray(found.cov)
+        low, high = (solid(np.broadcast_to(np.asarray(end, np.float64), (n, dim))) for end in region)
+        mean, cov = solid(found.mean), solid(found.cov)
         verdict, code = _decide_boxes(start, weight, mean, cov, low, high, *limits)
     else:
         matrix = np.asarray(region.matrix, np.float64)
         if matrix.ndim == 3 and len(matrix) > 1:
             matrix = matrix[np.repeat(np.arange(n), np.diff(start))]
         curve, slope, constant = canonical_forms(found.mean, found.cov, matrix)
-        limit = np.ascontiguousarray(np.broadcast_to(np.asarray(region.limit, np.float64), (n,)))
+        limit = solid(np.broadcast_to(np.asarray(region.limit, np.float64), (n,)))
         verdict, code = _decide_forms(start, weight, curve, slope, constant, limit, *limits)
     names = {int(rule): REGION_RULES[int(rule)] for rule in order}
     rejected = {name: int(np.count_nonzero((code == rule) & (verdict < 0))) for rule, name in names.items()}
