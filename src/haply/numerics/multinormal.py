@@ -2,10 +2,11 @@
 
 Two dimensions: the four corners' densities integrated over the correlation (Plackett 1954; Drezner and Wesolowsky 1990
 and Genz 2004 use it for one corner), or, where that would cancel or the correlation is close to 1, one coordinate's
-density times the other's window, integrated piecewise. Three dimensions: the same once more, adaptively. The second way
-only adds what is positive, so that far corners keep their relative accuracy, and takes singular covariances as they
-come. Beyond three dimensions: groups of correlated coordinates apart, and within a large group the coordinates are
-separated one after the other (Genz 1992; Genz and Bretz 2009) over a randomly shifted lattice, with its error.
+density times the other's window, integrated piecewise. The second way only adds what is positive, so that far corners
+keep their relative accuracy, and takes singular covariances as they come. Three dimensions: the same once more,
+adaptively, to 1e-13 absolutely. Beyond: groups of correlated coordinates apart, and within a large group the
+coordinates are separated one after the other (Genz 1992; Genz and Bretz 2009) over a randomly shifted lattice, with
+its error.
 """
 
 from __future__ import annotations
