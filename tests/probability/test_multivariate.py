@@ -64,6 +64,10 @@ def test_boxes(row):
 def test_table_1_p11_p12():
     """The paper's example, whose second numbers are sds: two one-dimensional values, and a form of two."""
     assert abs(box(Gaussian(27.0, 2.2), -math.inf, 24.0)[0] - 0.0863410207093742061) < 1e-14
+    far = form_estimate(canonical_forms([1.2, 0.1], np.diag([2.2, 1.1]) ** 2, np.eye(2)), 0.25, above=True)
+    assert abs(far.value[0] - 0.956974204162672754) < 1e-14
+    near = form_estimate(canonical_forms([0.1, -0.1], np.diag([0.1, 0.1]) ** 2, np.eye(2)), 0.25, above=True)
+    assert near.value[0] == pytest.approx(0.000329517361275301893, rel=1e-12)
 
 
 def test_canonical_form_p17():
