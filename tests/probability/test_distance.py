@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from haply.errors import HaplyError
-from haply.models import Certain, Gaussian, Samples
+from haply.models import Certain, Gaussian, Samples, Uniform
 from haply.probability import within_distance
 from haply.probability.distance import clouds, squared_limit
 from oracle_distance import KINDS, Cloud, cloud, distances, probability, random_cloud, random_eps, random_weights
@@ -225,8 +225,10 @@ def test_errors() -> None:
     for a, b, limit in ((two, three, 1.0), (two, flat, [1.0, 2.0, 3.0]), (flat, three, [1.0, 2.0])):
         with pytest.raises(HaplyError, match="differ in length"):
             within_distance(a, b, limit)
-    with pytest.raises(HaplyError, match=r"A distance needs points.*Found Gaussian"):
-        within_distance(Gaussian(0, 1), flat, 1.0)
+    with pytest.raises(HaplyError, match=r"A distance needs Gaussians.*Found Uniform"):
+        within_distance(Uniform(0, 1), plane, 1.0)
+    with pytest.raises(HaplyError, match="Points differ in dimension"):
+        within_distance(Gaussian(0, 1), plane, 1.0)
     with pytest.raises(HaplyError, match="lengths disagree"):
         Samples([[1.0, 2.0]], [[1.0]])
 

@@ -1,4 +1,4 @@
-"""Models of points in several dimensions: stored, validated, carried through Arrow; their conditions come later."""
+"""Models of points in several dimensions: stored, validated, carried through Arrow."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numba
 import numba.core.config
+import numpy as np
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNEL_ROOMS = ("numerics", "probability", "pruning")
@@ -93,3 +94,8 @@ def bare_inner(function: _Function) -> _Function:
     """A bare kernel that becomes part of its caller: handing over tuples of arrays takes longer than a short step."""
     compiled: _Function = _compiled(function, _nrt=False, forceinline=True)
     return compiled
+
+
+def solid(array: Any) -> np.ndarray:
+    """Doubles in one block that may be written to: views that are not would have a kernel compiled once more."""
+    return np.require(array, np.float64, ["C", "W"])

@@ -1,9 +1,9 @@
 """The distance between two uncertain points: how likely it is at most ``within``.
 
-An object is a cloud: samples with weights. The probability is the weight of the pairs of samples that are near enough,
-and for equal weights a count over the number of pairs, which is exact. A sample pair is near enough when
-``sqrt(sum of squared differences) <= within`` in doubles, as NumPy and SciPy would have it; the root is not taken (see
-``squared_limit``).
+Gaussians and their mixtures are left to ``multivariate``; the rest of this file is for samples. An object is a cloud:
+samples with weights. The probability is the weight of the pairs of samples that are near enough, and for equal weights
+a count over the number of pairs, which is exact. A sample pair is near enough when ``sqrt(sum of squared differences)
+<= within`` in doubles, as NumPy and SciPy would have it; the root is not taken (see ``squared_limit``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Samples
+from haply.models import Certain, OneDimensional, Samples
 from haply.models.ragged import Ragged
 from haply.numerics.jit import bare, bare_fused, kernel
+from haply.probability.exact import equal_within
+from haply.probability.multivariate import near_normals
 
 EQUAL_SLACK = 1e-12
 """Weights that differ from equal ones by less than this share are taken as equal, and pairs counted in integers."""
@@ -349,22 +351,44 @@ def _most(start):
 
 
 def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
-    """``P(|a - b| <= within)`` for each row of samples, in any dimension; a single row serves for all of the other.
+    """``P(|a - b| <= within)`` for each row, in any dimension; a single row serves for all of the other.
 
-    >>> from haply.models import Samples
+    Both sides are samples, Gaussians, mixtures or certain values, of the same kind or not; in one dimension any model.
+
+    >>> from haply.models import GaussianND, Samples
     >>> square = Samples([[[0, 0], [2, 0], [0, 2], [2, 2]]])
     >>> moved = Samples([[[4, 0], [6, 0], [4, 2], [6, 2]]])
     >>> within_distance(square, moved, 4)
     array([0.5])
+    >>> one, other = GaussianND([[0, 0]], [[[1, 0], [0, 1]]]), GaussianND([[2, 1]], [[[0.5, 0.2], [0.2, 0.8]]])
+    >>> within_distance(one, other, 2).round(6)
+    array([0.30987])
     """
-    left = _flat(a, None)
-    right = _flat(b, left.dim if len(a) else None)
+    if isinstance(a, (Certain, Samples)) and isinstance(b, (Certain, Samples)):
+        return _within_clouds(a, b, within)
+    if _on_a_line(a) and _on_a_line(b):
+        return equal_within(a, b, within)
     limits = np.array([squared_limit(float(distance)) for distance in np.atleast_1d(within)])
-    lengths = {len(a), len(b), len(limits)}
-    if len(lengths - {1}) > 1:
+    return near_normals(a, b, *_aligned(len(a), len(b), len(limits)), limits)
+
+
+def _on_a_line(model: Any) -> bool:
+    return isinstance(model, OneDimensional) and not (isinstance(model, Samples) and (model.dim != 1).any())
+
+
+def _aligned(*lengths: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of two models that belong together, given their lengths and those of further arguments."""
+    if len(set(lengths) - {1}) > 1:
         raise HaplyError(
-            "The arguments differ in length", expected="equal lengths, or one row", found=str(sorted(lengths))
+            "The arguments differ in length", expected="equal lengths, or one row", found=str(sorted(set(lengths)))
         )
     rows = min(lengths) if 0 in lengths else max(lengths)
     index, one = np.arange(rows, dtype=np.int32), np.zeros(rows, dtype=np.int32)
-    return _pairs(left, right, index if len(a) == rows else one, index if len(b) == rows else one, limits)
+    return index if lengths[0] == rows else one, index if lengths[1] == rows else one
+
+
+def _within_clouds(a: Any, b: Any, within: Any) -> np.ndarray:
+    left = _flat(a, None)
+    right = _flat(b, left.dim if len(a) else None)
+    limits = np.array([squared_limit(float(distance)) for distance in np.atleast_1d(within)])
+    return _pairs(left, right, *_aligned(len(a), len(b), len(limits)), limits)

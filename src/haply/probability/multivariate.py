@@ -1,0 +1,294 @@
+"""Gaussians and mixtures in several dimensions: how likely they lie in a box, a disc, a quadratic region, or near.
+
+Plain functions take arrays, one row per element; ``box`` and ``quadratic`` take models. A mixture is summed over its
+components, a distance over the pairs of components of its two sides, samples being components without spread.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples
+from haply.models.ragged import Ragged
+from haply.numerics.jit import solid
+from haply.numerics.multinormal import box_rows
+from haply.numerics.quadratic import canonical_rows, form_rows
+
+TOLERANCE = 1e-5
+"""What the lattice for boxes in more than three correlated dimensions aims at, unless told otherwise."""
+MOST_POINTS = 120_000
+_BLOCK = 200_000
+"""Pairs of parts worked on at once, so that long lists of rows stay in bounds."""
+
+
+class Estimate(NamedTuple):
+    """Probabilities, and how far off each may be (closed forms: rounding; lattices: three standard errors)."""
+
+    value: np.ndarray
+    error: np.ndarray
+
+
+class Forms(NamedTuple):
+    """Quadratic forms as ``constant + sum(curve Z**2 + 2 slope Z)`` with independent standard normal ``Z``."""
+
+    curve: np.ndarray
+    slope: np.ndarray
+    constant: np.ndarray
+
+
+def _rows(name: str, given: Any, shape: tuple[int, ...], count: int) -> np.ndarray:
+    """An argument as ``count`` rows of a shape: one row serves for all, and one number for a whole shape."""
+    array = np.asarray(given, dtype=np.float64)
+    try:
+        return solid(np.broadcast_to(array, (count, *shape)))
+    except ValueError:
+        raise HaplyError(
+            f"Argument '{name}' does not fit", expected=f"shape {(count, *shape)}", found=f"shape {array.shape}"
+        ) from None
+
+
+def normal_rows(mean: Any, cov: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Means (n, d) and covariances (n, d, d) of one length."""
+    means, covs = np.asarray(mean, np.float64), np.asarray(cov, np.float64)
+    if means.ndim == 1:
+        means = means[None]
+    dim = means.shape[-1]
+    if covs.shape[-1] == dim * dim and covs.ndim < 3 and dim > 1:
+        covs = covs.reshape(-1, dim, dim)
+    if means.ndim != 2 or covs.ndim not in (2, 3) or covs.shape[-2:] != (dim, dim):
+        raise HaplyError(
+            "Mean and covariance do not fit", expected="shapes (n, d) and (n, d, d)",
+            found=f"{means.shape} and {covs.shape}",
+        )  # fmt: skip
+    count = max(len(means), len(covs) if covs.ndim == 3 else 1)
+    return _rows("mean", means, (dim,), count), _rows("cov", covs, (dim, dim), count)
+
+
+def _widen(means: np.ndarray, covs: np.ndarray, *others: Any) -> tuple[np.ndarray, np.ndarray]:
+    """One distribution for many regions: repeated as often as there are regions."""
+    count = max([len(means), *(len(other) for other in others)])
+    return _rows("mean", means, means.shape[1:], count), _rows("cov", covs, covs.shape[1:], count)
+
+
+def box_estimate(
+    mean: Any, cov: Any, low: Any, high: Any, *, tolerance: float = TOLERANCE, points: int = MOST_POINTS
+) -> Estimate:
+    """``P(low <= X <= high)`` in every coordinate, for normal ``X``, with its error.
+
+    Up to three correlated coordinates it is exact to rounding (beyond, groups that do not correlate are taken apart);
+    larger groups go to a lattice until the error is below ``tolerance`` or ``points`` are used.
+    """
+    means, covs = normal_rows(mean, cov)
+    lows, highs = np.atleast_2d(np.asarray(low, np.float64)), np.atleast_2d(np.asarray(high, np.float64))
+    means, covs = _widen(means, covs, lows, highs)
+    shape = means.shape[1:]
+    ends = _rows("low", lows, shape, len(means)), _rows("high", highs, shape, len(means))
+    return Estimate(*box_rows(means, covs, *ends, tolerance, points))
+
+
+def box_probability(mean: Any, cov: Any, low: Any, high: Any) -> np.ndarray:
+    """``P(low <= X <= high)`` in every coordinate, for normal ``X``; see ``box_estimate`` for its error.
+
+    >>> box_probability([[0, 0]], [[1, 0], [0, 1]], [-1, -1], [1, 1]).round(6)
+    array([0.466065])
+    """
+    return box_estimate(mean, cov, low, high).value
+
+
+def canonical_forms(mean: Any, cov: Any, matrix: Any, centre: Any = 0.0) -> Forms:
+    """``(X - centre)' matrix (X - centre)`` of normal ``X``; the matrix is symmetric, of any signs."""
+    means, covs = normal_rows(mean, cov)
+    dim = means.shape[1]
+    matrices = np.asarray(matrix, np.float64)
+    matrices = matrices[None] if matrices.ndim == 2 else matrices
+    if matrices.shape[-2:] != (dim, dim) or not np.allclose(matrices, matrices.swapaxes(-1, -2), rtol=1e-9, atol=0.0):
+        raise HaplyError(
+            "A quadratic form needs a symmetric matrix", expected=f"{dim} x {dim}", found=f"shape {matrices.shape}"
+        )
+    means, covs = _widen(means, covs, matrices, np.atleast_2d(centre))
+    means = means - _rows("centre", centre, (dim,), len(means))
+    if len(matrices) > 1:
+        matrices = _rows("matrix", matrices, (dim, dim), len(means))
+    return Forms(*canonical_rows(solid(means), solid(covs), solid(matrices)))
+
+
+def form_estimate(forms: Forms, limit: Any, *, closed: bool = False, above: bool = False) -> Estimate:
+    """``P(form < limit)``, or ``P(form > limit)`` if ``above``, each accurate relatively where it is small."""
+    limits = np.atleast_1d(np.asarray(limit, np.float64))
+    count = max(len(limits), len(forms.constant))
+    curve, slope = (_rows("form", part, part.shape[1:], count) for part in (forms.curve, forms.slope))
+    return Estimate(*form_rows(curve, slope, _rows("limit", limits, (), count) - forms.constant, closed, above))
+
+
+def form_probability(mean: Any, cov: Any, matrix: Any, limit: Any, *, centre: Any = 0.0) -> np.ndarray:
+    """``P((X - centre)' matrix (X - centre) < limit)``: an ellipse, or any other conic, in any dimension."""
+    return form_estimate(canonical_forms(mean, cov, matrix, centre), limit).value
+
+
+def disc_probability(mean: Any, cov: Any, radius: Any, *, centre: Any = 0.0) -> np.ndarray:
+    """``P(|X - centre| <= radius)`` for normal ``X``: a disc in two dimensions, a ball in more.
+
+    >>> disc_probability([1, 2], [[1, 0.9], [0.9, 2.25]], 2).round(6)
+    array([0.400951])
+    """
+    means, covs = normal_rows(mean, cov)
+    reach = np.atleast_1d(np.asarray(radius, np.float64))
+    forms = canonical_forms(means, covs, np.eye(means.shape[1]), centre)
+    return np.where(reach < 0.0, 0.0, form_estimate(forms, reach * reach, closed=True).value)
+
+
+def quadratic_probability(weights: Any, shifts: Any, limit: Any) -> np.ndarray:
+    """``P(sum(weights (Z + shifts)**2) < limit)`` with independent standard normal ``Z``; weights of any signs.
+
+    >>> quadratic_probability([1.5, 0.4, -0.8], [0.3, -1, 0.5], 0.7).round(6)
+    array([0.444442])
+    """
+    weight, shift = np.broadcast_arrays(
+        np.atleast_2d(np.asarray(weights, np.float64)), np.atleast_2d(np.asarray(shifts, np.float64))
+    )
+    slope = weight * shift
+    return form_estimate(Forms(np.ascontiguousarray(weight), slope, (slope * shift).sum(axis=1)), limit).value
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """Rows as mixtures of normals: those of row ``i`` stand at ``start[i]:start[i + 1]``, their weights sum to 1."""
+
+    start: np.ndarray
+    weight: np.ndarray
+    mean: np.ndarray
+    cov: np.ndarray
+    """One covariance of zeros stands for all where every part is a point."""
+
+
+def _scaled(weights: Ragged) -> np.ndarray:
+    return weights.values / np.repeat(weights.sums(), weights.lengths)
+
+
+def parts(model: Any) -> Parts | None:
+    """The rows as mixtures of normals (points have no spread), or None for models that are none."""
+    rows = np.arange(len(model) + 1)
+    if isinstance(model, GaussianND):
+        dim = _one_dimension(model.mean().lengths)
+        means, covs = model.mean().values.reshape(-1, dim), model.cov.values.reshape(-1, dim, dim)
+        return Parts(rows, np.ones(len(model)), means, covs)
+    if isinstance(model, MixtureND):
+        weights = model.weights
+        dim = _one_dimension(model.means.lengths // weights.lengths)
+        return Parts(
+            weights.start,
+            _scaled(weights),
+            model.means.values.reshape(-1, dim),
+            model.covs.values.reshape(-1, dim, dim),
+        )
+    if isinstance(model, Gaussian):
+        means, variances = np.asarray(model.mean()), np.asarray(model.sd) ** 2
+        return Parts(rows, np.ones(len(model)), means[:, None].copy(), variances[:, None, None].copy())
+    if isinstance(model, Mixture):
+        weights = model.weights
+        variances = model.sds.values**2
+        return Parts(weights.start, _scaled(weights), model.means.values[:, None].copy(), variances[:, None, None])
+    if isinstance(model, Certain):
+        return Parts(rows, np.ones(len(model)), np.array(model.mean())[:, None], np.zeros((1, 1, 1)))
+    if isinstance(model, Samples):
+        dim = _one_dimension(model.dim)
+        means, start = model.points.values.reshape(-1, dim), model.points.start // dim
+        count = np.diff(start)
+        weight = _scaled(model.probs) if model.probs is not None else np.repeat(1.0 / np.maximum(count, 1), count)
+        return Parts(start, weight, means, np.zeros((1, dim, dim)))
+    return None
+
+
+def _one_dimension(dims: np.ndarray) -> int:
+    found = np.unique(dims)
+    if len(found) > 1:
+        raise HaplyError("Points differ in dimension", expected="one dimension", found=", ".join(map(str, found)))
+    return int(found[0]) if len(found) else 1
+
+
+def _needed(model: Any, what: str) -> Parts:
+    found = parts(model)
+    if found is None:
+        raise HaplyError(
+            f"{what} needs Gaussians, their mixtures, or points",
+            expected="GaussianND, MixtureND, Gaussian, Mixture, Samples or Certain",
+            found=type(model).__name__,
+        )
+    return found
+
+
+def _summed(found: Parts, values: np.ndarray) -> np.ndarray:
+    """Weighted sums over the parts of each row."""
+    sums = Ragged(found.weight * values, found.start).sums()
+    return np.minimum(1.0, np.maximum(0.0, sums))
+
+
+def box(model: Any, low: Any, high: Any) -> np.ndarray:
+    """``P(low <= x <= high)`` in every coordinate, for each row of a model; closed, which matters for points.
+
+    >>> from haply.models import GaussianND
+    >>> box(GaussianND([[0.2, -0.1]], [[[0.25, 0.06], [0.06, 0.16]]]), [-0.2, -0.2], [0.2, 0.2]).round(6)
+    array([0.107599])
+    """
+    found = _needed(model, "A box")
+    dim = found.mean.shape[1]
+    owner = np.repeat(np.arange(len(model)), np.diff(found.start))
+    lows, highs = _rows("low", low, (dim,), len(model))[owner], _rows("high", high, (dim,), len(model))[owner]
+    if len(owner) == 0:
+        return np.zeros(len(model))
+    covs = solid(np.broadcast_to(found.cov, (len(owner), dim, dim)))
+    return _summed(found, box_rows(solid(found.mean), covs, lows, highs, TOLERANCE, MOST_POINTS)[0])
+
+
+def quadratic(model: Any, matrix: Any, limit: Any) -> np.ndarray:
+    """``P(x' matrix x < limit)`` for each row of a model; the matrix is symmetric, of any signs.
+
+    >>> from haply.models import GaussianND
+    >>> quadratic(GaussianND([[1, 2]], [[[1, 0.9], [0.9, 2.25]]]), [[1, 0], [0, 1]], 4).round(6)
+    array([0.400951])
+    """
+    found = _needed(model, "A quadratic form")
+    dim = found.mean.shape[1]
+    owner = np.repeat(np.arange(len(model)), np.diff(found.start))
+    if len(owner) == 0:
+        return np.zeros(len(model))
+    matrices = np.asarray(matrix, np.float64)
+    if matrices.ndim == 3 and len(matrices) > 1:
+        matrices = _rows("matrix", matrices, (dim, dim), len(model))[owner]
+    covs = np.broadcast_to(found.cov, (len(owner), dim, dim))
+    limits = _rows("limit", limit, (), len(model))[owner]
+    return _summed(found, form_estimate(canonical_forms(found.mean, covs, matrices), limits).value)
+
+
+# -- distances --------------------------------------------------------------------------------------------------------
+
+
+def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """``P(|a[i] - b[j]|**2 <= limit)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
+    one, other = _needed(a, "A distance"), _needed(b, "A distance")
+    dim = one.mean.shape[1]
+    if other.mean.shape[1] != dim:
+        raise HaplyError("Points differ in dimension", expected=f"dim = {dim}", found=f"{other.mean.shape[1]}")
+    counts, others = np.diff(one.start)[left], np.diff(other.start)[right]
+    ends = np.cumsum(counts * others)
+    found = np.zeros(len(left))
+    cuts = np.unique([0, *np.searchsorted(ends, np.arange(_BLOCK, ends[-1] if len(ends) else 0, _BLOCK)), len(left)])
+    for first, last in pairwise(cuts):
+        pair = np.repeat(np.arange(first, last), (counts * others)[first:last])
+        within = np.arange(len(pair)) - np.repeat((ends - counts * others)[first:last], (counts * others)[first:last])
+        within += ends[first] - counts[first] * others[first]
+        k = one.start[left[pair]] + within // others[pair]
+        m = other.start[right[pair]] + within % others[pair]
+        means = one.mean[k] - other.mean[m]
+        covs = one.cov[k if len(one.cov) > 1 else np.zeros_like(k)] + other.cov[m if len(other.cov) > 1 else 0]
+        curve, slope, constant = canonical_rows(solid(means), solid(covs), np.eye(dim)[None])
+        within_limit = (limits[pair] if len(limits) > 1 else limits) - constant
+        chance = form_rows(curve, slope, within_limit, True, False)[0]
+        found[first:last] = np.bincount(pair - first, one.weight[k] * other.weight[m] * chance, last - first)
+    return np.minimum(1.0, found)
