@@ -21,6 +21,8 @@ from haply.models import (
     Uniform,
 )
 from haply.probability import Difference, Distance, Region, joint_probability, region_probability
+from haply.probability.joint import ZERO
+from haply.probability.region import Linear
 
 NAMES = "abcdef"
 
@@ -143,6 +145,51 @@ def test_two_exact_ways_agree_for_laws_that_are_not_normal():
         assert found == pytest.approx(total, abs=1e-13 if low < 1 else 1e-10)
 
 
+def test_gaussians_in_a_circle():
+    rng = np.random.default_rng(9)
+    for case in range(8):
+        laws = {name: (rng.normal(0.0, 1.0), rng.uniform(0.1, 2.0)) for name in "abc"}
+        links = [("a", "b", -1.0, 1.5), ("b", "c", -2.0, 1.0), ("c", "a", -1.0, math.inf if case % 2 else 2.0)]
+        values = {name: Gaussian([m], [s]) for name, (m, s) in laws.items()}
+        found = joint_probability(values, conditions(links))
+        wanted = oracle.joint_gaussians({name: oracle.Normal(m, s) for name, (m, s) in laws.items()}, links)
+        assert found[0] == pytest.approx(wanted, abs=1e-11)
+        # far apart is all but near
+        far = [*conditions(links[:2]), Difference("c", "a", Region(links[2][2], 2.0, outside=True))]
+        near = joint_probability(values, [*conditions(links[:2]), Difference("c", "a", Region(links[2][2], 2.0))])
+        assert joint_probability(values, far) + near == pytest.approx(
+            joint_probability(values, conditions(links[:2])), abs=1e-11
+        )
+
+
+def test_sums_of_gaussians():
+    """``a + b - 2 c`` and ``a`` by itself are jointly normal; alone, a sum is an interval of a normal."""
+    values = {"a": Gaussian([1.0], [0.5]), "b": Gaussian([0.0], [1.0]), "c": Gaussian([0.5], [0.25])}
+    total = Linear((("a", 1.0), ("b", 1.0), ("c", -2.0)), Region(-1.0, math.inf))
+    alone = joint_probability(values, [total])[0]
+    assert alone == pytest.approx(0.5 * math.erfc(-1.0 / math.sqrt(2 * (0.25 + 1.0 + 0.25))), abs=1e-14)
+    rng = np.random.default_rng(1)
+    drawn = {
+        name: law.mean()[0] + np.sqrt(law.variance()[0]) * rng.normal(size=1_000_000) for name, law in values.items()
+    }
+    both = joint_probability(values, [total, Difference("a", ZERO, Region(1.2, math.inf))])[0]
+    seen = (drawn["a"] + drawn["b"] - 2 * drawn["c"] >= -1) & (drawn["a"] >= 1.2)
+    assert both == pytest.approx(seen.mean(), abs=4 * math.sqrt(0.25 / 1e6))
+    assert both > alone * joint_probability(values, [Difference("a", ZERO, Region(1.2, math.inf))])[0] + 0.005
+
+
+def test_a_number_ties_nothing():
+    values = {"a": Samples([[0, 4]]), "b": Samples([[0, 4]])}
+    one = [Difference("a", "b", Region(-1, 1)), Difference("a", ZERO, Region(2, math.inf))]
+    assert joint_probability(values, one)[0] == 0.25
+    assert joint_probability(values, one[1:])[0] == 0.5
+
+
+def test_distances_of_gaussians_alone():
+    values = {"a": GaussianND([[0, 0]], [[1, 0, 0, 1]]), "b": GaussianND([[2, 1]], [[0.5, 0.2, 0.2, 0.8]])}
+    assert joint_probability(values, [Distance("a", "b", 2.0)])[0] == pytest.approx(0.309870286582174042, abs=1e-12)
+
+
 def test_it_is_no_product():
     """Beside a value that is either here or there, both others have to be where it is."""
     values = {"a": Samples([[0, 4]]), "b": Samples([[0, 4]]), "c": Samples([[0, 4]])}
@@ -205,12 +252,14 @@ def test_errors():
     near = Region(-1, 1)
     circle = [Difference("a", "b", near), Difference("b", "c", near), Difference("a", "c", near)]
     for values, links, text in (
-        ({"a": g, "b": g, "c": g}, circle, "circle"),
+        ({"a": g, "b": g, "c": s}, circle, "circle"),
+        (dict.fromkeys("abcd", g), [*circle[:2], Difference("c", "d", near), Difference("d", "a", near)], "circle"),
         ({"a": s, "b": s}, [Difference("a", "b", near), Difference("b", "a", near)], "circle"),
-        ({"a": g, "b": s}, [Distance("a", "b", 1.0)], "distance is asked of 'a'"),
+        ({"a": Uniform([0], [1]), "b": s}, [Distance("a", "b", 1.0)], "distance is asked of 'a'"),
         ({"a": p, "b": s}, [Difference("a", "b", near)], "difference is asked of 'a'"),
         ({"a": s, "b": s, "c": g}, [Distance("a", "b", 1.0), Difference("b", "c", near)], "tied to 'c'"),
         ({"a": s}, [Difference("a", "a", near)], "with itself"),
+        ({"a": g, "b": g, "c": s}, [Linear((("a", 1.0), ("b", 1.0), ("c", 1.0)), near)], "'c', Samples"),
         ({"a": Gaussian([0, 0], [1, 1]), "b": Gaussian([0] * 3, [1] * 3), "c": g}, circle[:2], "differ in length"),
         (
             {"a": Samples([[[1.0, 2.0]]]), "b": Samples([[[1.0, 2.0, 3.0]]]), "c": s},

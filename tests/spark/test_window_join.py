@@ -126,9 +126,14 @@ def test_errors_when_it_is_built(spark):
         (three, PATH, {"time": "when"}, "called 'when'"),
         (three, PATH, {"max_delay": {"z": 1}}, "'z'"),
         (three, PATH, {"max_delay": -1}, "max_delay is no length"),
-        (three, PATH, {"on": "a.x < b.x AND b.x < c.x AND c.x < a.x"}, "round in a circle"),
-        (three, PATH, {"on": "a.x + b.x < c.x"}, "more than two tables"),
-        (three, PATH, {"on": "distance(a.x, b.x) < 1"}, "points or samples"),
+        (
+            {**three, "d": table},
+            {**PATH, ("c", "d"): 1},
+            {"on": "a.x < b.x AND b.x < c.x AND c.x < d.x AND d.x < a.x"},
+            "round in a circle",
+        ),
+        (three, PATH, {"on": "a.x * b.x < 1"}, "sums and differences"),
+        (three, PATH, {"on": "a.x < b.x + c.id"}, "numbers instead of"),
         (three, PATH, {"on": "a.id < z.id"}, "'z'"),
         (three, PATH, {"key": {"a": "id"}}, "other streams than there are"),
     ):

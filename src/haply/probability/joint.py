@@ -7,6 +7,7 @@ continuous laws integrals of piecewise polynomials, cut wherever a branch begins
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +16,24 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Model, OneDimensional, Samples
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples
 from haply.numerics.components import NORMAL, POINT, component_cdf, smooth_window
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import NODES, SQRT_2PI, cut_pdf
 from haply.probability.distance import clouds, squared_limit, within_distance
 from haply.probability.exact import region_probability
-from haply.probability.region import Difference, Distance, Region
+from haply.probability.multivariate import box_probability
+from haply.probability.region import Difference, Distance, Linear, Region
 
-Condition = Difference | Distance
+Condition = Difference | Distance | Linear
 _Item = TypeVar("_Item")
+
+ZERO = "0"
+"""A value that is always there, and 0: what a value is compared with that is compared with a number."""
+POINTS = (Certain, Samples, Gaussian, Mixture, GaussianND, MixtureND)
+"""What a distance can be asked of."""
+MOST_NORMALS = 3
+"""Differences of Gaussians in a circle that are taken together: boxes in so many dimensions are exact."""
 
 
 def joint_probability(values: Mapping[str, Model], conditions: Sequence[Condition]) -> np.ndarray:
@@ -52,9 +61,8 @@ class Joint:
     def of(cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Joint:
         """Checks, before any data is read, that every group can be computed."""
         # what is certain ties nothing: conditions that share it are independent
-        groups = independent_groups(
-            conditions, lambda one: (name for name in (one.left, one.right) if kinds[name] is not Certain)
-        )
+        kinds = {**kinds, ZERO: Certain}
+        groups = independent_groups(conditions, lambda one: (name for name in one.names if kinds[name] is not Certain))
         for group in groups:
             _check(group, kinds)
         return cls(tuple(groups))
@@ -62,11 +70,12 @@ class Joint:
     @property
     def names(self) -> list[str]:
         """The values that the conditions speak of, each once."""
-        ends = (name for group in self.groups for one in group for name in (one.left, one.right))
-        return list(dict.fromkeys(ends))
+        named = dict.fromkeys(name for group in self.groups for one in group for name in one.names)
+        return [name for name in named if name != ZERO]
 
     def probability(self, values: Mapping[str, Model]) -> tuple[np.ndarray, bool]:
         """The probability for each row, and whether all are counts of equally likely cases, rounded once."""
+        values = {**values, ZERO: Certain([0.0])}
         found, counts = np.ones(1), len(self.groups) == 1
         for group in self.groups:
             part, counted = _probability(group, values)
@@ -75,7 +84,7 @@ class Joint:
 
     def at_most(self, values: Mapping[str, Model]) -> np.ndarray:
         """A bound that takes each condition by itself: together they are no likelier than the least likely."""
-        bound = np.ones(1)
+        bound, values = np.ones(1), {**values, ZERO: Certain([0.0])}
         for group in self.groups:
             alone = [_probability((condition,), values)[0] for condition in group]
             bound = bound * np.minimum.reduce(np.broadcast_arrays(*alone))
@@ -95,32 +104,42 @@ def independent_groups(items: Sequence[_Item], names_of: Callable[[_Item], Itera
 
 
 def _check(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> None:
-    names = {name for condition in group for name in (condition.left, condition.right)}
+    names = {name for condition in group for name in condition.names}
     for condition in group:
-        if condition.left == condition.right:
-            raise HaplyError(f"A condition compares '{condition.left}' with itself")
-        for name in (condition.left, condition.right):
-            if isinstance(condition, Distance) and not issubclass(kinds[name], (Samples, Certain)):
+        if len(set(condition.names)) < len(condition.names):
+            raise HaplyError(f"A condition compares '{condition.names[0]}' with itself")
+        for name in condition.names:
+            if isinstance(condition, Distance) and not issubclass(kinds[name], POINTS):
                 raise HaplyError(
-                    f"A distance is asked of '{name}'", expected="points or samples", found=kinds[name].__name__
+                    f"A distance is asked of '{name}'",
+                    expected="points, samples, Gaussians or mixtures of them",
+                    found=kinds[name].__name__,
                 )
-            if isinstance(condition, Difference) and not issubclass(kinds[name], OneDimensional):
+            if not isinstance(condition, Distance) and not issubclass(kinds[name], OneDimensional):
                 raise HaplyError(
-                    f"A difference is asked of '{name}'", expected="a one-dimensional value", found=kinds[name].__name__
+                    f"A sum or a difference is asked of '{name}'",
+                    expected="a one-dimensional value",
+                    found=kinds[name].__name__,
                 )
+    if any(isinstance(condition, Linear) for condition in group) and not _are_few_normals(group, kinds):
+        other = next((name for name in sorted(names) if kinds[name] not in (Gaussian, Certain)), None)
+        raise HaplyError(
+            "A sum of uncertain values is tied to others",
+            expected=f"up to {MOST_NORMALS} conditions that share values, all of them Gaussian",
+            found=f"{len(group)} conditions" if other is None else f"'{other}', {kinds[other].__name__}",
+        )
     if len(group) == 1:
         return
-    uncertain = sorted(name for name in names if kinds[name] is not Certain)
-    ties = [condition for condition in group if kinds[condition.left] is not Certain is not kinds[condition.right]]
-    if len(ties) > len(uncertain) - 1:  # the group is connected, so it would be a tree otherwise
+    if _goes_round(group, kinds) and not _are_few_normals(group, kinds):
         raise HaplyError(
             "Uncertain conditions go round in a circle",
-            expected="conditions that tie values as the branches of a tree do, with one way between any two",
-            found=" and ".join(f"{one.left} with {one.right}" for one in ties),
+            expected="conditions that tie values as the branches of a tree do, with one way between any two, or up to "
+            f"{MOST_NORMALS} between Gaussians",
+            found=" and ".join(" with ".join(one.names) for one in group),
             hint="leave one out; what it asks may follow from the others",
         )
     if any(isinstance(condition, Distance) for condition in group):
-        other = next((name for name in uncertain if not issubclass(kinds[name], Samples)), None)
+        other = next((name for name in sorted(names) if not issubclass(kinds[name], (Samples, Certain))), None)
         if other is not None:
             raise HaplyError(
                 f"A distance is tied to '{other}' by a value that both speak of",
@@ -129,20 +148,36 @@ def _check(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> No
             )
 
 
+def _goes_round(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> bool:
+    """Whether there is more than one way between two uncertain values. All are tied, so a tree has one tie less."""
+    tied = [{name for name in one.names if kinds[name] is not Certain} for one in group]
+    ties = [names for names in tied if len(names) > 1]
+    return len(ties) > len(set().union(*tied)) - 1
+
+
+def _are_few_normals(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> bool:
+    """Whether the differences are jointly normal, and few enough for a box of them to be exact."""
+    normal = all(kinds[name] in (Gaussian, Certain) for one in group for name in one.names)
+    return normal and len(group) <= MOST_NORMALS and not any(isinstance(one, Distance) for one in group)
+
+
 def _probability(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[np.ndarray, bool]:
     """Of one group, and whether it is a count."""
-    models = [values[name] for condition in group for name in (condition.left, condition.right)]
+    models = [values[name] for condition in group for name in condition.names]
     points = all(isinstance(model, (Certain, Samples)) for model in models)
     counts = points and all(isinstance(model, OneDimensional) and model.equal_weight_samples() for model in models)
-    if len(group) == 1:
+    if len(group) == 1 and not isinstance(group[0], Linear):
         condition, left, right = group[0], models[0], models[1]
         if isinstance(condition, Distance):
             return within_distance(left, right, condition.limit), counts
         assert isinstance(left, OneDimensional)
         assert isinstance(right, OneDimensional)
         return region_probability(left, right, condition.region), counts
+    rows = _common_length(models)
+    sums = any(isinstance(one, Linear) for one in group)
+    if sums or _goes_round(group, {name: type(model) for name, model in values.items()}):
+        return _of_normals(group, values, rows), False
     nodes, tree = _tree(group, values)
-    rows = _common_length(nodes)
     return (_of_points if points else _of_laws)(nodes, tree, rows), counts
 
 
@@ -153,6 +188,37 @@ def _common_length(nodes: list[Model]) -> int:
             "The values differ in length", expected="equal lengths, or one row", found=str(sorted(lengths))
         )
     return min(lengths) if 0 in lengths else max(lengths)
+
+
+# -- differences that are jointly normal -------------------------------------------------------------------------------
+
+
+def _of_normals(group: tuple[Condition, ...], values: Mapping[str, Model], rows: int) -> np.ndarray:
+    """A box of the sums and differences; what lies outside an interval is all but what lies in it."""
+    names = sorted({name for one in group for name in one.names})
+    signs = np.zeros((len(group), len(names)))
+    ends, outside = np.empty((2, len(group))), []
+    for k, one in enumerate(group):
+        assert not isinstance(one, Distance)
+        for name, factor in one.terms if isinstance(one, Linear) else ((one.left, 1.0), (one.right, -1.0)):
+            signs[k, names.index(name)] = factor
+        ends[:, k] = one.region.low, one.region.high
+        if one.region.outside:
+            outside.append(k)
+    models = [values[name] for name in names]
+    mean, variance = (
+        np.stack([np.broadcast_to(getattr(model, what)(), rows) for model in models], axis=1)
+        for what in ("mean", "variance")
+    )
+    means, covs = mean @ signs.T, np.einsum("kn,in,ln->ikl", signs, variance, signs)
+    total = np.zeros(rows)
+    for inside in itertools.product((False, True), repeat=len(outside)):
+        low, high = ends.copy()
+        for k, taken in zip(outside, inside, strict=True):
+            if not taken:
+                low[k], high[k] = -math.inf, math.inf
+        total += (-1.0) ** sum(inside) * box_probability(means, covs, low, high)
+    return np.clip(total, 0.0, 1.0)
 
 
 # -- the tree ----------------------------------------------------------------------------------------------------------
@@ -182,7 +248,7 @@ def _tree(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[li
     links: list[tuple[int, int, Condition]] = []
     for condition in group:
         ends = []
-        for name in (condition.left, condition.right):
+        for name in condition.names:
             if isinstance(values[name], Certain) or name not in number:
                 number[name] = len(nodes)
                 nodes.append(values[name])
@@ -198,7 +264,7 @@ def _tree(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[li
         region, limit = Region(-math.inf, math.inf), -1.0
         if isinstance(condition, Distance):
             limit = squared_limit(condition.limit)
-        else:
+        elif isinstance(condition, Difference):
             region = condition.region if parent == left else _negative(condition.region)
         order.append((child, parent, *_fields(region), limit))
     order.reverse()

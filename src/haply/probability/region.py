@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from haply.errors import HaplyError
 
@@ -74,6 +75,15 @@ class Difference:
     right: str
     region: Region
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values that it speaks of."""
+        return self.left, self.right
+
+    def renamed(self, name: Callable[[str], str]) -> Difference:
+        """The same of values with other names."""
+        return replace(self, left=name(self.left), right=name(self.right))
+
     def as_difference(self) -> Difference:
         """Itself: joins accept anything that can say which difference it is about."""
         return self
@@ -88,6 +98,15 @@ class Distance:
     within: float
     closed: bool = True
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values that it speaks of."""
+        return self.left, self.right
+
+    def renamed(self, name: Callable[[str], str]) -> Distance:
+        """The same of values with other names."""
+        return replace(self, left=name(self.left), right=name(self.right))
+
     def __post_init__(self) -> None:
         if not self.within >= 0.0 or (self.within == 0.0 and not self.closed):
             raise HaplyError(
@@ -101,3 +120,20 @@ class Distance:
     def limit(self) -> float:
         """The largest distance that counts."""
         return self.within if self.closed else math.nextafter(self.within, 0.0)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``sum of factor * value`` lies in the region."""
+
+    terms: tuple[tuple[str, float], ...]
+    region: Region
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values that it speaks of."""
+        return tuple(name for name, _ in self.terms)
+
+    def renamed(self, name: Callable[[str], str]) -> Linear:
+        """The same of values with other names."""
+        return replace(self, terms=tuple((name(one), factor) for one, factor in self.terms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from haply.query.conditions import JoinCondition, columns_of, split_join, split_many, to_sql
+from haply.query.conditions import JoinCondition, columns_of, split_join, to_sql
 from haply.query.expressions import Column, Expression, Literal, Side, between, col, distance, left, right
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ __all__ = [
     "parse",
     "right",
     "split_join",
-    "split_many",
     "to_sql",
 ]
 

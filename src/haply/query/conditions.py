@@ -72,7 +72,7 @@ def split_join(
     uncertain = [part for part in conjuncts if not all(certainty[_key(column)] for column in columns_of(part))]
     near = [(part, found) for part in conjuncts if (found := _as_distance(part)) is not None]
     if near:
-        part, (_, _, distance) = near[0]
+        part, distance = near[0]
         others = [other for other in uncertain if other is not part]
         if others:
             raise HaplyError(
@@ -86,42 +86,8 @@ def split_join(
     return _sorted_by_side(*_take_sweepable(certain, can_sweep))
 
 
-@dataclass(frozen=True, eq=False)
-class ManyCondition:
-    """A condition between any number of tables, all of whose parts must hold."""
-
-    certain: tuple[Expression, ...]
-    uncertain: tuple[tuple[Column, Column, Difference | Distance], ...]
-    """Between a column of one table and one of another, once for each such pair."""
-
-
-def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition:
-    """Sorts the parts of a condition between any number of tables.
-
-    Parts that share a column are not independent: whoever computes their probability has to take them together.
-    """
-    certain: list[Expression] = []
-    uncertain: list[tuple[Column, Column, Difference | Distance]] = []
-    bands: list[tuple[Expression, _Band]] = []
-    for part in condition.conditions if isinstance(condition, And) else (condition,):
-        if is_value(part):
-            raise HaplyError(f"`{part}` is a value", expected="a condition", hint="compare it with something")
-        if all(is_certain(column) for column in columns_of(part)):
-            certain.append(part)
-        elif (near := _as_distance(part)) is not None:
-            uncertain.append(near)
-        else:
-            bands.append((part, _band(part)))
-    while bands:
-        first = bands[0][1]
-        parts = [part for part, band in bands if band.same_pair(first)]
-        bands = [(part, band) for part, band in bands if not band.same_pair(first)]
-        uncertain.append((first.left, first.right, _joint_difference(parts)))
-    return ManyCondition(tuple(certain), tuple(uncertain))
-
-
-def _as_distance(part: Expression) -> tuple[Column, Column, Distance] | None:
-    """A limit on the distance of two columns of two tables, if the part is one."""
+def _as_distance(part: Expression) -> Distance | None:
+    """A limit on the distance of a column of each table, if the part is one."""
     if not isinstance(part, Comparison) or part.op not in ("<", "<=", ">", ">="):
         return None
     call, limit, op = part.left, part.right, part.op
@@ -129,12 +95,12 @@ def _as_distance(part: Expression) -> tuple[Column, Column, Distance] | None:
         call, limit, op = limit, call, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
     if not (isinstance(call, Call) and call.name == "distance"):
         return None
-    columns = [column for column in call.args if isinstance(column, Column) and column.index is None]
+    columns = {column.table: column for column in call.args if isinstance(column, Column) and column.index is None}
     try:
         number = _linear(limit)
     except _MisfitError as misfit:
         raise _misfit(part, str(misfit)) from None
-    if len({column.table for column in columns}) != 2 or number.terms or op in (">", ">="):
+    if set(columns) != {"left", "right"} or number.terms or op in (">", ">="):
         raise HaplyError(
             f"haply does not understand the condition `{part}`",
             expected="distance(left.a, right.b) <= a number",
@@ -144,8 +110,7 @@ def _as_distance(part: Expression) -> tuple[Column, Column, Distance] | None:
         within = float(number.constant)
     except OverflowError:
         raise HaplyError(f"The condition `{part}` compares with a number that is too large") from None
-    left, right = sorted(columns, key=lambda column: str(column.table))
-    return left, right, Distance(left.name, right.name, within, op == "<=")
+    return Distance(columns["left"].name, columns["right"].name, within, op == "<=")
 
 
 def as_difference(condition: Expression) -> Difference:
@@ -414,24 +379,20 @@ def _solved(form: _Linear, values: _Values) -> _Band:
 
 
 def _pair(form: _Linear) -> tuple[Column, Column, Fraction]:
-    """The columns and the scale of ``scale * (left - right)``, the only form of columns that is understood.
-
-    Of two tables, the first by name is the left one.
-    """
+    """The columns and the scale of ``scale * (left - right)``, the only form of columns that is understood."""
     columns = [(coefficient, term) for coefficient, term in form.terms.values() if isinstance(term, Column)]
     names = ", ".join(form.terms)
     if not form.terms:
         raise _MisfitError("one end without columns")
     if len(columns) < len(form.terms):
         raise _MisfitError(f"abs(...) beside further terms ({names})")
-    tables = {column.table for _, column in columns}
-    if len(tables) > 2:
-        raise _MisfitError(f"columns of more than two tables ({names})")
-    if len(columns) > len(tables):
+    lefts = [(coefficient, column) for coefficient, column in columns if column.table == "left"]
+    rights = [(coefficient, column) for coefficient, column in columns if column.table == "right"]
+    if len(lefts) > 1 or len(rights) > 1:
         raise _MisfitError(f"several columns of one table ({names})")
-    if len(tables) < 2:
+    if not lefts or not rights:
         raise _MisfitError(f"a column of one table only ({names})")
-    (scale, left), (other_scale, right) = sorted(columns, key=lambda column: str(column[1].table))
+    (scale, left), (other_scale, right) = lefts[0], rights[0]
     if scale == other_scale:
         raise _MisfitError(f"a sum over both tables ({names}) instead of a difference")
     if scale != -other_scale:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from haply.errors import HaplyError
-from haply.probability.joint import independent_groups
+from haply.probability.joint import ZERO, independent_groups
+from haply.probability.region import Difference, Distance, Linear, Region
 from haply.query.conditions import columns_of
 from haply.query.expressions import (
     And,
@@ -173,6 +174,104 @@ def split(condition: Expression, is_certain: Callable[[Column], bool]) -> Split:
             parts.append(_part(conjunct, is_certain))
     groups = independent_groups(parts, lambda part: map(_owner, uncertain_columns(part, is_certain)))
     return Split(tuple(certain), tuple(groups))
+
+
+@dataclass(frozen=True)
+class ManyCondition:
+    """A condition between any number of tables: what Spark checks, and conditions whose names are texts of columns."""
+
+    certain: tuple[Expression, ...]
+    uncertain: tuple[Difference | Distance | Linear, ...]
+    columns: dict[str, Column]
+
+
+def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition:
+    """Sums, differences and distances of uncertain columns that are compared with numbers.
+
+    Parts about the same sum become one. Parts that share a column are not independent: whoever computes their
+    probability has to take them together.
+    """
+    sorted_parts = split(condition, is_certain)
+    found: list[Difference | Distance | Linear] = []
+    sums: list[Part] = []
+    columns: dict[str, Column] = {}
+    for part in (part for group in sorted_parts.groups for part in group):
+        if isinstance(part, Near):
+            if part.beyond:
+                raise _refused(part, "an upper limit of the distance")
+            columns |= {str(part.one): part.one, str(part.other): part.other}
+            found.append(Distance(str(part.one), str(part.other), _plain(part, part.limit), part.closed))
+            continue
+        if part.form.squares:
+            raise _refused(part, "sums and differences of columns, or a distance")
+        columns |= part.form.columns
+        same = [k for k, other in enumerate(sums) if _same_form(part.form, other.form)]
+        if same:
+            sums[same[0]] = _both(sums[same[0]], part)
+        else:
+            sums.append(part)
+    return ManyCondition(sorted_parts.certain, (*found, *map(_linear_condition, sums)), columns)
+
+
+def _both(one: Part, other: Part) -> Part:
+    """Two conditions on one sum as one."""
+    text = f"{one.text} AND {other.text}"
+    if len(one.intervals) > 1 or len(other.intervals) > 1:
+        raise _refused(replace(one, text=text), "one range of values for each sum")
+    first, second = (_cuts(part) for part in (one, other))
+    low, high = max(first[0], second[0]), min(first[1], second[1])
+    if not low < high:
+        raise HaplyError(f"The condition `{text}` can never hold", hint="check the order of the bounds and the signs")
+    interval = Interval(
+        None if low[0] == -math.inf else Fraction(low[0]), None if high[0] == math.inf else Fraction(high[0]),
+        not low[1], bool(high[1]),
+    )  # fmt: skip
+    return Part(one.form, (interval,), text)
+
+
+def _cuts(part: Part) -> tuple[tuple[Fraction | float, int], tuple[Fraction | float, int]]:
+    """The ends of an interval, each just below (0) or just above (1) its number."""
+    (interval,) = part.intervals
+    low = (-math.inf, 1) if interval.low is None else (_exact(part, interval.low), 0 if interval.low_closed else 1)
+    high = (math.inf, 0) if interval.high is None else (_exact(part, interval.high), 1 if interval.high_closed else 0)
+    return low, high
+
+
+def _linear_condition(part: Part) -> Difference | Linear:
+    outside = len(part.intervals) == 2
+    if outside:
+        below, above = part.intervals
+        if below.low is not None or above.high is not None or below.high is None or above.low is None:
+            raise _refused(part, "one range of values, or all that lies outside of one")
+        inner = Interval(below.high, above.low, not below.high_closed, not above.low_closed)
+    elif len(part.intervals) == 1:
+        inner = part.intervals[0]
+    else:
+        raise _refused(part, "one range of values, or all that lies outside of one")
+    low = -math.inf if inner.low is None else _plain(part, inner.low)
+    high = math.inf if inner.high is None else _plain(part, inner.high)
+    region = Region(low, high, inner.low_closed, inner.high_closed, outside)
+    terms = [(name, _plain(part, factor)) for name, factor in part.form.linear.items()]
+    if len(terms) == 1:  # its factor is 1
+        return Difference(terms[0][0], ZERO, region)
+    if len(terms) == 2 and sorted(factor for _, factor in terms) == [-1.0, 1.0]:
+        left, right = (name for name, _ in sorted(terms, key=lambda term: -term[1]))
+        return Difference(left, right, region)
+    return Linear(tuple(terms), region)
+
+
+def _plain(part: Part | Near, value: Scalar) -> float:
+    return _float(_exact(part, value))
+
+
+def _exact(part: Part | Near, value: Scalar) -> Fraction:
+    if isinstance(value, Expression):
+        raise _refused(part, f"numbers instead of `{value}`")
+    return value
+
+
+def _refused(part: Part | Near, expected: str) -> HaplyError:
+    return HaplyError(f"The condition `{part.text}` cannot be part of a join of many tables", expected=expected)
 
 
 def uncertain_columns(part: Part | Near, is_certain: Callable[[Column], bool]) -> list[Column]:
@@ -400,9 +499,9 @@ def _number(node: Expression) -> Fraction | None:
 
 
 def _without_zeros(form: Form) -> Form:
-    """Terms whose coefficient is 0 are dropped; an uncertain column is never null."""
-    linear = {name: value for name, value in form.linear.items() if not _is_zero(value)}
-    squares = {pair: value for pair, value in form.squares.items() if not _is_zero(value)}
+    """Terms whose coefficient is 0 are dropped, as an uncertain column is never null; the others by their names."""
+    linear = {name: form.linear[name] for name in sorted(form.linear) if not _is_zero(form.linear[name])}
+    squares = {pair: form.squares[pair] for pair in sorted(form.squares) if not _is_zero(form.squares[pair])}
     return replace(form, linear=linear, squares=squares)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,11 +24,12 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.warm import warm_windows
 from haply.joins.window import ALGORITHMS, WindowJoin
 from haply.models import Certain, Model
+from haply.probability.joint import ZERO
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.pruning.windows import POLICIES
-from haply.query import Column, Expression, split_many, to_sql
-from haply.query.conditions import ManyCondition
+from haply.query import Column, Expression, to_sql
+from haply.query.forms import ManyCondition, split_many
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type, quoted
 from haply.spark.parcels import (
@@ -182,7 +183,7 @@ class WindowPlan:
 
     def _split(self, on: Expression | str | None) -> ManyCondition:
         if on is None:
-            return ManyCondition((), ())
+            return ManyCondition((), (), {})
         return split_many(parse(on) if isinstance(on, str) else on, lambda column: self._kind(column) is None)
 
     def _kind(self, column: Column) -> type[Model] | None:
@@ -195,16 +196,16 @@ class WindowPlan:
 
     def _joint(self) -> Together | None:
         """What is uncertain, over the columns as they are named inside."""
-        renamed, kinds = [], {}
-        for left, right, condition in self._conditions.uncertain:
-            ends = []
-            for column in (left, right):
-                assert column.table is not None
-                end = on_side(self.names.index(column.table), self._inner_name(column))
-                kinds[end] = self._kind(column) or Certain
-                ends.append(end)
-            renamed.append(replace(condition, left=ends[0], right=ends[1]))
-        return Together.of(renamed, kinds, self.threshold)
+        inner, kinds = {ZERO: ZERO}, {}
+        for text, column in self._conditions.columns.items():
+            if column.index is not None:
+                raise HaplyError(f"`{text}` is a component of a column", expected="whole columns in a join of many")
+            assert column.table is not None
+            inner[text] = on_side(self.names.index(column.table), self._inner_name(column))
+            kinds[inner[text]] = self._kind(column) or Certain
+        return Together.of(
+            [one.renamed(inner.__getitem__) for one in self._conditions.uncertain], kinds, self.threshold
+        )
 
     # -- building the DataFrame ---------------------------------------------------------------------------------------
 

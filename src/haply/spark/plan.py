@@ -22,7 +22,6 @@ from pyspark.sql import types as T
 from haply.errors import HaplyError
 from haply.joins.warm import warm_pair
 from haply.models import Model
-from haply.probability.joint import Condition
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds import RULES
 from haply.pruning.cascade import Counters
@@ -252,7 +251,7 @@ class JoinPlan:
         return [one.left if side.name == "left" else one.right for one in self.condition.further]
 
     def _together(
-        self, conditions: tuple[Condition, ...], left: Callable[[str], str], right: Callable[[str], str]
+        self, conditions: tuple[Difference | Distance, ...], left: Callable[[str], str], right: Callable[[str], str]
     ) -> Together | None:
         """Conditions that multiply, on columns as they are named where they are computed."""
         renamed, kinds = [], {}
