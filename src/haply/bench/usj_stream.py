@@ -9,6 +9,7 @@ use, and the largest radius, which haply does not know.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -181,7 +182,6 @@ def _settled(funnel: Any, events: int, patience: float = 60.0) -> dict[str, Any]
 def write_streams(folder: Path, window: int, objects: int, settings: Settings) -> tuple[Path, Path]:
     """Both streams as files in the order of time: id, time, samples, and centre and radius for the peer."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from haply.models import Samples
 
@@ -207,9 +207,18 @@ def write_streams(folder: Path, window: int, objects: int, settings: Settings) -
                 **{f"c{axis}": centre[:, axis] for axis in range(dim)},
                 "r": np.linalg.norm(points - centre[:, None], axis=2).max(axis=1),
             }
-            pq.write_table(pa.table(columns), path / f"part-{part:03}.parquet")
+            write_part(path, part, pa.table(columns))
         paths.append(path)
     return paths[0], paths[1]
+
+
+def write_part(folder: Path, part: int, table: Any) -> None:
+    """One file of a stream. Spark reads files in the order of their age, and these may be of one millisecond."""
+    import pyarrow.parquet as pq
+
+    target = folder / f"part-{part:03}.parquet"
+    pq.write_table(table, target)
+    os.utime(target, (_FIRST_SECOND + part, _FIRST_SECOND + part))
 
 
 def haply_join(left: DataFrame, right: DataFrame, window: int, settings: Settings, funnel: Any = None) -> DataFrame:

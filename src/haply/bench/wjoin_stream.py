@@ -7,7 +7,6 @@ all pairs as conditions on times, which let it drop what is too old. Its setting
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from haply.bench.measure import OURS, Figure, Report, Result, Tell, circumstances, ranked, take_turns
-from haply.bench.usj_stream import collect, timed
+from haply.bench.usj_stream import collect, timed, write_part
 from haply.errors import HaplyError
 
 # The layers' test allows pyspark inside functions only, so Spark's types are not spelled out here.
@@ -157,7 +156,6 @@ def settled(session: SparkSession, conf: dict[str, str]) -> Iterator[None]:
 def write_streams(folder: Path, batches: int, settings: Settings) -> tuple[Path, ...]:
     """The streams as files in the order of time, each file as long in time: id, time, key."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     random = np.random.default_rng(settings.seed)
     paths = []
@@ -172,10 +170,7 @@ def write_streams(folder: Path, batches: int, settings: Settings) -> tuple[Path,
         for part in range(batches):
             ids = np.flatnonzero(file == part)
             columns = {"id": ids, "t": pa.array(times[ids], pa.timestamp("us", "UTC")), "k": keys[ids]}
-            target = path / f"part-{part:03}.parquet"
-            pq.write_table(pa.table(columns), target)
-            # Spark reads files in the order of their age, and these may be of one millisecond
-            os.utime(target, (_FIRST_SECOND + part, _FIRST_SECOND + part))
+            write_part(path, part, pa.table(columns))
         paths.append(path)
     return tuple(paths)
 
