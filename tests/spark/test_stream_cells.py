@@ -45,7 +45,7 @@ class FakeStream(FakeCells):
             ("l2", "r2"),
         )  # fmt: skip
         return Query(
-            make, (), Threshold(threshold, strict), window, self.clock, (("l0", "l1", "l2"), ("r0", "r1", "r2")),
+            make, None, window, self.clock, (("l0", "l1", "l2"), ("r0", "r1", "r2")),
             schema, name, (("cells", self.cells), ("window", window), ("delay", self.delays)),
         )  # fmt: skip
 

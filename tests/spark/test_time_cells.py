@@ -44,7 +44,7 @@ class TimingCells(FakeCells):
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), histogram))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
         make = partial(TimingOperator, self.window, self.threshold, ("l1", "r1"))
-        return Query(make, (), self.threshold, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        return Query(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
 
     def table(self, side, ids, events, groups=None):
         edges, probs = ([[float(x) for x in getattr(h, name)] for h in events] for name in ("edges", "probs"))
@@ -85,7 +85,7 @@ class WindowCells(FakeCells):
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
         make = partial(WindowOperator, self.windows, self.names, algorithm="backward", windows_policy="exact")
         payloads = tuple((f"{stream}0", f"{stream}1") for stream in self.names)
-        return Query(make, (), Threshold(None), self.reach, self.clock, payloads, schema, name)
+        return Query(make, None, self.reach, self.clock, payloads, schema, name)
 
     def table(self, side, ids, times, groups=None):
         name = self.names[side]

@@ -167,7 +167,7 @@ class Memory:
         if length <= 0.0:
             yield table
             return
-        pane = -np.ceil(np.log2(np.maximum(age / length, 0.5)))
+        pane = -np.ceil(np.log2(np.maximum(age / length, 1.0)))
         order = np.argsort(pane, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(pane[order])) + 1):
             yield table.take(pa.array(rows))
