@@ -104,12 +104,13 @@ def test_an_unknown_bench_is_told_which_there_are(capsys: pytest.CaptureFixture[
 
 
 def test_warm_tells_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from haply.joins.warm import STEPS
     from haply.numerics.jit import cache_folder
 
-    monkeypatch.setattr("haply.joins.warm.warm_everything", lambda: iter([f"pair {k}" for k in range(50)]))
+    monkeypatch.setattr("haply.joins.warm.warm_everything", lambda: iter([f"pair {k}" for k in range(STEPS)]))
     assert main(["warm"]) == 0
     out = capsys.readouterr().out
-    assert "50/50 pair 49" in out
+    assert f"{STEPS}/{STEPS} pair {STEPS - 1}" in out
     assert f"Kernels are kept in {cache_folder()}" in out.replace("\n", " ") or cache_folder() in out
     assert "seconds" in out
 

@@ -87,13 +87,12 @@ def _bench(arguments: argparse.Namespace) -> int:
 def _warm(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from haply.joins.warm import warm_everything
-    from haply.models.one_dimensional import ONE_DIMENSIONAL
+    from haply.joins.warm import STEPS, warm_everything
     from haply.numerics.jit import cache_folder
 
     console = Console(highlight=False)
     begun = time.perf_counter()
-    for _ in _followed(console, "Compiling kernels", warm_everything(), len(ONE_DIMENSIONAL) ** 2 + 1):
+    for _ in _followed(console, "Compiling kernels", warm_everything(), STEPS):
         pass
     _warm_explanations()
     console.print(f"Kernels are kept in {cache_folder()}", soft_wrap=True)

@@ -16,6 +16,7 @@ from haply.joins.window import WindowJoin, join_windows
 from haply.models import (
     Certain,
     Gaussian,
+    GaussianND,
     Histogram,
     Mixture,
     Model,
@@ -24,12 +25,17 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.probability.distance import clouds
+from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
+from haply.probability.multivariate import box
 from haply.probability.region import Difference, Region
 from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
+
+_KINDS = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
+STEPS = len(_KINDS) ** 2 + 4
+"""What ``warm_everything`` yields."""
 
 _EXAMPLES: dict[type[Model], OneDimensional] = {}
 
@@ -108,10 +114,9 @@ def warm_joint(joint: Joint, kinds: tuple[tuple[str, type[Model]], ...]) -> None
 
 
 def warm_everything() -> Iterator[str]:
-    """Warm every pair of models under every kind of condition; yields what was just done."""
-    kinds = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
+    """Warm every pair of models under every kind of condition, and all else; yields what was just done."""
     regions = (Region(-1.0, 1.0), Region(0.0, math.inf, low_closed=False), Region(-1.0, 1.0, outside=True))
-    for left, right in product(kinds, kinds):
+    for left, right in product(_KINDS, _KINDS):
         for region in regions:
             for exact in (True, False):
                 warm_pair(left, right, region, Threshold(0.5), exact)
@@ -127,3 +132,8 @@ def warm_everything() -> Iterator[str]:
         of_kind = dict.fromkeys("abc", kind)
         warm_joint(Joint.of(near, of_kind), tuple(of_kind.items()))
     yield "windows"
+    for dim in (2, 3):
+        points = GaussianND(np.zeros((2, dim)), np.tile(np.eye(dim), (2, 1, 1)))
+        within_distance(points, points, 1.0)
+        box(points, -np.ones(dim), np.ones(dim))
+    yield "several dimensions"
