@@ -25,6 +25,7 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
+from haply.models.one_dimensional import ONE_DIMENSIONAL
 from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
 from haply.probability.multivariate import box
@@ -33,8 +34,7 @@ from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
-_KINDS = (Certain, Uniform, Gaussian, TruncatedGaussian, Mixture, Histogram, Samples)
-STEPS = len(_KINDS) ** 2 + 4
+STEPS = len(ONE_DIMENSIONAL) ** 2 + 4
 """What ``warm_everything`` yields."""
 
 _EXAMPLES: dict[type[Model], OneDimensional] = {}
@@ -116,7 +116,7 @@ def warm_joint(joint: Joint, kinds: tuple[tuple[str, type[Model]], ...]) -> None
 def warm_everything() -> Iterator[str]:
     """Warm every pair of models under every kind of condition, and all else; yields what was just done."""
     regions = (Region(-1.0, 1.0), Region(0.0, math.inf, low_closed=False), Region(-1.0, 1.0, outside=True))
-    for left, right in product(_KINDS, _KINDS):
+    for left, right in product(ONE_DIMENSIONAL, ONE_DIMENSIONAL):
         for region in regions:
             for exact in (True, False):
                 warm_pair(left, right, region, Threshold(0.5), exact)
