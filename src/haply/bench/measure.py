@@ -418,3 +418,21 @@ def _line(growth: Sequence[Growth]) -> Any:
     )
     line = base.mark_line(color=BLUE, point=alt.OverlayMarkDef(color=BLUE, size=60))
     return (line + base.mark_text(dy=-14, fontSize=11).encode(text="label:N")).properties(width=_WIDTH, height=220)
+
+
+def on_spark(settings: Any, measure: Callable[[Any, Any, Tell], Report], tell: Tell) -> Report:
+    """Measure in the Spark session that is running, or in one of its own."""
+    from pyspark.sql import SparkSession
+
+    from haply.spark.session import local_session
+
+    running = SparkSession.getActiveSession()
+    tell("starting Spark")
+    session = running or local_session(
+        "haply bench", cores=settings.cores, memory=settings.memory, shuffle_partitions=settings.shuffle_partitions
+    )
+    try:
+        return measure(session, settings, tell)
+    finally:
+        if running is None:
+            session.stop()

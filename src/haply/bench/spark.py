@@ -29,6 +29,7 @@ from haply.bench.measure import (
     check_same,
     circumstances,
     needs,
+    on_spark,
     ranked,
     take_turns,
 )
@@ -71,24 +72,7 @@ QUICK = Settings(rows=50_000, growth_rows=(20_000, 50_000), repetitions=1)
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
     """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
-    from pyspark.sql import SparkSession
-
-    from haply.spark.session import local_session
-
-    settings = QUICK if quick else Settings()
-    running = SparkSession.getActiveSession()
-    tell("starting Spark")
-    session = running or local_session(
-        "haply bench",
-        cores=settings.cores,
-        memory=settings.memory,
-        shuffle_partitions=settings.shuffle_partitions,
-    )
-    try:
-        return measure(session, settings, tell)
-    finally:
-        if running is None:
-            session.stop()
+    return on_spark(QUICK if quick else Settings(), measure, tell)
 
 
 def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from haply.bench.measure import OURS, Figure, Report, Result, Tell, circumstances
+from haply.bench.measure import OURS, Figure, Report, Result, Tell, circumstances, on_spark
 from haply.errors import HaplyError
 
 # The layers' test allows pyspark inside functions only, so Spark's types are not spelled out here.
@@ -62,21 +62,7 @@ QUICK = Settings(
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
     """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
-    from pyspark.sql import SparkSession
-
-    from haply.spark.session import local_session
-
-    settings = QUICK if quick else Settings()
-    running = SparkSession.getActiveSession()
-    tell("starting Spark")
-    session = running or local_session(
-        "haply bench", cores=settings.cores, memory=settings.memory, shuffle_partitions=settings.shuffle_partitions
-    )
-    try:
-        return measure(session, settings, tell)
-    finally:
-        if running is None:
-            session.stop()
+    return on_spark(QUICK if quick else Settings(), measure, tell)
 
 
 def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
