@@ -19,6 +19,18 @@ def pytest_report_header() -> str:
     return f"spark session: {kind}"
 
 
+LONGEST = ("stream_kill", "stream_join", "stream_stall", "timing_join", "window_join", "test_join", "columns", "docs")
+"""Files that take long, by a part of their names: they are begun first, so that no process ends with one of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        found = [k for k, part in enumerate(LONGEST) if part in item.path.stem]
+        return found[0] if found else len(LONGEST)
+
+    items.sort(key=rank)  # stable: all else stays as it is
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The shared session. A test that changes a setting must put it back; one that stops it breaks all the others."""
