@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -289,31 +290,53 @@ class StreamObserving(Observing):
         """The frame with these aggregates reported to the funnel, if there is one."""
         if self.funnel is None:
             return frame
-        name = f"haply-{uuid.uuid4().hex}"
-        totals = Totals(name)
-        frame.sparkSession.streams.addListener(totals)
+        name, totals = f"haply-{uuid.uuid4().hex}", Totals()
+        _listener_of(frame.sparkSession).observed[name] = totals
         self.funnel.follow(totals.read, live=True)
         return frame.observe(name, *(F.coalesce(value, F.lit(0)).alias(name) for name, value in metrics.items()))
 
 
-class Totals(StreamingQueryListener):
+class Totals:
     """Adds up what is observed under one name."""
 
-    def __init__(self, name: str) -> None:
-        self.name, self._totals = name, Counter[str]()
+    def __init__(self) -> None:
+        self._totals = Counter[str]()
 
     def read(self) -> dict[str, int]:
         """What there is so far; nothing before the first report."""
         return dict(self._totals)
+
+    def add(self, row: Any) -> None:
+        """Add the counters of one batch."""
+        self._totals.update({name: int(value or 0) for name, value in row.asDict().items()})
+
+
+_listeners: WeakKeyDictionary[Any, Listener] = WeakKeyDictionary()
+
+
+def _listener_of(session: Any) -> Listener:
+    """The one listener of a session: each would be called for every report of every query."""
+    if session not in _listeners:
+        _listeners[session] = Listener()
+        session.streams.addListener(_listeners[session])
+    return _listeners[session]
+
+
+class Listener(StreamingQueryListener):
+    """Hands on what is observed, by name, to those who still want it."""
+
+    def __init__(self) -> None:
+        self.observed: WeakValueDictionary[str, Totals] = WeakValueDictionary()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """Nothing to add."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Add the counters of one batch."""
-        row = event.progress.observedMetrics.get(self.name)
-        if row is not None:
-            self._totals.update({name: int(value or 0) for name, value in row.asDict().items()})
+        for name, row in event.progress.observedMetrics.items():
+            totals = self.observed.get(name)
+            if totals is not None:
+                totals.add(row)
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing to add."""
