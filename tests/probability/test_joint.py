@@ -21,7 +21,7 @@ from haply.models import (
     Uniform,
 )
 from haply.probability import Difference, Distance, Region, joint_probability, region_probability
-from haply.probability.joint import ZERO
+from haply.probability.joint import ZERO, Joint
 from haply.probability.region import Linear
 
 NAMES = "abcdef"
@@ -245,6 +245,28 @@ def test_many_rows_and_none():
         assert joint_probability(one, links)[0] == pytest.approx(all_rows[row], abs=1e-15)
     none = {name: model.take(np.array([], dtype=int)) for name, model in values.items()}
     assert len(joint_probability(none, links)) == 0
+
+
+def test_likely_rows_are_those_above_and_no_other_is_lost():
+    """Conditions by themselves bound all together: whatever is rejected is not above the level."""
+    rng = np.random.default_rng(11)
+    near = Region(-1, 1)
+    for laws in ((Gaussian,) * 4, (Uniform, Gaussian, Uniform, Gaussian)):
+        values = {
+            name: law(rng.normal(0, 1.5, 200), rng.normal(0, 1.5, 200) ** 2 + 0.05)
+            if law is Gaussian
+            else law(low := rng.normal(0, 1.5, 200), low + rng.uniform(0.1, 2, 200))
+            for name, law in zip("abcd", laws, strict=True)
+        }
+        links = [Difference("a", "b", near), Difference("c", "b", near), Difference("d", ZERO, Region(0, math.inf))]
+        joint = Joint.of(links, {name: type(model) for name, model in values.items()})
+        every, _ = joint.probability(values)
+        for level in (np.zeros(200), np.full(200, 0.3), rng.uniform(0, 0.5, 200)):
+            rows, probability, _ = joint.likely(values, level)
+            assert np.allclose(probability, every[rows], atol=1e-15)
+            rejected = np.setdiff1d(np.arange(200), rows)
+            assert (every[rejected] <= level[rejected] + 1e-12).all()
+            assert len(rejected) > 10 or not level.any()
 
 
 def test_errors():

@@ -82,13 +82,28 @@ class Joint:
             found, counts = found * part, counts and counted
         return found, counts
 
-    def at_most(self, values: Mapping[str, Model]) -> np.ndarray:
-        """A bound that takes each condition by itself: together they are no likelier than the least likely."""
-        bound, values = np.ones(1), {**values, ZERO: Certain([0.0])}
-        for group in self.groups:
-            alone = [_probability((condition,), values)[0] for condition in group]
-            bound = bound * np.minimum.reduce(np.broadcast_arrays(*alone))
-        return bound
+    def likely(self, values: Mapping[str, Model], least: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
+        """The rows whose probability may be above ``least``, their probabilities, and whether these are counts.
+
+        Each condition is first taken by itself: all together are no likelier than the least likely of a group. What
+        this rejects is not computed, and groups of one condition are then known.
+        """
+        values = {**values, ZERO: Certain([0.0])}
+        alone = [[_probability((one,), values) for one in group] for group in self.groups]
+        bound = np.ones(len(least))
+        for parts in alone:
+            bound = bound * np.minimum.reduce(np.broadcast_arrays(*(part for part, _ in parts)))
+        rows = np.flatnonzero(bound > least)
+        chosen: dict[str, Model] = {}
+        found, counts = np.ones(len(rows)), len(self.groups) == 1
+        for group, parts in zip(self.groups, alone, strict=True):
+            if len(group) == 1:
+                part, counted = np.broadcast_to(parts[0][0], bound.shape)[rows], parts[0][1]
+            else:
+                chosen = chosen or {name: m if len(m) == 1 else m.take(rows) for name, m in values.items()}
+                part, counted = _probability(group, chosen)
+            found, counts = found * part, counts and counted
+        return rows, found, counts
 
 
 def independent_groups(items: Sequence[_Item], names_of: Callable[[_Item], Iterable[str]]) -> list[tuple[_Item, ...]]:

@@ -102,8 +102,8 @@ class Together:
             for side, table in enumerate(rows)
             for name in self.columns(side)
         }
-        chosen = np.flatnonzero(before * self.joint.at_most(values) > self.threshold.reject_below)
-        probability, counts = self.joint.probability({name: model.take(chosen) for name, model in values.items()})
+        with np.errstate(divide="ignore", invalid="ignore"):
+            chosen, probability, counts = self.joint.likely(values, self.threshold.reject_below / before)
         sure = bool((before == 1.0).all())
         probability = before[chosen] * probability
         kept = self.threshold.keep(probability, counts=counts and sure)
