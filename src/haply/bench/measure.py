@@ -141,10 +141,15 @@ def circumstances(*packages: str) -> dict[str, Any]:
     }
 
 
-def compare(job: str, engines: Engines, repetitions: int, tell: Tell) -> list[Result]:
+TURN = 0.3
+"""For how many seconds an engine is called again and again in its turn (see ``take_turns``)."""
+
+
+def compare(job: str, engines: Engines, repetitions: int, tell: Tell, turn: float = TURN) -> list[Result]:
     """Check that all engines give one answer, then time them.
 
     The first call of each is not timed: it compiles and fills caches, and its answer is the one that is compared.
+    ``turn`` is 0 where calls are not to be repeated because each goes on from the one before.
     """
     answers = {}
     for name, run in engines.items():
@@ -153,21 +158,30 @@ def compare(job: str, engines: Engines, repetitions: int, tell: Tell) -> list[Re
     check_same(job, answers)
     pairs = {name: len(answer.left) for name, answer in answers.items()}
     del answers
-    return ranked(job, take_turns(job, engines, repetitions, tell), pairs)
+    return ranked(job, take_turns(job, engines, repetitions, tell, turn), pairs)
 
 
-def take_turns(job: str, engines: Mapping[str, Callable[[], Any]], repetitions: int, tell: Tell) -> dict[str, float]:
-    """The best seconds of each engine. They run in turns, each round begun by another, so that noise hits all alike."""
+def take_turns(
+    job: str, engines: Mapping[str, Callable[[], Any]], repetitions: int, tell: Tell, turn: float = 0.0
+) -> dict[str, float]:
+    """The best seconds of each engine's calls. They run in turns, each round begun by another: noise hits all alike.
+
+    In its turn an engine is called until ``turn`` seconds have passed, at least once: one call of a few milliseconds,
+    made when another engine has just filled the caches, says little.
+    """
     best = dict.fromkeys(engines, math.inf)
     names = list(engines)
-    for turn in range(repetitions):
-        tell(f"{job}: round {turn + 1} of {repetitions}")
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+    for round_ in range(repetitions):
+        tell(f"{job}: round {round_ + 1} of {repetitions}")
+        for name in names[round_ % len(names) :] + names[: round_ % len(names)]:
             gc.collect()
-            begun = time.perf_counter()
-            answer = engines[name]()
-            best[name] = min(best[name], time.perf_counter() - begun)
-            del answer
+            spent = 0.0
+            while spent <= turn:
+                begun = time.perf_counter()
+                answer = engines[name]()
+                seconds = time.perf_counter() - begun
+                best[name], spent = min(best[name], seconds), spent + seconds
+                del answer
     return best
 
 

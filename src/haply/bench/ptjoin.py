@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from haply.bench.measure import (
     OURS,
+    TURN,
     Answer,
     Claim,
     Figure,
@@ -180,7 +181,7 @@ def compared(settings: Settings, tell: Tell) -> tuple[list[Result], list[str]]:
         answers[name] = engine()
     check_same(job, {name: answers[name] for name in (OURS, WHOLE)})
     pairs = {name: len(answer.left) for name, answer in answers.items()}
-    results = ranked(job, take_turns(job, engines, settings.repetitions, tell), pairs)
+    results = ranked(job, take_turns(job, engines, settings.repetitions, tell, TURN), pairs)
     note = f"{pairs[RANGE]:,} pairs can be within {settings.window:g} ms of each other; best of {settings.repetitions}"
     return results, [note]
 

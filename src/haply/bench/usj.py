@@ -82,7 +82,7 @@ def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
         job = f"stream {100 * share:g}%"
         results += compare(job, window_engines(streams, within, scale), settings.repetitions, tell)
     job = f"stream {100 * settings.selectivities[0]:g}%, steps"
-    results += compare(job, step_engines(streams, distances[0], settings), settings.repetitions, tell)
+    results += compare(job, step_engines(streams, distances[0], settings), settings.repetitions, tell, turn=0.0)
     figures = [make(lab) for make in (*PAPER, *OURS_ALONE)]
     title = (
         f"Similarity join of uncertain streams, w = {scale.window:,}, l = {scale.samples}, d = {scale.dim}, one thread"

@@ -23,6 +23,7 @@ import pyarrow as pa
 from haply.bench import wjoin_figures as figures
 from haply.bench.measure import (
     OURS,
+    TURN,
     Answer,
     Report,
     Result,
@@ -128,7 +129,7 @@ def compared(settings: Settings, count: int, tell: Tell) -> list[Result]:
         answers[name] = packed(columns_of(engine()))
     check_same(job, answers)
     found = {name: len(answer.left) for name, answer in answers.items()}
-    return ranked(job, take_turns(job, engines, settings.repetitions, tell), found)
+    return ranked(job, take_turns(job, engines, settings.repetitions, tell, TURN), found)
 
 
 def haply_windows(streams: Sequence[Stream], window: float) -> dict[str, np.ndarray]:
