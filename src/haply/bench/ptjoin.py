@@ -1,8 +1,8 @@
 """``bench ptjoin``: events whose times are histograms of a few shapes, joined where they are likely close in time.
 
-Every engine runs on one thread in this process. DuckDB finds the pairs that can be close at all, by an equality join on
-buckets of time, which beats its inequality join here; the probability of each is then computed by NumPy, for all
-candidates at once in blocks that fit the cache. ``duckdb range`` is that join alone, without a probability.
+Every engine runs on one thread in this process. DuckDB finds the pairs that can be close at all: ``duckdb range`` by
+its range join, ``duckdb buckets`` by an equality join on hand-made buckets of time, which is faster here. Neither has a
+probability; ``duckdb buckets+numpy`` computes it for all candidates in blocks that fit the cache.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from haply.probability.region import Region
 from haply.pruning.threshold import TOLERANCE
 from haply.pruning.timing import ShapeList, near, super_level
 
-RANGE, WHOLE = "duckdb range", "duckdb range+numpy"
+RANGE, BUCKETS, WHOLE = "duckdb range", "duckdb buckets", "duckdb buckets+numpy"
 _BLOCK = 1 << 12
 
 
@@ -154,7 +154,8 @@ def measure(settings: Settings, tell: Tell) -> Report:
         **settings.__dict__,
         "formulations": {
             OURS: "shapes found, tables made, both sides pushed; from histograms to arrays of ids and probabilities",
-            RANGE: "hash join on buckets of time, supports within the window",
+            RANGE: "a join on two inequalities: supports within the window",
+            BUCKETS: "hash join on buckets of time, supports within the window",
             WHOLE: "the same, and the probability of each pair by NumPy, from shapes that it is told",
         },
         "targets": {RANGE: 3.0, WHOLE: 60.0},
@@ -165,14 +166,15 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 def compared(settings: Settings, tell: Tell) -> tuple[list[Result], list[str]]:
-    """haply beside DuckDB; the range join alone has no answer to compare."""
+    """haply beside DuckDB; its joins alone have no probabilities to compare, but must find the same candidates."""
     left, right = make_sides(settings)
     columns = left.column(), right.column()
     duckdb = DuckTimes(left, right, settings)
     job = f"{settings.templates} templates a side"
     engines: dict[str, Callable[[], Any]] = {
         OURS: lambda: haply_times(left, right, columns, settings.window, settings.threshold),
-        RANGE: duckdb.candidates,
+        RANGE: duckdb.ranges,
+        BUCKETS: duckdb.buckets,
         WHOLE: duckdb.run,
     }
     answers = {}
@@ -180,6 +182,7 @@ def compared(settings: Settings, tell: Tell) -> tuple[list[Result], list[str]]:
         tell(f"{job}: first run of {name}")
         answers[name] = engine()
     check_same(job, {name: answers[name] for name in (OURS, WHOLE)})
+    check_same(f"{job}, candidates", {OURS: answers[BUCKETS], RANGE: answers[RANGE]})
     pairs = {name: len(answer.left) for name, answer in answers.items()}
     results = ranked(job, take_turns(job, engines, settings.repetitions, tell, TURN), pairs)
     note = f"{pairs[RANGE]:,} pairs can be within {settings.window:g} ms of each other; best of {settings.repetitions}"
@@ -207,8 +210,22 @@ class DuckTimes:
             self.connection.register(name, pa.table({"id": side.id, "lo": side.at - length, "hi": side.at}))
         self._padded = left.padded(), right.padded()
 
-    def candidates(self) -> Answer:
-        """Pairs whose supports come within the window."""
+    def ranges(self) -> Answer:
+        """Pairs whose supports come within the window, as one would ask for them."""
+        found = self.connection.sql(f"SELECT a.id AS i, b.id AS j FROM l a JOIN r b ON {self._in_reach()}")
+        return self._answer(found)
+
+    def _in_reach(self) -> str:
+        window = repr(self.settings.window)
+        return f"a.lo - {window} <= b.hi AND b.lo <= a.hi + {window}"
+
+    @staticmethod
+    def _answer(found: Any) -> Answer:
+        table = found.to_arrow_table()
+        return Answer(table["i"].to_numpy(), table["j"].to_numpy())
+
+    def buckets(self) -> Answer:
+        """The same by hand-made buckets of time."""
         reach = self.settings.window + self.settings.longest
         width = 0.5 * reach
         found = self.connection.sql(f"""
@@ -218,14 +235,13 @@ class DuckTimes:
                     CAST(floor((hi + {reach!r}) / {width!r}) AS BIGINT) + 1
                 )) AS BIGINT) AS bucket FROM l
             ), b AS (SELECT id, lo, hi, CAST(floor(hi / {width!r}) AS BIGINT) AS bucket FROM r)
-            SELECT a.id AS i, b.id AS j FROM a JOIN b ON a.bucket = b.bucket
-            WHERE a.lo - {self.settings.window!r} <= b.hi AND b.lo <= a.hi + {self.settings.window!r}
-        """).to_arrow_table()
-        return Answer(found["i"].to_numpy(), found["j"].to_numpy())
+            SELECT a.id AS i, b.id AS j FROM a JOIN b ON a.bucket = b.bucket WHERE {self._in_reach()}
+        """)
+        return self._answer(found)
 
     def run(self) -> Answer:
         """And their probabilities."""
-        found = self.candidates()
+        found = self.buckets()
         probability = np.empty(len(found.left))
         for begin in range(0, len(probability), _BLOCK):
             block = slice(begin, begin + _BLOCK)
