@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from haply.spark.many import window_join
     from haply.spark.prepare import check
     from haply.spark.session import local_session
+    from haply.spark.where import plan_where, where
 
 __all__ = [
     "Funnel",
@@ -49,10 +50,12 @@ __all__ = [
     "mixture",
     "mixture_nd",
     "plan_join",
+    "plan_where",
     "right",
     "samples",
     "truncated_gaussian",
     "uniform",
+    "where",
     "window_join",
 ]
 
@@ -60,7 +63,9 @@ _FROM_SPARK = {
     "check": "haply.spark.prepare",
     "join": "haply.spark.join",
     "plan_join": "haply.spark.join",
+    "plan_where": "haply.spark.where",
     "local_session": "haply.spark.session",
+    "where": "haply.spark.where",
     "window_join": "haply.spark.many",
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from typing import Any
 
 from haply.errors import HaplyError
 from haply.probability.region import Difference, Distance, Region
@@ -131,6 +132,20 @@ def columns_of(expression: Expression) -> tuple[Column, ...]:
             found.setdefault(_key(node), node)
         stack.extend(reversed(node.children))
     return tuple(found.values())
+
+
+def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:
+    """The same with columns named as their tables spell them: two spellings of one column are one variable."""
+    if isinstance(expression, Column):
+        return replace(expression, name=spell(expression))
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Expression):
+            return respelled(value, spell)
+        return tuple(changed(item) for item in value) if isinstance(value, tuple) else value
+
+    given = {field.name: getattr(expression, field.name) for field in fields(expression)}  # type: ignore[arg-type]
+    return replace(expression, **{name: changed(value) for name, value in given.items()})  # type: ignore[type-var]
 
 
 def to_sql(expression: Expression, rename: Callable[[Column], str]) -> str:
