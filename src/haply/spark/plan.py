@@ -118,7 +118,7 @@ class JoinPlan:
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
         shown = [[name for name in frame.columns if name != hidden] for frame in (left, right)]
-        self._names = _output_names(shown[0], shown[1], suffixes, with_probability=exact)
+        self._names = output_names(shown[0], shown[1], suffixes, with_probability=exact)
 
     @staticmethod
     def _side(name: str, frame: DataFrame, column: str) -> Side:
@@ -565,7 +565,7 @@ def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Reg
     return [*rules, f"{names[3]} (where one value has many parts)"]
 
 
-def _output_names(left: list[str], right: list[str], suffixes: tuple[str, str], with_probability: bool) -> list[str]:
+def output_names(left: list[str], right: list[str], suffixes: tuple[str, str], with_probability: bool) -> list[str]:
     """Names of the result's columns: those that clash get the suffixes."""
     taken = {"probability"} if with_probability else set()
     clashes = {name.lower() for name in left} & {name.lower() for name in right}
