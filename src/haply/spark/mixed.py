@@ -20,15 +20,18 @@ from haply.joins.select import Selection
 from haply.models import Gaussian, GaussianND, Model, OneDimensional
 from haply.probability.region import Difference, Distance
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, with_columns
+from haply.query import Column, Expression, columns_of, to_sql, with_columns
 from haply.query.conditions import JoinCondition, sorted_by_side
+from haply.query.expressions import Call, Not
 from haply.query.forms import RowCondition, split_rows
 from haply.spark.columns import quoted
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import InvalidMode, JoinPlan, output_names
 from haply.spark.where import WherePlan, column_kinds
+from haply.spark.worker import PairQuestion
 
 _BAND = "band"
+_SIDES = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,13 @@ class MixedPlan:
 
     # -- candidates ----------------------------------------------------------------------------------------------------
 
-    def _candidates(self, rows: RowCondition, kinds: Mapping[str, type[Model]]) -> JoinPlan:
-        """The join that finds the pairs: by a band or a distance, with all certain conditions."""
+    def _candidates(self, rows: RowCondition, kinds: Mapping[str, type[Model]], selection: Selection) -> JoinPlan:
+        """The join that finds the pairs: by a band or a distance, with all certain conditions.
+
+        Where it can, it asks them all conditions as well, where they are found.
+        """
         left, right = self._renamed()
-        certain = _sorted(rows.certain)
+        condition = _sorted(rows.certain)
         generator = self._generator(rows, kinds, left, right)
         plan: type[JoinPlan] = JoinPlan
         if isinstance(generator, Band):
@@ -87,12 +93,33 @@ class MixedPlan:
                 for side, frame in (("left", left), ("right", right))
             )
             ends = _text(generator.left), _text(generator.right)
-            certain = replace(certain, difference=Difference(*ends, generator.region))
+            condition = replace(condition, difference=Difference(*ends, generator.region))
         elif isinstance(generator, Distance):
-            certain, plan = replace(certain, distance=generator), DistancePlan
+            condition, plan = replace(condition, distance=generator), DistancePlan
+        at_once = isinstance(generator, Distance) or (isinstance(generator, Band) and generator.narrow)
+        numbers = {name: _side_of(expression) for name, expression in rows.numbers.items()}
+        question = None
+        if at_once and None not in numbers.values():
+            frames = {"left": left, "right": right}
+            for number, (name, side) in enumerate(numbers.items()):
+                assert side is not None
+                expression = to_sql(rows.numbers[name], lambda column: quoted(column.name))
+                frames[side] = frames[side].withColumn(f"number_{number}", F.expr(expression).cast("double"))
+            left, right = frames["left"], frames["right"]
+            uncertain = tuple((name, _SIDES.index(name.split("_")[0]), name) for name in selection.columns)
+            known = tuple(
+                (name, _SIDES.index(str(side)), f"number_{k}") for k, (name, side) in enumerate(numbers.items())
+            )
+            question = PairQuestion(selection, uncertain, known)
+            # an unknown number: the pair is not known to match
+            there = [[Not(Call("isnull", (Column(_SIDES[at], c),))) for _, at, c in known if at == k] for k in (0, 1)]
+            condition = replace(
+                condition, left_only=(*condition.left_only, *there[0]), right_only=(*condition.right_only, *there[1])
+            )
         return plan(
-            left, right, certain, self.threshold,
-            exact=False, self_key=None, invalid=self.invalid, suffixes=("", ""), funnel=_first_stage(self.funnel),
+            left, right, condition, self.threshold,
+            exact=self.exact and question is not None, self_key=None, invalid=self.invalid, suffixes=("", "_"),
+            funnel=self.funnel if question is not None else _first_stage(self.funnel), question=question,
         )  # fmt: skip
 
     def _generator(
@@ -129,26 +156,34 @@ class MixedPlan:
         rows, kinds, selection = self._parts()
         if self.funnel is not None:
             self.funnel.start_over()
-        pairs = self._candidates(rows, kinds).run()
+        plan = self._candidates(rows, kinds, selection)
         inner = self._inner("left") + self._inner("right")
-        uncertain = RowCondition((), rows.groups, rows.numbers)
-        columns = {name: name for name in selection.columns}
-        kept = WherePlan(pairs.select(*inner), uncertain, columns, selection, self.invalid, _second_stage(self.funnel))
+        pairs = plan.run().select(*inner, *(["probability"] if plan.exact else []))
+        if not plan.asks_all:
+            uncertain = RowCondition((), rows.groups, rows.numbers)
+            columns = {name: name for name in selection.columns}
+            pairs = WherePlan(pairs, uncertain, columns, selection, self.invalid, _second_stage(self.funnel)).run()
         names = output_names(self.left.columns, self.right.columns, self.suffixes, with_probability=self.exact)
         shown = [F.col(name).alias(wanted) for name, wanted in zip(inner, names, strict=True)]
-        return kept.run().select(*shown, *(["probability"] if self.exact else []))
+        return pairs.select(*shown, *(["probability"] if self.exact else []))
 
     def explain(self) -> str:
         """How the join will run, in words. Reads the two inputs once to estimate sizes."""
         rows, kinds, selection = self._parts()
         names = dict(zip(self._inner("left"), (f"left.{name}" for name in self.left.columns), strict=True))
         names |= dict(zip(self._inner("right"), (f"right.{name}" for name in self.right.columns), strict=True))
-        first = self._candidates(rows, kinds).explain()
+        first = self._candidates(rows, kinds, selection).explain()
         second = WherePlan(self.left, RowCondition((), rows.groups, {}), {}, selection, self.invalid, None).explain()
         text = f"Join with several conditions: candidates by one, all by a selection\n{first}\n{second}"
         for inner, name in sorted(names.items(), key=lambda item: -len(item[0])):
             text = text.replace(quoted(inner), name).replace(inner, name)
         return text
+
+
+def _side_of(expression: Expression) -> str | None:
+    """The one side that a certain expression is about, or None."""
+    sides = {column.name.split("_")[0] for column in columns_of(expression)}
+    return sides.pop() if len(sides) == 1 else None
 
 
 def _as_generator(condition: Apart) -> Distance | None:
