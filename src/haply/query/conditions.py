@@ -134,6 +134,13 @@ def columns_of(expression: Expression) -> tuple[Column, ...]:
     return tuple(found.values())
 
 
+def points_of(expression: Expression) -> tuple[Column, ...]:
+    """The columns whose distance is asked for: a plain number is a point there."""
+    if isinstance(expression, Call) and expression.name == "distance":
+        return tuple(column for column in expression.args if isinstance(column, Column))
+    return tuple(column for child in expression.children for column in points_of(child))
+
+
 def with_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
     """The same with something else in the place of each column."""
     if isinstance(expression, Column):

@@ -7,6 +7,7 @@ rows with uncertain columns, and ``hp.where`` decides them: jointly where condit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from haply.errors import HaplyError
 from haply.joins.bands import Band, Terms, bands_of
 from haply.joins.evaluate import Apart, Polynomial
 from haply.joins.select import Selection
@@ -27,7 +29,7 @@ from haply.query.forms import RowCondition, split_rows
 from haply.spark.columns import quoted
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import InvalidMode, JoinPlan, output_names
-from haply.spark.where import WherePlan, column_kinds
+from haply.spark.where import WherePlan, check_numbers, column_kinds
 from haply.spark.worker import PairQuestion
 
 _BAND = "band"
@@ -48,7 +50,21 @@ class MixedPlan:
     funnel: Any
 
     def __post_init__(self) -> None:
-        self._parts()  # refuses what cannot be done, before any data is read
+        """Refuses what cannot be done, before any data is read."""
+        try:
+            rows, kinds, _ = self._parts()
+            left, right = self._renamed()
+            check_numbers(left.crossJoin(right), rows)
+        except HaplyError as refusal:
+            raise HaplyError(self._in_words(str(refusal))) from None
+        unbounded = [name for name, kind in kinds.items() if not getattr(kind, "bounded", False)]
+        if self.threshold.value is None and unbounded:
+            raise HaplyError(
+                "Without a threshold every pair is possible",
+                expected="values with a bounded support, or a threshold",
+                found=f"{self._in_words(unbounded[0])}, whose values are unbounded",
+                hint="give threshold=0.01 or another limit: the answer would be the cross product",
+            )
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
@@ -170,14 +186,20 @@ class MixedPlan:
     def explain(self) -> str:
         """How the join will run, in words. Reads the two inputs once to estimate sizes."""
         rows, kinds, selection = self._parts()
-        names = dict(zip(self._inner("left"), (f"left.{name}" for name in self.left.columns), strict=True))
-        names |= dict(zip(self._inner("right"), (f"right.{name}" for name in self.right.columns), strict=True))
         first = self._candidates(rows, kinds, selection).explain()
         second = WherePlan(self.left, RowCondition((), rows.groups, {}), {}, selection, self.invalid, None).explain()
-        text = f"Join with several conditions: candidates by one, all by a selection\n{first}\n{second}"
-        for inner, name in sorted(names.items(), key=lambda item: -len(item[0])):
-            text = text.replace(quoted(inner), name).replace(inner, name)
-        return text
+        return self._in_words(f"Join with several conditions: candidates by one, all by a selection\n{first}\n{second}")
+
+    def _in_words(self, text: str) -> str:
+        """A text of the plan with the names that the tables have."""
+        names: dict[str, str] = {}
+        for side, frame in (("left", self.left), ("right", self.right)):
+            names |= {inner: f"{side}.{name}" for inner, name in zip(self._inner(side), frame.columns, strict=True)}
+
+        def outer(found: re.Match[str]) -> str:
+            return names.get(found[1], found[0])
+
+        return re.sub(r"`?(?:left\.|right\.)?((?:left|right)_\d+)`?", outer, text)
 
 
 def _side_of(expression: Expression) -> str | None:

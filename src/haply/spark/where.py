@@ -23,7 +23,7 @@ from haply.joins.warm import warm_selection
 from haply.models import Certain, Model, Samples
 from haply.models.columns import read_column
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, columns_of, respelled, to_sql
+from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
 from haply.query.forms import RowCondition, split_rows
 from haply.query.text import parse
 from haply.spark.columns import arrow_function, find_column, model_of_spark_type, quoted
@@ -63,6 +63,7 @@ def plan_where(
     expression = respelled(expression, lambda column: _spelled(df, column))
     kinds, is_certain = column_kinds(expression, {field.name: field.dataType for field in df.schema.fields})
     rows = split_rows(expression, is_certain)
+    check_numbers(df, rows)
     selection = Selection.of(rows.groups, kinds, limit, planning, probability == "exact")
     columns = {_owner(column): column.name for column in columns_of(expression)}
     return WherePlan(df, rows, {name: columns[name] for name in selection.columns}, selection, invalid, funnel)
@@ -72,10 +73,11 @@ def column_kinds(
     expression: Expression, types: Mapping[str, T.DataType]
 ) -> tuple[dict[str, type[Model]], Callable[[Column], bool]]:
     """The models of the uncertain columns of a condition, by their texts, and which columns are certain."""
+    points = {_owner(column) for column in points_of(expression)}
     kinds: dict[str, type[Model]] = {}
     for column in columns_of(expression):
         kind = value_model(types[column.name])
-        if kind is not None and kind is not Certain:
+        if kind is not None and (kind is not Certain or _owner(column) in points):
             kinds[_owner(column)] = kind
 
     def is_certain(column: Column) -> bool:
@@ -84,6 +86,18 @@ def column_kinds(
         return _owner(column) not in kinds
 
     return kinds, is_certain
+
+
+def check_numbers(frame: DataFrame, condition: RowCondition) -> None:
+    """Refuse what is compared with something uncertain, or its factor, and is no number."""
+    for expression in condition.numbers.values():
+        kind = frame.select(F.expr(_sql(expression))).schema.fields[0].dataType
+        if not isinstance(kind, T.NumericType):
+            raise HaplyError(
+                f"`{expression}` is compared with something uncertain, or multiplied by it",
+                expected="a number",
+                found=kind.simpleString(),
+            )
 
 
 def _owner(column: Column) -> str:

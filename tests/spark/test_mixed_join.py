@@ -1,0 +1,160 @@
+"""Joins with several uncertain conditions, or conditions on several columns, against all pairs computed one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import haply as hp
+import oracle_region as oracle
+from haply.errors import HaplyError
+
+COLUMNS = ("u", "g", "r", "x", "y")
+COLOURS = "abs((left.u - left.g) - (right.u - right.g)) < 0.3 AND abs((left.g - left.r) - (right.g - right.r)) < 0.3"
+PLACES = "(left.x - right.x)*(left.x - right.x) + power(left.y - right.y, 2) < 4"
+
+
+def table(spark, rows, seed):
+    """Gaussians, some of them certain, and a group that pairs must share."""
+    random = np.random.default_rng(seed)
+    found = []
+    for k in range(rows):
+        sds = np.where(random.random(5) < 0.1, 0.0, random.uniform(0.02, 0.3, 5))
+        means = random.normal(0.0, [0.4, 0.4, 0.4, 1.5, 1.5])
+        found.append((k, k % 2, *({"mean": float(m), "sd": float(s)} for m, s in zip(means, sds, strict=True))))
+    fields = ", ".join(f"{name} struct<mean:double, sd:double>" for name in COLUMNS)
+    return spark.createDataFrame(found, f"id long, parity long, {fields}"), found
+
+
+def values(row):
+    return {name: (row[2 + k]["mean"], row[2 + k]["sd"]) for k, name in enumerate(COLUMNS)}
+
+
+def colours(a, b):
+    """Both colours agree: a box of two sums that share g."""
+    mean = [a["u"][0] - a["g"][0] - b["u"][0] + b["g"][0], a["g"][0] - a["r"][0] - b["g"][0] + b["r"][0]]
+    u, g, r = (a[name][1] ** 2 + b[name][1] ** 2 for name in "ugr")
+    return float(oracle.box2(mean, [[u + g, -g], [-g, g + r]], [-0.3, -0.3], [0.3, 0.3]))
+
+
+def draws(a, b, count=200_000):
+    random = np.random.default_rng(1)
+    near = sum((a[n][0] - b[n][0] + np.hypot(a[n][1], b[n][1]) * random.normal(size=count)) ** 2 for n in "xy")
+    return float((near < 4.0).mean())
+
+
+@pytest.fixture(scope="module")
+def tables(spark):
+    return table(spark, 14, 1), table(spark, 14, 2)
+
+
+@pytest.mark.parametrize("probability", ["exact", "none"])
+def test_two_colours_are_joint(tables, probability):
+    (left, mine), (right, theirs) = tables
+    funnel = hp.Funnel()
+    found = hp.join(
+        left, right, f"{COLOURS} AND left.parity = right.parity", 0.2, probability=probability, funnel=funnel
+    )
+    rows = {(row.id_left, row.id_right): row for row in found.collect()}
+    every = {(a[0], b[0]): colours(values(a), values(b)) for a in mine for b in theirs if a[1] == b[1]}
+    wanted = {pair: chance for pair, chance in every.items() if chance >= 0.2}
+    assert rows.keys() == wanted.keys()
+    assert 3 < len(wanted) < len(every)
+    if probability == "exact":
+        for pair, chance in wanted.items():
+            assert rows[pair].probability == pytest.approx(chance, abs=1e-9)
+    else:
+        assert "probability" not in found.columns
+    counts = funnel.to_dict()
+    assert counts["kept"] == len(wanted)
+    assert counts["candidates"] == counts["evaluated"] + sum(counts["rejected"].values()) + sum(
+        counts["accepted"].values()
+    )
+    assert (counts["rows_left"], counts["rows_right"]) == (14, 14)
+
+
+def test_colours_and_places_multiply(tables):
+    (left, mine), (right, theirs) = tables
+    found = hp.join(left, right, f"{COLOURS} AND {PLACES}", 0.1).collect()
+    rows = {(row.id_left, row.id_right): row.probability for row in found}
+    for a in mine:
+        for b in theirs:
+            chance = colours(values(a), values(b)) * draws(values(a), values(b))
+            if abs(chance - 0.1) > 0.005:
+                assert ((a[0], b[0]) in rows) == (chance > 0.1)
+            if (a[0], b[0]) in rows:
+                assert rows[a[0], b[0]] == pytest.approx(chance, abs=0.01)
+    assert rows
+
+
+def test_conditions_that_share_a_column_are_no_product(spark):
+    left = spark.createDataFrame([(1, {"mean": 0.0, "sd": 1.0})], "id long, x struct<mean:double, sd:double>")
+    right = spark.createDataFrame(
+        [(7, {"mean": 0.0, "sd": 1.0}, {"mean": 0.0, "sd": 1.0})],
+        "id long, y struct<mean:double, sd:double>, z struct<mean:double, sd:double>",
+    )
+    (row,) = hp.join(left, right, "left.x > right.y AND left.x > right.z", 0.1).collect()
+    assert row.probability == pytest.approx(1.0 / 3.0, abs=1e-12)  # the largest of three, not 1/4
+
+
+def test_other_ways_to_candidates(tables):
+    """One-sided conditions, no condition between the tables, certain numbers of one side and of both."""
+    (left, mine), (right, theirs) = tables
+    cases = {
+        "left.u + left.g > right.u AND left.u > right.r": lambda a, b: None,
+        "left.u*left.u + left.g*left.g < 1 AND right.u > 0": lambda a, b: None,
+        "abs((left.u - left.g) - (right.u - right.g)) < 0.1 * left.id": lambda a, b: None,
+        "abs((left.u - left.g) - (right.u - right.g)) < 0.05 * (left.id + right.id)": lambda a, b: None,
+    }
+    random = np.random.default_rng(3)
+    for on in cases:
+        rows = {(row.id_left, row.id_right): row.probability for row in hp.join(left, right, on, 0.3).collect()}
+        for a in mine:
+            for b in theirs:
+                one = {n: m + s * random.normal(size=4_000) for n, (m, s) in values(a).items()}
+                two = {n: m + s * random.normal(size=4_000) for n, (m, s) in values(b).items()}
+                colour = np.abs((one["u"] - one["g"]) - (two["u"] - two["g"]))
+                holds = {
+                    0: (one["u"] + one["g"] > two["u"]) & (one["u"] > two["r"]),
+                    1: (one["u"] ** 2 + one["g"] ** 2 < 1) & (two["u"] > 0),
+                    2: colour < 0.1 * a[0],
+                    3: colour < 0.05 * (a[0] + b[0]),
+                }[list(cases).index(on)]
+                chance = holds.mean()
+                if abs(chance - 0.3) > 0.05:
+                    assert ((a[0], b[0]) in rows) == (chance > 0.3), (on, a[0], b[0], chance)
+                if (a[0], b[0]) in rows:
+                    assert rows[a[0], b[0]] == pytest.approx(chance, abs=0.05)
+        assert rows
+
+
+def test_bad_rows_are_not_lost_from_sight(spark, tables):
+    (left, _), (right, _) = tables
+    bad = spark.createDataFrame(
+        [(99, 0, *({"mean": 500.0, "sd": -1.0} for _ in COLUMNS))],
+        left.schema,
+    )
+    with pytest.raises(Exception, match="not a distribution"):
+        hp.join(left.unionByName(bad), right, COLOURS, 0.2).collect()
+    funnel = hp.Funnel()
+    kept = hp.join(left.unionByName(bad), right, COLOURS, 0.2, invalid="drop", funnel=funnel).count()
+    assert kept == hp.join(left, right, COLOURS, 0.2).count()
+    assert funnel.to_dict()["invalid_left"] == 1
+
+
+def test_plan_and_refusals(tables):
+    (left, _), (right, _) = tables
+    text = hp.plan_join(left, right, f"{COLOURS} AND left.id < right.id", 0.5).explain()
+    assert "candidates by one, all by a selection" in text
+    assert "box in 2 dimensions" in text
+    assert "left.u" in text
+    assert "left_2" not in text
+    for on, options, message in (
+        (COLOURS, {"threshold": None}, "Without a threshold every pair is possible"),
+        (COLOURS, {"self_key": "id"}, "does not go with self_key"),
+        (COLOURS, {"strategy": "sweep"}, "does not go with strategy='sweep'"),
+        ("left.u * right.u < 1 AND left.u - right.u < 1", {}, "share uncertain columns.*left.u"),
+        ("left.u > right.u OR left.id = 1", {}, "left.u"),
+    ):
+        with pytest.raises(HaplyError, match=message):
+            hp.join(left, right, on, **{"threshold": 0.5, **options})
