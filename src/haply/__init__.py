@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from haply.spark.many import window_join
     from haply.spark.prepare import check
     from haply.spark.session import local_session
+    from haply.statements import plan_sql, sql
 
 __all__ = [
     "Funnel",
@@ -49,8 +50,10 @@ __all__ = [
     "mixture",
     "mixture_nd",
     "plan_join",
+    "plan_sql",
     "right",
     "samples",
+    "sql",
     "truncated_gaussian",
     "uniform",
     "window_join",
@@ -61,6 +64,8 @@ _FROM_SPARK = {
     "join": "haply.spark.join",
     "plan_join": "haply.spark.join",
     "local_session": "haply.spark.session",
+    "plan_sql": "haply.statements",
+    "sql": "haply.statements",
     "window_join": "haply.spark.many",
 }
 

@@ -135,7 +135,7 @@ def tokens_of(source: str, start: int, stop: int) -> list[Token]:
         elif raw.token_type == TokenType.HEX_STRING and "'" in written:
             tokens.append(Token("bytes", written, first, last))
         elif raw.token_type == TokenType.NUMBER:
-            if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _ends_operand(tokens[-2])):
+            if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _owns_dot(*tokens[-2:])):
                 first, written = tokens.pop().start, "." + written  # sqlglot cuts .5 in two
             tokens.append(Token("number", written, first, last))
         else:  # sqlglot makes one token of some pairs of words and of 5.x, and two of **
@@ -175,6 +175,11 @@ def _tokenize(text: str) -> list[Any] | None:
 
 def _is_symbol_before(symbol: str, tokens: list[Token], position: int) -> bool:
     return bool(tokens) and tokens[-1].key == symbol and tokens[-1].stop == position
+
+
+def _owns_dot(before: Token, dot: Token) -> bool:
+    """Whether the dot belongs to what stands before it, as in ``left.2mass``, and not to the number after it."""
+    return before.stop == dot.start and _ends_operand(before)
 
 
 def _ends_operand(token: Token) -> bool:

@@ -254,6 +254,29 @@ class WindowPlan:
         ]
         return combinations.select(*shown, "probability")
 
+    def explain(self) -> str:
+        """How the join will run, in words."""
+        kind = "streams" if self.streaming else "tables"
+        unit = " microseconds" if self._clock_of.stamps else ""
+        windows = ", ".join(f"{one}-{other} {length:g}{unit}" for (one, other), length in self.windows.items())
+        lines = [
+            "Window join",
+            f"  {kind:<14}{', '.join(f'{name} by {self._times[name]}' for name in self.names)}",
+            f"  windows       {windows}; all rows of a combination within {self.reach:g}{unit}",
+        ]
+        if self._keys:
+            lines.append(f"  key           {' = '.join(f'{name}.{column}' for name, column in self._keys.items())}")
+        if self._conditions.certain:
+            lines.append(f"  checked after {'; '.join(map(str, self._conditions.certain))}")
+        if self._conditions.uncertain:
+            needed = "P > 0" if self.threshold.value is None else f"P >= {self.threshold.value:g}"
+            joint = " and ".join(map(str, self._conditions.uncertain))
+            lines.append(f"  probability   {joint}, {needed}")
+        else:
+            lines.append("  probability   every condition is certain: 1.0")
+        lines.append(f"  algorithm     {self.algorithm}, windows {self.policy}")
+        return "\n".join(lines)
+
     @cached_property
     def _inners(self) -> dict[str, list[str]]:
         return {name: [f"s{n}_{k}" for k in range(len(self.frames[name].columns))] for n, name in enumerate(self.names)}
