@@ -138,12 +138,14 @@ def tokens_of(source: str, start: int, stop: int) -> list[Token]:
             if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _owns_dot(*tokens[-2:])):
                 first, written = tokens.pop().start, "." + written  # sqlglot cuts .5 in two
             tokens.append(Token("number", written, first, last))
-        else:  # sqlglot makes one token of some pairs of words and of 5.x, and two of **
-            for piece in re.finditer(r"\w+|[^\w\s]+", written):
+        else:  # sqlglot makes one token of some pairs of words, of 5.x and of |>, and two of **
+            for piece in re.finditer(r"\w+|\|(?=>)|[^\w\s]+", written):
                 kind = "number" if piece[0].isdigit() else "word" if re.match(r"\w", piece[0]) else "symbol"
                 begin, text = first + piece.start(), piece[0]
                 if text == "*" and _is_symbol_before("*", tokens, begin):
                     begin, text = tokens.pop().start, "**"
+                elif text == "=" and _is_symbol_before(">", tokens, begin):
+                    begin, text = tokens.pop().start, ">="
                 tokens.append(Token(kind, text, begin, first + piece.end()))
     tokens.append(Token("end", "", stop, stop))
     return tokens
@@ -344,7 +346,7 @@ class Parser:
         if token.key == "-" and self.next.kind == "number" and self.after().key not in ("**", "[", "::", "."):
             number = self.number(self.take())
             if isinstance(number, Literal) and isinstance(number.value, (int, float)):
-                return Literal(-number.value)
+                return self.make(token, Literal, -number.value)
             return self.make(token, Negative, number)
         inner = self.expression(Level.SIGN)
         if token.key == "+":
@@ -389,6 +391,10 @@ class Parser:
                 raise self.error(token, "this parenthesis is not closed", expected=") before the end")
             self.require(")", "this does not continue what stands in parentheses")
             return tree
+        if token.key == "|":  # |a - b|, as in papers: no other operand begins with a bar
+            tree = self.expression(Level.BIT_XOR)
+            self.require("|", "the bars of an absolute value are not closed")
+            return self.make(token, Call, "abs", (tree,))
         raise self.error(token, "an operand is missing here", expected="a column, a number, a string or a function")
 
     def number(self, token: Token) -> Expression:
@@ -399,17 +405,17 @@ class Parser:
         if suffix.upper() == "F":
             return Opaque((token.text,))  # rounded to 32 bits by Spark: not the number it reads as
         value = self.make(token, Literal, float(digits))
-        return Literal(int(digits)) if digits.isdigit() else value
+        return self.make(token, Literal, int(digits)) if digits.isdigit() else value
 
     def string(self, token: Token) -> Expression:
-        text = token.text
+        first, text = token, token.text
         while self.next.kind == "string":  # as in Spark: neighbours are one string, and a doubled quote is a quote
             following = self.take()
             quote = self.source[token.stop - 1]
             doubled = following.start == token.stop and self.source[following.start] == quote
             text += (quote if doubled else "") + following.text
             token = following
-        return Literal(text)
+        return self.make(first, Literal, text)
 
     def named(self, token: Token) -> Expression:
         key, following = token.key, self.next
@@ -417,7 +423,7 @@ class Parser:
             if following.key == "(" and token.kind == "word" and key not in NEVER_FUNCTIONS:
                 return self.call(token)
             if key in _CONSTANTS:
-                return Literal(_CONSTANTS[key])
+                return self.make(token, Literal, _CONSTANTS[key])
             if key == "CASE":
                 return self.case()
             if key == "INTERVAL" and self.starts_interval():

@@ -153,7 +153,8 @@ class WindowPlan:
         self.reach = max(join.closure.values())
         keys = {} if key is None else self._by_stream("key", key)
         self._keys = {name: find_column(self.frames[name], column, name) for name, column in keys.items()}
-        self._conditions = self._split(on)
+        self._on = parse(on) if isinstance(on, str) else on
+        self._conditions = self._split(self._on)
         self._together = self._joint()
         self.streaming = any(frame.isStreaming for frame in self.frames.values())
         if self.streaming:
@@ -181,10 +182,10 @@ class WindowPlan:
             if name not in self.frames:
                 raise unknown_name(f"stream with a {what}", str(name), self.names)
 
-    def _split(self, on: Expression | str | None) -> ManyCondition:
+    def _split(self, on: Expression | None) -> ManyCondition:
         if on is None:
             return ManyCondition((), (), {})
-        return split_many(parse(on) if isinstance(on, str) else on, lambda column: self._kind(column) is None)
+        return split_many(on, lambda column: self._kind(column) is None)
 
     def _kind(self, column: Column) -> type[Model] | None:
         """The model of an uncertain column; none if it is certain."""
@@ -266,12 +267,11 @@ class WindowPlan:
         ]
         if self._keys:
             lines.append(f"  key           {' = '.join(f'{name}.{column}' for name, column in self._keys.items())}")
-        if self._conditions.certain:
-            lines.append(f"  checked after {'; '.join(map(str, self._conditions.certain))}")
+        if self._on is not None:
+            lines.append(f"  condition     {self._on}")
         if self._conditions.uncertain:
             needed = "P > 0" if self.threshold.value is None else f"P >= {self.threshold.value:g}"
-            joint = " and ".join(map(str, self._conditions.uncertain))
-            lines.append(f"  probability   {joint}, {needed}")
+            lines.append(f"  probability   that of all uncertain conditions together, {needed}")
         else:
             lines.append("  probability   every condition is certain: 1.0")
         lines.append(f"  algorithm     {self.algorithm}, windows {self.policy}")

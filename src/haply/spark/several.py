@@ -158,7 +158,7 @@ class SeveralPlan:
             raise HaplyError(
                 "Without a threshold every combination is possible",
                 expected="values with a bounded support, or a threshold",
-                found=f"`{linking[0]}`",
+                found=f"`{self._text(linking[0])}`",
                 hint="write WITH THRESHOLD 0.01 or another limit: the answer would be the cross product",
             )
         return Step(table, tuple(certain), generator)

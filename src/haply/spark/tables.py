@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -69,9 +70,15 @@ def check_function(spark: SparkSession, name: str, also: Iterable[str]) -> None:
     except PySparkException:
         known = False
     if not known:
-        there = [*also, *(function.name for function in spark.catalog.listFunctions())]
+        there = [*also, *_function_names(spark)]
         nearest = str(unknown_name("function", name, there)).partition("Hint: ")[2]
         raise HaplyError(f"There is no function {name}()", hint=nearest or "Spark's functions and haply's are known")
+
+
+@lru_cache(maxsize=1)
+def _function_names(spark: SparkSession) -> tuple[str, ...]:
+    """Kept, because to list them takes a second; a name that came later is only missing among the hints."""
+    return tuple(function.name for function in spark.catalog.listFunctions())
 
 
 def type_of(frame: DataFrame, sql: str) -> T.DataType:
@@ -112,6 +119,7 @@ def with_constructed(frame: DataFrame, column: str, name: str, arguments: Sequen
     for given, argument in zip(names, arguments, strict=False):
         if given == "dim" and argument is not None and type(argument) is not int:
             raise HaplyError("The dimension of samples is not a whole number", found=str(argument))
+    _check_numbers(frame, name, arguments)
     try:
         made = frame.withColumn(column, build(*map(_column, arguments)))
         kind = made.schema[column].dataType
@@ -124,6 +132,28 @@ def with_constructed(frame: DataFrame, column: str, name: str, arguments: Sequen
         raise HaplyError(f"{name}() cannot take these arguments", hint=hint) from None
     assert model_of_spark_type(kind) is not None
     return made
+
+
+def _check_numbers(frame: DataFrame, name: str, arguments: Sequence[Any]) -> None:
+    """Refuse what Spark would try to read as numbers, row by row."""
+    for argument in arguments:
+        if isinstance(argument, list):
+            _check_numbers(frame, name, argument)
+        if not isinstance(argument, Text):
+            continue
+        kind = innermost = type_of(frame, argument.sql)
+        while isinstance(innermost, T.ArrayType):
+            innermost = innermost.elementType
+        if not isinstance(innermost, (T.NumericType, T.TimestampType, T.NullType)):
+            raise HaplyError(
+                f"{name}() is made of something that is no number", expected="numbers, or arrays of them",
+                found=kind.simpleString(),
+            )  # fmt: skip
+
+
+def is_number(kind: T.DataType) -> bool:
+    """Whether a type is that of numbers."""
+    return isinstance(kind, (T.NumericType, T.NullType))
 
 
 def _column(argument: Any) -> Any:

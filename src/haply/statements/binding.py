@@ -15,7 +15,7 @@ from typing import Any
 from haply.errors import HaplyError, unknown_name
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, is_value, rewritten
-from haply.query.forms import Near, split
+from haply.query.forms import Near, Part, split
 from haply.spark.columns import CONSTRUCTORS, quoted
 from haply.spark.tables import (
     Text,
@@ -23,6 +23,7 @@ from haply.spark.tables import (
     catalog_table,
     check_function,
     is_boolean,
+    is_number,
     is_one_dimensional,
     ordered,
     session_for,
@@ -215,13 +216,20 @@ class _Binder:
             found.certain.append(condition)
         else:
             with self.at(original):
-                self.understood(scope, condition)
+                self.understood(found, scope, condition, wide)
             found.uncertain.append(condition)
         found.conditions.append(condition)
 
-    def understood(self, scope: _Scope, condition: Expression) -> None:
-        """Refuse an uncertain condition that has no normal form, or compares a point with a number."""
+    def understood(self, found: Bound, scope: _Scope, condition: Expression, wide: Any) -> None:
+        """Refuse an uncertain condition that has no normal form, or compares what cannot be compared."""
         for part in (part for group in split(condition, scope.is_certain).groups for part in group):
+            for value in _certain_parts(part):
+                kind = type_of(wide, _wide_sql(found, value))
+                if not is_number(kind):
+                    raise HaplyError(
+                        f"`{condition}` compares a number with something else", expected="a number",
+                        found=f"`{value}`, of type {kind.simpleString()}",
+                    )  # fmt: skip
             if isinstance(part, Near):
                 continue
             for column in part.form.columns.values():
@@ -548,6 +556,16 @@ def _length(length: Expression) -> Any:
         case Opaque((str(text),)) if found := _INTERVAL.fullmatch(text):
             return f"{found[1]} {found[2]}".strip()
     return None
+
+
+def _certain_parts(part: Part | Near) -> Iterator[Expression]:
+    """The certain expressions in an uncertain condition, which are numbers to it."""
+    if isinstance(part, Near):
+        values = [part.limit]
+    else:
+        ends = [end for interval in part.intervals for end in (interval.low, interval.high) if end is not None]
+        values = [*ends, *part.form.linear.values(), *part.form.squares.values()]
+    yield from (value for value in values if isinstance(value, Expression))
 
 
 def _is_field(node: Expression) -> bool:
