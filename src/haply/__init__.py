@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from haply.spark.many import window_join
     from haply.spark.prepare import check
     from haply.spark.session import local_session
+    from haply.spark.where import plan_where, where
     from haply.statements import plan_sql, sql
 
 __all__ = [
@@ -51,11 +52,13 @@ __all__ = [
     "mixture_nd",
     "plan_join",
     "plan_sql",
+    "plan_where",
     "right",
     "samples",
     "sql",
     "truncated_gaussian",
     "uniform",
+    "where",
     "window_join",
 ]
 
@@ -63,9 +66,11 @@ _FROM_SPARK = {
     "check": "haply.spark.prepare",
     "join": "haply.spark.join",
     "plan_join": "haply.spark.join",
+    "plan_where": "haply.spark.where",
     "local_session": "haply.spark.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
+    "where": "haply.spark.where",
     "window_join": "haply.spark.many",
 }
 

@@ -9,7 +9,9 @@ from itertools import product
 
 import numpy as np
 
+from haply.joins.evaluate import Batch, Group
 from haply.joins.match import match_overlapping
+from haply.joins.select import Selection
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
 from haply.joins.window import WindowJoin, join_windows
@@ -19,6 +21,7 @@ from haply.models import (
     GaussianND,
     Histogram,
     Mixture,
+    MixtureND,
     Model,
     OneDimensional,
     Samples,
@@ -110,6 +113,34 @@ def warm_joint(joint: Joint, kinds: tuple[tuple[str, type[Model]], ...]) -> None
     """Compute a joint probability of two rows."""
     values = {name: type(_example(kind)).from_arrow(_example(kind).to_arrow()) for name, kind in kinds}
     joint.likely(values, np.zeros(2))
+
+
+def warm_selection(selection: Selection) -> None:
+    """Select from two rows, as per-row planning does and without its bounds."""
+    _warm_selection(selection.groups, selection.exact)
+
+
+@lru_cache(maxsize=64)
+def _warm_selection(groups: tuple[Group, ...], exact: bool) -> None:
+    values: dict[str, Model] = {}
+    numbers = {number: np.ones(2) for group in groups for number in group.numbers}
+    for name, kind, dim in ((name, kind, dim) for group in groups for name, kind, dim in group.shapes):
+        values[name] = _example_in(kind, dim)
+    batch = Batch(values, numbers, 2)
+    Selection(groups, Threshold(0.5), exact=exact).select(batch)
+    Selection(groups, Threshold(0.5)).probabilities(batch)
+
+
+def _example_in(kind: type[Model], dim: int) -> Model:
+    """Two rows of a model, in several dimensions if it has them."""
+    if kind is GaussianND:
+        model: Model = GaussianND(np.zeros((2, dim)), np.tile(np.eye(dim), (2, 1, 1)))
+    elif kind is MixtureND:
+        weights, means = np.tile([0.5, 0.5], (2, 1)), np.zeros((2, 2 * dim))
+        model = MixtureND(weights, means, np.tile(np.eye(dim).ravel(), (2, 2)))
+    else:
+        model = _example(kind)
+    return type(model).from_arrow(model.to_arrow())
 
 
 def warm_everything() -> Iterator[str]:

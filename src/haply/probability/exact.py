@@ -92,6 +92,11 @@ def region_probability(a: OneDimensional, b: OneDimensional, region: Region) -> 
     return _row_by_row(a, b, region, region.low, region.high)
 
 
+def interval_probability(a: OneDimensional, low: Any, high: Any) -> np.ndarray:
+    """``P(low <= a <= high)`` for each row, whose ends may differ from row to row."""
+    return _row_by_row(a, Certain([0.0]), Region(0.0, 0.0), low, high)
+
+
 def difference_cdf(a: OneDimensional, b: OneDimensional, t: Any) -> np.ndarray:
     """``P(a - b <= t)`` for each row.
 

@@ -82,6 +82,17 @@ class Joint:
             found, counts = found * part, counts and counted
         return found, counts
 
+    def bounds(self, values: Mapping[str, Model]) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds by single conditions: no group is likelier than its least likely one, nor unlikelier than what is
+        left when each takes away all that it may."""
+        values = {**values, ZERO: Certain([0.0])}
+        lower, upper = np.ones(1), np.ones(1)
+        for group in self.groups:
+            alone = [_probability((one,), values)[0] for one in group]
+            upper = upper * np.minimum.reduce(np.broadcast_arrays(*alone))
+            lower = lower * np.maximum(0.0, 1.0 - np.add.reduce(np.broadcast_arrays(*(1.0 - one for one in alone))))
+        return lower, upper
+
     def likely(self, values: Mapping[str, Model], least: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
         """The rows whose probability may be above ``least``, their probabilities, and whether these are counts.
 

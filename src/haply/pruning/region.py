@@ -579,10 +579,10 @@ class Decisions(NamedTuple):
 
 
 @kernel
-def _decide_boxes(start, weight, mean, cov, low, high, rules, gaussian, reject_below, accept_from, may_accept):
+def _bound_boxes(start, weight, mean, cov, low, high, rules, gaussian, reject_below, accept_from):
     n, dim = len(start) - 1, mean.shape[1]
     dual, room = np.empty(dim), np.empty((dim, dim + 1))
-    verdict, code = np.zeros(n, np.int8), np.zeros(n, np.int8)
+    lower_bound, upper_bound, code = np.zeros(n), np.ones(n), np.zeros(n, np.int8)
     below, above = np.empty(len(weight)), np.empty(len(weight))
     for i in range(n):
         for rule in rules:
@@ -594,19 +594,16 @@ def _decide_boxes(start, weight, mean, cov, low, high, rules, gaussian, reject_b
                 below[k], above[k] = max(below[k], lower), min(above[k], upper)
                 least += weight[k] * below[k]
                 most += weight[k] * above[k]
-            if most <= reject_below - SLACK:
-                verdict[i], code[i] = -1, rule
+            lower_bound[i], upper_bound[i], code[i] = least - SLACK, most + SLACK, rule
+            if upper_bound[i] <= reject_below[i] or lower_bound[i] >= accept_from[i]:
                 break
-            if may_accept and least >= accept_from + SLACK:
-                verdict[i], code[i] = 1, rule
-                break
-    return verdict, code
+    return lower_bound, upper_bound, code
 
 
 @kernel
-def _decide_forms(start, weight, curve, slope, constant, limit, rules, gaussian, reject_below, accept_from, may_accept):
+def _bound_forms(start, weight, curve, slope, constant, limit, rules, gaussian, reject_below, accept_from):
     n = len(start) - 1
-    verdict, code = np.zeros(n, np.int8), np.zeros(n, np.int8)
+    lower_bound, upper_bound, code = np.zeros(n), np.ones(n), np.zeros(n, np.int8)
     below, above = np.empty(len(weight)), np.empty(len(weight))
     for i in range(n):
         for rule in rules:
@@ -619,13 +616,10 @@ def _decide_forms(start, weight, curve, slope, constant, limit, rules, gaussian,
                     below[k], above[k] = max(below[k], lower), min(above[k], upper)
                 least += weight[k] * below[k]
                 most += weight[k] * above[k]
-            if most <= reject_below - SLACK:
-                verdict[i], code[i] = -1, rule
+            lower_bound[i], upper_bound[i], code[i] = least - SLACK, most + SLACK, rule
+            if upper_bound[i] <= reject_below[i] or lower_bound[i] >= accept_from[i]:
                 break
-            if may_accept and least >= accept_from + SLACK:
-                verdict[i], code[i] = 1, rule
-                break
-    return verdict, code
+    return lower_bound, upper_bound, code
 
 
 def _rules(region: Box | Quadratic, gaussian: bool) -> tuple[int, ...]:
@@ -635,6 +629,8 @@ def _rules(region: Box | Quadratic, gaussian: bool) -> tuple[int, ...]:
 
 
 def _as_parts(rows: Any) -> Parts:
+    if isinstance(rows, Parts):
+        return rows
     if isinstance(rows, tuple):
         means, covs = normal_rows(*rows)
         return Parts(np.arange(len(means) + 1), np.ones(len(means)), means, covs)
@@ -659,33 +655,78 @@ def decide_regions(
 ) -> Decisions:
     """Decide rows by bounds, cheapest rule first; what is left open needs its exact value.
 
-    ``rows`` are Gaussians, mixtures, or means and covariances as a tuple; with ``law="any"`` a tuple stands for every
-    law with these moments. Without ``may_accept`` (the probabilities are wanted) rows are only rejected.
+    ``rows`` are Gaussians, mixtures, their ``Parts``, or means and covariances as a tuple; with ``law="any"`` a tuple
+    stands for every law with these moments. Without ``may_accept`` (the probabilities are wanted) rows are only
+    rejected.
 
     >>> far = decide_regions(([[0, 0], [9, 9]], [[1, 0], [0, 1]]), Quadratic([[1, 0], [0, 1]], 16.0), Threshold(0.7))
     >>> far.verdict.tolist()
     [1, -1]
     """
+    order = np.array(_rules(region, law == "gaussian") if rules is None else rules, np.int64)
+    accept = threshold.accept_from if may_accept else math.inf
+    bounds = bound_regions(rows, region, threshold.reject_below, accept, law=law, rules=rules)
+    verdict = np.where(bounds.upper <= threshold.reject_below, -1, np.where(bounds.lower >= accept, 1, 0))
+    code = np.where(verdict != 0, bounds.code, 0)
+    names = {int(rule): REGION_RULES[int(rule)] for rule in order}
+    rejected = {name: int(np.count_nonzero((code == rule) & (verdict < 0))) for rule, name in names.items()}
+    accepted = {name: int(np.count_nonzero((code == rule) & (verdict > 0))) for rule, name in names.items()}
+    return Decisions(verdict, code, rejected, accepted)
+
+
+class Bounds(NamedTuple):
+    """Certified bounds of each row's probability, and the code of the last rule that was asked about it."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    code: np.ndarray
+
+
+def bound_regions(
+    rows: Any,
+    region: Box | Quadratic,
+    enough_below: Any,
+    enough_from: Any,
+    *,
+    law: Literal["gaussian", "any"] = "gaussian",
+    rules: tuple[int, ...] | None = None,
+) -> Bounds:
+    """Bounds rule by rule, cheapest first, until the upper one is at most ``enough_below`` or the lower one reaches
+    ``enough_from`` (a number for all rows, or one for each). ``rows`` and ``law`` are those of ``decide_regions``."""
     gaussian = law == "gaussian"
     if not gaussian and not isinstance(rows, tuple):
         raise HaplyError("Bounds for any law need moments", expected="(mean, cov)", found=type(rows).__name__)
     found = _as_parts(rows)
     n, dim = len(found.start) - 1, found.mean.shape[1]
     order = np.array(_rules(region, gaussian) if rules is None else rules, np.int64)
-    limits = (order, gaussian, threshold.reject_below, threshold.accept_from, may_accept)
+    enough = (solid(np.broadcast_to(np.asarray(level, np.float64), (n,))) for level in (enough_below, enough_from))
     start, weight = np.require(found.start, np.int64, ["C", "W"]), solid(found.weight)
     if isinstance(region, Box):
         low, high = (solid(np.broadcast_to(np.asarray(end, np.float64), (n, dim))) for end in region)
         mean, cov = solid(found.mean), solid(found.cov)
-        verdict, code = _decide_boxes(start, weight, mean, cov, low, high, *limits)
-    else:
-        matrix = np.asarray(region.matrix, np.float64)
-        if matrix.ndim == 3 and len(matrix) > 1:
-            matrix = matrix[np.repeat(np.arange(n), np.diff(start))]
-        curve, slope, constant = canonical_forms(found.mean, found.cov, matrix)
-        limit = solid(np.broadcast_to(np.asarray(region.limit, np.float64), (n,)))
-        verdict, code = _decide_forms(start, weight, curve, slope, constant, limit, *limits)
-    names = {int(rule): REGION_RULES[int(rule)] for rule in order}
-    rejected = {name: int(np.count_nonzero((code == rule) & (verdict < 0))) for rule, name in names.items()}
-    accepted = {name: int(np.count_nonzero((code == rule) & (verdict > 0))) for rule, name in names.items()}
-    return Decisions(verdict, code, rejected, accepted)
+        return Bounds(*_bound_boxes(start, weight, mean, cov, low, high, order, gaussian, *enough))
+    matrix = np.asarray(region.matrix, np.float64)
+    if matrix.ndim == 3 and len(matrix) > 1:
+        matrix = matrix[np.repeat(np.arange(n), np.diff(start))]
+    curve, slope, constant = canonical_forms(found.mean, found.cov, matrix)
+    limit = solid(np.broadcast_to(np.asarray(region.limit, np.float64), (n,)))
+    return Bounds(*_bound_forms(start, weight, curve, slope, constant, limit, order, gaussian, *enough))
+
+
+def bound_forms(
+    start: np.ndarray,
+    weight: np.ndarray,
+    curve: np.ndarray,
+    slope: np.ndarray,
+    constant: np.ndarray,
+    limit: np.ndarray,
+    enough_below: Any,
+    enough_from: Any,
+) -> Bounds:
+    """The same for quadratic forms of Gaussians that are canonical already (see ``canonical_forms``)."""
+    order = np.array(_rules(Quadratic(None, None), gaussian=True), np.int64)
+    enough = (
+        solid(np.broadcast_to(np.asarray(level, np.float64), (len(start) - 1,)))
+        for level in (enough_below, enough_from)
+    )
+    return Bounds(*_bound_forms(start, weight, curve, slope, constant, limit, order, True, *enough))

@@ -23,6 +23,7 @@ from haply.query.expressions import (
     Opaque,
     Or,
     is_value,
+    rewritten,
     sql_text,
 )
 
@@ -131,6 +132,11 @@ def columns_of(expression: Expression) -> tuple[Column, ...]:
             found.setdefault(_key(node), node)
         stack.extend(reversed(node.children))
     return tuple(found.values())
+
+
+def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:
+    """The same with columns named as their tables spell them: two spellings of one column are one variable."""
+    return rewritten(expression, lambda node: replace(node, name=spell(node)) if isinstance(node, Column) else None)
 
 
 def to_sql(expression: Expression, rename: Callable[[Column], str]) -> str:

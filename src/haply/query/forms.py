@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from haply.errors import HaplyError
+from haply.joins.evaluate import Apart, Number, Polynomial, Range, Value
 from haply.probability.joint import ZERO, independent_groups
 from haply.probability.region import Difference, Distance, Linear, Region
 from haply.query.conditions import columns_of
@@ -211,6 +212,55 @@ def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> M
         else:
             sums.append(part)
     return ManyCondition(sorted_parts.certain, (*found, *map(_linear_condition, sums)), columns)
+
+
+@dataclass(frozen=True)
+class RowCondition:
+    """A condition on the rows of one table: what Spark checks, groups that share uncertain columns, and certain
+    expressions that these need the value of, by the names they use."""
+
+    certain: tuple[Expression, ...]
+    groups: tuple[tuple[Polynomial | Apart, ...], ...]
+    numbers: dict[str, Expression]
+
+
+def split_rows(condition: Expression, is_certain: Callable[[Column], bool]) -> RowCondition:
+    """Everything that the normal form can say, for ``Selection``; uncertain columns go by their texts."""
+    sorted_parts = split(condition, is_certain)
+    numbers: dict[str, Expression] = {}
+
+    def number(scalar: Scalar | None, missing: float = 0.0) -> Number:
+        if scalar is None:
+            return missing
+        if isinstance(scalar, Fraction):
+            return _float(scalar)
+        numbers[str(scalar)] = scalar
+        return str(scalar)
+
+    def value(form: Form, name: str) -> Value:
+        column = form.columns[name]
+        return _owner(column), column.index
+
+    def polynomial(part: Part) -> Polynomial:
+        form = part.form
+        return Polynomial(
+            tuple((value(form, name), number(factor)) for name, factor in form.linear.items()),
+            tuple((value(form, one), value(form, two), number(factor)) for (one, two), factor in form.squares.items()),
+            tuple(
+                Range(number(each.low, -math.inf), number(each.high, math.inf), each.low_closed, each.high_closed)
+                for each in part.intervals
+            ),
+            part.text,
+        )
+
+    def apart(near: Near) -> Apart:
+        return Apart(str(near.one), str(near.other), number(near.limit), near.closed, near.beyond, near.text)
+
+    groups = tuple(
+        tuple(apart(part) if isinstance(part, Near) else polynomial(part) for part in group)
+        for group in sorted_parts.groups
+    )
+    return RowCondition(sorted_parts.certain, groups, numbers)
 
 
 def _both(one: Part, other: Part) -> Part:

@@ -28,7 +28,7 @@ from haply.probability.joint import ZERO
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.pruning.windows import POLICIES
-from haply.query import Column, Expression, to_sql
+from haply.query import Column, Expression, respelled, to_sql
 from haply.query.forms import ManyCondition, split_many
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type, quoted
@@ -185,14 +185,18 @@ class WindowPlan:
     def _split(self, on: Expression | None) -> ManyCondition:
         if on is None:
             return ManyCondition((), (), {})
-        return split_many(on, lambda column: self._kind(column) is None)
+        return split_many(respelled(on, self._spelled), lambda column: self._kind(column) is None)
+
+    def _spelled(self, column: Column) -> str:
+        """The column's name as its stream has it."""
+        if column.table not in self.frames:
+            raise unknown_name("stream", str(column.table), self.names)
+        return find_column(self.frames[column.table], column.name, column.table)
 
     def _kind(self, column: Column) -> type[Model] | None:
         """The model of an uncertain column; none if it is certain."""
-        if column.table not in self.frames:
-            raise unknown_name("stream", str(column.table), self.names)
-        name = find_column(self.frames[column.table], column.name, column.table)
-        kind = model_of_spark_type(self.frames[column.table].schema[name].dataType)
+        assert column.table is not None
+        kind = model_of_spark_type(self.frames[column.table].schema[column.name].dataType)
         return None if kind is Certain else kind
 
     def _joint(self) -> Together | None:

@@ -1,0 +1,125 @@
+"""What the probability of one row costs on this machine, by how it is computed: measured once, and kept in a file.
+
+Only ratios matter: they tell which group of conditions a row should have computed first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from haply._version import __version__
+from haply.joins.evaluate import BOX, FORM, TREE, Apart, Batch, Group, Polynomial, Range, group_of
+from haply.models import Gaussian, GaussianND, Model
+
+_ROWS, _ROUNDS = 400, 3
+_GROWTH = {BOX: 4.0, FORM: 1.5, TREE: 2.0}
+"""How much dearer one more dimension is than the largest that was measured."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds per row by the name of the cost."""
+
+    seconds: tuple[tuple[str, float], ...]
+
+    def of(self, group: Group) -> float:
+        """What a row of a group costs, about."""
+        known = dict(self.seconds)
+        found = known.get(group.cost_name)
+        if found is not None:
+            return found
+        measured = [int(name.split()[1]) for name in known if name.startswith(f"{group.method} ")]
+        largest = max(size for size in measured if size < group.size)
+        return known[f"{group.method} {largest}"] * _GROWTH[group.method] ** (group.size - largest)
+
+    @classmethod
+    def of_this_machine(cls) -> Costs:
+        """Those that were measured before, or else measured now and kept for later."""
+        return _of_this_machine(str(costs_file()))
+
+
+@lru_cache(maxsize=4)
+def _of_this_machine(path: str) -> Costs:
+    try:
+        kept = json.loads(Path(path).read_text())
+        if kept["machine"] == _machine():
+            return Costs(tuple((str(name), float(value)) for name, value in kept["seconds"].items()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return calibrate(Path(path))
+
+
+def costs_file() -> Path:
+    """Where the costs are kept; ``HAPLY_COSTS`` names another place."""
+    named = os.environ.get("HAPLY_COSTS")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(named) if named else base / "haply" / "costs.json"
+
+
+def calibrate(path: Path | None = None) -> Costs:
+    """Measure the costs, and keep them if the place can be written."""
+    costs = Costs(tuple((name, _measured(group, batch)) for name, group, batch in _examples()))
+    where = path or costs_file()
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        fresh = where.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"machine": _machine(), "seconds": dict(costs.seconds)}, indent=1))
+        fresh.replace(where)
+    except OSError:
+        pass  # a place that cannot be written to: measured again next time
+    _of_this_machine.cache_clear()
+    return costs
+
+
+def _machine() -> str:
+    return f"{platform.machine()} {platform.processor()} {os.cpu_count()} haply {__version__}"
+
+
+def _measured(group: Group, batch: Batch) -> float:
+    def once() -> float:
+        begun = time.perf_counter()
+        group.prepare(batch).exact()
+        return time.perf_counter() - begun
+
+    once()  # compiles
+    return max(min(once() for _ in range(_ROUNDS)) / batch.rows, 1e-10)
+
+
+def _examples() -> list[tuple[str, Group, Batch]]:
+    """A group of each kind, and rows for which nothing is clear from afar."""
+    random = np.random.default_rng(7)
+    names = "abcd"
+    values: dict[str, Model] = {
+        name: Gaussian(random.normal(0, 1, _ROWS), 0.5 + random.random(_ROWS)) for name in names
+    }
+    points = random.normal(0, 1, (2, _ROWS, 2))
+    covs = np.array([[1.0, 0.3], [0.3, 0.7]]) * (0.5 + random.random((_ROWS, 1, 1)))
+    values |= {name: GaussianND(point, covs) for name, point in zip("pq", points, strict=True)}
+    kinds = {name: type(model) for name, model in values.items()}
+    batch = Batch(values, {}, _ROWS)
+
+    def difference(one: str, other: str) -> Polynomial:
+        return Polynomial((((one, None), 1.0), ((other, None), -1.0)), (), (Range(-1.0, 1.0),))
+
+    def squares(count: int) -> Polynomial:
+        return Polynomial((), tuple(((n, None), (n, None), 1.0) for n in names[:count]), (Range(0.0, float(count)),))
+
+    one = Polynomial(((("a", None), 1.0),), (), (Range(-1.0, 1.0),))
+    chains = [[difference(names[k], names[k + 1]) for k in range(size)] for size in (1, 2, 3)]
+    found = [group_of([one], kinds), *(group_of(chain, kinds) for chain in chains)]
+    found += [group_of([squares(count)], kinds) for count in (2, 3, 4)]
+    found.append(group_of([Apart("p", "q", 1.0)], kinds))
+    trees = [
+        Group(tuple(chain), tuple((n, Gaussian) for n in names[: len(chain) + 1]), TREE, len(chain)) for chain in chains
+    ]
+    few = batch.take(np.arange(40))
+    cases: list[tuple[str, Group, Batch]] = [(group.cost_name, group, batch) for group in found]
+    return cases + [(group.cost_name, group, few) for group in trees]

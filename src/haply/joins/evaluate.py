@@ -1,0 +1,790 @@
+"""Groups of conditions on the uncertain values of a row: bounds that cost little, and the exact probability.
+
+A group holds all conditions that share uncertain columns. What can be computed depends on what they ask and of which
+laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; and
+trees of differences of any laws. ``group_of`` picks, and refuses before any data is read what none can do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples
+from haply.models.ragged import Ragged
+from haply.numerics.jit import solid
+from haply.numerics.multinormal import box_rows
+from haply.numerics.quadratic import canonical_rows, form_rows
+from haply.probability.distance import within_distance
+from haply.probability.exact import interval_probability
+from haply.probability.joint import POINTS, ZERO, Joint
+from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
+from haply.probability.region import Difference, Distance, Linear, Region
+from haply.pruning.region import REGION_RULES, Bounds, Box, bound_forms, bound_regions
+
+Number = float | str
+"""A number, or the name of a column of certain numbers, one a row."""
+
+Value = tuple[str, int | None]
+"""An uncertain column, and which of its components; None for one that has no components."""
+
+NORMALS = (Gaussian, Mixture, GaussianND, MixtureND)
+MOST_BOXES = 64
+"""Boxes that a union of ranges may be cut into."""
+_FLAT = 1e-12
+"""Curvatures below this share of the largest are none."""
+
+
+class Range(NamedTuple):
+    """Numbers from ``low`` to ``high``; an end that there is not is infinite."""
+
+    low: Number
+    high: Number
+    low_closed: bool = True
+    high_closed: bool = True
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """``sum of factor * value + sum of factor * value * value`` lies in one of the ranges."""
+
+    linear: tuple[tuple[Value, Number], ...]
+    squares: tuple[tuple[Value, Value, Number], ...]
+    ranges: tuple[Range, ...]
+    text: str = ""
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values that it speaks of, each once."""
+        named = [value for value, _ in self.linear] + [value for one, two, _ in self.squares for value in (one, two)]
+        return tuple(dict.fromkeys(named))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The distance of two columns is at most ``limit``, or, if ``beyond``, is not."""
+
+    one: str
+    other: str
+    limit: Number
+    closed: bool = True
+    beyond: bool = False
+    text: str = ""
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values that it speaks of."""
+        return (self.one, None), (self.other, None)
+
+
+Condition = Polynomial | Apart
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that are decided together: a model for each uncertain column, and columns of certain numbers."""
+
+    values: Mapping[str, Model]
+    numbers: Mapping[str, np.ndarray]
+    rows: int
+
+    def take(self, rows: np.ndarray) -> Batch:
+        """Some of the rows."""
+        if len(rows) == self.rows:
+            return self
+        models = {name: model if len(model) == 1 else model.take(rows) for name, model in self.values.items()}
+        return Batch(models, {name: numbers[rows] for name, numbers in self.numbers.items()}, len(rows))
+
+    def number(self, number: Number) -> Any:
+        """One for all rows, or an array."""
+        return self.numbers[number] if isinstance(number, str) else number
+
+
+class Prepared(Protocol):
+    """The group's view of some rows, made once: what bounds and exact values are both computed from."""
+
+    def take(self, rows: np.ndarray) -> Prepared:
+        """Some of the rows."""
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value."""
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        """The probabilities, and whether they are counts of equally likely cases, rounded once."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Conditions that share uncertain columns, and how their probability is computed."""
+
+    conditions: tuple[Condition, ...]
+    kinds: tuple[tuple[str, type[Model]], ...]
+    method: str
+    """What its unit cost is known by."""
+    size: int
+    """How many conditions or dimensions it is about."""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return " AND ".join(condition.text for condition in self.conditions)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The columns of certain numbers that it needs."""
+        found: list[Number] = []
+        for condition in self.conditions:
+            if isinstance(condition, Apart):
+                found.append(condition.limit)
+                continue
+            found += [factor for _, factor in condition.linear]
+            found += [factor for _, _, factor in condition.squares]
+            found += [end for each in condition.ranges for end in (each.low, each.high)]
+        return tuple(dict.fromkeys(number for number in found if isinstance(number, str)))
+
+    @property
+    def shapes(self) -> list[tuple[str, type[Model], int]]:
+        """Its columns, their kinds, and how many components are asked for (two for a distance)."""
+        asked = [value for condition in self.conditions for value in condition.values]
+        return [(name, kind, max(2, *((i or 0) + 1 for n, i in asked if n == name))) for name, kind in self.kinds]
+
+    @property
+    def cost_name(self) -> str:
+        """The name of its cost for one row."""
+        return f"{self.method} {self.size}" if self.method in (BOX, FORM, TREE) else self.method
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Ready to be computed."""
+        return _METHODS[self.method](self, batch)
+
+
+INTERVAL, BOX, FORM, DISTANCE, TREE = "interval", "box", "form", "distance", "tree"
+
+
+def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Group:
+    """How conditions that share uncertain columns are computed; whatever cannot be is refused here."""
+    given = tuple(conditions)
+    named = tuple(dict.fromkeys(name for condition in given for name, _ in condition.values))
+    of = tuple((name, kinds[name]) for name in named)
+    for condition in given:
+        for name, index in condition.values:
+            _check_value(condition, name, index, kinds[name])
+    polynomials = [condition for condition in given if isinstance(condition, Polynomial)]
+    if len(polynomials) < len(given):
+        if len(given) == 1:
+            return Group(given, of, DISTANCE, 1)
+        joint = _joint(given)
+        if joint is not None:
+            Joint.of(joint, dict(of))  # refuses what it cannot do
+            return Group(given, of, TREE, len(given))
+        raise _tied(given, "a distance by itself, or with differences of samples")
+    if len(named) == 1 and issubclass(of[0][1], OneDimensional):
+        return Group(given, of, INTERVAL, 1)
+    normal = all(issubclass(kind, NORMALS) for _, kind in of)
+    curved = [condition for condition in polynomials if condition.squares]
+    if curved:
+        if len(polynomials) > 1:
+            raise _tied(given, "a square by itself: no other condition on the same columns")
+        if not normal:
+            other = next((name, kind) for name, kind in of if not issubclass(kind, NORMALS))
+            raise HaplyError(
+                f"The condition `{curved[0].text}` squares several uncertain columns",
+                expected="Gaussians or mixtures of them",
+                found=f"'{other[0]}', which is {other[1].kind}",
+            )
+        return Group(given, of, FORM, len(curved[0].values))
+    if normal:
+        forms = {condition.linear for condition in polynomials}
+        boxes = math.prod(len(condition.ranges) for condition in polynomials)
+        if boxes > MOST_BOXES:
+            raise _tied(given, f"at most {MOST_BOXES} combinations of ranges")
+        return Group(given, of, BOX, len(forms))
+    joint = _joint(given)
+    if joint is None:
+        raise _tied(given, "differences of two columns compared with numbers, or Gaussians and mixtures throughout")
+    Joint.of(joint, dict(of))
+    return Group(given, of, TREE, len(given))
+
+
+def _check_value(condition: Condition, name: str, index: int | None, kind: type[Model]) -> None:
+    if isinstance(condition, Apart):
+        if not issubclass(kind, (*POINTS, OneDimensional)):
+            raise HaplyError(
+                f"The condition `{condition.text}` asks for a distance of '{name}'",
+                expected="points, samples, Gaussians or mixtures of them",
+                found=kind.kind,
+            )
+        return
+    several = issubclass(kind, (GaussianND, MixtureND))
+    if several and index is None:
+        raise HaplyError(
+            f"The condition `{condition.text}` uses '{name}', which has several components",
+            expected=f"one of them, {name}[0], {name}[1], ..., or a distance",
+        )
+    if not several and index is not None:
+        raise HaplyError(
+            f"The condition `{condition.text}` asks for a component of '{name}'",
+            expected="a column made by hp.gaussian_nd or hp.mixture_nd",
+            found=kind.kind,
+        )
+
+
+def _tied(conditions: Sequence[Condition], expected: str) -> HaplyError:
+    return HaplyError(
+        "These conditions share uncertain columns and cannot be computed together: "
+        + "; ".join(f"`{condition.text}`" for condition in conditions),
+        expected=expected,
+    )
+
+
+def _joint(conditions: Sequence[Condition]) -> list[Difference | Distance | Linear] | None:
+    """The conditions as ``Joint`` takes them, or None."""
+    found: list[Difference | Distance | Linear] = []
+    for condition in conditions:
+        if isinstance(condition, Apart):
+            if condition.beyond or isinstance(condition.limit, str):
+                return None
+            found.append(Distance(condition.one, condition.other, condition.limit, condition.closed))
+            continue
+        factors = [factor for _, factor in condition.linear]
+        if condition.squares or any(isinstance(factor, str) for factor in factors):
+            return None
+        region = _one_region(condition.ranges)
+        if region is None:
+            return None
+        named = {float(factor): value[0] for value, factor in condition.linear if isinstance(factor, float)}
+        if len(condition.linear) == 1 and factors == [1.0]:
+            found.append(Difference(named[1.0], ZERO, region))
+        elif len(condition.linear) == 2 and set(named) == {1.0, -1.0}:
+            found.append(Difference(named[1.0], named[-1.0], region))
+        else:
+            return None
+    return found
+
+
+def _one_region(ranges: tuple[Range, ...]) -> Region | None:
+    ends = [end for each in ranges for end in (each.low, each.high)]
+    if any(isinstance(end, str) for end in ends):
+        return None
+    if len(ranges) == 1:
+        (only,) = ranges
+        return Region(float(only.low), float(only.high), only.low_closed, only.high_closed)
+    if len(ranges) == 2 and ranges[0].low == -math.inf and ranges[1].high == math.inf:
+        below, above = ranges
+        low, high = float(below.high), float(above.low)
+        if low <= high:
+            return Region(low, high, not below.high_closed, not above.low_closed, outside=True)
+    return None
+
+
+# -- ranges as closed intervals of doubles -----------------------------------------------------------------------------
+
+Ends = list[tuple[np.ndarray, np.ndarray]]
+"""Closed intervals that do not overlap, each with an end for all rows or for each; empty where low > high."""
+
+
+def _above(end: np.ndarray, closed: Any) -> np.ndarray:
+    return np.where(closed, end, np.nextafter(end, math.inf))
+
+
+def _below(end: np.ndarray, closed: Any) -> np.ndarray:
+    return np.where(closed, end, np.nextafter(end, -math.inf))
+
+
+def _disjoint(intervals: Ends) -> Ends:
+    """The same set in intervals that do not overlap."""
+    if len(intervals) < 2:
+        return intervals
+    shape = np.broadcast_shapes(*(end.shape for interval in intervals for end in interval))
+    lows = np.array([np.broadcast_to(low, shape) for low, _ in intervals])
+    highs = np.array([np.broadcast_to(high, shape) for _, high in intervals])
+    empty = lows > highs
+    lows, highs = np.where(empty, math.inf, lows), np.where(empty, -math.inf, highs)
+    order = np.argsort(lows, axis=0, kind="stable")
+    lows, highs = np.take_along_axis(lows, order, 0), np.take_along_axis(highs, order, 0)
+    reached = np.maximum.accumulate(highs, axis=0)
+    lows[1:] = np.maximum(
+        lows[1:], np.where(reached[:-1] == -math.inf, -math.inf, np.nextafter(reached[:-1], math.inf))
+    )
+    return list(zip(lows, highs, strict=True))
+
+
+def _ends(ranges: tuple[Range, ...], batch: Batch) -> Ends:
+    return _disjoint(
+        [
+            (
+                _above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
+                _below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
+            )
+            for each in ranges
+        ]
+    )
+
+
+def _both(one: Ends, other: Ends) -> Ends:
+    """What lies in both sets."""
+    return [(np.maximum(a, c), np.minimum(b, d)) for a, b in one for c, d in other]
+
+
+# -- one value of any law ----------------------------------------------------------------------------------------------
+
+
+def _solved(condition: Polynomial, batch: Batch) -> Ends:
+    """Where the one value lies for which the condition holds."""
+    slope: Any = batch.number(condition.linear[0][1]) if condition.linear else 0.0
+    curve: Any = batch.number(condition.squares[0][2]) if condition.squares else 0.0
+    slope, curve = np.atleast_1d(np.asarray(slope, np.float64)), np.atleast_1d(np.asarray(curve, np.float64))
+    found: Ends = []
+    for each in condition.ranges:
+        low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
+        if condition.squares:
+            found += _roots(curve, slope, low, high, each.low_closed, each.high_closed)
+        else:
+            found.append(_divided(slope, low, high, each.low_closed, each.high_closed))
+    return _disjoint(found)
+
+
+def _divided(
+    slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """``low <= slope x <= high`` solved for x."""
+    rising = slope > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = low / slope, high / slope
+    first = _above(np.where(rising, ends[0], ends[1]), np.where(rising, low_closed, high_closed))
+    last = _below(np.where(rising, ends[1], ends[0]), np.where(rising, high_closed, low_closed))
+    holds = (_above(low, low_closed) <= 0.0) & (_below(high, high_closed) >= 0.0)
+    flat = slope == 0.0  # all or nothing
+    return (
+        np.where(flat, np.where(holds, -math.inf, math.inf), first),
+        np.where(flat, np.where(holds, math.inf, -math.inf), last),
+    )
+
+
+def _roots(
+    curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
+) -> Ends:
+    """``low <= curve x^2 + slope x <= high`` solved for x: an interval without a smaller one around the same middle."""
+    up = curve > 0.0
+    size = np.where(curve == 0.0, 1.0, np.abs(curve))
+    # turned where the parabola opens downwards; for each end the half width of where it is below, or -1
+    bottom, top = np.where(up, low, -high) / size, np.where(up, high, -low) / size
+    middle = -0.5 * np.where(up, slope, -slope) / size
+    bottom_closed, top_closed = np.where(up, low_closed, high_closed), np.where(up, high_closed, low_closed)
+
+    def half(level: np.ndarray) -> np.ndarray:
+        inside = level + middle * middle
+        return np.where(inside >= 0.0, np.sqrt(np.maximum(inside, 0.0)), -1.0)
+
+    outer, inner = half(top), half(bottom)
+    nothing = outer < 0.0
+    all_in = (inner < 0.0) | (bottom == -math.inf)  # never too low
+    outer_low, outer_high = _above(middle - outer, top_closed), _below(middle + outer, top_closed)
+    inner_low, inner_high = _below(middle - inner, bottom_closed), _above(middle + inner, bottom_closed)
+    left = (
+        np.where(nothing, math.inf, outer_low),
+        np.where(nothing, -math.inf, np.where(all_in, outer_high, inner_low)),
+    )
+    right = (np.where(nothing | all_in, math.inf, inner_high), np.where(nothing | all_in, -math.inf, outer_high))
+    if not (curve == 0.0).any():
+        return [left, right]
+    flat = _divided(slope, low, high, low_closed, high_closed)
+    return [
+        tuple(np.where(curve == 0.0, one, other) for one, other in zip(flat, left, strict=True)),  # type: ignore[list-item]
+        (np.where(curve == 0.0, math.inf, right[0]), np.where(curve == 0.0, -math.inf, right[1])),
+    ]
+
+
+class _Interval:
+    """One value, of any law, in a union of intervals: its distribution function says all."""
+
+    def __init__(self, group: Group, batch: Batch) -> None:
+        ((name, _),) = group.kinds
+        model = batch.values[name]
+        assert isinstance(model, OneDimensional)
+        self.model, self.rows = model, batch.rows
+        ends: Ends | None = None
+        for condition in group.conditions:
+            assert isinstance(condition, Polynomial)
+            mine = _solved(condition, batch)
+            ends = mine if ends is None else _both(ends, mine)
+        assert ends is not None
+        self.ends = [(low, high) for low, high in ends if (low <= high).any()]
+
+    def take(self, rows: np.ndarray) -> _Interval:
+        taken = object.__new__(_Interval)
+        taken.model = self.model.take(rows) if len(self.model) > 1 else self.model
+        taken.ends = [tuple(end[rows] if len(end) > 1 else end for end in each) for each in self.ends]  # type: ignore[misc]
+        taken.rows = len(rows)
+        return taken
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> None:
+        return None
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        found = np.zeros(self.rows)
+        for low, high in self.ends:
+            found = found + np.where(low <= high, interval_probability(self.model, low, np.maximum(low, high)), 0.0)
+        counts = self.model.equal_weight_samples() and len(self.ends) <= 1
+        return found if counts else np.minimum(found, 1.0), counts
+
+
+# -- normals -----------------------------------------------------------------------------------------------------------
+
+
+class _Coordinates:
+    """All coordinates of the columns of a group, side by side, as mixtures of normals."""
+
+    def __init__(self, group: Group, batch: Batch) -> None:
+        found: list[Parts] = []
+        self.at: dict[str, int] = {}
+        self.size = 0
+        for name, _ in group.kinds:
+            one = parts(batch.values[name])
+            assert one is not None
+            self.at[name] = self.size
+            self.size += one.mean.shape[1]
+            found.append(one)
+        self.sizes = {name: one.mean.shape[1] for (name, _), one in zip(group.kinds, found, strict=True)}
+        counts = [np.broadcast_to(np.diff(one.start), (batch.rows,)) for one in found]
+        total = np.prod(counts, axis=0) if counts else np.ones(batch.rows, np.int64)
+        self.start = np.concatenate([[0], np.cumsum(total)]).astype(np.int64)
+        self.owner = np.repeat(np.arange(batch.rows), total)
+        left = np.arange(self.start[-1]) - self.start[self.owner]
+        self.weight = np.ones(len(self.owner))
+        self.means = np.empty((len(self.owner), self.size))
+        self.covs: list[tuple[int, np.ndarray]] = []
+        for (name, _), one, count in zip(group.kinds, found, counts, strict=True):
+            row = self.owner if len(one.start) > 2 or batch.rows == 1 else np.zeros_like(self.owner)
+            part = one.start[:-1][row] + left % count[self.owner]
+            left = left // count[self.owner]
+            self.weight *= one.weight[part]
+            at, dim = self.at[name], one.mean.shape[1]
+            self.means[:, at : at + dim] = one.mean[part]
+            self.covs.append((at, one.cov[part if len(one.cov) > 1 else np.zeros_like(part)]))
+
+    def place(self, condition: Condition, value: Value) -> int:
+        name, index = value
+        if index is not None and index >= self.sizes[name]:
+            raise HaplyError(
+                f"The condition `{condition.text}` asks for a component that is not there",
+                expected=f"{name}[0] to {name}[{self.sizes[name] - 1}]",
+                found=f"{name}[{index}]",
+            )
+        return self.at[name] + (index or 0)
+
+    def transformed(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and covariances of ``rows @ x``: (l, k) for all, or (n, l, k) with one for each row."""
+        if rows.ndim == 2:
+            means = self.means @ rows.T
+        else:
+            rows = rows[self.owner]
+            means = np.matmul(rows, self.means[:, :, None])[:, :, 0]
+        count = rows.shape[-2]
+        covs = np.zeros((len(means), count, count))
+        for at, cov in self.covs:
+            dim = cov.shape[-1]
+            mine = rows[..., at : at + dim]
+            if dim == 1 and mine.ndim == 2:
+                covs += cov * (mine @ mine.T)
+            else:
+                covs += mine @ cov @ np.swapaxes(mine, -1, -2)
+        return means, covs
+
+
+def _take_parts(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """New starts, and the numbers of the parts of some rows."""
+    if start[-1] == len(start) - 1:  # one part each
+        return np.arange(len(rows) + 1), rows
+    taken = Ragged(np.arange(start[-1]), start).take(rows)
+    return taken.start, taken.values
+
+
+class _Box:
+    """Sums of normals, each in a union of ranges: boxes that do not overlap, whose probabilities add up."""
+
+    def __init__(self, group: Group, batch: Batch) -> None:
+        normals = _Coordinates(group, batch)
+        sums: dict[tuple[tuple[Value, Number], ...], Ends] = {}
+        for condition in group.conditions:
+            assert isinstance(condition, Polynomial)
+            ends = _ends(condition.ranges, batch)
+            known = sums.get(condition.linear)
+            sums[condition.linear] = ends if known is None else _both(known, ends)
+        by_row = any(isinstance(factor, str) for linear in sums for _, factor in linear)
+        rows = np.zeros((*((batch.rows,) if by_row else ()), len(sums), normals.size))
+        for at, linear in enumerate(sums):
+            for value, factor in linear:
+                rows[..., at, normals.place(group.conditions[0], value)] += batch.number(factor)
+        means, covs = normals.transformed(rows)
+        self.parts = Parts(normals.start, normals.weight, solid(means), solid(covs))
+        boxes: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]
+        for ends in sums.values():
+            boxes = [[*box, each] for box in boxes for each in ends if (each[0] <= each[1]).any()]
+        shape = (batch.rows, len(sums))
+        self.boxes = [
+            tuple(
+                np.stack([np.broadcast_to(each[side], (batch.rows,)) for each in box], axis=1).reshape(shape)
+                for side in (0, 1)
+            )
+            for box in boxes
+        ]
+
+    def take(self, rows: np.ndarray) -> _Box:
+        taken = object.__new__(_Box)
+        start, chosen = _take_parts(self.parts.start, rows)
+        taken.parts = Parts(start, self.parts.weight[chosen], self.parts.mean[chosen], self.parts.cov[chosen])
+        taken.boxes = [(low[rows], high[rows]) for low, high in self.boxes]
+        return taken
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        if self.parts.mean.shape[1] == 1:
+            return None  # the value itself costs no more
+        lower, upper = np.zeros(len(self.parts.start) - 1), np.zeros(len(self.parts.start) - 1)
+        code = np.zeros(len(lower), np.int8)
+        alone = len(self.boxes) == 1
+        for low, high in self.boxes:
+            empty = (low > high).any(axis=1)
+            one = bound_regions(
+                self.parts, Box(low, np.maximum(low, high)), enough_below if alone else 0.0,
+                enough_from if alone else math.inf,
+            )  # fmt: skip
+            lower += np.where(empty, 0.0, one.lower)
+            upper += np.where(empty, 0.0, one.upper)
+            code = np.maximum(code, one.code)
+        return Bounds(lower, upper, code)
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        found = np.zeros(len(self.parts.start) - 1)
+        owner = np.repeat(np.arange(len(found)), np.diff(self.parts.start))
+        for low, high in self.boxes:
+            empty = (low > high).any(axis=1)
+            chance, _ = box_rows(
+                solid(self.parts.mean), solid(self.parts.cov), solid(low[owner]), solid(np.maximum(low, high)[owner]),
+                TOLERANCE, MOST_POINTS,
+            )  # fmt: skip
+            whole = chance if len(owner) == len(found) else np.bincount(owner, self.parts.weight * chance, len(found))
+            found += np.where(empty, 0.0, whole)
+        return np.minimum(found, 1.0), False
+
+
+class _Form:
+    """One quadratic form of normals in a union of ranges."""
+
+    def __init__(self, group: Group, batch: Batch) -> None:
+        (condition,) = group.conditions
+        assert isinstance(condition, Polynomial)
+        normals = _Coordinates(group, batch)
+        k = normals.size
+        numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
+        by_row = any(isinstance(factor, str) for factor in numbers)
+        matrix = np.zeros((*((batch.rows,) if by_row else ()), k, k))
+        line = np.zeros((*((batch.rows,) if by_row else ()), k))
+        for one, two, factor in condition.squares:
+            i, j = normals.place(condition, one), normals.place(condition, two)
+            share = np.multiply(0.5, batch.number(factor))
+            matrix[..., i, j] += share
+            matrix[..., j, i] += share
+        for value, factor in condition.linear:
+            line[..., normals.place(condition, value)] += batch.number(factor)
+        if by_row:
+            lower, bent, slanted = np.eye(k), matrix[normals.owner], line[normals.owner]
+        else:
+            lower, bent, slanted = _fewer_dimensions(matrix, line)
+        means, covs = normals.transformed(lower)
+        if slanted.any():
+            means, covs, bent = _with_a_constant(means, covs, bent, slanted)
+        bent = bent if bent.ndim == 3 else bent[None]
+        self.start, self.weight, self.owner = normals.start, normals.weight, normals.owner
+        self.curve, self.slope, self.constant = canonical_rows(solid(means), solid(covs), solid(bent))
+        self.ends = _ends(condition.ranges, batch)
+        if not by_row and not line.any():
+            self.ends = [_reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
+
+    def take(self, rows: np.ndarray) -> _Form:
+        taken = object.__new__(_Form)
+        taken.start, chosen = _take_parts(self.start, rows)
+        taken.owner = np.repeat(np.arange(len(rows)), np.diff(taken.start))
+        taken.weight, taken.curve = self.weight[chosen], self.curve[chosen]
+        taken.slope, taken.constant = self.slope[chosen], self.constant[chosen]
+        taken.ends = [tuple(end[rows] if len(end) > 1 else end for end in each) for each in self.ends]  # type: ignore[misc]
+        return taken
+
+    def _limits(self, end: np.ndarray) -> np.ndarray:
+        return solid(np.broadcast_to(end, (len(self.start) - 1,)))
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        n = len(self.start) - 1
+        lower, upper, code = np.zeros(n), np.zeros(n), np.zeros(n, np.int8)
+        levels = [np.broadcast_to(np.asarray(level, np.float64), (n,)) for level in (enough_below, enough_from)]
+        alone = len(self.ends) == 1
+
+        def below(end: np.ndarray, reject: Any, accept: Any) -> Bounds:
+            return bound_forms(
+                self.start, self.weight, self.curve, self.slope, self.constant, self._limits(end), reject, accept
+            )
+
+        for low, high in self.ends:
+            empty = low > high
+            if np.isneginf(low).all():
+                one = below(high, *(levels if alone else (0.0, math.inf)))
+            elif np.isposinf(high).all():  # the other side of the same question
+                other = below(low, *((1.0 - levels[1], 1.0 - levels[0]) if alone else (0.0, math.inf)))
+                one = Bounds(1.0 - other.upper, 1.0 - other.lower, other.code)
+            else:
+                first, second = below(high, 0.0, math.inf), below(low, 0.0, math.inf)
+                one = Bounds(first.lower - second.upper, first.upper - second.lower, first.code)
+            lower += np.where(empty, 0.0, np.maximum(one.lower, 0.0))
+            upper += np.where(empty, 0.0, one.upper)
+            code = np.maximum(code, one.code)
+        return Bounds(lower, upper, code)
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        n = len(self.start) - 1
+        found = np.zeros(n)
+        for low, high in self.ends:
+            within = _between(lambda end, above: self._chance(end, above), self._limits(low), self._limits(high))
+            found += np.where(low <= high, within, 0.0)
+        return np.clip(found, 0.0, 1.0), False
+
+    def _chance(self, end: np.ndarray, above: bool) -> np.ndarray:
+        chance = form_rows(self.curve, self.slope, end[self.owner] - self.constant, True, above)[0]
+        if len(self.owner) == len(end):
+            return chance
+        return np.bincount(self.owner, self.weight * chance, len(end))
+
+
+def _between(chance: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """``P(low <= X <= high)`` from tails; by those on the side where they are small."""
+    if np.isneginf(low).all():
+        return chance(high, False)
+    if np.isposinf(high).all():
+        return chance(low, True)
+    below, above = chance(low, False), chance(low, True)
+    return np.where(below < 0.5, chance(high, False) - below, above - chance(high, True))
+
+
+def _reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A range without an end that a sum of squares never passes: no tail is then computed for it."""
+    if (curves >= 0.0).all():
+        return np.where(low <= 0.0, -math.inf, low), high
+    if (curves <= 0.0).all():
+        return low, np.where(high >= 0.0, math.inf, high)
+    return low, high
+
+
+def _fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables."""
+    value, vector = np.linalg.eigh(matrix)
+    kept = np.abs(value) > _FLAT * np.abs(value).max()
+    directions = vector[:, kept].T
+    if len(directions) == len(matrix):
+        return np.eye(len(matrix)), matrix, line
+    rest = line - directions.T @ (directions @ line)
+    length = np.linalg.norm(rest)
+    if length > _FLAT * max(float(np.linalg.norm(line)), 1e-300):
+        directions = np.vstack([directions, rest / length])
+    return directions, np.diag([*value[kept], *([0.0] * (len(directions) - kept.sum()))]), directions @ line
+
+
+def _with_a_constant(
+    means: np.ndarray, covs: np.ndarray, matrix: np.ndarray, line: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A form with linear terms as one without, of one more variable that is always 1."""
+    n, k = means.shape
+    wide = np.zeros((n, k + 1, k + 1))
+    wide[:, :k, :k] = covs
+    form = np.zeros((*matrix.shape[:-2], k + 1, k + 1))
+    form[..., :k, :k] = matrix
+    form[..., :k, k] = form[..., k, :k] = 0.5 * line
+    return np.hstack([means, np.ones((n, 1))]), wide, form
+
+
+# -- distances and trees -----------------------------------------------------------------------------------------------
+
+
+class _Distance:
+    """One distance: by the difference of normals, with the bounds of forms, or by counting samples."""
+
+    def __init__(self, group: Group, batch: Batch) -> None:
+        (condition,) = group.conditions
+        assert isinstance(condition, Apart)
+        self.condition = condition
+        self.one, self.other = batch.values[condition.one], batch.values[condition.other]
+        limit = np.atleast_1d(np.asarray(batch.number(condition.limit), np.float64))
+        self.limit = limit if condition.closed else np.nextafter(limit, -math.inf)
+        self.rows = batch.rows
+
+    def take(self, rows: np.ndarray) -> _Distance:
+        taken = object.__new__(_Distance)
+        taken.condition, taken.rows = self.condition, len(rows)
+        taken.one, taken.other = (model.take(rows) if len(model) > 1 else model for model in (self.one, self.other))
+        taken.limit = self.limit[rows] if len(self.limit) > 1 else self.limit
+        return taken
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        if not (isinstance(self.one, GaussianND) and isinstance(self.other, GaussianND)):
+            return None
+        one, other = parts(self.one), parts(self.other)
+        assert one is not None
+        assert other is not None
+        if self.condition.beyond:
+            enough_below, enough_from = np.subtract(1.0, enough_from), np.subtract(1.0, enough_below)
+        means, covs = solid(one.mean - other.mean), solid(one.cov + other.cov)
+        curve, slope, constant = canonical_rows(means, covs, np.eye(means.shape[1])[None])
+        square = np.where(self.limit < 0.0, -math.inf, self.limit * self.limit)
+        limits = solid(np.broadcast_to(square, (self.rows,)))
+        found = bound_forms(
+            np.arange(self.rows + 1), np.ones(self.rows), curve, slope, constant, limits, enough_below, enough_from
+        )
+        if self.condition.beyond:
+            return Bounds(1.0 - found.upper, 1.0 - found.lower, found.code)
+        return found
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        never = self.limit < 0.0
+        found = np.where(never, 0.0, within_distance(self.one, self.other, np.where(never, 0.0, self.limit)))
+        counts = all(
+            isinstance(model, (Certain, Samples)) and model.equal_weight_samples() for model in (self.one, self.other)
+        )
+        found = np.broadcast_to(found, (self.rows,))
+        return (1.0 - found, False) if self.condition.beyond else (found, counts)
+
+
+class _Tree:
+    """Differences that tie values as the branches of a tree do."""
+
+    def __init__(self, group: Group, batch: Batch) -> None:
+        conditions = _joint(group.conditions)
+        assert conditions is not None
+        self.joint = Joint.of(conditions, dict(group.kinds))
+        self.values, self.rows = dict(batch.values), batch.rows
+
+    def take(self, rows: np.ndarray) -> _Tree:
+        taken = object.__new__(_Tree)
+        taken.joint, taken.rows = self.joint, len(rows)
+        taken.values = {name: m if len(m) == 1 else m.take(rows) for name, m in self.values.items()}
+        return taken
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        if all(len(group) == 1 for group in self.joint.groups):
+            return None
+        lower, upper = self.joint.bounds(self.values)
+        shape = (self.rows,)
+        return Bounds(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape), np.full(shape, SINGLY, np.int8))
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        found, counts = self.joint.probability(self.values)
+        return np.broadcast_to(found, (self.rows,)), counts
+
+
+SINGLY = 100
+"""The code of the bound by single conditions: all together are no likelier than the least likely one."""
+RULE_NAMES = {**REGION_RULES, SINGLY: "one by one"}
+
+_METHODS: dict[str, Any] = {INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, TREE: _Tree}

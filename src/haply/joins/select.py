@@ -1,0 +1,256 @@
+"""Threshold selection: which rows fulfil all conditions with enough probability, deciding as many as possible early.
+
+Conditions come in groups that share no uncertain column, so that their probabilities multiply. Per-row planning works
+on a batch in waves: what costs next to nothing is computed, all other groups get bounds, and then each row that is
+still open has that group computed which promises to decide it soonest for its price. What the other groups can still
+give a row is its residual threshold: a group that stays below it rejects the row by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from haply.errors import unknown_name
+from haply.joins.costs import Costs
+from haply.joins.evaluate import BOX, INTERVAL, RULE_NAMES, Batch, Condition, Group, Prepared, group_of
+from haply.models import Model
+from haply.pruning.threshold import Threshold
+
+Planning = Literal["per_row", "static", "optimal"]
+"""``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``: the order that knowing
+the probabilities would have given, for experiments."""
+PLANNINGS: tuple[Planning, ...] = ("per_row", "static", "optimal")
+
+EVALUATED, ONE_VALUE = 0, 101
+"""The code of rows for which something dear was computed, and of the rule that asks the conditions on one value first,
+which cost next to nothing. A code is negative where its rule rejected a row."""
+RULES = {**RULE_NAMES, ONE_VALUE: "one value"}
+"""Names of the rules by their codes."""
+_SAMPLE = 256
+"""Rows whose probabilities tell a static plan in which order to go."""
+_MOST_SUBSETS = 10
+
+
+class Selected(NamedTuple):
+    """The kept rows, their probabilities (NaN where none was asked for or needed), and what decided each row."""
+
+    rows: np.ndarray
+    probability: np.ndarray
+    code: np.ndarray
+
+
+@dataclass
+class Effort:
+    """Where the time went, and how many rows each group was computed for."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("bounds", "exact", "planning"), 0.0))
+    computed: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Groups of conditions and the threshold that they must reach together."""
+
+    groups: tuple[Group, ...]
+    threshold: Threshold
+    planning: Planning = "per_row"
+    exact: bool = True
+    """Whether the probability of each kept row is wanted: bounds then reject, but do not accept."""
+    costs: Costs = field(default_factory=Costs.of_this_machine)
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[Sequence[Condition]],
+        kinds: Mapping[str, type[Model]],
+        threshold: Threshold,
+        planning: Planning = "per_row",
+        exact: bool = True,
+        costs: Costs | None = None,
+    ) -> Selection:
+        """Checks, before any data is read, that every group can be computed."""
+        if planning not in PLANNINGS:
+            raise unknown_name("choice of planning", planning, PLANNINGS)
+        made = tuple(group_of(group, kinds) for group in groups)
+        return cls(made, threshold, planning, exact, costs or Costs.of_this_machine())
+
+    @property
+    def columns(self) -> list[str]:
+        """The uncertain columns, each once."""
+        return [name for group in self.groups for name, _ in group.kinds]
+
+    def select(self, batch: Batch, effort: Effort | None = None, known: np.ndarray | None = None) -> Selected:
+        """Decide the rows of a batch. ``known`` are the groups' probabilities, if an optimal plan is told them."""
+        run = _Run(self, batch, effort or Effort())
+        if self.planning == "static":
+            run.in_order(self._static_order(batch))
+        elif self.planning == "optimal":
+            run.as_known(self.probabilities(batch) if known is None else known)
+        else:
+            run.per_row()
+        return run.result()
+
+    def probabilities(self, batch: Batch) -> np.ndarray:
+        """Of every group and row."""
+        found = np.empty((len(self.groups), batch.rows))
+        for g, group in enumerate(self.groups):
+            found[g] = group.prepare(batch).exact()[0]
+        return found
+
+    def _static_order(self, batch: Batch) -> list[int]:
+        """By ascending selectivity, as seen in a sample of the rows."""
+        sample = batch.take(np.linspace(0, batch.rows - 1, min(batch.rows, _SAMPLE)).astype(np.int64))
+        needed = self.threshold.reject_below
+        share = [float((chance > needed).mean()) for chance in self.probabilities(sample)] if sample.rows else []
+        return sorted(range(len(share)), key=lambda g: share[g])
+
+
+class _Run:
+    """What is known of the rows of one batch while it is decided."""
+
+    def __init__(self, selection: Selection, batch: Batch, effort: Effort) -> None:
+        self.selection, self.batch, self.effort = selection, batch, effort
+        self.groups, self.threshold = selection.groups, selection.threshold
+        shape = (len(self.groups), batch.rows)
+        self.lower, self.upper = np.zeros(shape), np.ones(shape)
+        self.computed = np.zeros(shape, bool)
+        self.counts = len(self.groups) == 1
+        self.code = np.zeros(batch.rows, np.int8)
+        self.rule = np.full(batch.rows, EVALUATED, np.int8)
+        """What was last learnt of each row, and by which rule; EVALUATED once something dear was computed."""
+        self.dear = [not _nearly_free(group) for group in self.groups]
+        self.open = np.arange(batch.rows)
+        """Rows that are not decided."""
+        self.accepted = np.zeros(batch.rows, bool)
+        self._prepared: dict[int, tuple[np.ndarray, Prepared]] = {}
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def compute(self, g: int, rows: np.ndarray) -> None:
+        """The exact probabilities of a group for some of the open rows."""
+        if not len(rows):
+            return
+        begun = time.perf_counter()
+        if g in self._prepared:
+            of, prepared = self._prepared[g]
+            prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
+        else:
+            prepared = self.groups[g].prepare(self.batch.take(rows))
+        found, counts = prepared.exact()
+        self.lower[g, rows] = self.upper[g, rows] = found
+        self.computed[g, rows] = True
+        self.rule[rows] = EVALUATED if self.dear[g] or not any(self.dear) else ONE_VALUE
+        self.counts = self.counts and counts
+        spent = time.perf_counter() - begun
+        self.effort.seconds["exact"] += spent
+        name = self.groups[g].text
+        self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
+
+    def bound(self, g: int) -> None:
+        """Bounds of a group for all open rows, as far as these need them."""
+        begun = time.perf_counter()
+        rows = self.open
+        prepared = self.groups[g].prepare(self.batch.take(rows))
+        self._prepared[g] = rows, prepared
+        with np.errstate(divide="ignore", invalid="ignore"):
+            others = np.prod(np.delete(self.upper, g, axis=0)[:, rows], axis=0)
+            below = np.nan_to_num(self.threshold.reject_below / others, nan=math.inf)
+            least = np.prod(np.delete(self.lower, g, axis=0)[:, rows], axis=0)
+            enough = np.nan_to_num(self.threshold.accept_from / least, nan=math.inf)
+        found = prepared.bounds(below, np.full(len(rows), math.inf) if self.selection.exact else enough)
+        if found is not None:
+            self.lower[g, rows] = np.clip(found.lower, 0.0, 1.0)
+            self.upper[g, rows] = np.clip(found.upper, 0.0, 1.0)
+            self.rule[rows] = found.code
+        self.effort.seconds["bounds"] += time.perf_counter() - begun
+
+    def settle(self) -> None:
+        """Take the decided rows out of the open ones."""
+        rows = self.open
+        upper = np.prod(self.upper[:, rows], axis=0)
+        # what is computed in full is decided by its value, at the end
+        full = self.computed[:, rows].all(axis=0)
+        rejected = (upper <= self.threshold.reject_below) & ~full
+        if not self.selection.exact:
+            sure = (np.prod(self.lower[:, rows], axis=0) >= self.threshold.accept_from) & ~full
+            self.accepted[rows[sure]] = True
+            self.code[rows[sure]] = self.rule[rows[sure]]
+        else:
+            sure = np.zeros(len(rows), bool)
+        self.code[rows[rejected]] = -self.rule[rows[rejected]]
+        self.open = rows[~(rejected | sure | full)]
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def in_order(self, order: Sequence[int]) -> None:
+        """One group after the other, for all rows that are still open."""
+        for g in order:
+            self.compute(g, self.open)
+            self.settle()
+
+    def per_row(self) -> None:
+        """Steps in waves; see the top of the module."""
+        costs = [self.selection.costs.of(group) for group in self.groups]
+        nearly_free = [g for g, dear in enumerate(self.dear) if not dear]
+        self.in_order(sorted(nearly_free, key=lambda g: costs[g]))
+        others = sorted(set(range(len(self.groups))) - set(nearly_free), key=lambda g: costs[g])
+        for g in others:
+            if len(self.open):
+                self.bound(g)
+                self.settle()
+        while len(self.open):
+            begun = time.perf_counter()
+            rows = self.open
+            middle = 0.5 * (self.lower[:, rows] + self.upper[:, rows])
+            rank = np.where(self.computed[:, rows], -math.inf, (1.0 - middle) / np.array(costs)[:, None])
+            chosen = rank.argmax(axis=0)
+            self.effort.seconds["planning"] += time.perf_counter() - begun
+            for g in others:
+                self.compute(g, rows[chosen == g])
+            self.settle()
+
+    def as_known(self, known: np.ndarray) -> None:
+        """The cheapest groups that reject a row, or all."""
+        count = len(self.groups)
+        costs = [self.selection.costs.of(group) for group in self.groups]
+        chosen = np.full(self.batch.rows, -1)
+        best = np.full(self.batch.rows, math.inf)
+        subsets = [
+            subset
+            for size in range(1, count + 1)
+            for subset in itertools.combinations(range(count), size)
+            if count <= _MOST_SUBSETS or size in (1, count)
+        ]
+        for number, subset in enumerate(subsets):
+            price = sum(costs[g] for g in subset)
+            rejects = np.prod(known[list(subset)], axis=0) <= self.threshold.reject_below
+            better = rejects & (price < best)
+            chosen[better], best[better] = number, price
+        for number in (-1, *range(len(subsets))):
+            rows = np.flatnonzero(chosen == number)
+            for g in range(count) if number < 0 else subsets[number]:
+                self.compute(g, rows)
+        self.settle()
+
+    def result(self) -> Selected:
+        """The rows that are kept."""
+        probability = np.prod(self.lower, axis=0)
+        full = self.computed.all(axis=0)
+        kept = self.accepted | (full & self.threshold.keep(probability, counts=self.counts and len(self.groups) == 1))
+        if not len(self.groups):
+            kept = np.full(self.batch.rows, self.threshold.attainable)
+        probability = np.where(self.accepted & ~full, math.nan, probability)
+        rows = np.flatnonzero(kept)
+        return Selected(rows, probability[rows], self.code)
+
+
+def _nearly_free(group: Group) -> bool:
+    """One value in intervals, or one sum of normals: the exact value costs no more than a bound."""
+    return group.method == INTERVAL or (group.method == BOX and group.size == 1)
