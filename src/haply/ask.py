@@ -14,8 +14,15 @@ from rich.table import Table
 from haply.errors import HaplyError
 from haply.report.funnel import Funnel
 from haply.report.page import Page
-from haply.spark.files import check_output, first_rows, read_stream, read_table, write_stream, write_table
-from haply.spark.session import local_session
+from haply.spark.files import (
+    check_output,
+    first_rows,
+    quiet_session,
+    read_stream,
+    read_table,
+    write_stream,
+    write_table,
+)
 from haply.statements import SqlPlan, plan_sql
 
 _SHOWN = 20
@@ -25,7 +32,7 @@ _SHOWN = 20
 class Question:
     """One call of a command: what is asked, of what, and where the answer goes."""
 
-    def __init__(self, arguments: argparse.Namespace, spark: Any = None) -> None:
+    def __init__(self, arguments: argparse.Namespace) -> None:
         self.query = read_query(arguments.query)
         self.tables = _pairs("--table", arguments.table)
         self.streams = _pairs("--stream", arguments.stream)
@@ -43,7 +50,6 @@ class Question:
             raise HaplyError("A report is of tables only", hint="leave out --report")
         if self.out is not None:
             check_output(self.out, stream=bool(self.streams))
-        self._spark = spark
         self.plan: SqlPlan | None = None
         self.funnel = Funnel()
         self.rows: int | None = None
@@ -56,7 +62,7 @@ class Question:
 
     def answer(self) -> Iterator[str]:
         """Do it, step by step; what has been done comes out."""
-        spark = self._spark or local_session("haply sql")
+        spark = quiet_session("haply sql")
         frames = {name: read_table(spark, path) for name, path in self.tables.items()}
         frames |= {name: read_stream(spark, path) for name, path in self.streams.items()}
         yield "tables read"
@@ -68,13 +74,13 @@ class Question:
             self.explanation = self.plan.explain()
             yield "plan explained"
         if self.computes:
-            self._compute(self.plan.run())
+            self._compute(self.plan.run(), spark)
             yield "answer computed"
         if self.report is not None:
             self._page(self.plan).write(self.report)
             yield "report written"
 
-    def _compute(self, result: Any) -> None:
+    def _compute(self, result: Any, spark: Any) -> None:
         if self.streams:
             assert self.out is not None
             write_stream(result, self.out)
@@ -82,13 +88,8 @@ class Question:
         if self.out is not None:
             self.rows = write_table(result, self.out)
         if self.out is None or self.report is not None:
-            self.shown = first_rows(result if self.out is None else self._written(), _SHOWN)
-
-    def _written(self) -> Any:
-        """What has been written: the answer is not computed twice."""
-        assert self.out is not None
-        spark = self._spark or local_session("haply sql")
-        return read_table(spark, self.out)
+            # what has been written is not computed twice
+            self.shown = first_rows(result if self.out is None else read_table(spark, self.out), _SHOWN)
 
     def _page(self, plan: SqlPlan) -> Page:
         page = Page("A query", "What was asked, how it was answered, and how few pairs had to be looked at.")

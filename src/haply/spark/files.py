@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,10 +14,20 @@ from pyspark.sql import types as T
 
 from haply.errors import HaplyError
 from haply.spark.columns import quoted
+from haply.spark.session import is_connect, local_session
 from haply.spark.tables import short
 
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 """By the extension of the name."""
+
+
+def quiet_session(name: str) -> SparkSession:
+    """An embedded session whose errors are told once, by us, and not by every task as well."""
+    spark = local_session(name)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    if not is_connect(spark):
+        spark.sparkContext.setLogLevel("OFF")
+    return spark
 
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
