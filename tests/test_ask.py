@@ -22,7 +22,7 @@ QUERY = """SELECT s.parcel, d.ticket, PROB() AS p
 @pytest.fixture
 def files(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two tables in files, as options; the shared session answers."""
-    monkeypatch.setattr("haply.ask.local_session", lambda *_: spark)
+    monkeypatch.setattr("haply.ask.quiet_session", lambda name: spark)
     shop, depot = tmp_path / "shop.csv", tmp_path / "depot.json"
     shop.write_text("parcel,kg,error\nA,2.00,0.02\nB,2.10,0.02\nC,3.50,0.05\n")
     rows = [(1, 2.03, 0.03), (2, 2.12, 0.03), (3, 3.90, 0.05)]
@@ -65,9 +65,8 @@ def test_an_answer_in_parquet_with_plan_and_report(
 
 def test_structs_in_csv_are_json(files: list[str], tmp_path: Path) -> None:
     out = tmp_path / "all.csv"
-    assert (
-        main(["sql", "SELECT parcel, UNIFORM(kg - 1, kg) AS `a,b` FROM shop LIMIT 1", *files, "--out", str(out)]) == 0
-    )
+    query = "SELECT parcel, UNIFORM(kg - 1, kg) AS `a,b` FROM shop LIMIT 1"
+    assert main(["sql", query, *files, "--out", str(out)]) == 0
     with out.open() as lines:
         (row,) = csv.DictReader(lines)
     assert json.loads(row["a,b"]) == {"lo": 1.0, "hi": 2.0}
@@ -126,7 +125,10 @@ def test_streams_go_into_a_folder_and_go_on(
         (["SELECT * FROM shop", "--out", "x.xlsx"], "A result cannot go into x.xlsx. Expected a name that ends in"),
         (["SELECT * FROM shop", "--out", "."], "A result cannot go into ."),
         (["@nowhere.sql"], "nowhere.sql"),
-        (["SELECT * FROM shop WHERE GAUSSIAN(kg, -1) < 3"], "is not a distribution"),
+        (
+            ["SELECT * FROM shop WHERE GAUSSIAN(kg, -1) < 3"],
+            "gaussian(kg, -1)' has a row that is not",
+        ),
         (["SELECT cast(parcel AS int) FROM shop"], "cannot be cast"),
     ],
 )
@@ -137,8 +139,7 @@ def test_trouble_is_one_paragraph_and_status_2(
     said = capsys.readouterr().err
     assert text in said, said
     assert "Traceback" not in said
-    assert said.count("haply: ") == 1
-    assert len(said) < 900
+    assert len(said.partition("haply: ")[2]) < 700
 
 
 def test_a_file_that_is_there_is_not_written_over(

@@ -24,6 +24,7 @@ from haply.spark.files import (
     write_table,
 )
 from haply.statements import SqlPlan, plan_sql
+from haply.statements.syntax import read
 
 _SHOWN = 20
 """Rows that are printed where no file is asked for."""
@@ -34,6 +35,7 @@ class Question:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.query = read_query(arguments.query)
+        read(self.query)  # what is written wrong is told before Spark is started
         self.tables = _pairs("--table", arguments.table)
         self.streams = _pairs("--stream", arguments.stream)
         twice = [name for name in self.streams if name in self.tables]

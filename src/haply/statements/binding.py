@@ -14,7 +14,7 @@ from typing import Any
 
 from haply.errors import HaplyError, unknown_name
 from haply.query import Column, Expression, Literal, columns_of, to_sql
-from haply.query.expressions import Call, Comparison, Opaque, is_value, rewritten
+from haply.query.expressions import Call, Comparison, Opaque, is_value, quote_name, rewritten
 from haply.query.forms import Near, Part, split
 from haply.spark.columns import CONSTRUCTORS, quoted
 from haply.spark.tables import (
@@ -371,7 +371,7 @@ class _Scope:
             if len(owners) == 1:  # a field of a column
                 owner = replace(node, table=owners[0].alias, name=owners[0].find(node.table) or "", index=None)
                 index = "" if node.index is None else f"[{node.index}]"
-                return self.field(Opaque((owner, f".{quoted(node.name)}{index}")), node)
+                return self.field(Opaque((owner, f".{quote_name(node.name)}{index}")), node)
         table = self.table(node.table, node)
         name = table.find(node.name)
         if name is None:
@@ -445,7 +445,7 @@ class _Scope:
         if not self.in_condition:
             return node
         if sql not in table.made:
-            name = self.free_name("field")
+            name = self.free_name(spelled(node))
             with self.binder.at(place):
                 table.frame = with_expression(table.frame, name, sql)
             table.made[sql] = name
@@ -467,14 +467,14 @@ class _Scope:
                 hint="a value belongs to a row of one table",
             )  # fmt: skip
         if not self.in_condition:
-            new = self.free_name(name)
+            new = self.free_name(name, plain=True)
             self.found.made.append((new, name, [_argument(one, self.wide) for one in bound]))
             return Column(None, new)
         owner = owners[0] if owners else self.found.tables[0].alias
         (table,) = (table for table in self.found.tables if table.alias == owner)
         text = str(Call(name, tuple(bound)))
         if text not in table.made:
-            new = self.free_name(name)
+            new = self.free_name(spelled(Call(name, tuple(bound))))
             given = [_argument(one, lambda column: quoted(column.name)) for one in bound]
             with self.binder.at(node):
                 table.frame = with_constructed(table.frame, new, name, given)
@@ -487,10 +487,13 @@ class _Scope:
         self.counted = len(self.found.made)
         return new
 
-    def free_name(self, stem: str) -> str:
+    def free_name(self, stem: str, plain: bool = False) -> str:
+        """A name that no column has: the stem itself, which plans and errors then show, or one with a number."""
         taken = {column.lower() for table in self.found.tables for column in table.frame.columns}
         taken |= {name for name, *_ in self.found.made} | {PROBABILITY}
-        return next(name for name in (f"{stem}_{k}" for k in itertools.count(1)) if name not in taken)
+        numbered = (f"{stem}_{k}" for k in itertools.count(1))
+        names = numbered if plain else itertools.chain([stem], numbered)
+        return next(name for name in names if name.lower() not in taken)
 
     # -- windows -------------------------------------------------------------------------------------------------------
 
