@@ -26,7 +26,7 @@ def test_contenders_agree_with_the_exact_formula():
     i, j = (grid.ravel() for grid in np.meshgrid(left.id, right.id, indexing="ij"))
     p = equal_within(left.model().take(i), right.model().take(j), SMALL.window)
     assert len(ours.left) == (p >= SMALL.threshold).sum() > 1000
-    possible = duck.candidates()
+    possible = duck.buckets()
     assert len(possible.left) >= (p > 0.0).sum() > len(ours.left)
 
 

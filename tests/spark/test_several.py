@@ -116,7 +116,6 @@ def gaussians(spark: Any, seed: int, count: int = 25) -> Any:
 def test_sums_of_gaussians_find_their_partners_by_a_join(spark: Any) -> None:
     (one, a), (two, b) = gaussians(spark, 1), gaussians(spark, 2)
     plan = SeveralPlan({"a": a, "b": b}, [parse("abs((a.u - 2 * a.v) - (b.u + b.v)) < 0.7")], 0.3)
-    assert "what follows from abs(a.u - 2 * a.v - (b.u + b.v)) < 0.7 (uncertain)" in plan.explain()
     wanted = {}
     for i, m, n, s, t in one:
         for j, o, p, r, q in two:
@@ -131,7 +130,6 @@ def test_sums_of_gaussians_find_their_partners_by_a_join(spark: Any) -> None:
 def test_a_circle_is_inside_a_band(spark: Any) -> None:
     (one, a), (two, b) = gaussians(spark, 3), gaussians(spark, 4)
     plan = SeveralPlan({"a": a, "b": b}, [parse("power(a.u - b.u, 2) + power(a.v - b.v, 2) < 1")], 0.2)
-    assert "what follows from (a.u - b.u) ** 2 + (a.v - b.v) ** 2 < 1 (uncertain)" in plan.explain()
     chance = np.random.default_rng(0)
     z = chance.standard_normal((2, 100_000))
     found = answer(plan, "ab")
@@ -167,7 +165,7 @@ def test_bad_rows_are_reported_and_dropped(spark: Any) -> None:
 
 def test_without_a_threshold_a_cross_product_is_refused(spark: Any) -> None:
     _, a = gaussians(spark, 5, 3)
-    with pytest.raises(HaplyError, match="Without a threshold every combination is possible"):
+    with pytest.raises(HaplyError, match="Without a threshold every pair is possible"):
         SeveralPlan({"a": a, "b": a, "c": a}, [parse("a.u < b.u"), parse("b.u < c.u")])
 
 

@@ -254,7 +254,7 @@ def _joint(conditions: Sequence[Condition]) -> list[Difference | Distance | Line
         factors = [factor for _, factor in condition.linear]
         if condition.squares or any(isinstance(factor, str) for factor in factors):
             return None
-        region = _one_region(condition.ranges)
+        region = one_region(condition.ranges)
         if region is None:
             return None
         named = {float(factor): value[0] for value, factor in condition.linear if isinstance(factor, float)}
@@ -267,7 +267,8 @@ def _joint(conditions: Sequence[Condition]) -> list[Difference | Distance | Line
     return found
 
 
-def _one_region(ranges: tuple[Range, ...]) -> Region | None:
+def one_region(ranges: tuple[Range, ...]) -> Region | None:
+    """The ranges as a region of numbers, if they are one."""
     ends = [end for each in ranges for end in (each.low, each.high)]
     if any(isinstance(end, str) for end in ends):
         return None

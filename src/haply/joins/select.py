@@ -21,6 +21,7 @@ from haply.errors import unknown_name
 from haply.joins.costs import Costs
 from haply.joins.evaluate import BOX, INTERVAL, RULE_NAMES, Batch, Condition, Group, Prepared, group_of
 from haply.models import Model
+from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
 
 Planning = Literal["per_row", "static", "optimal"]
@@ -234,10 +235,15 @@ class _Run:
             better = rejects & (price < best)
             chosen[better], best[better] = number, price
         for number in (-1, *range(len(subsets))):
-            rows = np.flatnonzero(chosen == number)
+            self.open = np.flatnonzero(chosen == number)
             for g in range(count) if number < 0 else subsets[number]:
-                self.compute(g, rows)
-        self.settle()
+                if number >= 0 and self.dear[g]:  # what is to be rejected may be so by bounds already
+                    self.bound(g)
+                    self.settle()
+                self.compute(g, self.open)
+                if number >= 0:
+                    self.settle()
+        self.open = np.empty(0, np.int64)
 
     def result(self) -> Selected:
         """The rows that are kept."""
@@ -249,6 +255,14 @@ class _Run:
         probability = np.where(self.accepted & ~full, math.nan, probability)
         rows = np.flatnonzero(kept)
         return Selected(rows, probability[rows], self.code)
+
+
+def add_codes(counters: Counters, codes: np.ndarray) -> None:
+    """Count what decided rows."""
+    counters.evaluated += int(np.count_nonzero(codes == EVALUATED))
+    for code, name in RULES.items():
+        counters.rejected[name] += int(np.count_nonzero(codes == -code))
+        counters.accepted[name] += int(np.count_nonzero(codes == code))
 
 
 def _nearly_free(group: Group) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from haply.query.conditions import JoinCondition, columns_of, respelled, split_join, to_sql
+from haply.query.conditions import JoinCondition, columns_of, respelled, split_join, to_sql, with_columns
 from haply.query.expressions import Column, Expression, Literal, Side, between, col, distance, left, right
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "right",
     "split_join",
     "to_sql",
+    "with_columns",
 ]
 
 

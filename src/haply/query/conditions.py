@@ -76,15 +76,15 @@ def split_join(
         part, distance = near[0]
         others = [other for other in uncertain if other is not part]
         if others:
-            raise HaplyError(
+            raise UnfitError(
                 "The condition has a distance beside another uncertain condition",
                 expected="a distance and any certain conditions",
                 found=f"`{part}` and `{others[0]}`",
             )
-        return replace(_sorted_by_side([other for other in certain if other is not part], None), distance=distance)
+        return replace(sorted_by_side([other for other in certain if other is not part], None), distance=distance)
     if uncertain:
-        return _sorted_by_side(certain, _joint_difference(uncertain))
-    return _sorted_by_side(*_take_sweepable(certain, can_sweep))
+        return sorted_by_side(certain, _joint_difference(uncertain))
+    return sorted_by_side(*_take_sweepable(certain, can_sweep))
 
 
 def _as_distance(part: Expression) -> Distance | None:
@@ -102,7 +102,7 @@ def _as_distance(part: Expression) -> Distance | None:
     except _MisfitError as misfit:
         raise _misfit(part, str(misfit)) from None
     if set(columns) != {"left", "right"} or number.terms or op in (">", ">="):
-        raise HaplyError(
+        raise UnfitError(
             f"haply does not understand the condition `{part}`",
             expected="distance(left.a, right.b) <= a number",
             hint="points of one column of each table, and an upper limit",
@@ -134,9 +134,14 @@ def columns_of(expression: Expression) -> tuple[Column, ...]:
     return tuple(found.values())
 
 
+def with_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
+    """The same with something else in the place of each column."""
+    return rewritten(expression, lambda node: change(node) if isinstance(node, Column) else None)
+
+
 def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:
     """The same with columns named as their tables spell them: two spellings of one column are one variable."""
-    return rewritten(expression, lambda node: replace(node, name=spell(node)) if isinstance(node, Column) else None)
+    return with_columns(expression, lambda column: replace(column, name=spell(column)))
 
 
 def to_sql(expression: Expression, rename: Callable[[Column], str]) -> str:
@@ -170,7 +175,7 @@ def _tables_of(expression: Expression) -> set[str | None]:
     return {column.table for column in columns_of(expression)}
 
 
-def _sorted_by_side(certain: list[Expression], difference: Difference | None) -> JoinCondition:
+def sorted_by_side(certain: list[Expression], difference: Difference | None) -> JoinCondition:
     left_only, right_only, equalities, residual = [], [], [], []
     for part in certain:
         tables = _tables_of(part)
@@ -212,8 +217,12 @@ class _MisfitError(Exception):
     """Why a condition is not one on a difference of two columns."""
 
 
+class UnfitError(HaplyError):
+    """A condition that is not one on the difference, or the distance, of two columns; it may have another form."""
+
+
 def _misfit(condition: Expression, reason: str) -> HaplyError:
-    return HaplyError(
+    return UnfitError(
         f"haply does not understand the uncertain condition `{condition}`", expected=UNDERSTOOD, found=reason
     )
 
@@ -223,7 +232,7 @@ def _joint_difference(uncertain: list[Expression]) -> Difference:
     for part, band in zip(uncertain, bands, strict=True):
         _refuse_trivial(band.values, f"`{part}`")
         if not band.same_pair(bands[0]):
-            raise HaplyError(
+            raise UnfitError(
                 "The condition compares more than one pair of uncertain columns",
                 expected="one uncertain condition per join, or several on the same two columns",
                 found=f"`{uncertain[0]}` and `{part}`",

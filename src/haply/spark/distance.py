@@ -138,7 +138,7 @@ class DistancePlan(JoinPlan):
     def _warm(self) -> None:
         assert self._left.model is not None
         assert self._right.model is not None
-        _warm(self._left.model, self._right.model, self.threshold, self.exact)  # type: ignore[arg-type]
+        _warm(self._left.model, self._right.model, self.threshold, self._needs_values)  # type: ignore[arg-type]
 
     @property
     def _has_sure_pairs(self) -> bool:
@@ -154,8 +154,7 @@ class DistancePlan(JoinPlan):
 
     def _match(self) -> Match:
         window = None if self.window is None else self.window.length
-        exact = self.exact or bool(self.condition.further)
-        return MatchClouds(self._distance, self.threshold, exact, self.invalid == "raise", window)
+        return MatchClouds(self._distance, self.threshold, self._needs_values, self.invalid == "raise", window)
 
     def _counters(self) -> Counters:
         return Counters(_RULES, _RULES)

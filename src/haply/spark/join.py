@@ -13,11 +13,12 @@ from haply.errors import HaplyError, unknown_name
 from haply.models import Certain, Model, OneDimensional
 from haply.probability.region import Difference, Region
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, columns_of, split_join
-from haply.query.conditions import JoinCondition
+from haply.query import Column, Expression, columns_of, respelled, split_join
+from haply.query.conditions import JoinCondition, UnfitError
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type
 from haply.spark.distance import DistancePlan, point_model
+from haply.spark.mixed import MixedPlan
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
 from haply.spark.stream import DistanceStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
@@ -45,7 +46,7 @@ def plan_join(
     invalid: InvalidMode = "raise",
     suffixes: tuple[str, str] = ("_left", "_right"),
     funnel: Any = None,
-) -> JoinPlan:
+) -> JoinPlan | MixedPlan:
     """Check and plan a join without running it; the arguments are those of ``hp.join``."""
     in_time = time_window(left, right, time, window, max_delay)
     if on is None and in_time is None:
@@ -82,7 +83,14 @@ def plan_join(
     if expression is not None:
         for column in columns_of(expression):
             type_of(column)
-        condition = split_join(expression, is_certain, can_sweep)
+        expression = respelled(
+            expression, lambda column: find_column(frames[str(column.table)], column.name, str(column.table))
+        )
+        try:
+            condition = split_join(expression, is_certain, can_sweep)
+        except UnfitError:
+            _check_mixed(left, right, strategy, self_key, in_time)
+            return MixedPlan(left, right, expression, limit, probability == "exact", invalid, suffixes, funnel)
     fitting = FITTING["distance" if condition.distance is not None else "difference"]
     if strategy not in fitting:
         raise HaplyError(
@@ -115,6 +123,24 @@ def plan_join(
         exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
         window=in_time, hidden=hidden,
     )  # fmt: skip
+
+
+def _check_mixed(
+    left: DataFrame, right: DataFrame, strategy: str, self_key: str | None, window: TimeWindow | None
+) -> None:
+    """What a join whose conditions are not about one difference or distance cannot do."""
+    for trouble, what in (
+        (left.isStreaming or right.isStreaming, "streams"),
+        (strategy != "auto", f"strategy='{strategy}'"),
+        (self_key is not None, "self_key"),
+        (window is not None, "a window"),
+    ):
+        if trouble:
+            raise HaplyError(
+                f"A join with several uncertain conditions, or one on several columns, does not go with {what}",
+                expected="two tables, or one condition on the difference or distance of a column of each",
+                hint="join by one condition, then hp.where on the result" if what == "streams" else "",
+            )
 
 
 def _check_uncertain_time(

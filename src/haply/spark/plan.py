@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, Observation
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
-from haply.joins.warm import warm_pair
+from haply.joins.warm import warm_pair, warm_selection
 from haply.models import Model
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds import RULES
@@ -55,6 +55,7 @@ from haply.spark.worker import (
     CellJoin,
     Match,
     MatchDifferences,
+    PairQuestion,
     SideColumns,
     Together,
     counter_names,
@@ -109,16 +110,19 @@ class JoinPlan:
         funnel: Any,
         window: TimeWindow | None = None,
         hidden: str | None = None,
+        question: PairQuestion | None = None,
     ) -> None:
         self.condition, self.threshold, self.exact = condition, threshold, exact
         self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
         self._hidden = hidden
         """A column that was added to both tables for the join alone."""
+        self._question = question
+        """All conditions on a pair, if the one that is planned only finds the candidates; it must hold in a band."""
         compared = condition.difference or condition.distance
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
         shown = [[name for name in frame.columns if name != hidden] for frame in (left, right)]
-        self._names = _output_names(shown[0], shown[1], suffixes, with_probability=exact)
+        self._names = output_names(shown[0], shown[1], suffixes, with_probability=exact)
 
     @staticmethod
     def _side(name: str, frame: DataFrame, column: str) -> Side:
@@ -133,6 +137,8 @@ class JoinPlan:
             return self._finish([self._certain_join()], Observing.nothing())
         # Compile (or load) this join's kernels here, so that workers on this machine only load them.
         self._warm()
+        if self._question is not None:
+            warm_selection(self._question.selection)
         observing = Observing(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
@@ -141,9 +147,10 @@ class JoinPlan:
             observing.watch(rows, self._row_counts(side)) for rows, side in ((left, self._left), (right, self._right))
         ]
         layout = layout_frame(self._profiles(), self._settings)
-        parts = [self._overlapping(self._usable(counted[0]), self._usable(counted[1]), layout, observing)]
+        usable = [self._usable(rows, side) for rows, side in zip(counted, (self._left, self._right), strict=True)]
+        parts = [self._overlapping(usable[0], usable[1], layout, observing)]
         if self._has_sure_pairs:
-            parts.append(self._sure(self._usable(left), self._usable(right), observing))
+            parts.append(self._sure(self._usable(left, self._left), self._usable(right, self._right), observing))
         if self._sees_itself and self._holds_for_itself and self.threshold.attainable:
             parts.append(self._same(left, right, observing))
         return self._finish(parts, observing)
@@ -151,7 +158,7 @@ class JoinPlan:
     # -- what depends on the condition: here a set of differences ------------------------------------------------------
 
     def _warm(self) -> None:
-        warm_pair(self._left.model, self._right.model, self.region, self.threshold, self.exact)  # type: ignore[arg-type]
+        warm_pair(self._left.model, self._right.model, self.region, self.threshold, self._needs_values)  # type: ignore[arg-type]
 
     @property
     def _has_sure_pairs(self) -> bool:
@@ -170,12 +177,22 @@ class JoinPlan:
         )  # fmt: skip
 
     def _match(self) -> Match:
-        return MatchDifferences(self.region, self.threshold, self.exact or bool(self.condition.further))
+        return MatchDifferences(self.region, self.threshold, self._needs_values)
 
     def _counters(self) -> Counters:
         return Counters()
 
     # -- what is common to all -----------------------------------------------------------------------------------------
+
+    @property
+    def asks_all(self) -> bool:
+        """Whether pairs are asked all conditions where they are found."""
+        return self._question is not None
+
+    @property
+    def _needs_values(self) -> bool:
+        """Whether the probability of the planned condition itself is needed."""
+        return self._question is None and (self.exact or bool(self.condition.further))
 
     @property
     def _uncertain(self) -> bool:
@@ -221,10 +238,12 @@ class JoinPlan:
 
     def _profiles(self, sampled: float | None = None) -> DataFrame:
         """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
-        left, right = (
-            self._with_ends(self._prepared(side, lenient=True), lambda end: f"IF({self._takes_part}, {end}, NULL)")
-            for side in (self._left, self._right)
-        )
+        sides = []
+        for side in (self._left, self._right):
+            takes_part = self._takes_part(side)
+            rows = self._prepared(side, lenient=True)
+            sides.append(self._with_ends(rows, partial("IF({}, {}, NULL)".format, takes_part)))
+        left, right = sides
         return profiles(left, right, self._settings.sampled if sampled is None else sampled)
 
     def _prepared(self, side: Side, lenient: bool = False) -> DataFrame:
@@ -236,7 +255,7 @@ class JoinPlan:
         raising = self.invalid == "raise" and not lenient
         raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))
-        for position, name in enumerate(self._further_columns(side)):
+        for position, name in enumerate(self._checked_columns(side)):
             state = state_function(raise_as and raise_as.format(name))(F.col(side.inner_name(name)))
             frame = frame.withColumn(f"__state{position}", state)
         for position, equality in enumerate(self.condition.equalities):
@@ -247,7 +266,11 @@ class JoinPlan:
             frame = frame.withColumn(TIME, F.expr(self.window.number(side.inner_name(own_time))))
         return frame
 
-    def _further_columns(self, side: Side) -> list[str]:
+    def _checked_columns(self, side: Side) -> list[str]:
+        """Uncertain columns besides the one that is planned: their rows must be good as well."""
+        if self._question is not None:
+            at = int(side.name == "right")
+            return list(dict.fromkeys(column for _, of, column in self._question.uncertain if of == at))
         return [one.left if side.name == "left" else one.right for one in self.condition.further]
 
     def _together(
@@ -264,8 +287,14 @@ class JoinPlan:
             renamed.append(replace(one, left=ends[0], right=ends[1]))
         return Together.of(renamed, kinds, self.threshold)
 
+    def _asked(self, left: Callable[[str], str], right: Callable[[str], str]) -> Together | PairQuestion | None:
+        """What is asked of pairs besides the planned condition, on columns as they are named where it is computed."""
+        if self._question is not None:
+            return self._question.renamed((left, right))
+        return self._together(self.condition.further, left, right)
+
     def _row_counts(self, side: Side) -> dict[str, Any]:
-        states = ["__interval.state", *(f"__state{k}" for k in range(len(self.condition.further)))]
+        states = ["__interval.state", *(f"__state{k}" for k in range(len(self._checked_columns(side))))]
         bad, null = (" OR ".join(f"{state} = {code}" for state in states) for code in (BAD, NULL))
         counts = {
             "rows": "count(1)",
@@ -275,16 +304,15 @@ class JoinPlan:
         }
         return {f"{name}_{side.name}": F.expr(count) for name, count in counts.items()}
 
-    @property
-    def _takes_part(self) -> str:
+    def _takes_part(self, side: Side) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
         if self.window is not None:
             known.append(f"abs({TIME}) < CAST('Infinity' AS DOUBLE)")  # neither null nor NaN
-        known += [f"__state{position} = {USABLE}" for position in range(len(self.condition.further))]
+        known += [f"__state{position} = {USABLE}" for position in range(len(self._checked_columns(side)))]
         return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
 
-    def _usable(self, frame: DataFrame) -> DataFrame:
-        return self._with_ends(frame.where(self._takes_part), str).drop("__interval")
+    def _usable(self, frame: DataFrame, side: Side) -> DataFrame:
+        return self._with_ends(frame.where(self._takes_part(side)), str).drop("__interval")
 
     @staticmethod
     def _with_ends(frame: DataFrame, spell: Callable[[str], str]) -> DataFrame:
@@ -323,15 +351,15 @@ class JoinPlan:
                     schema.add(name, field.dataType)
                     whole.append(F.col(name))
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
-        together = self._together(
-            self.condition.further,
+        together = self._asked(
             lambda name: stack.columns[stack.left[self._left.original.index(name)]],
             lambda name: stack.columns[stack.right[self._right.original.index(name)]],
         )
         kernel = CellJoin(columns[0], columns[1], tuple(schema.names), tuple(keys), self._match(), together)
         # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
         joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
-        names = counter_names(self._counters())
+        counters = self._counters() if self._question is None else self._question.counters(self._counters())
+        names = counter_names(counters)
         metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).select(*whole, "probability")
         for position, (one, other) in enumerate(self.condition.equalities):
@@ -565,7 +593,7 @@ def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Reg
     return [*rules, f"{names[3]} (where one value has many parts)"]
 
 
-def _output_names(left: list[str], right: list[str], suffixes: tuple[str, str], with_probability: bool) -> list[str]:
+def output_names(left: list[str], right: list[str], suffixes: tuple[str, str], with_probability: bool) -> list[str]:
     """Names of the result's columns: those that clash get the suffixes."""
     taken = {"probability"} if with_probability else set()
     clashes = {name.lower() for name in left} & {name.lower() for name in right}

@@ -195,7 +195,7 @@ class Memory:
         for side, ids in enumerate(found.ids):
             names = together.columns(side)
             rows.append(pa.table(self.taken(side, ids, names) if names else [], names=names))
-        kept, probability = together.keep(rows, found.probability)
+        kept, probability, _ = together.keep(rows, found.probability)
         return Found(found.take(kept).ids, probability)
 
     def taken(self, side: int, ids: np.ndarray, names: tuple[str, ...]) -> list[pa.ChunkedArray]:

@@ -6,6 +6,7 @@ only the columns that the conditions speak of, and the certain numbers that they
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -60,22 +61,29 @@ def plan_where(
             "The condition cannot be read", expected="an expression or text", found=type(condition).__name__
         )
     expression = respelled(expression, lambda column: _spelled(df, column))
-    kinds: dict[str, type[Model]] = {}
-    for column in columns_of(expression):
-        kind = value_model(df.schema[column.name].dataType)
-        if kind is not None and kind is not Certain:
-            kinds[_owner(column)] = kind
-
-    def is_certain(column: Column) -> bool:
-        data_type = df.schema[column.name].dataType
-        if isinstance(data_type, T.ArrayType) and column.index is not None:
-            return True  # one number of a certain point
-        return _owner(column) not in kinds
-
+    kinds, is_certain = column_kinds(expression, {field.name: field.dataType for field in df.schema.fields})
     rows = split_rows(expression, is_certain)
     selection = Selection.of(rows.groups, kinds, limit, planning, probability == "exact")
     columns = {_owner(column): column.name for column in columns_of(expression)}
     return WherePlan(df, rows, {name: columns[name] for name in selection.columns}, selection, invalid, funnel)
+
+
+def column_kinds(
+    expression: Expression, types: Mapping[str, T.DataType]
+) -> tuple[dict[str, type[Model]], Callable[[Column], bool]]:
+    """The models of the uncertain columns of a condition, by their texts, and which columns are certain."""
+    kinds: dict[str, type[Model]] = {}
+    for column in columns_of(expression):
+        kind = value_model(types[column.name])
+        if kind is not None and kind is not Certain:
+            kinds[_owner(column)] = kind
+
+    def is_certain(column: Column) -> bool:
+        if isinstance(types[column.name], T.ArrayType) and column.index is not None:
+            return True  # one number of a certain point
+        return _owner(column) not in kinds
+
+    return kinds, is_certain
 
 
 def _owner(column: Column) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from haply.joins.evaluate import Batch
 from haply.joins.match import Matches, match_overlapping
+from haply.joins.select import RULES as SELECTION_RULES
+from haply.joins.select import Selection, add_codes
 from haply.joins.warm import warm_joint
 from haply.models import Model, OneDimensional
 from haply.models.columns import view_column
@@ -28,6 +31,7 @@ COUNTERS = "__counters"
 
 _STAGES = ("prepare", "sweep", "decide", "assemble")
 _PAIRS_PER_BATCH = 1 << 16
+_PAIRS_AT_ONCE = 1 << 17
 
 
 def counter_names(counters: Counters) -> list[str]:
@@ -92,7 +96,7 @@ class Together:
         names = [name.split(":", 1) for name in self.joint.names]
         return tuple(column for of, column in names if int(of) == side)
 
-    def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
         """Which rows are kept of tables that stand side by side, and their probabilities.
 
         ``before`` are the operator's; rows that no condition by itself leaves likely enough are not computed.
@@ -107,7 +111,43 @@ class Together:
         sure = bool((before == 1.0).all())
         probability = before[chosen] * probability
         kept = self.threshold.keep(probability, counts=counts and sure)
-        return chosen[kept], probability[kept]
+        return chosen[kept], probability[kept], None
+
+
+@dataclass(frozen=True)
+class PairQuestion:
+    """All conditions on a pair, whose candidates an operator has found by something that follows from them."""
+
+    selection: Selection
+    uncertain: tuple[tuple[str, int, str], ...]
+    """Names in the conditions, the side, and the column there."""
+    numbers: tuple[tuple[str, int, str], ...] = ()
+
+    def renamed(self, names: Sequence[Callable[[str], str]]) -> PairQuestion:
+        """The same of columns as they are called elsewhere: a function for each side."""
+
+        def moved(columns: tuple[tuple[str, int, str], ...]) -> tuple[tuple[str, int, str], ...]:
+            return tuple((name, side, names[side](column)) for name, side, column in columns)
+
+        return PairQuestion(self.selection, moved(self.uncertain), moved(self.numbers))
+
+    def columns(self, side: int) -> tuple[str, ...]:
+        """The columns of a side that it speaks of."""
+        return tuple(dict.fromkeys(column for _, of, column in (*self.uncertain, *self.numbers) if of == side))
+
+    def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which pairs are kept of tables that stand side by side, their probabilities, and what decided each pair."""
+        values = {name: view_column(rows[side][column]) for name, side, column in self.uncertain}
+        numbers = {name: rows[side][column].to_numpy() for name, side, column in self.numbers}
+        return self.selection.select(Batch(values, numbers, rows[0].num_rows))
+
+    @staticmethod
+    def counters(found: Counters) -> Counters:
+        """With the names of the selection's rules beside those of the operator."""
+        names = tuple(SELECTION_RULES.values())
+        more = Counters((*found.rejected, *names), (*found.accepted, *names))
+        more.candidates, more.rejected = found.candidates, {**more.rejected, **found.rejected}
+        return more
 
 
 def on_side(side: int, column: str) -> str:
@@ -153,7 +193,7 @@ class CellJoin:
     names: tuple[str, ...]
     keys: tuple[str, ...]
     match: Match
-    together: Together | None = None
+    together: Together | PairQuestion | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
@@ -179,7 +219,7 @@ class CellJoin:
         ]
         begun = time.perf_counter()
         found = self.match(sides[0], sides[1])
-        if self.together is not None and len(found.left):
+        if self.together is not None:
             found = self._kept(left_rows, right_rows, found, self.together)
         matched = time.perf_counter()
         taken = [
@@ -201,14 +241,23 @@ class CellJoin:
         return pa.concat_tables([pa.table(first, names=names), pairs])
 
     @staticmethod
-    def _kept(left: pa.Table, right: pa.Table, found: Matches, together: Together) -> Matches:
-        rows = [
-            table.select(together.columns(side)).take(pa.array(chosen))
-            for side, (table, chosen) in enumerate(((left, found.left), (right, found.right)))
-        ]
-        kept, probability = together.keep(rows, found.probability)
+    def _kept(left: pa.Table, right: pa.Table, found: Matches, together: Together | PairQuestion) -> Matches:
+        """The pairs that are left when all conditions are asked, some at a time: they may be many."""
+        counters = together.counters(found.counters) if isinstance(together, PairQuestion) else found.counters
+        parts = []
+        for begin in range(0, max(1, len(found.left)), _PAIRS_AT_ONCE):
+            block = slice(begin, begin + _PAIRS_AT_ONCE)
+            rows = [
+                table.select(together.columns(side)).take(pa.array(chosen[block]))
+                for side, (table, chosen) in enumerate(((left, found.left), (right, found.right)))
+            ]
+            kept, probability, codes = together.keep(rows, found.probability[block])
+            if codes is not None:
+                add_codes(counters, codes)
+            parts.append((begin + kept, probability))
+        kept, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Matches(
-            found.left[kept], found.right[kept], probability, found.decided_by[kept], found.counters, found.seconds
+            found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, found.seconds
         )
 
 

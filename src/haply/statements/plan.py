@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from haply.errors import HaplyError
-from haply.query import Column, Expression, Literal
-from haply.query.expressions import And, Comparison, rewritten
+from haply.query import Column, Expression, Literal, with_columns
+from haply.query.expressions import And, Comparison
 from haply.spark.join import plan_join
 from haply.spark.many import WindowPlan
 from haply.spark.several import SeveralPlan
@@ -293,9 +293,5 @@ def _several(bound: Bound, options: _Options) -> Any:
 
 def _all(conditions: list[Expression], rename: Callable[[Column], Column]) -> Expression:
     """All conditions as one, over renamed columns."""
-
-    def change(node: Expression) -> Expression | None:
-        return rename(node) if isinstance(node, Column) else None
-
-    renamed = [rewritten(condition, change) for condition in conditions]
+    renamed = [with_columns(condition, rename) for condition in conditions]
     return renamed[0] if len(renamed) == 1 else And(tuple(renamed))
