@@ -48,7 +48,8 @@ def plan_sql(
         if str(refusal).startswith("line "):
             raise
         conditions = statement.select.conditions
-        raise statement.error(conditions[0] if conditions else statement.select.start, str(refusal)) from None
+        place = conditions[0] if conditions else statement.select.start
+        raise statement.error(place, _in_sql(str(refusal), bound)) from None
     return SqlPlan(bound, plan)
 
 
@@ -102,6 +103,14 @@ class SqlPlan:
     def explain(self) -> str:
         """How the query will run, in words: what the same query in Python explains."""
         return str(self._plan.explain())
+
+
+def _in_sql(text: str, bound: Bound) -> str:
+    """What a function of Python says, in the words of the query."""
+    text = text.replace("give threshold=0.01", "write WITH THRESHOLD 0.01")
+    for side, table in zip(("left", "right"), bound.tables, strict=False):
+        text = text.replace(f"of the {side} table", f"of {table.alias}")
+    return text
 
 
 @dataclass(frozen=True)
