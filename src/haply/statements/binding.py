@@ -445,7 +445,7 @@ class _Scope:
         if not self.in_condition:
             return node
         if sql not in table.made:
-            name = self.free_name(spelled(node))
+            name = _free_name(spelled(node), table.frame.columns)
             with self.binder.at(place):
                 table.frame = with_expression(table.frame, name, sql)
             table.made[sql] = name
@@ -467,14 +467,14 @@ class _Scope:
                 hint="a value belongs to a row of one table",
             )  # fmt: skip
         if not self.in_condition:
-            new = self.free_name(name, plain=True)
+            new = _free_name(f"{name}_1", [made for made, *_ in self.found.made])
             self.found.made.append((new, name, [_argument(one, self.wide) for one in bound]))
             return Column(None, new)
         owner = owners[0] if owners else self.found.tables[0].alias
         (table,) = (table for table in self.found.tables if table.alias == owner)
         text = str(Call(name, tuple(bound)))
         if text not in table.made:
-            new = self.free_name(spelled(Call(name, tuple(bound))))
+            new = _free_name(spelled(Call(name, tuple(bound))), table.frame.columns)
             given = [_argument(one, lambda column: quoted(column.name)) for one in bound]
             with self.binder.at(node):
                 table.frame = with_constructed(table.frame, new, name, given)
@@ -486,14 +486,6 @@ class _Scope:
         new = self.found.made[self.counted :]
         self.counted = len(self.found.made)
         return new
-
-    def free_name(self, stem: str, plain: bool = False) -> str:
-        """A name that no column has: the stem itself, which plans and errors then show, or one with a number."""
-        taken = {column.lower() for table in self.found.tables for column in table.frame.columns}
-        taken |= {name for name, *_ in self.found.made} | {PROBABILITY}
-        numbered = (f"{stem}_{k}" for k in itertools.count(1))
-        names = numbered if plain else itertools.chain([stem], numbered)
-        return next(name for name in names if name.lower() not in taken)
 
     # -- windows -------------------------------------------------------------------------------------------------------
 
@@ -535,6 +527,13 @@ class _Scope:
                 hint='name the column of times with time=..., as in hp.sql(..., time="t")',
             )  # fmt: skip
         return name
+
+
+def _free_name(stem: str, taken: Sequence[str]) -> str:
+    """A name that no column has: the stem itself, which plans and errors then show, or one with a number."""
+    lowered = {name.lower() for name in taken}
+    names = itertools.chain([stem], (f"{stem}_{k}" for k in itertools.count(2)))
+    return next(name for name in names if name.lower() not in lowered)
 
 
 def _window_call(condition: Expression) -> tuple[str, Call, Expression] | None:
