@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     from haply.bench.measure import Report
 
-BENCHES = ("band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream")
-"""Each is a module here with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded data, if any."""
+BENCHES = (
+    "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "peng-select", "peng-planning",
+)  # fmt: skip
+"""Each is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded
+data, if any."""
 
 
 def main_bench(name: str | None, json_path: str | None, quick: bool, data: str | None, out: str) -> int:
@@ -61,7 +64,7 @@ def _show_figures(report: Report, out: str, console: Console) -> None:
 
 def _run(name: str, quick: bool, data: str | None, console: Console) -> Report:
     """Progress is one changing line on a terminal, and a line for each step elsewhere."""
-    module = importlib.import_module(f"haply.bench.{name}")
+    module = importlib.import_module(f"haply.bench.{name.replace('-', '_')}")
     if console.is_terminal:
         with console.status(name) as status:
             report: Report = module.run(quick, data, lambda text: status.update(f"{name}: {text}"))

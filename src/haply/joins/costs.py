@@ -19,7 +19,7 @@ from haply._version import __version__
 from haply.joins.evaluate import BOX, FORM, TREE, Apart, Batch, Group, Polynomial, Range, group_of
 from haply.models import Gaussian, GaussianND, Model
 
-_ROWS, _ROUNDS = 400, 3
+_ROWS, _ROUNDS = 2_000, 3
 _GROWTH = {BOX: 4.0, FORM: 1.5, TREE: 2.0}
 """How much dearer one more dimension is than the largest that was measured."""
 
@@ -36,9 +36,8 @@ class Costs:
         found = known.get(group.cost_name)
         if found is not None:
             return found
-        measured = [int(name.split()[1]) for name in known if name.startswith(f"{group.method} ")]
-        largest = max(size for size in measured if size < group.size)
-        return known[f"{group.method} {largest}"] * _GROWTH[group.method] ** (group.size - largest)
+        sizes = [size for size in range(1, group.size) if f"{group.method} {size}" in known]
+        return known[f"{group.method} {sizes[-1]}"] * _GROWTH[group.method] ** (group.size - sizes[-1])
 
     @classmethod
     def of_this_machine(cls) -> Costs:

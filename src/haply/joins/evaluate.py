@@ -25,7 +25,7 @@ from haply.probability.exact import interval_probability
 from haply.probability.joint import POINTS, ZERO, Joint
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
 from haply.probability.region import Difference, Distance, Linear, Region
-from haply.pruning.region import REGION_RULES, Bounds, Box, bound_forms, bound_regions
+from haply.pruning.region import MARGINALS, REGION_RULES, Bounds, Box, bound_forms, bound_regions
 
 Number = float | str
 """A number, or the name of a column of certain numbers, one a row."""
@@ -135,6 +135,11 @@ class Group:
         return " AND ".join(condition.text for condition in self.conditions)
 
     @property
+    def has_bounds(self) -> bool:
+        """Whether there are bounds that may cost less than the value."""
+        return self.method in (FORM, DISTANCE, TREE) or (self.method == BOX and self.size > 1)
+
+    @property
     def numbers(self) -> tuple[str, ...]:
         """The columns of certain numbers that it needs."""
         found: list[Number] = []
@@ -158,8 +163,11 @@ class Group:
         """The name of its cost for one row."""
         return f"{self.method} {self.size}" if self.method in (BOX, FORM, TREE) else self.method
 
-    def prepare(self, batch: Batch) -> Prepared:
-        """Ready to be computed."""
+    def prepare(self, batch: Batch, rows: np.ndarray | None = None) -> Prepared:
+        """Rows ready to be computed; all, if none are given."""
+        if rows is not None and len(rows) < batch.rows:
+            mine = {name: batch.values[name] for name, _ in self.kinds}
+            batch = Batch(mine, {name: batch.numbers[name] for name in self.numbers}, batch.rows).take(rows)
         return _METHODS[self.method](self, batch)
 
 
@@ -452,14 +460,23 @@ class _Coordinates:
             self.size += one.mean.shape[1]
             found.append(one)
         self.sizes = {name: one.mean.shape[1] for (name, _), one in zip(group.kinds, found, strict=True)}
+        self.means = np.empty((batch.rows, self.size))
+        self.covs: list[tuple[int, np.ndarray]] = []
+        if all(len(one.weight) == len(one.start) - 1 for one in found):  # no mixtures
+            self.start, self.owner = np.arange(batch.rows + 1), np.arange(batch.rows)
+            self.weight = np.ones(batch.rows)
+            for (name, _), one in zip(group.kinds, found, strict=True):
+                at = self.at[name]
+                self.means[:, at : at + one.mean.shape[1]] = one.mean
+                self.covs.append((at, one.cov))
+            return
         counts = [np.broadcast_to(np.diff(one.start), (batch.rows,)) for one in found]
-        total = np.prod(counts, axis=0) if counts else np.ones(batch.rows, np.int64)
+        total = np.prod(counts, axis=0)
         self.start = np.concatenate([[0], np.cumsum(total)]).astype(np.int64)
         self.owner = np.repeat(np.arange(batch.rows), total)
         left = np.arange(self.start[-1]) - self.start[self.owner]
         self.weight = np.ones(len(self.owner))
         self.means = np.empty((len(self.owner), self.size))
-        self.covs: list[tuple[int, np.ndarray]] = []
         for (name, _), one, count in zip(group.kinds, found, counts, strict=True):
             row = self.owner if len(one.start) > 2 or batch.rows == 1 else np.zeros_like(self.owner)
             part = one.start[:-1][row] + left % count[self.owner]
@@ -544,8 +561,10 @@ class _Box:
         return taken
 
     def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
-        if self.parts.mean.shape[1] == 1:
-            return None  # the value itself costs no more
+        dim = self.parts.mean.shape[1]
+        if dim == 1:
+            return None
+        rules = (MARGINALS,) if dim == 2 else None  # in two dimensions the next rule costs as much as the value
         lower, upper = np.zeros(len(self.parts.start) - 1), np.zeros(len(self.parts.start) - 1)
         code = np.zeros(len(lower), np.int8)
         alone = len(self.boxes) == 1
@@ -553,7 +572,7 @@ class _Box:
             empty = (low > high).any(axis=1)
             one = bound_regions(
                 self.parts, Box(low, np.maximum(low, high)), enough_below if alone else 0.0,
-                enough_from if alone else math.inf,
+                enough_from if alone else math.inf, rules=rules,
             )  # fmt: skip
             lower += np.where(empty, 0.0, one.lower)
             upper += np.where(empty, 0.0, one.upper)

@@ -36,6 +36,8 @@ RULES = {**RULE_NAMES, ONE_VALUE: "one value"}
 """Names of the rules by their codes."""
 _SAMPLE = 256
 """Rows whose probabilities tell a static plan in which order to go."""
+_TRIAL = 1024
+"""Rows that tell whether a group's bounds are worth their price, in batches of many more."""
 _MOST_SUBSETS = 10
 
 
@@ -51,7 +53,7 @@ class Selected(NamedTuple):
 class Effort:
     """Where the time went, and how many rows each group was computed for."""
 
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("bounds", "exact", "planning"), 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("bounds", "exact", "choosing"), 0.0))
     computed: dict[str, int] = field(default_factory=dict)
 
 
@@ -132,6 +134,18 @@ class _Run:
         self.accepted = np.zeros(batch.rows, bool)
         self._prepared: dict[int, tuple[np.ndarray, Prepared]] = {}
 
+    def _of_open(self, of_all: np.ndarray) -> np.ndarray:
+        """Of a number for each row those of the open ones."""
+        return of_all if len(self.open) == len(of_all) else of_all[self.open]
+
+    def _product(self, of_groups: np.ndarray, but: int = -1) -> np.ndarray:
+        """Over the groups, for the open rows."""
+        found = np.ones(len(self.open))
+        for g, of_all in enumerate(of_groups):
+            if g != but:
+                found *= self._of_open(of_all)
+        return found
+
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def compute(self, g: int, rows: np.ndarray) -> None:
@@ -143,7 +157,7 @@ class _Run:
             of, prepared = self._prepared[g]
             prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
         else:
-            prepared = self.groups[g].prepare(self.batch.take(rows))
+            prepared = self.groups[g].prepare(self.batch, rows)
         found, counts = prepared.exact()
         self.lower[g, rows] = self.upper[g, rows] = found
         self.computed[g, rows] = True
@@ -155,17 +169,33 @@ class _Run:
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
     def bound(self, g: int) -> None:
-        """Bounds of a group for all open rows, as far as these need them."""
+        """Bounds of a group for all open rows, as far as these need them, if they pay in a sample."""
         begun = time.perf_counter()
         rows = self.open
-        prepared = self.groups[g].prepare(self.batch.take(rows))
-        self._prepared[g] = rows, prepared
+        group = self.groups[g]
         with np.errstate(divide="ignore", invalid="ignore"):
-            others = np.prod(np.delete(self.upper, g, axis=0)[:, rows], axis=0)
-            below = np.nan_to_num(self.threshold.reject_below / others, nan=math.inf)
-            least = np.prod(np.delete(self.lower, g, axis=0)[:, rows], axis=0)
-            enough = np.nan_to_num(self.threshold.accept_from / least, nan=math.inf)
-        found = prepared.bounds(below, np.full(len(rows), math.inf) if self.selection.exact else enough)
+            below = np.nan_to_num(self.threshold.reject_below / self._product(self.upper, but=g), nan=math.inf)
+            # once its lower bound is there, this group does not reject the row: more bounds are of no use
+            enough = np.maximum(below, 0.0)
+            if not self.selection.exact:
+                least = self._product(self.lower, but=g)
+                enough = np.nan_to_num(self.threshold.accept_from / least, nan=math.inf)
+        if len(rows) > 8 * _TRIAL:
+            chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
+            trial = group.prepare(self.batch, rows[chosen])
+            asked = time.perf_counter()
+            found = trial.bounds(below[chosen], enough[chosen])
+            price = (time.perf_counter() - asked) / _TRIAL
+            if found is not None:
+                decided = found.upper <= below[chosen]
+                if not self.selection.exact:
+                    decided |= found.lower >= enough[chosen]
+                if decided.mean() * self.selection.costs.of(group) < price:
+                    self.effort.seconds["bounds"] += time.perf_counter() - begun
+                    return
+        prepared = group.prepare(self.batch, rows)
+        self._prepared[g] = rows, prepared
+        found = prepared.bounds(below, enough)
         if found is not None:
             self.lower[g, rows] = np.clip(found.lower, 0.0, 1.0)
             self.upper[g, rows] = np.clip(found.upper, 0.0, 1.0)
@@ -175,12 +205,14 @@ class _Run:
     def settle(self) -> None:
         """Take the decided rows out of the open ones."""
         rows = self.open
-        upper = np.prod(self.upper[:, rows], axis=0)
+        if not len(rows):
+            return
+        upper = self._product(self.upper)
         # what is computed in full is decided by its value, at the end
-        full = self.computed[:, rows].all(axis=0)
+        full = np.logical_and.reduce([self._of_open(known) for known in self.computed])
         rejected = (upper <= self.threshold.reject_below) & ~full
         if not self.selection.exact:
-            sure = (np.prod(self.lower[:, rows], axis=0) >= self.threshold.accept_from) & ~full
+            sure = (self._product(self.lower) >= self.threshold.accept_from) & ~full
             self.accepted[rows[sure]] = True
             self.code[rows[sure]] = self.rule[rows[sure]]
         else:
@@ -203,22 +235,26 @@ class _Run:
         self.in_order(sorted(nearly_free, key=lambda g: costs[g]))
         others = sorted(set(range(len(self.groups))) - set(nearly_free), key=lambda g: costs[g])
         for g in others:
-            if len(self.open):
+            if len(self.open) and self.groups[g].has_bounds:
                 self.bound(g)
                 self.settle()
         while len(self.open):
             begun = time.perf_counter()
             rows = self.open
-            middle = 0.5 * (self.lower[:, rows] + self.upper[:, rows])
-            rank = np.where(self.computed[:, rows], -math.inf, (1.0 - middle) / np.array(costs)[:, None])
-            chosen = rank.argmax(axis=0)
-            self.effort.seconds["planning"] += time.perf_counter() - begun
+            chosen, highest = np.full(len(rows), others[0]), np.full(len(rows), -math.inf)
+            for g in others:
+                rank = self._of_open(self.lower[g]) + self._of_open(self.upper[g])
+                rank = (1.0 - 0.5 * rank) / costs[g]
+                better = (rank > highest) & ~self._of_open(self.computed[g])
+                chosen[better], highest[better] = g, rank[better]
+            self.effort.seconds["choosing"] += time.perf_counter() - begun
             for g in others:
                 self.compute(g, rows[chosen == g])
             self.settle()
 
     def as_known(self, known: np.ndarray) -> None:
         """The cheapest groups that reject a row, or all."""
+        begun = time.perf_counter()
         count = len(self.groups)
         costs = [self.selection.costs.of(group) for group in self.groups]
         chosen = np.full(self.batch.rows, -1)
@@ -234,10 +270,11 @@ class _Run:
             rejects = np.prod(known[list(subset)], axis=0) <= self.threshold.reject_below
             better = rejects & (price < best)
             chosen[better], best[better] = number, price
+        self.effort.seconds["choosing"] += time.perf_counter() - begun
         for number in (-1, *range(len(subsets))):
             self.open = np.flatnonzero(chosen == number)
             for g in range(count) if number < 0 else subsets[number]:
-                if number >= 0 and self.dear[g]:  # what is to be rejected may be so by bounds already
+                if number >= 0 and self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
                     self.bound(g)
                     self.settle()
                 self.compute(g, self.open)

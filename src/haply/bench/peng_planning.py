@@ -1,0 +1,207 @@
+"""``bench peng-planning``: Tables 2 and 3 of Peng, Diao and Liu (2011): one order for all rows, or one for each.
+
+``static`` computes the conditions one after the other, in the order of their selectivity, for all rows that are still
+in; ``per row`` bounds them first and then goes by rank; ``optimal`` is told the probabilities, and does for each row
+what is cheapest. All three keep the same rows.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haply.bench import peng_data as data
+from haply.bench.measure import OURS, Claim, Figure, Report, Result, Tell, circumstances
+from haply.errors import HaplyError
+from haply.joins.costs import Costs
+from haply.joins.evaluate import Batch
+from haply.joins.select import PLANNINGS, Effort, Selection
+from haply.models import Gaussian
+from haply.pruning.threshold import Threshold
+
+STATIC, OPTIMAL = "static", "optimal"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How many rows, pairs and repetitions; the cells are the paper's."""
+
+    rows: int = 20_000
+    window: int = 200
+    threshold: float = 0.7
+    repetitions: int = 3
+    seed: int = 5
+
+
+QUICK = Settings(rows=1_000, window=20, repetitions=1)
+
+
+def run(quick: bool, data: str | None, tell: Tell) -> Report:
+    """The benchmark as the command line runs it."""
+    return measure(QUICK if quick else Settings(), data, tell)
+
+
+def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
+    """Both tables, on generated data and, where there is some, on real photometry."""
+    stars = data.generated(max(settings.rows, 2 * settings.window), settings.seed)
+    figures = [selections(stars, settings, tell), joins(stars, settings, tell)]
+    for catalogue in data.real(folder):
+        figures.append(colours(catalogue, settings, tell))
+    results = [result for figure in figures for result in _results(figure)]
+    config = {
+        **settings.__dict__,
+        "formulations": {
+            OURS: "per-row planning: conditions on one value, bounds, then by (1 - s) / cost with residual thresholds",
+            STATIC: "one order for all rows, by selectivity in a sample; no bounds",
+            OPTIMAL: "told the probabilities: for each row the cheapest conditions that reject it, or all",
+        },
+        "targets": {STATIC: 1.0, OPTIMAL: 0.0},
+        "notes": [_overall(figure) for figure in figures],
+        **circumstances(),
+    }
+    title = f"Planning by row, {settings.rows:,} rows and {settings.window:,} x {settings.window:,} pairs, one thread"
+    return Report("peng-planning", title, config, results, figures=figures)
+
+
+def selections(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
+    """Table 2: ``r < d1`` and ``q_r^2 + u_r^2 > d2^2``."""
+    batch, rows = stars.batch(), []
+    for d1, d2, order, static, dynamic, gain, optimal in data.TABLE_2:
+        tell(f"Table 2: d1 = {d1}, d2 = {d2:g}")
+        groups: data.Conditions = [
+            [data.below("r", d1)], [data.radius([("q_r", None), ("u_r", None)], d2, beyond=True)],
+        ]  # fmt: skip
+        cell = _cell(groups, batch, settings)
+        paper = {
+            "their static ms": static,
+            "their dynamic ms": dynamic,
+            "their gain %": gain,
+            "their optimal ms": optimal,
+        }
+        rows.append({"cell": f"{d1}, {d2:g}", **cell, "their order": order, **paper})
+    notes = [_selectivities("d1", "d2", data.TABLE_2, rows), "times are per row"]
+    return _figure("Table 2", "selection: r < d1 and q_r^2 + u_r^2 > d2^2", rows, notes)
+
+
+def joins(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
+    """Table 3: two colours that agree within d3, and places within d4."""
+    batch, rows = stars.pairs(["u", "g", "r", "rowc", "colc"], settings.window), []
+    for d3, d4, order, static, dynamic, gain in data.TABLE_3:
+        tell(f"Table 3: d3 = {d3:g}, d4 = {d4}")
+        places = data.apart([("rowc1", "rowc2"), ("colc1", "colc2")], float(d4), f"distance of places < {d4}")
+        colour = [data.near(("u1", "g1"), ("u2", "g2"), d3), data.near(("g1", "r1"), ("g2", "r2"), d3)]
+        cell = _cell([list(colour), [places]], batch, settings)
+        paper = {"their static s": static, "their dynamic s": dynamic, "their gain %": gain}
+        rows.append({"cell": f"{d3:g}, {d4}", **cell, "their order": order, **paper})
+    notes = [_selectivities("d3", "d4", data.TABLE_3, rows), "times are per pair"]
+    return _figure("Table 3", "join: |d(u - g)| < d3 and |d(g - r)| < d3, places within d4", rows, notes)
+
+
+def colours(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
+    """The same kind of selection on real photometry: bright, and a colour away from the middle one."""
+    rows = []
+    middle = {
+        name: float(np.median(stars.mean[a] - stars.mean[b])) for name, a, b in (("ug", "u", "g"), ("gr", "g", "r"))
+    }
+    values = {
+        "r": (stars.mean["r"], stars.sd["r"]),
+        "ug": (stars.mean["u"] - stars.mean["g"] - middle["ug"], np.hypot(stars.sd["u"], stars.sd["g"])),
+        "gr": (stars.mean["g"] - stars.mean["r"] - middle["gr"], np.hypot(stars.sd["g"], stars.sd["r"])),
+    }
+    batch = Batch({name: Gaussian(*value) for name, value in values.items()}, {}, len(stars))
+    for share in (0.2, 0.5, 0.8):
+        limit = float(np.quantile(stars.mean["r"], share))
+        for reach in (0.2, 0.5, 1.0):
+            tell(f"{stars.name}: r < {limit:.1f}, colours beyond {reach:g}")
+            groups: data.Conditions = [
+                [data.below("r", limit)], [data.radius([("ug", None), ("gr", None)], reach, beyond=True)],
+            ]  # fmt: skip
+            rows.append({"cell": f"{limit:.1f}, {reach:g}", **_cell(groups, batch, settings)})
+    notes = ["colours as columns of their own, as if independent of r and of each other", "times are per row"]
+    return _figure(stars.name, f"{stars.name}: r < d1 and colours beyond d2 of the median", rows, notes)
+
+
+def _cell(groups: data.Conditions, batch: Batch, settings: Settings) -> dict[str, Any]:
+    """The three plans on the same rows: best times, what they computed, and that they agree."""
+    kinds = {name: type(model) for name, model in batch.values.items()}
+    threshold, costs = Threshold(settings.threshold), Costs.of_this_machine()
+    plans = {plan: Selection.of(groups, kinds, threshold, plan, True, costs) for plan in PLANNINGS}
+    known = plans["optimal"].probabilities(batch)
+    best: dict[str, float] = dict.fromkeys(PLANNINGS, np.inf)
+    planning, kept = 0.0, {}
+    for _ in range(settings.repetitions + 1):  # the first fills caches
+        for plan, selection in plans.items():
+            effort = Effort()
+            begun = time.perf_counter()
+            found = selection.select(batch, effort, known if plan == "optimal" else None)
+            seconds = time.perf_counter() - begun
+            if plan == "optimal":  # it knows what to do
+                seconds -= effort.seconds["choosing"]
+            if seconds < best[plan] and plan == "per_row":
+                planning = 1.0 - (effort.seconds["bounds"] + effort.seconds["exact"]) / seconds
+            best[plan] = min(best[plan], seconds)
+            kept[plan] = found.rows
+    if not all(np.array_equal(kept["per_row"], rows) for rows in kept.values()):
+        raise HaplyError("Plans keep different rows", found=str({plan: len(rows) for plan, rows in kept.items()}))
+    passing = [float((chance >= settings.threshold).mean()) for chance in known]
+    order = sorted(range(len(groups)), key=lambda g: passing[g])
+    return {
+        "order": " ".join(str(g + 1) for g in order),
+        "static": best["static"] / batch.rows,
+        "per row": best["per_row"] / batch.rows,
+        "optimal": best["optimal"] / batch.rows,
+        "gain %": round(100.0 * (1.0 - best["per_row"] / best["static"]), 1),
+        "over optimal %": round(100.0 * (best["per_row"] / best["optimal"] - 1.0), 1),
+        "planning %": round(100.0 * planning, 1),
+        "kept": len(kept["per_row"]),
+        "passing %": [round(100.0 * share, 1) for share in passing],
+    }
+
+
+def _selectivities(one: str, two: str, cells: tuple[Any, ...], rows: list[dict[str, Any]]) -> str:
+    shares = []
+    for at, name in ((0, one), (1, two)):
+        seen = {cell[at]: row["passing %"][at] for cell, row in zip(cells, rows, strict=True)}
+        shares += [f"{name} = {limit:g}: {share:g} ({_theirs(name, limit):g})" for limit, share in seen.items()]
+    return f"selectivities in %, theirs in brackets: {', '.join(shares)}"
+
+
+def _theirs(name: str, limit: float) -> float:
+    return dict(data.TABLE_5[name])[limit]
+
+
+def _figure(name: str, title: str, rows: list[dict[str, Any]], notes: list[str]) -> Figure:
+    worst = min(row["gain %"] for row in rows)
+    over = float(np.mean([row["over optimal %"] for row in rows]))
+    share = float(np.mean([row["planning %"] for row in rows]))
+    claims = [
+        Claim("dynamic planning beats static in every cell", f"least gain {worst:.1f}%", worst > 0.0),
+        Claim("within 5% of optimal planning on average", f"{over:+.1f}%", over <= 5.0),
+        Claim("planning itself costs under 10% of the run", f"{share:.1f}% on average", share < 10.0),
+    ]
+    for row in rows:
+        row["passing %"] = ", ".join(f"{value:g}" for value in row["passing %"])
+    lines = ("static", "per row", "optimal")
+    return Figure(
+        name, title, rows, x="cell", lines=lines, y_title="seconds", seconds=lines, claims=claims, notes=notes
+    )
+
+
+def _results(figure: Figure) -> list[Result]:
+    """Each cell as a job, for the table of engines."""
+    found = []
+    for row in figure.rows:
+        job = f"{figure.name}: {row['cell']}"
+        ours = row["per row"]
+        for engine, field in ((OURS, "per row"), (STATIC, "static"), (OPTIMAL, "optimal")):
+            found.append(Result(job, engine, row[field], row["kept"], row[field] / ours))
+    return found
+
+
+def _overall(figure: Figure) -> str:
+    gains = [row["gain %"] for row in figure.rows]
+    measured = "; ".join(claim.measured for claim in figure.claims)
+    return f"{figure.name}: gain {min(gains):g}% to {max(gains):g}%, {measured}"
