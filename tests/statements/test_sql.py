@@ -397,6 +397,8 @@ MISTAKES = [
     ("SELECT * FROM a WHERE x = 'abc'", "column 23", "Found `'abc'`, of type string"),
     ("SELECT * FROM a WHERE x < name", "column 23", "compares a number with something else"),
     ("SELECT * FROM a WHERE x IN (1, 2)", "column 23", "which is not a comparison"),
+    ("SELECT * FROM a WHERE DISTANCE(x, m) < 3", "column 23", "is a number, not a point. Hint: write abs(a.x - a.m)"),
+    ("SELECT * FROM a WHERE DISTANCE(s, m) < 3", "column 23", "Spark refuses it"),
     ("SELECT id FROM a ORDER BY z", "column 27", "There is no column 'z'"),
     ("SELECT id FROM a ORDER BY 3", "column 27", "there is no column number 3"),
     ("SELECT * FROM (SELECT * FROM a WHERE x < 3) q", "column 38", "move it to the outer WHERE"),

@@ -231,6 +231,12 @@ class _Binder:
                         found=f"`{value}`, of type {kind.simpleString()}",
                     )  # fmt: skip
             if isinstance(part, Near):
+                for column in (part.one, part.other):
+                    if is_number(type_of(wide, scope.wide(column))):
+                        raise HaplyError(
+                            f"`{column}` is a number, not a point",
+                            hint=f"write abs({part.one} - {part.other}), or SAMPLES(array({column})) as a point",
+                        )
                 continue
             for column in part.form.columns.values():
                 model = scope.model(column)
