@@ -14,7 +14,8 @@ from haply.spark.many import WindowPlan
 from haply.spark.several import SeveralPlan
 from haply.spark.tables import is_table, uncertain_model, with_sure, without_probability
 from haply.spark.where import plan_where
-from haply.statements.binding import PROBABILITY, Bound, bind
+from haply.statements.binding import bind
+from haply.statements.bound import PROBABILITY, Bound
 from haply.statements.syntax import read
 
 _SUFFIXES = ("__haply_left", "__haply_right")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from haply.errors import HaplyError
@@ -103,6 +105,16 @@ class Statement:
         offset = at if isinstance(at, int) else self.places.start(at)
         start = self.select.start if offset is None else offset
         return located(self.text, start, what, expected=expected, found=found, hint=hint)
+
+    @contextmanager
+    def at(self, place: Expression | int) -> Iterator[None]:
+        """What is refused inside is reported at this place."""
+        try:
+            yield
+        except HaplyError as refusal:
+            if str(refusal).startswith("line "):
+                raise
+            raise self.error(place, str(refusal)) from None
 
 
 def read(text: str) -> Statement:
