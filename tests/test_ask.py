@@ -127,7 +127,7 @@ def test_streams_go_into_a_folder_and_go_on(
         (["@nowhere.sql"], "nowhere.sql"),
         (
             ["SELECT * FROM shop WHERE GAUSSIAN(kg, -1) < 3"],
-            "gaussian(kg, -1)' has a row that is not",
+            "gaussian(kg, -1)",
         ),
         (["SELECT cast(parcel AS int) FROM shop"], "cannot be cast"),
     ],

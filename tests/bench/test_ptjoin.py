@@ -33,7 +33,12 @@ def test_contenders_agree_with_the_exact_formula():
 def test_report_has_its_shape():
     said: list[str] = []
     report = ptjoin.measure(SMALL, said.append)
-    assert [result.engine for result in report.results] == ["haply", "duckdb range", "duckdb buckets", "duckdb buckets+numpy"]
+    assert [result.engine for result in report.results] == [
+        "haply",
+        "duckdb range",
+        "duckdb buckets",
+        "duckdb buckets+numpy",
+    ]
     figures = {figure.name: figure for figure in report.figures}
     assert list(figures) == ["templates", "windows", "P1", "P2", "P3", "P4", "P5"]
     assert all(claim.holds for name in ("P1", "P4", "P5") for claim in figures[name].claims)

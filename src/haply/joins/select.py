@@ -38,6 +38,8 @@ _SAMPLE = 256
 """Rows whose probabilities tell a static plan in which order to go."""
 _TRIAL = 1024
 """Rows that tell whether a group's bounds are worth their price, in batches of many more."""
+_FEW = 128
+"""Those of them whose value is computed, for its price."""
 _MOST_SUBSETS = 10
 
 
@@ -133,6 +135,8 @@ class _Run:
         """Rows that are not decided."""
         self.accepted = np.zeros(batch.rows, bool)
         self._prepared: dict[int, tuple[np.ndarray, Prepared]] = {}
+        self.costs = [selection.costs.of(group) for group in self.groups]
+        """Seconds for a row of each group: as measured before, or, better, in this batch."""
 
     def _of_open(self, of_all: np.ndarray) -> np.ndarray:
         """Of a number for each row those of the open ones."""
@@ -152,7 +156,7 @@ class _Run:
         """The exact probabilities of a group for some of the open rows."""
         if not len(rows):
             return
-        begun = time.perf_counter()
+        begun = time.thread_time()
         if g in self._prepared:
             of, prepared = self._prepared[g]
             prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
@@ -163,14 +167,14 @@ class _Run:
         self.computed[g, rows] = True
         self.rule[rows] = EVALUATED if self.dear[g] or not any(self.dear) else ONE_VALUE
         self.counts = self.counts and counts
-        spent = time.perf_counter() - begun
+        spent = time.thread_time() - begun
         self.effort.seconds["exact"] += spent
         name = self.groups[g].text
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
     def bound(self, g: int) -> None:
         """Bounds of a group for all open rows, as far as these need them, if they pay in a sample."""
-        begun = time.perf_counter()
+        begun = time.thread_time()
         rows = self.open
         group = self.groups[g]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -183,15 +187,19 @@ class _Run:
         if len(rows) > 8 * _TRIAL:
             chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
             trial = group.prepare(self.batch, rows[chosen])
-            asked = time.perf_counter()
+            asked = time.thread_time()
             found = trial.bounds(below[chosen], enough[chosen])
-            price = (time.perf_counter() - asked) / _TRIAL
+            price = (time.thread_time() - asked) / _TRIAL
             if found is not None:
                 decided = found.upper <= below[chosen]
                 if not self.selection.exact:
                     decided |= found.lower >= enough[chosen]
-                if decided.mean() * self.selection.costs.of(group) < price:
-                    self.effort.seconds["bounds"] += time.perf_counter() - begun
+                few = trial.take(np.arange(0, _TRIAL, _TRIAL // _FEW))
+                asked = time.thread_time()
+                few.exact()
+                self.costs[g] = (time.thread_time() - asked) / _FEW
+                if decided.mean() * self.costs[g] < price:
+                    self.effort.seconds["bounds"] += time.thread_time() - begun
                     return
         prepared = group.prepare(self.batch, rows)
         self._prepared[g] = rows, prepared
@@ -200,7 +208,7 @@ class _Run:
             self.lower[g, rows] = np.clip(found.lower, 0.0, 1.0)
             self.upper[g, rows] = np.clip(found.upper, 0.0, 1.0)
             self.rule[rows] = found.code
-        self.effort.seconds["bounds"] += time.perf_counter() - begun
+        self.effort.seconds["bounds"] += time.thread_time() - begun
 
     def settle(self) -> None:
         """Take the decided rows out of the open ones."""
@@ -230,33 +238,31 @@ class _Run:
 
     def per_row(self) -> None:
         """Steps in waves; see the top of the module."""
-        costs = [self.selection.costs.of(group) for group in self.groups]
         nearly_free = [g for g, dear in enumerate(self.dear) if not dear]
-        self.in_order(sorted(nearly_free, key=lambda g: costs[g]))
-        others = sorted(set(range(len(self.groups))) - set(nearly_free), key=lambda g: costs[g])
+        self.in_order(sorted(nearly_free, key=lambda g: self.costs[g]))
+        others = sorted(set(range(len(self.groups))) - set(nearly_free), key=lambda g: self.costs[g])
         for g in others:
             if len(self.open) and self.groups[g].has_bounds:
                 self.bound(g)
                 self.settle()
         while len(self.open):
-            begun = time.perf_counter()
+            begun = time.thread_time()
             rows = self.open
             chosen, highest = np.full(len(rows), others[0]), np.full(len(rows), -math.inf)
             for g in others:
                 rank = self._of_open(self.lower[g]) + self._of_open(self.upper[g])
-                rank = (1.0 - 0.5 * rank) / costs[g]
+                rank = (1.0 - 0.5 * rank) / self.costs[g]
                 better = (rank > highest) & ~self._of_open(self.computed[g])
                 chosen[better], highest[better] = g, rank[better]
-            self.effort.seconds["choosing"] += time.perf_counter() - begun
+            self.effort.seconds["choosing"] += time.thread_time() - begun
             for g in others:
                 self.compute(g, rows[chosen == g])
             self.settle()
 
     def as_known(self, known: np.ndarray) -> None:
         """The cheapest groups that reject a row, or all."""
-        begun = time.perf_counter()
+        begun = time.thread_time()
         count = len(self.groups)
-        costs = [self.selection.costs.of(group) for group in self.groups]
         chosen = np.full(self.batch.rows, -1)
         best = np.full(self.batch.rows, math.inf)
         subsets = [
@@ -266,11 +272,11 @@ class _Run:
             if count <= _MOST_SUBSETS or size in (1, count)
         ]
         for number, subset in enumerate(subsets):
-            price = sum(costs[g] for g in subset)
+            price = sum(self.costs[g] for g in subset)
             rejects = np.prod(known[list(subset)], axis=0) <= self.threshold.reject_below
             better = rejects & (price < best)
             chosen[better], best[better] = number, price
-        self.effort.seconds["choosing"] += time.perf_counter() - begun
+        self.effort.seconds["choosing"] += time.thread_time() - begun
         for number in (-1, *range(len(subsets))):
             self.open = np.flatnonzero(chosen == number)
             for g in range(count) if number < 0 else subsets[number]:

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 
+from haply.joins.costs import calibrate
 from haply.joins.evaluate import Batch, Group
 from haply.joins.match import match_overlapping
 from haply.joins.select import Selection
@@ -37,7 +38,7 @@ from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
-STEPS = len(ONE_DIMENSIONAL) ** 2 + 4
+STEPS = len(ONE_DIMENSIONAL) ** 2 + 5
 """What ``warm_everything`` yields."""
 
 _EXAMPLES: dict[type[Model], OneDimensional] = {}
@@ -167,3 +168,5 @@ def warm_everything() -> Iterator[str]:
         within_distance(points, points, 1.0)
         box(points, -np.ones(dim), np.ones(dim))
     yield "several dimensions"
+    calibrate()
+    yield "selections, and what they cost here"

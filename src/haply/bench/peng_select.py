@@ -1,0 +1,340 @@
+"""``bench peng-select``: what bounds and exact values of region probabilities cost (Peng, Diao and Liu 2011, 3 and E).
+
+``filter box`` and ``filter disc`` decide rows by bounds alone, ``disc`` computes the probability; ``scipy`` integrates
+the density over the region, row by row, with ``dblquad``. The filters' jobs are those rows that the filters decide.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from haply.bench import peng_data as data
+from haply.bench.measure import (
+    OURS,
+    TURN,
+    Answer,
+    Claim,
+    Figure,
+    Report,
+    Result,
+    Tell,
+    check_same,
+    circumstances,
+    needs,
+    ranked,
+    take_turns,
+)
+from haply.errors import HaplyError
+from haply.joins.evaluate import Batch, Polynomial, Range
+from haply.joins.select import Effort, Selection
+from haply.models import Gaussian, GaussianND
+from haply.numerics.normal import normal_cdf
+from haply.probability.multivariate import disc_probability
+from haply.pruning.region import (
+    CANTELLI,
+    DISTANCE,
+    Box,
+    Quadratic,
+    bound_regions,
+    cantelli,
+    chebyshev,
+    decide_regions,
+    markov,
+    selberg,
+)
+from haply.pruning.threshold import Threshold
+
+SCIPY = "scipy"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The rows of each experiment, and how many SciPy integrates."""
+
+    rows: int = 50_000
+    integrated: int = 40
+    threshold: float = 0.7
+    repetitions: int = 3
+    seed: int = 3
+
+
+QUICK = Settings(rows=2_000, integrated=4, repetitions=1)
+
+
+def run(quick: bool, data: str | None, tell: Tell) -> Report:
+    """The benchmark as the command line runs it."""
+    return measure(QUICK if quick else Settings(), tell)
+
+
+def measure(settings: Settings, tell: Tell) -> Report:
+    """The comparison with SciPy, then Expts 1 and 2."""
+    results = [
+        *filters("filter box", settings, tell), *filters("filter disc", settings, tell), *exact_discs(settings, tell),
+    ]  # fmt: skip
+    figures = [boxes(settings, tell), intervals(settings, tell), averages(settings, tell)]
+    config = {
+        **settings.__dict__,
+        "formulations": {
+            OURS: "decide_regions on all rows at once, or disc_probability",
+            SCIPY: "dblquad of the normal density over the region, default tolerances, one row after the other",
+        },
+        "targets": {SCIPY: {"filter box": 400.0, "filter disc": 400.0, "disc": 100.0}},
+        "notes": ["seconds are per row; pairs are rows that both decide alike"],
+        **circumstances("scipy"),
+    }
+    title = f"Regions of Gaussians in two dimensions, {settings.integrated} rows integrated, one thread"
+    return Report("peng-select", title, config, results, figures=figures)
+
+
+# -- beside SciPy ------------------------------------------------------------------------------------------------------
+
+
+def integrate(mean: np.ndarray, cov: np.ndarray, low: float, high: float, ends: Callable[[float], Any]) -> float:
+    """The normal density over ``low < x < high`` and, for each x, y between its ends, with SciPy."""
+    inverse = np.linalg.inv(cov)
+    scale = 1.0 / (2.0 * math.pi * math.sqrt(np.linalg.det(cov)))
+    (a, b), (_, c) = inverse
+
+    def density(y: float, x: float) -> float:
+        u, v = x - mean[0], y - mean[1]
+        return scale * math.exp(-0.5 * (a * u * u + 2.0 * b * u * v + c * v * v))
+
+    # an expert cuts the region to where the density is
+    reach, tall = 9.0 * math.sqrt(cov[0, 0]), 9.0 * math.sqrt(cov[1, 1])
+    low, high = max(low, mean[0] - reach), min(high, mean[0] + reach)
+    if low >= high:
+        return 0.0
+
+    def bottom(x: float) -> float:
+        return min(max(ends(x)[0], mean[1] - tall), mean[1] + tall)
+
+    def top(x: float) -> float:
+        return max(min(ends(x)[1], mean[1] + tall), mean[1] - tall)
+
+    return float(needs("scipy.integrate").dblquad(density, low, high, bottom, top)[0])
+
+
+def _disc_ends(radius: float) -> Callable[[float], Any]:
+    def ends(x: float) -> tuple[float, float]:
+        half = math.sqrt(max(0.0, radius * radius - x * x))
+        return -half, half
+
+    return ends
+
+
+def _parts(model: GaussianND) -> tuple[np.ndarray, np.ndarray]:
+    return model.mean().values.reshape(-1, 2), model.cov.values.reshape(-1, 2, 2)
+
+
+def filters(job: str, settings: Settings, tell: Tell) -> list[Result]:
+    """Rows that the bounds decide, by them and by integration."""
+    box = job == "filter box"
+    size = 1000.0 if box else 50.0
+    model = (data.fields if box else data.discs)(settings.rows, settings.seed)
+    region = Box([100.0, 100.0], [100.0 + size, 100.0 + size]) if box else Quadratic(np.eye(2), size * size)
+    threshold = Threshold(settings.threshold)
+    tell(f"{job}: bounds on {settings.rows:,} rows")
+    decided = np.flatnonzero(decide_regions(model, region, threshold).verdict)
+    # those near the border, where something must be done: a far row is as easy for all
+    mean, cov = _parts(model)
+    near = _near_border(mean[decided], cov[decided], box, size)
+    rows = decided[near][: settings.integrated * 50]
+    means, covs = mean[rows], cov[rows]
+    chosen = slice(0, settings.integrated)
+
+    def ours() -> Answer:
+        verdict = decide_regions((means, covs), region, threshold).verdict
+        return _accepted(verdict > 0)
+
+    def theirs() -> Answer:
+        value = [
+            integrate(m, c, 100.0, 100.0 + size, lambda x: (100.0, 100.0 + size))
+            if box
+            else integrate(m, c, -size, size, _disc_ends(size))
+            for m, c in zip(means[chosen], covs[chosen], strict=True)
+        ]
+        return _accepted(np.array(value) >= settings.threshold)
+
+    first = theirs()
+    tell(f"{job}: integrated {settings.integrated} rows")
+    mine = decide_regions((means[chosen], covs[chosen]), region, threshold).verdict > 0
+    check_same(job, {OURS: _accepted(mine), SCIPY: first})
+    seconds = take_turns(job, {OURS: ours, SCIPY: theirs}, settings.repetitions, tell, TURN)
+    per_row = {OURS: seconds[OURS] / len(rows), SCIPY: seconds[SCIPY] / len(means[chosen])}
+    return ranked(job, per_row, dict.fromkeys(per_row, len(first.left)))
+
+
+def _near_border(mean: np.ndarray, cov: np.ndarray, box: bool, size: float) -> np.ndarray:
+    sd = np.sqrt(np.trace(cov, axis1=1, axis2=2))
+    if box:
+        away = np.abs(mean - 100.0 - 0.5 * size).max(axis=1) - 0.5 * size
+    else:
+        away = np.hypot(*mean.T) - size
+    return np.flatnonzero(np.abs(away) < 5.0 * sd)
+
+
+def _accepted(flags: np.ndarray) -> Answer:
+    rows = np.flatnonzero(flags)
+    return Answer(rows, rows)
+
+
+def exact_discs(settings: Settings, tell: Tell) -> list[Result]:
+    """The probability of discs, to the same error."""
+    model = data.discs(settings.rows, settings.seed + 1)
+    mean, cov = _parts(model)
+    near = _near_border(mean, cov, False, 50.0)[: settings.integrated * 50]
+    mean, cov = mean[near], cov[near]
+    chosen = slice(0, settings.integrated)
+    index = np.arange(len(mean[chosen]))
+
+    def theirs() -> Answer:
+        value = [integrate(m, c, -50.0, 50.0, _disc_ends(50.0)) for m, c in zip(mean[chosen], cov[chosen], strict=True)]
+        return Answer(index, index, np.array(value))
+
+    first = theirs()
+    tell(f"disc: integrated {len(index)} rows")
+    mine = disc_probability(mean[chosen], cov[chosen], 50.0)
+    assert first.probability is not None
+    apart = float(np.abs(mine - first.probability).max())
+    if apart > 1e-7:  # SciPy aims at 1.5e-8
+        raise HaplyError("A disc's probability differs from SciPy's", expected="less than 1e-7", found=f"{apart:g}")
+    engines: dict[str, Callable[[], Any]] = {OURS: lambda: disc_probability(mean, cov, 50.0), SCIPY: theirs}
+    seconds = take_turns("disc", engines, settings.repetitions, tell, TURN)
+    per_row = {OURS: seconds[OURS] / len(mean), SCIPY: seconds[SCIPY] / len(index)}
+    return ranked("disc", per_row, dict.fromkeys(per_row, len(index)))
+
+
+# -- the paper's experiments -------------------------------------------------------------------------------------------
+
+
+def boxes(settings: Settings, tell: Tell) -> Figure:
+    """Expt 1: a box that grows, by bounds first or by exact values alone."""
+    model = data.fields(settings.rows, settings.seed)
+    batch = Batch({"pos": model}, {}, settings.rows)
+    rows = []
+    for size in (200, 400, 800, 1200, 1600, 2000):
+        tell(f"Expt 1: d = {size}")
+        conditions = [
+            Polynomial(((("pos", k), 1.0),), (), (Range(100.0, 100.0 + size, False, False),), f"pos[{k}]")
+            for k in (0, 1)
+        ]
+        kinds = {"pos": GaussianND}
+        threshold = Threshold(settings.threshold)
+        ours = Selection.of([conditions], kinds, threshold, "per_row", exact=False)
+        alone = Selection.of([conditions], kinds, threshold, "static", exact=False)
+        effort = Effort()
+        kept = len(ours.select(batch, effort).rows)
+        times = {}
+        for name, selection in (("filters", ours), ("exact", alone)):
+            times[name] = min(_timed(lambda: selection.select(batch)) for _ in range(settings.repetitions))  # noqa: B023
+        computed = sum(effort.computed.values())
+        share = {"kept %": kept, "computed %": computed}
+        rows.append(
+            {"d": size}
+            | {name: seconds / settings.rows for name, seconds in times.items()}
+            | {name: round(100.0 * count / settings.rows, 2) for name, count in share.items()}
+        )
+    small, large = (row["filters"] / row["exact"] for row in (rows[0], rows[-1]))
+    claims = [
+        Claim("the filter's cost is near 0 for small d", f"{small:.2f} of the exact one at d = 200", small < 0.2),
+        Claim("it meets the exact one at d = 2000", f"{large:.2f} of it", large > 0.8),
+    ]
+    return Figure(
+        "Expt 1", "a box of d x d pixels, threshold 0.7, seconds per row", rows, x="d", lines=("filters", "exact"),
+        y_title="seconds per row", seconds=("filters", "exact"), claims=claims,
+        notes=["the errors are correlated: up to 0.9; probabilities are not asked for, so that bounds accept, too"],
+    )  # fmt: skip
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    begun = time.thread_time()
+    work()
+    return time.thread_time() - begun
+
+
+def intervals(settings: Settings, tell: Tell) -> Figure:
+    """Expt 2: how sharp the bounds for one dimension are, for an interval of length 10 that moves."""
+    random = np.random.default_rng(settings.seed)
+    count = min(settings.rows, 5_000)
+    mean, variance = random.uniform(-50.0, 50.0, count), random.uniform(0.0, 10.0, count)
+    sd = np.sqrt(variance)
+    absolute = sd * math.sqrt(2.0 / math.pi) * np.exp(-0.5 * mean**2 / variance) + mean * (
+        1.0 - 2.0 * np.array([normal_cdf(z) for z in -mean / sd])
+    )
+    rows = []
+    for start in range(-150, 151, 25):
+        tell(f"Expt 2: an interval from {start}")
+        low, high = float(start), float(start) + 10.0
+        away = np.where(mean < low, low - mean, np.where(mean > high, mean - high, 0.0))
+        nearest = low if low > 0 else (-high if high < 0 else 0.0)
+        row = {
+            "from": start,
+            "markov": float(np.mean([markov(e, nearest) if nearest > 0 else 1.0 for e in absolute])),
+            "chebyshev": float(np.mean([chebyshev(v, a, math.inf) for v, a in zip(variance, away, strict=True)])),
+            "cantelli": float(np.mean([cantelli(v, a) for v, a in zip(variance, away, strict=True)])),
+            "selberg": float(np.mean([selberg(v, a, math.inf) for v, a in zip(variance, away, strict=True)])),
+        }
+        kinds = {"x": Gaussian}
+        batch = Batch({"x": Gaussian(mean, sd)}, {}, count)
+        inside = Polynomial(((("x", None), 1.0),), (), (Range(low, high),), "x")
+        row["exact"] = float(Selection.of([[inside]], kinds, Threshold(None)).probabilities(batch).mean())
+        rows.append(row)
+    holds = all(r["markov"] >= r["chebyshev"] - 1e-12 >= r["cantelli"] - 2e-12 for r in rows if abs(r["from"]) > 60)
+    ratio = float(np.mean([r["cantelli"] for r in rows]) / np.mean([r["exact"] for r in rows]))
+    claims = [
+        Claim("Markov is far above Chebyshev, which is above Cantelli (outside of the means)", _spread(rows), holds),
+        Claim("Cantelli is close to the exact value", f"{ratio:.2f} times it on average", ratio < 1.25),
+    ]
+    return Figure(
+        "Expt 2 intervals", "average bound on P(start <= x <= start + 10)", rows, x="from",
+        lines=("markov", "chebyshev", "cantelli", "exact"), y_title="probability", log_y=False, claims=claims,
+        notes=["one interval beside the mean is a half line: Selberg's bound is Cantelli's there"],
+    )  # fmt: skip
+
+
+def _spread(rows: list[dict[str, float]]) -> str:
+    means = {name: float(np.mean([row[name] for row in rows])) for name in ("markov", "chebyshev", "cantelli", "exact")}
+    return ", ".join(f"{name} {value:.4f}" for name, value in means.items()) + " on average"
+
+
+def averages(settings: Settings, tell: Tell) -> Figure:
+    """Expt 2: how sharp the bounds for discs are."""
+    model = data.discs(settings.rows, settings.seed)
+    mean, cov = _parts(model)
+    rows = []
+    for size in range(10, 101, 10):
+        tell(f"Expt 2: a disc of radius {size}")
+        region = Quadratic(np.eye(2), float(size * size))
+        row = {"d": size, "exact": float(disc_probability(mean, cov, float(size)).mean())}
+        for name, rule, law in (
+            ("cantelli", CANTELLI, "gaussian"), ("any law", DISTANCE, "any"), ("gaussian", DISTANCE, "gaussian"),
+        ):  # fmt: skip
+            found = bound_regions((mean, cov), region, 0.0, math.inf, law=law, rules=(rule,))  # type: ignore[arg-type]
+            row[name] = float(np.minimum(found.upper, 1.0).mean())
+            if name == "any law":  # 1 / (1 + d^2), where the paper has k / d^2
+                square = 1.0 / np.clip(found.upper, 1e-300, 1.0) - 1.0
+                row["paper"] = float(np.minimum(1.0, 2.0 / np.maximum(square, 1e-300)).mean())
+        rows.append(row)
+    names = ("cantelli", "paper", "any law", "gaussian")
+    mean_of = {name: float(np.mean([row[name] for row in rows])) for name in names}
+    measured = ", ".join(f"{name} {value:.4f}" for name, value in mean_of.items())
+    claims = [
+        Claim("Cantelli is slightly better than the general k/d^2", measured, mean_of["cantelli"] < mean_of["paper"]),
+        Claim("1/(1 + d^2), for convex regions, beats Cantelli", measured, mean_of["any law"] < mean_of["cantelli"]),
+        Claim(
+            "no bound is below the exact average", "in all rows",
+            all(row[name] >= row["exact"] - 1e-12 for row in rows for name in names),
+        ),
+    ]  # fmt: skip
+    quarter = ", ".join(f"{math.pi * d * d / 40_000:.4f}" for d in (20, 50, 80))
+    return Figure(
+        "Expt 2 discs", "average upper bound on P(x^2 + y^2 < d^2)", rows, x="d",
+        lines=("exact", "gaussian", "any law", "paper", "cantelli"), y_title="probability", log_y=False, claims=claims,
+        notes=[f"means up to 100 fill a square, of which a quarter disc with d = 20, 50, 80 is {quarter}"],
+    )  # fmt: skip
