@@ -26,9 +26,9 @@ ORDER = (
     ("query",),
     ("spark",),
     ("report",),
-    ("sql",),
+    ("statements",),
     ("bench",),
-    ("cli", "demo", "demo_route", "demo_time", "__main__"),
+    ("cli", "ask", "demo", "demo_route", "demo_time", "__main__"),
 )
 LEVEL = {layer: level for level, layers in enumerate(ORDER) for layer in layers}
 
@@ -170,7 +170,7 @@ def test_a_good_tree_passes(tree) -> None:
         ("errors.py", "from haply.models import Model", "errors imports models, which is higher"),
         ("report/a.py", "from haply.spark import join", "report imports spark, which it must not know"),
         ("spark/a.py", "def f():\n    from haply.report import chart", "spark imports report, which it must not know"),
-        ("sql.py", "import pyspark", "sql imports pyspark"),
+        ("statements/a.py", "import pyspark", "statements imports pyspark"),
         ("report/a.py", "def f():\n    import pyspark", "report imports pyspark"),
         ("cli.py", "from pyspark.sql import functions", "cli imports pyspark outside a function"),
         ("bench/a.py", "if True:\n    import pyspark", "bench imports pyspark outside a function"),

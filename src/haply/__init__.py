@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from haply.spark.prepare import check
     from haply.spark.session import local_session
     from haply.spark.where import plan_where, where
+    from haply.statements import plan_sql, sql
 
 __all__ = [
     "Funnel",
@@ -50,9 +51,11 @@ __all__ = [
     "mixture",
     "mixture_nd",
     "plan_join",
+    "plan_sql",
     "plan_where",
     "right",
     "samples",
+    "sql",
     "truncated_gaussian",
     "uniform",
     "where",
@@ -65,6 +68,8 @@ _FROM_SPARK = {
     "plan_join": "haply.spark.join",
     "plan_where": "haply.spark.where",
     "local_session": "haply.spark.session",
+    "plan_sql": "haply.statements",
+    "sql": "haply.statements",
     "where": "haply.spark.where",
     "window_join": "haply.spark.many",
 }

@@ -1,4 +1,4 @@
-"""The command ``haply``: ``demo``, ``warm``, ``bench`` and ``--version``.
+"""The command ``haply``: ``demo``, ``sql``, ``explain``, ``warm``, ``bench`` and ``--version``.
 
 Everything heavy is imported by the command that needs it, so that help and version are quick.
 """
@@ -17,7 +17,7 @@ from haply.errors import HaplyError, unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-COMMANDS = ("demo", "warm", "bench")
+COMMANDS = ("demo", "sql", "explain", "warm", "bench")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +58,17 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--rows", type=int, default=30_000, help="readings of each network (default: %(default)s)")
     demo.set_defaults(run=_demo)
 
+    sql = commands.add_parser("sql", help="answer a query over files with uncertain values")
+    _query_options(sql)
+    sql.add_argument("--out", metavar="PATH", help="write the answer here (.parquet or .csv); otherwise it is shown")
+    sql.add_argument("--explain", action="store_true", help="print the plan as well; alone, print only the plan")
+    sql.add_argument("--report", metavar="FILE", help="write a report about the query here, as HTML")
+    sql.set_defaults(run=_sql)
+
+    explain = commands.add_parser("explain", help="tell how a query would be answered")
+    _query_options(explain)
+    explain.set_defaults(run=_sql)
+
     warm = commands.add_parser("warm", help="compile the kernels ahead, so that the first join is quick")
     warm.set_defaults(run=_warm)
 
@@ -69,6 +80,29 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", default="out/bench", metavar="FOLDER", help="where charts go (default: %(default)s)")
     bench.set_defaults(run=_bench)
     return parser
+
+
+def _query_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("query", metavar="QUERY", help="SELECT ...; - reads standard input, @name a file")
+    command.add_argument("--table", action="append", metavar="NAME=PATH", help="a table: .parquet, .csv or .json")
+    command.add_argument("--stream", action="append", metavar="NAME=FOLDER", help="a stream: a folder of Parquet files")
+    command.add_argument("--time", default="time", metavar="COLUMN", help="what WINDOW uses (default: %(default)s)")
+    command.add_argument(
+        "--max-delay", default="0", metavar="LENGTH", help="how late rows of a stream may come (default: %(default)s)"
+    )
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from haply.ask import Question, tell
+
+    question = Question(arguments)
+    # progress is told apart from the answer, so that the answer can be piped on
+    for _ in _followed(Console(highlight=False, stderr=True), "Answering the query", question.answer(), question.steps):
+        pass
+    tell(question, Console(highlight=False))
+    return 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:

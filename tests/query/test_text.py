@@ -39,6 +39,8 @@ from haply.query.text import as_condition, parse
         ("abs(left.temp - right.temp) <= 0.5", abs(left.temp - right.temp) <= 0.5),
         ("ABS(LEFT.temp-Right.temp)<=.5", abs(left.temp - right.temp) <= 0.5),
         ("0.5 >= abs(left.temp - right.temp)", 0.5 >= abs(left.temp - right.temp)),  # noqa: SIM300
+        ("|left.temp - right.temp| <= .5", abs(left.temp - right.temp) <= 0.5),
+        ("|left.temp|>=1 and |right.temp|>2", (abs(left.temp) >= 1) & (abs(right.temp) > 2)),
         ("left.temp > right.temp", left.temp > right.temp),
         ("left.u - right.u BETWEEN -1 AND 2", between(left.u - right.u, -1, 2)),
         ("left.u - right.u between - 1 and 2", between(left.u - right.u, -1, 2)),

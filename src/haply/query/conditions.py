@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 from haply.errors import HaplyError
 from haply.probability.region import Difference, Distance, Region
@@ -24,6 +23,7 @@ from haply.query.expressions import (
     Opaque,
     Or,
     is_value,
+    rewritten,
     sql_text,
 )
 
@@ -143,16 +143,7 @@ def points_of(expression: Expression) -> tuple[Column, ...]:
 
 def with_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
     """The same with something else in the place of each column."""
-    if isinstance(expression, Column):
-        return change(expression)
-
-    def changed(value: Any) -> Any:
-        if isinstance(value, Expression):
-            return with_columns(value, change)
-        return tuple(changed(item) for item in value) if isinstance(value, tuple) else value
-
-    given = {field.name: getattr(expression, field.name) for field in fields(expression)}  # type: ignore[arg-type]
-    return replace(expression, **{name: changed(value) for name, value in given.items()})  # type: ignore[type-var]
+    return rewritten(expression, lambda node: change(node) if isinstance(node, Column) else None)
 
 
 def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:

@@ -527,6 +527,21 @@ def as_expression(value: Any) -> Expression:
     return value if isinstance(value, Expression) else Literal(value)
 
 
+def rewritten(node: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
+    """The tree with every node replaced for which ``change`` gives another, from the top down."""
+    other = change(node)
+    if other is not None:
+        return other
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, Expression):
+            return rewritten(value, change)
+        return tuple(map(inner, value)) if isinstance(value, tuple) else value
+
+    changed = {field.name: inner(getattr(node, field.name)) for field in fields(node)}  # type: ignore[arg-type]
+    return replace(node, **changed) if node.children else node  # type: ignore[type-var]
+
+
 def quote_name(name: str) -> str:
     """The name as text reads it: in backquotes unless it is plain."""
     plain = _PLAIN_NAME.fullmatch(name) and name.upper() not in RESERVED

@@ -73,7 +73,9 @@ _NUMBER = re.compile(r"((?:\d+\.?\d*|\.\d+)(?:E[+-]?\d+)?)(BD|[DFLSY]?)", re.ASC
 _EXAMPLE = "abs(left.temp - right.temp) <= 0.5"
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
+    """A word, number, string or symbol of the text, and where it stands."""
+
     kind: str  # "number", "string", "bytes", "name" (in backquotes), "word", "symbol" or "end"
     text: str  # what it says: of strings and names without quotes
     start: int
@@ -94,7 +96,7 @@ def parse(text: str, *, span: tuple[int, int] | None = None) -> Expression:
             hint=f"write {_EXAMPLE!r}",
         )
     start, stop = span or (0, len(text))
-    parser = _Parser(text, _tokens(text, start, stop))
+    parser = Parser(text, tokens_of(text, start, stop))
     try:
         return parser.whole()
     except RecursionError:  # the caller may have used up most of Python's stack
@@ -118,31 +120,34 @@ def located(source: str, offset: int, what: str, *, expected: str = "", found: s
     return HaplyError(where, expected=expected, found=found, hint=hint)
 
 
-def _tokens(source: str, start: int, stop: int) -> list[_Token]:
-    tokens: list[_Token] = []
+def tokens_of(source: str, start: int, stop: int) -> list[Token]:
+    """The tokens of a part of a text; an ``end`` is the last."""
+    tokens: list[Token] = []
     for raw in _raw_tokens(source, start, stop):
         first, last = start + raw.start - 1, start + raw.end
         written = source[first:last]
         if tokens and first < tokens[-1].stop:
             continue  # sqlglot turns the suffix of a number, as in 10L, into further tokens at the same place
         if raw.token_type in (TokenType.STRING, TokenType.RAW_STRING):
-            tokens.append(_Token("string", raw.text, first, last))
+            tokens.append(Token("string", raw.text, first, last))
         elif raw.token_type == TokenType.IDENTIFIER:
-            tokens.append(_Token("name", raw.text, first, last))
+            tokens.append(Token("name", raw.text, first, last))
         elif raw.token_type == TokenType.HEX_STRING and "'" in written:
-            tokens.append(_Token("bytes", written, first, last))
+            tokens.append(Token("bytes", written, first, last))
         elif raw.token_type == TokenType.NUMBER:
-            if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _ends_operand(tokens[-2])):
+            if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _owns_dot(*tokens[-2:])):
                 first, written = tokens.pop().start, "." + written  # sqlglot cuts .5 in two
-            tokens.append(_Token("number", written, first, last))
-        else:  # sqlglot makes one token of some pairs of words and of 5.x, and two of **
-            for piece in re.finditer(r"\w+|[^\w\s]+", written):
+            tokens.append(Token("number", written, first, last))
+        else:  # sqlglot makes one token of some pairs of words, of 5.x and of |>, and two of **
+            for piece in re.finditer(r"\w+|\|(?=>)|[^\w\s]+", written):
                 kind = "number" if piece[0].isdigit() else "word" if re.match(r"\w", piece[0]) else "symbol"
                 begin, text = first + piece.start(), piece[0]
                 if text == "*" and _is_symbol_before("*", tokens, begin):
                     begin, text = tokens.pop().start, "**"
-                tokens.append(_Token(kind, text, begin, first + piece.end()))
-    tokens.append(_Token("end", "", stop, stop))
+                elif text == "=" and _is_symbol_before(">", tokens, begin):
+                    begin, text = tokens.pop().start, ">="
+                tokens.append(Token(kind, text, begin, first + piece.end()))
+    tokens.append(Token("end", "", stop, stop))
     return tokens
 
 
@@ -170,31 +175,58 @@ def _tokenize(text: str) -> list[Any] | None:
         return None
 
 
-def _is_symbol_before(symbol: str, tokens: list[_Token], position: int) -> bool:
+def _is_symbol_before(symbol: str, tokens: list[Token], position: int) -> bool:
     return bool(tokens) and tokens[-1].key == symbol and tokens[-1].stop == position
 
 
-def _ends_operand(token: _Token) -> bool:
+def _owns_dot(before: Token, dot: Token) -> bool:
+    """Whether the dot belongs to what stands before it, as in ``left.2mass``, and not to the number after it."""
+    return before.stop == dot.start and _ends_operand(before)
+
+
+def _ends_operand(token: Token) -> bool:
     return token.key in (")", "]") or (token.kind != "symbol" and token.key not in RESERVED)
 
 
-class _Parser:
+class Places:
+    """Where the nodes of a tree were written, for errors that are found later. Nodes are told by identity."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Expression, int]] = {}  # a node that is kept cannot lend its identity to another
+
+    def mark(self, node: Expression, offset: int) -> Expression:
+        """Remember where a node begins."""
+        self._of[id(node)] = (node, offset)
+        return node
+
+    def start(self, node: Expression) -> int | None:
+        """Where a tree begins: the first place of its nodes."""
+        known = [] if id(node) not in self._of else [self._of[id(node)][1]]
+        inner = (self.start(child) for child in node.children)
+        return min([*known, *(place for place in inner if place is not None)], default=None)
+
+
+class Parser:
     """Precedence climbing over the tokens: `expression` reads everything that binds at least as tightly as asked."""
 
-    def __init__(self, source: str, tokens: list[_Token]) -> None:
+    reserved = RESERVED
+    """Words that are no columns."""
+
+    def __init__(self, source: str, tokens: list[Token]) -> None:
         self.source = source
         self.tokens = tokens
         self.position = 0
         self.depth = 0
+        self.places = Places()
 
     @property
-    def next(self) -> _Token:
+    def next(self) -> Token:
         return self.tokens[self.position]
 
-    def after(self, count: int = 1) -> _Token:
+    def after(self, count: int = 1) -> Token:
         return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
-    def take(self) -> _Token:
+    def take(self) -> Token:
         token = self.next
         self.position = min(self.position + 1, len(self.tokens) - 1)
         return token
@@ -205,12 +237,12 @@ class _Parser:
             return True
         return False
 
-    def require(self, key: str, what: str) -> _Token:
+    def require(self, key: str, what: str) -> Token:
         if self.next.key != key:
             raise self.error(self.next, what, expected=key)
         return self.take()
 
-    def error(self, token: _Token, what: str, *, expected: str = "", hint: str = "") -> HaplyError:
+    def error(self, token: Token, what: str, *, expected: str = "", hint: str = "") -> HaplyError:
         found = repr(self.source[token.start : token.stop]) if token.kind != "end" else "the end of the text"
         return located(
             self.source, token.start, what, expected=expected, found=found, hint=hint or _HINTS.get(token.key, "")
@@ -219,10 +251,10 @@ class _Parser:
     def too_deep(self) -> HaplyError:
         return self.error(self.next, "the condition is nested too deeply here", hint="compute parts as columns first")
 
-    def make(self, token: _Token, build: Callable[..., Expression], *args: Any) -> Expression:
+    def make(self, token: Token, build: Callable[..., Expression], *args: Any) -> Expression:
         """Builds a node; what the node itself refuses is reported at the token."""
         try:
-            return build(*args)
+            return self.places.mark(build(*args), token.start)
         except HaplyError as refusal:
             raise located(self.source, token.start, str(refusal)) from None
 
@@ -261,7 +293,7 @@ class _Parser:
             return Level.COMPARISON
         return _OPERATORS.get(key)
 
-    def combined(self, token: _Token, left: Expression, right: Expression) -> Expression:
+    def combined(self, token: Token, left: Expression, right: Expression) -> Expression:
         key = token.key
         if key in ("AND", "OR"):
             return self.make(token, And if key == "AND" else Or, (left, right))
@@ -271,7 +303,7 @@ class _Parser:
             return self.make(token, Arithmetic, key, left, right)
         return self.make(token, Opaque, (left, f" {key} ", right))
 
-    def predicate(self, token: _Token, value: Expression) -> Expression:
+    def predicate(self, token: Token, value: Expression) -> Expression:
         negated = token.key == "NOT"
         word = self.take().key if negated else token.key
         if word == "BETWEEN":
@@ -314,7 +346,7 @@ class _Parser:
         if token.key == "-" and self.next.kind == "number" and self.after().key not in ("**", "[", "::", "."):
             number = self.number(self.take())
             if isinstance(number, Literal) and isinstance(number.value, (int, float)):
-                return Literal(-number.value)
+                return self.make(token, Literal, -number.value)
             return self.make(token, Negative, number)
         inner = self.expression(Level.SIGN)
         if token.key == "+":
@@ -335,7 +367,8 @@ class _Parser:
                 self.require("]", "the index is not closed")
                 component = isinstance(index, Literal) and type(index.value) is int and index.value >= 0
                 if component and isinstance(tree, Column) and tree.index is None:
-                    tree = tree[index.value]  # type: ignore[attr-defined]
+                    place = self.places.start(tree)
+                    tree = self.places.mark(tree[index.value], token.start if place is None else place)  # type: ignore[attr-defined]
                 else:
                     tree = self.make(token, Opaque, (tree, "[", index, "]"))
         return tree
@@ -358,9 +391,13 @@ class _Parser:
                 raise self.error(token, "this parenthesis is not closed", expected=") before the end")
             self.require(")", "this does not continue what stands in parentheses")
             return tree
+        if token.key == "|":  # |a - b|, as in papers: no other operand begins with a bar
+            tree = self.expression(Level.BIT_XOR)
+            self.require("|", "the bars of an absolute value are not closed")
+            return self.make(token, Call, "abs", (tree,))
         raise self.error(token, "an operand is missing here", expected="a column, a number, a string or a function")
 
-    def number(self, token: _Token) -> Expression:
+    def number(self, token: Token) -> Expression:
         written = _NUMBER.fullmatch(token.text)
         if not written:
             raise self.error(token, "this is not a number", expected="a number such as 12, 0.5 or 1e-3")
@@ -368,25 +405,25 @@ class _Parser:
         if suffix.upper() == "F":
             return Opaque((token.text,))  # rounded to 32 bits by Spark: not the number it reads as
         value = self.make(token, Literal, float(digits))
-        return Literal(int(digits)) if digits.isdigit() else value
+        return self.make(token, Literal, int(digits)) if digits.isdigit() else value
 
-    def string(self, token: _Token) -> Expression:
-        text = token.text
+    def string(self, token: Token) -> Expression:
+        first, text = token, token.text
         while self.next.kind == "string":  # as in Spark: neighbours are one string, and a doubled quote is a quote
             following = self.take()
             quote = self.source[token.stop - 1]
             doubled = following.start == token.stop and self.source[following.start] == quote
             text += (quote if doubled else "") + following.text
             token = following
-        return Literal(text)
+        return self.make(first, Literal, text)
 
-    def named(self, token: _Token) -> Expression:
+    def named(self, token: Token) -> Expression:
         key, following = token.key, self.next
         if following.key != ".":
             if following.key == "(" and token.kind == "word" and key not in NEVER_FUNCTIONS:
                 return self.call(token)
             if key in _CONSTANTS:
-                return Literal(_CONSTANTS[key])
+                return self.make(token, Literal, _CONSTANTS[key])
             if key == "CASE":
                 return self.case()
             if key == "INTERVAL" and self.starts_interval():
@@ -395,7 +432,7 @@ class _Parser:
                 return Opaque((f"{key} {self.source[following.start : self.take().stop]}",))
             if key in _FUNCTIONS_WITHOUT_PARENTHESES:
                 return Opaque((key,))
-            if key in RESERVED:
+            if key in self.reserved:
                 hint = _HINTS.get(key, f"a column of this name is written `{token.text}`, in backquotes")
                 raise self.error(token, "an operand is missing here", expected="a column or a value", hint=hint)
             return self.make(token, Column, None, token.text)
@@ -413,7 +450,7 @@ class _Parser:
             )
         return token.text
 
-    def call(self, token: _Token) -> Expression:
+    def call(self, token: Token) -> Expression:
         self.take()
         name = token.text.lower()
         head = f"{name}("
@@ -465,7 +502,7 @@ class _Parser:
         number, unit = (self.after(1), self.after(2)) if signed else (self.next, self.after(1))
         return (self.next.kind == "string") or (number.kind == "number" and unit.key in _UNITS)
 
-    def interval(self, token: _Token) -> Expression:
+    def interval(self, token: Token) -> Expression:
         last = token
         while self.next.kind == "string" or self.starts_interval():
             while self.next.kind != "word":

@@ -205,6 +205,15 @@ def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     return _struct(edges=back, probs=F.reverse(_numbers(probs)))
 
 
+CONSTRUCTORS: dict[str, Callable[..., Column]] = {
+    function.__name__: function
+    for function in (
+        uniform, gaussian, truncated_gaussian, mixture, histogram, samples, gaussian_nd, mixture_nd, latency,
+    )
+}  # fmt: skip
+"""By the names that they have in SQL, in lower case."""
+
+
 # -- reading a column back ---------------------------------------------------------------------------------------------
 
 

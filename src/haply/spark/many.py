@@ -153,7 +153,8 @@ class WindowPlan:
         self.reach = max(join.closure.values())
         keys = {} if key is None else self._by_stream("key", key)
         self._keys = {name: find_column(self.frames[name], column, name) for name, column in keys.items()}
-        self._conditions = self._split(on)
+        self._on = parse(on) if isinstance(on, str) else on
+        self._conditions = self._split(self._on)
         self._together = self._joint()
         self.streaming = any(frame.isStreaming for frame in self.frames.values())
         if self.streaming:
@@ -181,11 +182,10 @@ class WindowPlan:
             if name not in self.frames:
                 raise unknown_name(f"stream with a {what}", str(name), self.names)
 
-    def _split(self, on: Expression | str | None) -> ManyCondition:
+    def _split(self, on: Expression | None) -> ManyCondition:
         if on is None:
             return ManyCondition((), (), {})
-        condition = respelled(parse(on) if isinstance(on, str) else on, self._spelled)
-        return split_many(condition, lambda column: self._kind(column) is None)
+        return split_many(respelled(on, self._spelled), lambda column: self._kind(column) is None)
 
     def _spelled(self, column: Column) -> str:
         """The column's name as its stream has it."""
@@ -258,6 +258,28 @@ class WindowPlan:
             for inner, column in zip(self._inners[name], self.frames[name].columns, strict=True)
         ]
         return combinations.select(*shown, "probability")
+
+    def explain(self) -> str:
+        """How the join will run, in words."""
+        kind = "streams" if self.streaming else "tables"
+        unit = " microseconds" if self._clock_of.stamps else ""
+        windows = ", ".join(f"{one}-{other} {length:g}{unit}" for (one, other), length in self.windows.items())
+        lines = [
+            "Window join",
+            f"  {kind:<14}{', '.join(f'{name} by {self._times[name]}' for name in self.names)}",
+            f"  windows       {windows}; all rows of a combination within {self.reach:g}{unit}",
+        ]
+        if self._keys:
+            lines.append(f"  key           {' = '.join(f'{name}.{column}' for name, column in self._keys.items())}")
+        if self._on is not None:
+            lines.append(f"  condition     {self._on}")
+        if self._conditions.uncertain:
+            needed = "P > 0" if self.threshold.value is None else f"P >= {self.threshold.value:g}"
+            lines.append(f"  probability   that of all uncertain conditions together, {needed}")
+        else:
+            lines.append("  probability   every condition is certain: 1.0")
+        lines.append(f"  algorithm     {self.algorithm}, windows {self.policy}")
+        return "\n".join(lines)
 
     @cached_property
     def _inners(self) -> dict[str, list[str]]:

@@ -1,0 +1,155 @@
+"""The commands ``haply sql`` and ``haply explain``: tables from files, a query, and the answer into a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from haply.errors import HaplyError
+from haply.report.funnel import Funnel
+from haply.report.page import Page
+from haply.spark.files import (
+    check_output,
+    first_rows,
+    quiet_session,
+    read_stream,
+    read_table,
+    write_stream,
+    write_table,
+)
+from haply.statements import SqlPlan, plan_sql
+from haply.statements.syntax import read
+
+_SHOWN = 20
+"""Rows that are printed where no file is asked for."""
+
+
+class Question:
+    """One call of a command: what is asked, of what, and where the answer goes."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.query = read_query(arguments.query)
+        read(self.query)  # what is written wrong is told before Spark is started
+        self.tables = _pairs("--table", arguments.table)
+        self.streams = _pairs("--stream", arguments.stream)
+        twice = [name for name in self.streams if name in self.tables]
+        if twice:
+            raise HaplyError(f"'{twice[0]}' is a table and a stream", expected="one of them")
+        self.time, self.max_delay = arguments.time, _number_or_text(arguments.max_delay)
+        self.out: str | None = getattr(arguments, "out", None)
+        self.report: str | None = getattr(arguments, "report", None)
+        self.explains = bool(getattr(arguments, "explain", True))
+        self.computes = self.out is not None or self.report is not None or not self.explains
+        if self.streams and self.computes and self.out is None:
+            raise HaplyError("The answer of streams goes into a file", expected="--out with a name")
+        if self.streams and self.report is not None:
+            raise HaplyError("A report is of tables only", hint="leave out --report")
+        if self.out is not None:
+            check_output(self.out, stream=bool(self.streams))
+        self.plan: SqlPlan | None = None
+        self.funnel = Funnel()
+        self.rows: int | None = None
+        self.shown: tuple[list[str], list[list[str]]] | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps it takes."""
+        return 2 + int(self.explains) + int(self.computes) + int(self.report is not None)
+
+    def answer(self) -> Iterator[str]:
+        """Do it, step by step; what has been done comes out."""
+        spark = quiet_session("haply sql")
+        frames = {name: read_table(spark, path) for name, path in self.tables.items()}
+        frames |= {name: read_stream(spark, path) for name, path in self.streams.items()}
+        yield "tables read"
+        options: dict[str, Any] = {"max_delay": self.max_delay, "funnel": self.funnel}
+        self.plan = plan_sql(self.query, spark, self.time, **options, **frames)
+        yield "query planned"
+        self.explanation = ""
+        if self.explains:
+            self.explanation = self.plan.explain()
+            yield "plan explained"
+        if self.computes:
+            self._compute(self.plan.run(), spark)
+            yield "answer computed"
+        if self.report is not None:
+            self._page(self.plan).write(self.report)
+            yield "report written"
+
+    def _compute(self, result: Any, spark: Any) -> None:
+        if self.streams:
+            assert self.out is not None
+            write_stream(result, self.out)
+            return
+        if self.out is not None:
+            self.rows = write_table(result, self.out)
+        if self.out is None or self.report is not None:
+            # what has been written is not computed twice
+            self.shown = first_rows(result if self.out is None else read_table(spark, self.out), _SHOWN)
+
+    def _page(self, plan: SqlPlan) -> Page:
+        page = Page("A query", "What was asked, how it was answered, and how few pairs had to be looked at.")
+        page.section("The query").code(self.query.strip())
+        page.section("The plan").code(self.explanation or plan.explain())
+        if self.funnel.filled:
+            page.section("The funnel").code(str(self.funnel))
+            if len({record["pairs"] for record in self.funnel.stages()}) > 1:
+                page.chart(self.funnel.chart(), "Pairs that are left after each stage, fewer and fewer.")
+        assert self.shown is not None
+        names, rows = self.shown
+        page.section("The answer")
+        if self.rows is not None:
+            page.prose(f"{self.rows:,} rows, in {self.out}.")
+        page.table(names, rows, caption=f"The first {len(rows)} rows" if rows else "No rows")
+        return page
+
+
+def tell(question: Question, console: Console) -> None:
+    """Print what was found."""
+    if question.explains:
+        console.print(question.explanation, highlight=False, markup=False, soft_wrap=True)
+    if question.out is not None:
+        count = "The answer" if question.rows is None else f"{question.rows:,} row{'' if question.rows == 1 else 's'}"
+        console.print(f"{count} written to {question.out}", highlight=False, markup=False, soft_wrap=True)
+    elif question.shown is not None:
+        names, rows = question.shown
+        table = Table(*names)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, markup=False)
+        if len(rows) == _SHOWN:
+            console.print(f"The first {_SHOWN} rows; --out writes all of them.", soft_wrap=True)
+    if question.report is not None:
+        console.print(f"Report: {question.report}", highlight=False, markup=False, soft_wrap=True)
+
+
+def read_query(given: str) -> str:
+    """The query itself, or from standard input (``-``) or a file (``@name``)."""
+    if given == "-":
+        return sys.stdin.read()
+    return Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given or []:
+        name, sign, path = text.partition("=")
+        if not name or not sign or not path:
+            raise HaplyError(f"{option} {text} names no file", expected="name=path", hint=f"{option} a=a.parquet")
+        if name in found:
+            raise HaplyError(f"{option} gives '{name}' twice", expected="a name for each")
+        found[name] = path
+    return found
+
+
+def _number_or_text(given: str) -> float | str:
+    try:
+        return float(given)
+    except ValueError:
+        return given

@@ -1,0 +1,152 @@
+"""Tables and streams from files, and results into files, for the command line."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from haply.errors import HaplyError
+from haply.spark.columns import quoted
+from haply.spark.session import is_connect, local_session
+from haply.spark.tables import short
+
+KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+"""By the extension of the name."""
+
+
+def quiet_session(name: str) -> SparkSession:
+    """An embedded session whose errors are told once, by us, and not by every task as well."""
+    spark = local_session(name)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    if not is_connect(spark):
+        spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def read_table(spark: SparkSession, path: str) -> DataFrame:
+    """A table from a file or a folder of files: Parquet, CSV with a header, or a JSON object in each line."""
+    place = _there(path)
+    kind = KINDS.get(place.suffix.lower()) or ("parquet" if any(place.glob("*.parquet")) else None)
+    if kind is None:
+        raise _unknown_kind(path)
+    reader = spark.read
+    if kind == "csv":
+        reader = reader.option("header", True).option("inferSchema", True)
+    try:
+        return reader.format(kind).load(str(place))
+    except PySparkException as refusal:
+        raise HaplyError(f"The table {path} cannot be read: {short(refusal)}") from None
+
+
+def read_stream(spark: SparkSession, path: str) -> DataFrame:
+    """A folder of Parquet files as a stream; the files that are there tell its columns."""
+    place = _there(path)
+    if not place.is_dir() or not any(place.glob("*.parquet")):
+        raise HaplyError(f"The stream {path} has no files", expected="a folder with one Parquet file or more")
+    try:
+        return spark.readStream.schema(spark.read.parquet(str(place)).schema).parquet(str(place))
+    except PySparkException as refusal:
+        raise HaplyError(f"The stream {path} cannot be read: {short(refusal)}") from None
+
+
+def check_output(path: str, stream: bool) -> str:
+    """The kind of file a result goes into; refused before anything is computed."""
+    place = Path(path)
+    kind = KINDS.get(place.suffix.lower())
+    if kind not in ("parquet", "csv") or (stream and kind != "parquet"):
+        raise HaplyError(
+            f"A result cannot go into {path}",
+            expected="a name that ends in .parquet" + ("" if stream else " or .csv"),
+        )
+    if place.exists() and not (stream and _checkpoint(place).exists()):
+        raise HaplyError(f"{path} is there already", expected="a new name", hint="remove it, or choose another")
+    return kind
+
+
+def write_table(frame: DataFrame, path: str) -> int:
+    """Write a result, a folder of Parquet files or one CSV file; the number of its rows."""
+    kind = check_output(path, stream=False)
+    observation = Observation()
+    observed = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+    try:
+        if kind == "parquet":
+            observed.write.parquet(path)
+        else:
+            _write_csv(observed, Path(path))
+    except PySparkException as refusal:
+        raise HaplyError(short(refusal)) from None
+    return int(observation.get["rows"])
+
+
+def _write_csv(frame: DataFrame, path: Path) -> None:
+    """One file: Spark's parts in their order, behind a header. Structs and arrays become JSON."""
+    columns = [
+        F.to_json(F.col(quoted(field.name))).alias(field.name)
+        if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType))
+        else F.col(quoted(field.name))
+        for field in frame.schema.fields
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".haply-") as folder:
+        parts = Path(folder) / "parts"
+        frame.select(*columns).write.option("escape", '"').csv(str(parts))
+        whole = Path(folder) / "whole.csv"
+        with whole.open("wb") as out:
+            out.write((",".join(_csv_name(name) for name in frame.columns) + "\n").encode())
+            for part in sorted(parts.glob("part-*.csv")):
+                with part.open("rb") as lines:
+                    shutil.copyfileobj(lines, out)
+        whole.rename(path)
+
+
+def _csv_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"\n') else name
+
+
+def write_stream(frame: DataFrame, path: str) -> None:
+    """Follow a stream to the end of what is there, into Parquet files; a later call goes on where this one ended."""
+    check_output(path, stream=True)
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(_checkpoint(Path(path))))
+    try:
+        writer.trigger(availableNow=True).start(path).awaitTermination()
+    except PySparkException as refusal:
+        raise HaplyError(short(refusal)) from None
+
+
+def first_rows(frame: DataFrame, count: int) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns and the first rows, as texts."""
+    try:
+        rows = frame.limit(count).collect()
+    except PySparkException as refusal:
+        raise HaplyError(short(refusal)) from None
+    return frame.columns, [[_shown(value) for value in row] for row in rows]
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, T.Row):
+        return "(" + ", ".join(f"{name} {_shown(part)}" for name, part in value.asDict().items()) + ")"
+    return "[" + ", ".join(map(_shown, value)) + "]" if isinstance(value, list) else str(value)
+
+
+def _checkpoint(path: Path) -> Path:
+    return path.with_name(path.name + ".checkpoint")
+
+
+def _there(path: str) -> Path:
+    place = Path(path)
+    if not place.exists():
+        raise HaplyError(f"There is no file or folder {path}", hint="check the path")
+    return place
+
+
+def _unknown_kind(path: str) -> HaplyError:
+    return HaplyError(f"{path} is no table", expected="a name that ends in " + ", ".join(KINDS))

@@ -1,0 +1,250 @@
+"""Joins of any number of tables: a chain of joins of two, and one selection at the end over the wide rows.
+
+Each join of the chain keeps what can still belong to the answer: all conditions together are at most as likely as some
+of them. The selection at the end sees all uncertain conditions at once and gives their joint probability, because
+conditions that share a value are not independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from haply.errors import HaplyError
+from haply.models import Certain
+from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
+from haply.query.expressions import And, Comparison
+from haply.spark.columns import model_of_spark_type, quoted
+from haply.spark.join import plan_join
+from haply.spark.plan import InvalidMode, ProbabilityMode
+from haply.spark.where import plan_where
+from haply.spark.window import time_window
+
+SLACK = 1e-9
+"""The joins before the last selection keep a little more: they round differently."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One join of the chain: a table, and what ties it to those before."""
+
+    table: str
+    certain: tuple[Expression, ...]
+    uncertain: tuple[Expression, ...]
+
+
+class SeveralPlan:
+    """A join of several tables that has been checked and planned but not run.
+
+    Conditions name their tables by the keys of ``frames``; the result has all columns of all tables in order, under
+    names of its own (see ``names``), then ``probability``.
+    """
+
+    def __init__(
+        self,
+        frames: Mapping[str, DataFrame],
+        conditions: Sequence[Expression],
+        threshold: float | None = None,
+        *,
+        strict: bool = False,
+        windows: Mapping[tuple[str, str], Any] | None = None,
+        times: Mapping[str, str] | None = None,
+        probability: ProbabilityMode = "exact",
+        invalid: InvalidMode = "raise",
+        funnel: Any = None,
+    ) -> None:
+        self.threshold, self.strict, self.probability = threshold, strict, probability
+        self.invalid, self.funnel = invalid, funnel
+        self._tables = list(frames)
+        self._inner = _inner_names(frames)
+        self.names = list(self._inner.values())
+        """The columns of the result, but for the probability."""
+        self._frames = {
+            table: frame.toDF(*(self._inner[table, column] for column in frame.columns))
+            for table, frame in frames.items()
+        }
+        inner = [with_columns(condition, self._renamed) for condition in conditions]
+        inner += self._window_conditions(frames, windows or {}, times or {})
+        self._kinds = {
+            (table, field.name): model_of_spark_type(field.dataType)
+            for table, frame in self._frames.items()
+            for field in frame.schema.fields
+        }
+        self._uncertain = [one for one in inner if not all(map(self._is_certain, columns_of(one)))]
+        self._certain = [one for one in inner if all(map(self._is_certain, columns_of(one)))]
+        self._steps = list(self._chain())
+        self._selection(self._wide(planned=True))  # refuses here what it cannot compute
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def _renamed(self, column: Column) -> Column:
+        assert column.table is not None
+        return replace(column, name=self._inner[column.table, column.name])
+
+    def _is_certain(self, column: Column) -> bool:
+        assert column.table is not None
+        return self._kinds[column.table, column.name] in (None, Certain)
+
+    def _window_conditions(
+        self, frames: Mapping[str, DataFrame], windows: Mapping[tuple[str, str], Any], times: Mapping[str, str]
+    ) -> Iterator[Expression]:
+        """Windows as conditions on the difference of two times; certain times as numbers, in columns of their own."""
+        for (one, other), length in windows.items():
+            window = time_window(frames[one], frames[other], (times[one], times[other]), length, 0)
+            assert window is not None
+            ends: list[Expression] = []
+            sides = zip((one, other), (window.left, window.right), window.uncertain, strict=True)
+            for table, name, uncertain in sides:
+                inner = self._inner[table, name]
+                if not uncertain:
+                    number = F.expr(window.number(inner))
+                    inner = f"__haply_{inner}_{'seconds' if any(window.uncertain) else 'number'}"
+                    self._frames[table] = self._frames[table].withColumn(inner, number)
+                ends.append(Column(table, inner))
+            yield abs(ends[0] - ends[1]) <= window.length
+
+    # -- planning ------------------------------------------------------------------------------------------------------
+
+    def _chain(self) -> Iterator[Step]:
+        """Tables that a condition connects with those before come first, equalities before all else."""
+        joined = [self._tables[0]]
+        while len(joined) < len(self._tables):
+            rest = [table for table in self._tables if table not in joined]
+            best = max(rest, key=lambda table: self._rank(joined, table))
+            yield self._step(joined, best)
+            joined.append(best)
+
+    @staticmethod
+    def _between(conditions: Iterable[Expression], joined: Sequence[str], table: str) -> list[Expression]:
+        """Conditions that speak of a table and of others that are there already."""
+        tables = [(one, {column.table for column in columns_of(one)}) for one in conditions]
+        return [one for one, named in tables if table in named and len(named) > 1 and named <= {*joined, table}]
+
+    @staticmethod
+    def _own(conditions: Iterable[Expression], table: str) -> list[Expression]:
+        return [one for one in conditions if {column.table for column in columns_of(one)} == {table}]
+
+    def _rank(self, joined: Sequence[str], table: str) -> int:
+        certain = self._between(self._certain, joined, table)
+        if any(isinstance(one, Comparison) and one.op == "=" for one in certain):
+            return 3
+        return 2 if self._between(self._uncertain, joined, table) else 1 if certain else 0
+
+    def _step(self, joined: list[str], table: str) -> Step:
+        """All that ties the table to those before, if a join of two takes it; otherwise what is certain."""
+        certain = tuple(self._between(self._certain, joined, table))
+        uncertain = tuple(self._between(self._uncertain, joined, table))
+        left = self._frames[joined[0]]
+        for name in joined[1:]:
+            left = left.crossJoin(self._frames[name])
+        whole = Step(table, certain, uncertain)
+        try:
+            self._join(left, self._frames[table], whole)
+        except HaplyError:
+            if not uncertain or (self.threshold is None and not certain):
+                raise
+            return Step(table, certain, ())  # the last selection decides
+        return whole
+
+    # -- building the DataFrame ----------------------------------------------------------------------------------------
+
+    def run(self) -> DataFrame:
+        """The combinations, as a lazy DataFrame."""
+        selected = self._selection(self._wide(planned=False))
+        found = selected if isinstance(selected, DataFrame) else selected.run()
+        return found.select(*map(quoted, self.names), *(["probability"] if self.probability == "exact" else []))
+
+    def _selection(self, wide: DataFrame) -> Any:
+        if not self._uncertain:
+            return wide.withColumn("probability", F.lit(1.0)) if self.probability == "exact" else wide
+        return plan_where(
+            wide, _alone(self._uncertain), self.threshold,
+            strict=self.strict, probability=self.probability, invalid=self.invalid, funnel=self.funnel,
+        )  # fmt: skip
+
+    def _wide(self, planned: bool) -> DataFrame:
+        """The rows of all tables together that may be in the answer; if only planned, a product for its schema."""
+        whole = self._first(self._tables[0], planned)
+        for step in self._steps:
+            following = self._first(step.table, planned)
+            whole = whole.crossJoin(following) if planned else self._join(whole, following, step).run()
+        return whole
+
+    def _first(self, table: str, planned: bool) -> DataFrame:
+        """A table's rows that pass its own conditions."""
+        frame = self._frames[table]
+        for condition in self._own(self._certain, table):
+            frame = frame.where(F.expr(to_sql(condition, lambda column: quoted(column.name))))
+        own = self._own(self._uncertain, table)
+        if planned or not own:
+            return frame
+        return plan_where(frame, _alone(own), self._lenient, probability="none", invalid=self.invalid).run()
+
+    @property
+    def _lenient(self) -> float | None:
+        return None if self.threshold is None else max(self.threshold - SLACK, self.threshold / 2)
+
+    def _join(self, left: DataFrame, right: DataFrame, step: Step) -> Any:
+        def on_side(column: Column) -> Column:
+            return replace(column, table="right" if column.table == step.table else "left")
+
+        on = _all([with_columns(part, on_side) for part in (*step.certain, *step.uncertain)])
+        return plan_join(left, right, on, self._lenient, probability="none", invalid=self.invalid)
+
+    # -- explaining it -------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """How the join will run, in words."""
+        lines = ["Join of several tables"]
+        for table in self._tables:
+            own = [*self._own(self._certain, table), *self._own(self._uncertain, table)]
+            lines.append(f"  table {table:<8}{'; '.join(map(self._text, own)) if own else 'all rows'}")
+        for step in self._steps:
+            by = [self._text(one) for one in step.certain]
+            by += [f"{self._text(one)} (uncertain)" for one in step.uncertain]
+            lines.append(f"  join  {step.table:<8}{'; '.join(by) if by else 'with every row so far'}")
+        selected = self._selection(self._wide(planned=True))
+        if isinstance(selected, DataFrame):
+            return "\n".join([*lines, "  selection     none: every condition is certain, probability 1.0"])
+        joint = " AND ".join(map(self._text, self._uncertain))
+        return "\n".join([*lines, f"  selection     {joint}: one joint probability", selected.explain()])
+
+    def _text(self, condition: Expression) -> str:
+        """A condition as it was written."""
+        outer = {inner: Column(*key) for key, inner in self._inner.items()}
+
+        def original(column: Column) -> Column:
+            return replace(outer[column.name], index=column.index) if column.name in outer else column
+
+        return str(with_columns(condition, original))
+
+
+def _all(conditions: Sequence[Expression]) -> Expression:
+    """All conditions as one; without any it always holds."""
+    if not conditions:
+        return Literal(True)
+    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+
+
+def _alone(conditions: Sequence[Expression]) -> Expression:
+    """Conditions on the columns of one table, all as one."""
+    return _all([with_columns(one, lambda column: replace(column, table=None)) for one in conditions])
+
+
+def _inner_names(frames: Mapping[str, DataFrame]) -> dict[tuple[str, str], str]:
+    """Names of which no two are alike, whatever the case of their letters."""
+    found: dict[tuple[str, str], str] = {}
+    taken = {"probability"}
+    for table, frame in frames.items():
+        for column in frame.columns:
+            name, number = f"{table}_{column}", 1
+            while name.lower() in taken:
+                number += 1
+                name = f"{table}_{column}_{number}"
+            taken.add(name.lower())
+            found[table, column] = name
+    return found

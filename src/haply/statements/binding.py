@@ -1,0 +1,267 @@
+"""Binds a query to its tables: names become columns, constructors become columns of their own, and all is checked.
+
+Every error says where in the query it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from haply.errors import HaplyError, unknown_name
+from haply.query import Column, Expression, Literal, columns_of
+from haply.query.expressions import Call, is_value, rewritten
+from haply.query.forms import Near, Part, split
+from haply.spark.tables import (
+    catalog_names,
+    catalog_table,
+    is_boolean,
+    is_number,
+    is_one_dimensional,
+    session_for,
+    side_by_side,
+    type_of,
+    with_constructed,
+    with_sure,
+)
+from haply.statements.bound import PROBABILITY, Bound, Output, Table
+from haply.statements.scope import Scope, is_field
+from haply.statements.syntax import Item, Select, Source, Statement, spelled
+
+
+def bind(statement: Statement, spark: Any, time: Any, frames: Mapping[str, Any]) -> Bound:
+    """The query over these tables, or those of the Spark catalog."""
+    return _Binder(statement, session_for(spark, frames.values()), time, frames).bound(statement.select)
+
+
+class _Binder:
+    """Binds a query and those inside it."""
+
+    def __init__(self, statement: Statement, spark: Any, time: Any, frames: Mapping[str, Any]) -> None:
+        self.statement, self.spark, self.time, self.frames = statement, spark, time, frames
+
+    def bound(self, select: Select, inside: bool = False) -> Bound:
+        tables: list[Table] = []
+        for source in select.sources:
+            if any(table.alias.lower() == source.alias.lower() for table in tables):
+                raise self.statement.error(
+                    source.start, f"two tables are called '{source.alias}'",
+                    hint=f"give each a name of its own: {source.alias} a, {source.alias} b",
+                )  # fmt: skip
+            frame = self.frame(source)
+            tables.append(Table(source.alias, frame, tuple(frame.columns)))
+        found = Bound(self.statement, select, tables)
+        scope = Scope(found, self.spark, self.time)
+        written = [(original, scope.condition(original)) for original in select.conditions]
+        wide = with_sure(side_by_side((table.frame for table in tables), found.wide_names()), PROBABILITY)
+        for original, condition in written:
+            if condition is not None:
+                self.sort(found, scope, original, condition, wide)
+        self.choose(found, scope, wide, inside)
+        return found
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def frame(self, source: Source) -> Any:
+        if source.query is not None:
+            return self.inner(source.query)
+        name = ".".join(source.name)
+        given = [key for key in self.frames if key.lower() == name.lower()]
+        found = self.frames[name] if name in self.frames else self.frames[given[0]] if len(given) == 1 else None
+        if found is None:
+            found = catalog_table(self.spark, source.name)
+        if found is None:
+            with self.statement.at(source.start):
+                raise unknown_name("table", name, [*self.frames, *catalog_names(self.spark)])
+        lowered = [column.lower() for column in found.columns]
+        twice = sorted({column for column in lowered if lowered.count(column) > 1})
+        if twice:
+            raise self.statement.error(
+                source.start, f"table '{name}' has two columns called '{twice[0]}'", hint="rename one of them"
+            )
+        return found
+
+    def inner(self, select: Select) -> Any:
+        """A query in parentheses: columns and certain conditions of one table."""
+        error = self.statement.error
+        if select.threshold_start is not None:
+            raise error(
+                select.threshold_start, "a query in parentheses has a threshold", expected="one, at the end of all",
+                hint="move it behind the outer query",
+            )  # fmt: skip
+        if len(select.sources) > 1:
+            raise error(
+                select.sources[1].start, "a query in parentheses has two tables", expected="one",
+                hint="name all tables after the outer FROM: haply sees all conditions at once there",
+            )  # fmt: skip
+        for expression, start in _written(select):
+            if _mentions_prob(expression):
+                raise error(start, "PROB() is that of the whole query", hint="move it to the outer SELECT")
+        found = self.bound(select, inside=True)
+        if found.uncertain:
+            raise error(
+                select.conditions[0], "a query in parentheses has an uncertain condition", expected="certain ones",
+                found=f"`{found.uncertain[0]}`", hint="move it to the outer WHERE: it counts into the probability",
+            )  # fmt: skip
+        wide = found.tables[0].frame.toDF(*found.wide_names())
+        for condition in found.certain:
+            wide = wide.where(found.wide_sql(condition))
+        return found.finished(wide)
+
+    # -- conditions ----------------------------------------------------------------------------------------------------
+
+    def sort(self, found: Bound, scope: Scope, original: Expression, condition: Expression, wide: Any) -> None:
+        """Put a condition among the certain or the uncertain ones, if it is one at all."""
+        error = self.statement.error
+        if is_value(condition) or isinstance(condition, Literal):
+            raise error(original, f"`{original}` is a value", expected="a condition", hint="compare it with something")
+        if all(map(scope.is_certain, columns_of(condition))):
+            with self.statement.at(original):
+                kind = type_of(wide, found.wide_sql(condition))
+            if not is_boolean(kind):
+                raise error(
+                    original, f"`{original}` is no condition", expected="something that is true or false",
+                    found=kind.simpleString(), hint="compare it with something",
+                )  # fmt: skip
+            found.certain.append(condition)
+        else:
+            with self.statement.at(original):
+                self.understood(found, scope, condition, wide)
+            found.uncertain.append(condition)
+        found.conditions.append(condition)
+
+    def understood(self, found: Bound, scope: Scope, condition: Expression, wide: Any) -> None:
+        """Refuse an uncertain condition that has no normal form, or compares what cannot be compared."""
+        for part in (part for group in split(condition, scope.is_certain).groups for part in group):
+            for value in _certain_parts(part):
+                kind = type_of(wide, found.wide_sql(value))
+                if not is_number(kind):
+                    raise HaplyError(
+                        f"`{condition}` compares a number with something else", expected="a number",
+                        found=f"`{value}`, of type {kind.simpleString()}",
+                    )  # fmt: skip
+            if isinstance(part, Near):
+                for column in (part.one, part.other):
+                    if is_number(type_of(wide, found.wide_column(column))):
+                        raise HaplyError(
+                            f"`{column}` is a number, not a point",
+                            hint=f"write abs({part.one} - {part.other}), or SAMPLES(array({column})) as a point",
+                        )
+                continue
+            for column in part.form.columns.values():
+                model = scope.model(column)
+                assert model is not None
+                if column.index is None and not is_one_dimensional(model):
+                    raise HaplyError(
+                        f"`{column}` is a point of several dimensions", expected="a number",
+                        hint=f"write {column}[0] for its first component, or DISTANCE(...)",
+                    )  # fmt: skip
+
+    # -- the select list -----------------------------------------------------------------------------------------------
+
+    def choose(self, found: Bound, scope: Scope, wide: Any, inside: bool) -> None:
+        """The columns of the result, and its order."""
+        asked = any(_mentions_prob(expression) for expression, _ in _written(found.select))
+        starred = not inside and any(item.expression is None for item in found.select.items)
+        found.with_probability = asked or starred
+        entries: list[tuple[str, str, str, Item]] = []  # name, the name if that is taken, SQL, where it is written
+        for item in found.select.items:
+            entries.extend(self.columns(found, scope, item, wide))
+        if starred and not any(sql == PROBABILITY for _, _, sql, _ in entries):
+            entries.append((PROBABILITY, PROBABILITY, PROBABILITY, found.select.items[-1]))
+        lowered = [name.lower() for name, *_ in entries]
+        seen: dict[str, str] = {}
+        for name, longer, sql, item in entries:
+            chosen = longer if lowered.count(name.lower()) > 1 else name
+            if chosen.lower() in seen:
+                raise self.statement.error(
+                    item.start, f"two columns of the result are called '{chosen}'", expected="different names",
+                    hint="name one of them with AS",
+                )  # fmt: skip
+            seen[chosen.lower()] = sql
+            found.outputs.append(Output(chosen, sql))
+        self.sorting(found, scope, seen, wide)
+
+    def columns(self, found: Bound, scope: Scope, item: Item, wide: Any) -> list[tuple[str, str, str, Item]]:
+        if item.expression is None:
+            tables = found.tables if item.table is None else [scope.table(item.table, item.start)]
+            return [
+                (name, f"{table.alias}_{name}", found.wide_column(Column(table.alias, name)), item)
+                for table in tables
+                for name in table.shown
+            ]
+        expression = scope.selected(item.expression)
+        sql = found.wide_sql(expression)
+        for name, constructor, arguments in scope.new_columns():
+            with self.statement.at(item.expression):
+                wide = with_constructed(wide, name, constructor, arguments)
+        if not isinstance(expression, Column) or expression.index is not None:
+            with self.statement.at(item.expression):
+                self.certain_value(scope, expression)
+                type_of(wide, sql)
+        if item.name is not None:
+            return [(item.name, item.name, sql, item)]
+        if isinstance(item.expression, Call) and item.expression.name == "prob":
+            return [(PROBABILITY, PROBABILITY, sql, item)]
+        if isinstance(expression, Column) and expression.index is None and isinstance(item.expression, Column):
+            return [(expression.name, f"{expression.table}_{expression.name}", sql, item)]
+        name = spelled(item.expression)
+        return [(name, name, sql, item)]
+
+    def certain_value(self, scope: Scope, expression: Expression) -> None:
+        for column in columns_of(rewritten(expression, lambda node: Literal(None) if is_field(node) else None)):
+            if column.table is not None and not scope.is_certain(column):
+                raise HaplyError(
+                    f"`{expression}` is computed from `{column}`, which is uncertain",
+                    expected="expressions of certain columns",
+                    hint=f"select `{replace(column, index=None)}` itself, or one of its parameters, "
+                    f"as in {replace(column, index=None)}.mean",
+                )
+
+    def sorting(self, found: Bound, scope: Scope, outputs: Mapping[str, str], wide: Any) -> None:
+        for key in found.select.order:
+            written = key.expression
+            if isinstance(written, Literal) and type(written.value) is int:
+                if not 1 <= written.value <= len(found.outputs):
+                    raise self.statement.error(
+                        key.start, f"there is no column number {written.value}", expected=f"1 to {len(found.outputs)}"
+                    )
+                sql = found.outputs[written.value - 1].sql
+            elif isinstance(written, Column) and written.table is None and written.name.lower() in outputs:
+                sql = outputs[written.name.lower()] + ("" if written.index is None else f"[{written.index}]")
+            else:
+                expression = scope.selected(written)
+                sql = found.wide_sql(expression)
+            if any(frame.isStreaming for frame in (table.frame for table in found.tables)):
+                raise self.statement.error(key.start, "a stream has no order", hint="leave out ORDER BY")
+            found.order.append((sql, key.descending, key.nulls_first))
+            for name, constructor, arguments in found.made:
+                if name not in wide.columns:
+                    wide = with_constructed(wide, name, constructor, arguments)
+            with self.statement.at(key.start):
+                type_of(wide, sql)
+
+
+def _certain_parts(part: Part | Near) -> Iterator[Expression]:
+    """The certain expressions in an uncertain condition, which are numbers to it."""
+    if isinstance(part, Near):
+        values = [part.limit]
+    else:
+        ends = [end for interval in part.intervals for end in (interval.low, interval.high) if end is not None]
+        values = [*ends, *part.form.linear.values(), *part.form.squares.values()]
+    yield from (value for value in values if isinstance(value, Expression))
+
+
+def _written(select: Select) -> Iterator[tuple[Expression, int]]:
+    """The expressions after SELECT and ORDER BY, and where they begin."""
+    for item in select.items:
+        if item.expression is not None:
+            yield item.expression, item.start
+    for key in select.order:
+        yield key.expression, key.start
+
+
+def _mentions_prob(expression: Expression) -> bool:
+    named = isinstance(expression, Call) and expression.name == "prob"
+    return named or any(map(_mentions_prob, expression.children))

@@ -1,0 +1,92 @@
+"""A query whose names are known: its tables with their columns, its conditions, and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from haply.query import Column, Expression, to_sql
+from haply.spark.columns import quoted
+from haply.spark.tables import ordered, with_constructed
+from haply.statements.syntax import Select, Statement
+
+PROBABILITY = "probability"
+"""The column of the result, and of the wide rows."""
+
+
+@dataclass
+class Table:
+    """A table of the query, with the columns that conditions add to it behind its own."""
+
+    alias: str
+    frame: Any
+    shown: tuple[str, ...]
+    made: dict[str, str] = field(default_factory=dict)
+
+    def find(self, name: str) -> str | None:
+        """The column's name as the table spells it."""
+        alike = [column for column in self.shown if column.lower() == name.lower()]
+        return name if name in self.shown else alike[0] if len(alike) == 1 else None
+
+
+@dataclass(frozen=True)
+class Window:
+    """``WINDOW(one, other) = length``."""
+
+    one: str
+    other: str
+    length: Any
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the result: Spark SQL over the wide rows."""
+
+    name: str
+    sql: str
+
+
+@dataclass
+class Bound:
+    """A query whose names are all known. Columns of conditions carry the aliases of their tables."""
+
+    statement: Statement
+    select: Select
+    tables: list[Table]
+    certain: list[Expression] = field(default_factory=list)
+    uncertain: list[Expression] = field(default_factory=list)
+    conditions: list[Expression] = field(default_factory=list)
+    """Certain and uncertain ones in the order they are written."""
+    windows: list[Window] = field(default_factory=list)
+    times: dict[str, str] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+    made: list[tuple[str, str, list[Any]]] = field(default_factory=list)
+    """Columns that the select list makes of the wide rows: name, constructor and arguments."""
+    order: list[tuple[str, bool, bool | None]] = field(default_factory=list)
+    with_probability: bool = False
+
+    def wide_names(self) -> list[str]:
+        """The columns of the wide rows: those of all tables in order."""
+        return [f"t{n}_{k}" for n, table in enumerate(self.tables) for k in range(len(table.frame.columns))]
+
+    def wide_column(self, column: Column) -> str:
+        """SQL for a column of the wide rows."""
+        if column.table is None:
+            return column.name
+        (place,) = (n for n, table in enumerate(self.tables) if table.alias == column.table)
+        return f"t{place}_{self.tables[place].frame.columns.index(column.name)}"
+
+    def wide_sql(self, expression: Expression) -> str:
+        """SQL for an expression over the wide rows."""
+        return to_sql(expression, self.wide_column)
+
+    def finished(self, wide: Any) -> Any:
+        """The result, from the wide rows of a plan."""
+        names = [*self.wide_names(), *([PROBABILITY] if self.with_probability else [])]
+        frame = wide.toDF(*names)
+        for name, constructor, arguments in self.made:
+            frame = with_constructed(frame, name, constructor, arguments)
+        if self.order:
+            frame = ordered(frame, self.order)
+        frame = frame.selectExpr(*(f"{output.sql} AS {quoted(output.name)}" for output in self.outputs))
+        return frame if self.select.limit is None else frame.limit(self.select.limit)

@@ -1,0 +1,274 @@
+"""What the names in the expressions of a query mean: columns, fields, functions, constructors and windows."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from haply.errors import unknown_name
+from haply.query import Column, Expression, Literal, columns_of, to_sql
+from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
+from haply.spark.columns import CONSTRUCTORS, quoted
+from haply.spark.tables import Text, check_function, uncertain_model, with_constructed, with_expression
+from haply.statements.bound import PROBABILITY, Bound, Table, Window
+from haply.statements.syntax import spelled
+
+OURS = ("abs", "distance", "prob", "window", *CONSTRUCTORS)
+"""Functions that are haply's own."""
+
+_INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
+
+
+class Scope:
+    """The names that expressions of one SELECT may use."""
+
+    def __init__(self, found: Bound, spark: Any, time: Any) -> None:
+        self.found, self.spark, self.times = found, spark, time
+        self.statement, self.error = found.statement, found.statement.error
+        self.functions: set[str] = set(OURS)
+        self.in_condition = True
+        self.counted = 0
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, place: Expression | int) -> Table:
+        for table in self.found.tables:
+            if table.alias.lower() == name.lower():
+                return table
+        for source in self.found.select.sources:
+            if source.name and source.name[-1].lower() == name.lower():
+                raise self.error(
+                    place, f"table '{name}' is called '{source.alias}' in this query", hint=f"write {source.alias}"
+                )
+        with self.statement.at(place):
+            raise unknown_name("table", name, [table.alias for table in self.found.tables])
+
+    def column(self, node: Column) -> Expression:
+        """The column that a name means, or a field of one."""
+        tables = self.found.tables
+        if node.table is None:
+            having = [table for table in tables if table.find(node.name)]
+            if len(having) > 1:
+                each = " or ".join(f"{table.alias}.{node.name}" for table in having)
+                raise self.error(node, f"column '{node.name}' is in more than one table", hint=f"write {each}")
+            if not having:
+                if not self.in_condition and node.name.lower() == PROBABILITY:
+                    raise self.error(node, "there is no column 'probability'", hint="write PROB()")
+                names = [column for table in tables for column in table.shown]
+                with self.statement.at(node):
+                    raise unknown_name("column", node.name, dict.fromkeys(names))
+            name = having[0].find(node.name)
+            assert name is not None
+            return replace(node, table=having[0].alias, name=name)
+        aliases = [table.alias.lower() for table in tables]
+        if node.table.lower() not in aliases:
+            owners = [table for table in tables if table.find(node.table)]
+            if len(owners) == 1:  # a field of a column
+                owner = replace(node, table=owners[0].alias, name=owners[0].find(node.table) or "", index=None)
+                index = "" if node.index is None else f"[{node.index}]"
+                return self.field(Opaque((owner, f".{quote_name(node.name)}{index}")), node)
+        table = self.table(node.table, node)
+        name = table.find(node.name)
+        if name is None:
+            with self.statement.at(node):
+                raise unknown_name(f"column in {table.alias} called", node.name, table.shown)
+        return replace(node, table=table.alias, name=name)
+
+    def model(self, column: Column) -> Any:
+        """The model of a column; none if it is certain."""
+        (table,) = (table for table in self.found.tables if table.alias == column.table)
+        return uncertain_model(table.frame, column.name)
+
+    def is_certain(self, column: Column) -> bool:
+        """Whether a column's values are known."""
+        return column.table is None or self.model(column) is None
+
+    # -- expressions ---------------------------------------------------------------------------------------------------
+
+    def condition(self, original: Expression) -> Expression | None:
+        """The condition over columns of the tables; none if it is a window, which is noted."""
+        window = _window_call(original)
+        if window is not None:
+            self.window(original, *window)
+            return None
+        self.in_condition = True
+        return rewritten(original, self.changed)
+
+    def selected(self, original: Expression) -> Expression:
+        """An expression of the select list, over columns of the tables."""
+        self.in_condition = False
+        return rewritten(original, self.changed)
+
+    def changed(self, node: Expression) -> Expression | None:
+        match node:
+            case Column():
+                return self.column(node)
+            case Opaque((Column() as column, str(text))) if is_field(node):
+                return self.field(Opaque((self.column(column), text)), node)
+            case Call("prob", arguments):
+                if self.in_condition:
+                    raise self.error(node, "PROB() is a condition's result, not part of one",
+                                     hint="write WITH THRESHOLD p at the end")  # fmt: skip
+                if arguments:
+                    raise self.error(node, "PROB() takes no arguments")
+                return Column(None, PROBABILITY)
+            case Call("window"):
+                raise self.error(
+                    node, "WINDOW stands alone", expected="WINDOW(A, B) = a number or duration, AND-ed with the rest"
+                )
+            case Call(name, arguments) if name in CONSTRUCTORS:
+                return self.constructed(node, name, arguments)
+            case Call("distance") if not self.in_condition:
+                raise self.error(node, "DISTANCE is part of a condition only", hint="compare it, after WHERE")
+            case Call(name) if name not in self.functions:
+                with self.statement.at(node):
+                    check_function(self.spark, name, OURS)
+                self.functions.add(name)
+        return None
+
+    def field(self, node: Opaque, place: Expression) -> Expression:
+        """A field of a column, or whether it is null: certain also where the column is not, so it gets its own."""
+        column = node.parts[0]
+        if not isinstance(column, Column) or self.is_certain(column):
+            return node
+        (table,) = (table for table in self.found.tables if table.alias == column.table)
+        sql = to_sql(node, lambda of: quoted(of.name))
+        if not self.in_condition:
+            return node
+        if sql not in table.made:
+            name = _free_name(spelled(node), table.frame.columns)
+            with self.statement.at(place):
+                table.frame = with_expression(table.frame, name, sql)
+            table.made[sql] = name
+        return Column(table.alias, table.made[sql])
+
+    def constructed(self, node: Call, name: str, arguments: Sequence[Expression]) -> Expression:
+        """A constructor as a column: of a table in conditions, where equal calls are one value; else of the result."""
+        bound = [rewritten(argument, self.changed) for argument in arguments]
+        columns = [column for argument in bound for column in columns_of(argument)]
+        for column in columns:
+            if not self.is_certain(column):
+                raise self.error(
+                    node, f"{name}() is made of `{column}`, which is uncertain", expected="certain columns"
+                )
+        owners = list(dict.fromkeys(column.table for column in columns))
+        if self.in_condition and len(owners) > 1:
+            raise self.error(
+                node, f"{name}() is made of columns of two tables", expected="columns of one table",
+                hint="a value belongs to a row of one table",
+            )  # fmt: skip
+        if not self.in_condition:
+            new = _free_name(f"{name}_1", [made for made, *_ in self.found.made])
+            self.found.made.append((new, name, [_argument(one, self.found.wide_column) for one in bound]))
+            return Column(None, new)
+        owner = owners[0] if owners else self.found.tables[0].alias
+        (table,) = (table for table in self.found.tables if table.alias == owner)
+        text = str(Call(name, tuple(bound)))
+        if text not in table.made:
+            new = _free_name(spelled(Call(name, tuple(bound))), table.frame.columns)
+            given = [_argument(one, lambda column: quoted(column.name)) for one in bound]
+            with self.statement.at(node):
+                table.frame = with_constructed(table.frame, new, name, given)
+            table.made[text] = new
+        return Column(table.alias, table.made[text])
+
+    def new_columns(self) -> list[tuple[str, str, list[Any]]]:
+        """Columns that the select list has made since the last time."""
+        new = self.found.made[self.counted :]
+        self.counted = len(self.found.made)
+        return new
+
+    # -- windows -------------------------------------------------------------------------------------------------------
+
+    def window(self, original: Expression, op: str, call: Call, length: Expression) -> None:
+        if op not in ("=", "<="):
+            raise self.error(
+                original, "a window is no other limit than the largest difference in time",
+                expected="WINDOW(A, B) = d, or <= d", found=f"`{original}`",
+            )  # fmt: skip
+        names = [one for one in call.args if isinstance(one, Column) and one.table is None and one.index is None]
+        if len(names) != len(call.args) or len(names) < 2:
+            raise self.error(call, "WINDOW is between tables", expected="WINDOW(A, B) with names of tables")
+        tables = [self.table(one.name, one) for one in names]
+        if len({table.alias for table in tables}) < len(tables):
+            raise self.error(call, "WINDOW names a table twice", expected="different tables")
+        value = _length(length)
+        if value is None:
+            raise self.error(
+                original, "the window is no length of time", expected="a number, or a duration",
+                found=f"`{length}`", hint="write WINDOW(A, B) = 10, '10 seconds' or INTERVAL 10 SECONDS",
+            )  # fmt: skip
+        for table in tables:
+            self.found.times[table.alias] = self.time_of(table, call)
+        for one, other in itertools.combinations(tables, 2):
+            self.found.windows.append(Window(one.alias, other.alias, value))
+
+    def time_of(self, table: Table, place: Expression) -> str:
+        wanted = self.times
+        if isinstance(wanted, Mapping):
+            (source,) = (one for one in self.found.select.sources if one.alias == table.alias)
+            names = [source.alias, *([source.name[-1]] if source.name else [])]
+            given = [wanted[key] for key in wanted for name in names if str(key).lower() == name.lower()]
+            wanted = given[0] if given else "time"
+        name = table.find(wanted) if isinstance(wanted, str) else None
+        if name is None:
+            raise self.error(
+                place, f"WINDOW needs the times of {table.alias}, which has no column '{wanted}'",
+                expected="one of " + ", ".join(table.shown),
+                hint='name the column of times with time=..., as in hp.sql(..., time="t")',
+            )  # fmt: skip
+        return name
+
+
+def _free_name(stem: str, taken: Sequence[str]) -> str:
+    """A name that no column has: the stem itself, which plans and errors then show, or one with a number."""
+    lowered = {name.lower() for name in taken}
+    names = itertools.chain([stem], (f"{stem}_{k}" for k in itertools.count(2)))
+    return next(name for name in names if name.lower() not in lowered)
+
+
+def _window_call(condition: Expression) -> tuple[str, Call, Expression] | None:
+    if not isinstance(condition, Comparison):
+        return None
+    turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+    match condition.left, condition.right:
+        case Call("window") as call, length:
+            return condition.op, call, length
+        case length, Call("window") as call:
+            return turned.get(condition.op, condition.op), call, length
+    return None
+
+
+def _length(length: Expression) -> Any:
+    """A number, or a duration as text; none if it is neither."""
+    match length:
+        case Literal(bool() | None):
+            return None
+        case Literal(value):
+            return value
+        case Opaque((str(text),)) if found := _INTERVAL.fullmatch(text):
+            return f"{found[1]} {found[2]}".strip()
+    return None
+
+
+def is_field(node: Expression) -> bool:
+    """Whether it is a field of a column, or whether the column is null: nothing of it is uncertain."""
+    match node:
+        case Opaque((Column(), str(text))):
+            return re.match(r"\.| IS (NOT )?NULL$", text) is not None
+    return False
+
+
+def _argument(expression: Expression, rename: Callable[[Column], str]) -> Any:
+    """An argument of a constructor: a number, None, a list, or SQL."""
+    match expression:
+        case Literal(None):
+            return None
+        case Literal(int() | float() as number) if not isinstance(number, bool):
+            return number
+        case Call("array", arguments):
+            return [_argument(one, rename) for one in arguments]
+    return Text(to_sql(expression, rename))

@@ -1,0 +1,355 @@
+"""Reads a query: ``SELECT ... FROM ... WHERE ... WITH THRESHOLD p``. Expressions in it are read as conditions are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from haply.errors import HaplyError
+from haply.query.expressions import RESERVED, And, Column, Expression, Literal, sql_text
+from haply.query.text import Parser, Places, Token, located, tokens_of
+
+_JOIN_WORDS = "JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL LATERAL"
+_JOINS = frozenset(_JOIN_WORDS.split())
+_CLAUSE_WORDS = (
+    "WHERE WITH ORDER LIMIT GROUP HAVING UNION EXCEPT MINUS INTERSECT OFFSET SORT CLUSTER DISTRIBUTE ON USING JOIN "
+    "INNER CROSS FULL NATURAL TABLESAMPLE PIVOT UNPIVOT QUALIFY FETCH SELECT FROM AS"
+)
+_AFTER_A_TABLE = frozenset(_CLAUSE_WORDS.split())
+_ON_THE_RESULT = {
+    "GROUP": ("GROUP BY", "df.groupBy(...).agg(...)"),
+    "HAVING": ("HAVING", "df.groupBy(...).agg(...).where(...)"),
+    "DISTINCT": ("DISTINCT", "df.distinct()"),
+    "OFFSET": ("OFFSET", "df.offset(n)"),
+    "UNION": ("UNION", "df.union(other)"),
+    "EXCEPT": ("EXCEPT", "df.exceptAll(other)"),
+    "MINUS": ("MINUS", "df.exceptAll(other)"),
+    "INTERSECT": ("INTERSECT", "df.intersect(other)"),
+    "QUALIFY": ("QUALIFY", "df.where(...)"),
+    "PIVOT": ("PIVOT", "df.groupBy(...).pivot(...)"),
+    "TABLESAMPLE": ("TABLESAMPLE", "df.sample(share), on the table"),
+    "OVER": ("a window function", "df.withColumn(...)"),
+    "SORT": ("SORT BY", "df.sortWithinPartitions(...)"),
+    "CLUSTER": ("CLUSTER BY", "df.repartition(...)"),
+    "DISTRIBUTE": ("DISTRIBUTE BY", "df.repartition(...)"),
+    "FETCH": ("FETCH", "LIMIT, or df.limit(n)"),
+}
+_AGGREGATE_WORDS = (
+    "any_value approx_count_distinct avg collect_list collect_set corr count count_if covar_pop covar_samp dense_rank "
+    "every first lag last lead max max_by mean median min min_by mode percentile percentile_approx rank row_number "
+    "stddev stddev_pop stddev_samp sum var_pop var_samp variance"
+)
+_AGGREGATES = frozenset(_AGGREGATE_WORDS.split())
+_EXAMPLE = "SELECT * FROM a, b WHERE abs(a.x - b.x) <= 1 WITH THRESHOLD 0.5"
+_DEEPEST_QUERY = 20
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to select: an expression, or all columns (of one table, if it is named)."""
+
+    expression: Expression | None
+    table: str | None
+    name: str | None
+    start: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table by its name, of several parts if it lies in a schema, or a query in parentheses."""
+
+    name: tuple[str, ...]
+    query: Select | None
+    alias: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """One key of the order."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool | None
+    start: int
+
+
+@dataclass(frozen=True)
+class Select:
+    """A query as it is written; the conditions must hold all."""
+
+    start: int
+    items: tuple[Item, ...]
+    sources: tuple[Source, ...]
+    conditions: tuple[Expression, ...]
+    threshold: float | None
+    strict: bool
+    threshold_start: int | None
+    order: tuple[Order, ...]
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A query with its text and the places of all expressions in it."""
+
+    text: str
+    select: Select
+    places: Places
+
+    def error(
+        self, at: Expression | int, what: str, *, expected: str = "", found: str = "", hint: str = ""
+    ) -> HaplyError:
+        """The error for a place in the query."""
+        offset = at if isinstance(at, int) else self.places.start(at)
+        start = self.select.start if offset is None else offset
+        return located(self.text, start, what, expected=expected, found=found, hint=hint)
+
+    @contextmanager
+    def at(self, place: Expression | int) -> Iterator[None]:
+        """What is refused inside is reported at this place."""
+        try:
+            yield
+        except HaplyError as refusal:
+            if str(refusal).startswith("line "):
+                raise
+            raise self.error(place, str(refusal)) from None
+
+
+def read(text: str) -> Statement:
+    """The query that a text holds."""
+    if not isinstance(text, str):
+        raise HaplyError(f"A query is of type {type(text).__name__}", expected="text", hint=f'as in "{_EXAMPLE}"')
+    parser = _SelectParser(text, tokens_of(text, 0, len(text)))
+    try:
+        return Statement(text, parser.query(), parser.places)
+    except RecursionError:  # the caller may have used up most of Python's stack
+        raise parser.too_deep() from None
+
+
+class _SelectParser(Parser):
+    """The clauses of a query, over the grammar of expressions."""
+
+    reserved = RESERVED | _AFTER_A_TABLE
+    inside = 0
+
+    def query(self) -> Select:
+        """The whole text, but for a semicolon at its end."""
+        found = self.select()
+        self.take_if(";")
+        if self.next.kind != "end":
+            raise self.misplaced("this does not continue the query")
+        return found
+
+    def select(self) -> Select:
+        self.inside += 1
+        if self.inside > _DEEPEST_QUERY:
+            raise self.too_deep()
+        start = self.next.start
+        if self.next.key != "SELECT":
+            what = "the query is empty" if self.next.kind == "end" else "a query begins with SELECT"
+            raise self.error(self.next, what, expected="SELECT", hint=f"write {_EXAMPLE}")
+        self.take()
+        self.refuse_what_is_for_the_result()
+        self.take_if("ALL")
+        items = [self.item()]
+        while self.take_if(","):
+            items.append(self.item())
+        if self.next.key != "FROM":
+            raise self.misplaced("the columns are not followed by FROM", expected="FROM, or a comma and a column")
+        self.take()
+        sources, conditions = [self.table()], []
+        while True:
+            if self.take_if(","):
+                sources.append(self.table())
+            elif self.next.key in _JOINS:
+                joined, on = self.join()
+                sources.append(joined)
+                conditions += on
+            else:
+                break
+        if self.take_if("WHERE"):
+            conditions += self.conditions()
+        threshold, strict, threshold_start, limit = None, False, None, None
+        order: tuple[Order, ...] = ()
+        seen: set[str] = set()
+        while self.next.key in ("WITH", "ORDER", "LIMIT"):
+            token = self.take()
+            if token.key in seen:
+                raise self.error(token, f"{token.key} stands here for the second time")
+            seen.add(token.key)
+            if token.key == "WITH":
+                threshold_start = token.start
+                threshold, strict = self.threshold()
+            elif token.key == "ORDER":
+                order = self.order()
+            else:
+                limit = self.limit()
+        self.inside -= 1
+        return Select(
+            start, tuple(items), tuple(sources), tuple(conditions), threshold, strict, threshold_start, order, limit
+        )
+
+    # -- the select list -----------------------------------------------------------------------------------------------
+
+    def item(self) -> Item:
+        token = self.next
+        if token.key == "*":
+            self.take()
+            return Item(None, None, None, token.start)
+        if token.kind in ("word", "name") and self.after(1).key == "." and self.after(2).key == "*":
+            for _ in range(3):
+                self.take()
+            return Item(None, token.text, None, token.start)
+        expression = self.expression()
+        if self.next.key == "OVER":
+            self.refuse_what_is_for_the_result()
+        return Item(expression, None, self.alias(), token.start)
+
+    def alias(self) -> str | None:
+        if self.take_if("AS"):
+            return self.name("AS is not followed by a name")
+        if self.next.kind == "name" or (self.next.kind == "word" and self.next.key not in self.reserved):
+            return self.take().text
+        return None
+
+    def name(self, what: str) -> str:
+        token = self.next
+        if token.kind not in ("word", "name") or not token.text or token.key in self.reserved:
+            raise self.error(token, what, expected="a name", hint="put unusual names in backquotes")
+        return self.take().text
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def table(self) -> Source:
+        token = self.next
+        if self.take_if("("):
+            query = self.select()
+            self.require(")", "the query in parentheses is not closed")
+            alias = self.table_alias()
+            if alias is None:
+                raise self.error(
+                    self.next, "a query in parentheses has no name", expected="a name", hint="write (SELECT ...) a"
+                )
+            return Source((), query, alias, token.start)
+        parts = [self.table_name()]
+        while self.take_if("."):
+            parts.append(self.name("a name is missing after the dot"))
+        if self.next.key == "(":
+            raise self.error(self.next, f"{parts[-1]}() is a function, not a table", hint="name a table")
+        return Source(tuple(parts), None, self.table_alias() or parts[-1], token.start)
+
+    def table_name(self) -> str:
+        if self.next.key in _JOINS and self.next.kind == "word" and self.after().key in ("JOIN", "OUTER"):
+            raise self.error(self.next, "a table is missing here", expected="the name of a table")
+        return self.name("a table is missing here")
+
+    def table_alias(self) -> str | None:
+        self.refuse_what_is_for_the_result()
+        if self.next.key in ("LEFT", "RIGHT", "SEMI", "ANTI", "OUTER", "LATERAL") and self.after().key in _JOINS:
+            return None  # a kind of join
+        return self.alias()
+
+    def join(self) -> tuple[Source, list[Expression]]:
+        token = self.next
+        words: list[str] = []
+        while self.next.key in _JOINS - {"JOIN"}:
+            words.append(self.take().key)
+        if set(words) - {"INNER", "CROSS"}:
+            raise self.error(
+                token,
+                f"a {' '.join(words)} JOIN is not part of a query",
+                expected="JOIN, or a comma between tables",
+                hint="rows without a partner: join the result with the table again, by Spark",
+            )
+        self.require("JOIN", "this does not continue the tables")
+        source = self.table()
+        if self.next.key == "USING":
+            raise self.error(self.next, "USING is not part of a query", hint="write ON a.id = b.id")
+        if "CROSS" not in words and self.next.key != "ON":
+            raise self.error(self.next, "a JOIN has no ON", expected="ON and a condition", hint="or write CROSS JOIN")
+        return source, self.conditions() if self.take_if("ON") else []
+
+    def conditions(self) -> list[Expression]:
+        """Conditions that must hold all."""
+        tree = self.expression()
+        return list(tree.conditions) if isinstance(tree, And) else [tree]
+
+    # -- what stands behind --------------------------------------------------------------------------------------------
+
+    def threshold(self) -> tuple[float, bool]:
+        self.require("THRESHOLD", "WITH is followed by something else than THRESHOLD")
+        token = self.next
+        value = self.number(self.take()) if token.kind == "number" else None
+        if not isinstance(value, Literal) or not isinstance(value.value, (int, float)) or not 0 < value.value <= 1:
+            raise self.error(
+                token, "the threshold is not a probability", expected="a number above 0 and up to 1",
+                hint="write WITH THRESHOLD 0.5",
+            )  # fmt: skip
+        return float(value.value), self.take_if("STRICT")
+
+    def order(self) -> tuple[Order, ...]:
+        self.require("BY", "ORDER is not followed by BY")
+        keys = [self.order_key()]
+        while self.take_if(","):
+            keys.append(self.order_key())
+        return tuple(keys)
+
+    def order_key(self) -> Order:
+        start = self.next.start
+        expression = self.expression()
+        descending = self.next.key == "DESC"
+        self.take_if("ASC", "DESC")
+        nulls_first = None
+        if self.take_if("NULLS"):
+            nulls_first = self.next.key == "FIRST"
+            if not self.take_if("FIRST", "LAST"):
+                raise self.error(self.next, "NULLS is followed by something else", expected="FIRST or LAST")
+        return Order(expression, descending, nulls_first, start)
+
+    def limit(self) -> int:
+        token = self.take()
+        if token.kind != "number" or not token.text.isdigit() or int(token.text) > 2**31 - 1:
+            raise self.error(token, "the limit is not a number of rows", expected="a whole number")
+        return int(token.text)
+
+    # -- errors --------------------------------------------------------------------------------------------------------
+
+    def call(self, token: Token) -> Expression:
+        if token.text.lower() in _AGGREGATES:
+            raise self.error(
+                token, f"{token.text.lower()}() is over many rows, which a query does not gather",
+                expected="expressions of one row", hint="aggregate the DataFrame that the query gives",
+            )  # fmt: skip
+        return super().call(token)
+
+    def refuse_what_is_for_the_result(self) -> None:
+        if self.next.kind == "word" and self.next.key in _ON_THE_RESULT and self.after().key != ".":
+            raise self.misplaced("")
+
+    def misplaced(self, what: str, *, expected: str = "") -> HaplyError:
+        """The error for a word that stands where it cannot."""
+        token = self.next
+        if token.kind == "word" and token.key in _ON_THE_RESULT:
+            clause, instead = _ON_THE_RESULT[token.key]
+            return self.error(
+                token, f"{clause} is not part of a query here", hint=f"do it on the DataFrame that comes out: {instead}"
+            )
+        hint = ""
+        if token.key == "WHERE":
+            hint = "a query has one WHERE, after its tables; put AND between conditions"
+        elif token.key == "SELECT":
+            hint = "queries inside stand in parentheses after FROM"
+        elif token.kind in ("word", "name"):
+            hint = "put AND between conditions, and commas between columns and tables"
+        return self.error(token, what, expected=expected, hint=hint)
+
+
+def spelled(expression: Expression) -> str:
+    """The name of a column that a query computes: the expression without the tables' names."""
+
+    def bare(column: Column) -> str:
+        return column.name if column.index is None else f"{column.name}[{column.index}]"
+
+    return sql_text(expression, bare)
