@@ -18,6 +18,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
+from haply.models.sky import sky_ellipses, sky_positions
 
 __all__ = [
     "Certain",
@@ -31,4 +32,6 @@ __all__ = [
     "Samples",
     "TruncatedGaussian",
     "Uniform",
+    "sky_ellipses",
+    "sky_positions",
 ]

@@ -206,7 +206,7 @@ def parts(model: Any) -> Parts | None:
 
 
 def _one_dimension(dims: np.ndarray) -> int:
-    found = np.unique(dims)
+    found = dims[:1] if len(dims) and (dims == dims[0]).all() else np.unique(dims)
     if len(found) > 1:
         raise HaplyError("Points differ in dimension", expected="one dimension", found=", ".join(map(str, found)))
     return int(found[0]) if len(found) else 1

@@ -18,15 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.numerics.disc import (
-    FLAT_ENOUGH,
-    SURE,
-    Room,
-    ball_chance,
-    disc_chance,
-    plane_of,
-    room_for,
-)
+from haply.numerics.disc import FLAT_ENOUGH, ball_chance, disc_chance, plane_of, room_for
 from haply.numerics.jit import bare, bare_inner, solid
 from haply.numerics.normal import normal_cdf, normal_quantile
 from haply.probability.multivariate import Parts
@@ -47,7 +39,7 @@ _MOST_AXES, _CELLS_OF_AXIS = 3, 1 << 20
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
 _CANDIDATES, _EVALUATED, _COUNTS = 5, 6, 7
-_FIRST_ROOM = 1 << 12
+_FIRST_ROOM, _SAMPLED = 1 << 12, 1 << 10
 
 
 def no_counts() -> Counters:
@@ -104,15 +96,17 @@ def _chi_square_above(minus_log: float, dim: int) -> float:
 
 
 class Rows(NamedTuple):
-    """One side: each row's centre and how far it reaches, and its parts, packed."""
+    """One side, in some order.
+
+    A row that is one normal has a line in ``near``: mean, upper triangle of the covariance, reach. With mixtures that
+    line is centre and reach, and the parts, ``count`` from ``first``, have lines in ``packed``.
+    """
 
     near: np.ndarray
-    """Centre and reach of a row: (rows, dim + 1)."""
     first: np.ndarray
     count: np.ndarray
     weight: np.ndarray
     packed: np.ndarray
-    """Mean and upper triangle of the covariance of a part."""
     order: np.ndarray
     home: np.ndarray
     group: np.ndarray
@@ -140,15 +134,15 @@ class Output(NamedTuple):
 
 
 @bare
-def _describe(start, weight, mean, cov, limit, near, packed, usable):
-    """Pack the parts, find each row's centre and reach, and which rows have any chance.
+def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
+    """Fill the tables of ``Rows``, find which rows have any chance; returns the largest reach of those.
 
     The reach of a part is ``limit.out`` times a bound on its largest standard deviation: of several parts, some pair
     must have the wanted chance by itself, so a row reaches as far as the farthest of its parts.
     """
     dim = mean.shape[1]
     each = 1 if len(cov) > 1 else 0
-    out = max(0.0, limit.out)
+    out, farthest, last = max(0.0, limit.out), 0.0, near.shape[1] - 1
     for i in range(len(start) - 1):
         begin, end = start[i], start[i + 1]
         for c in range(dim):
@@ -158,57 +152,91 @@ def _describe(start, weight, mean, cov, limit, near, packed, usable):
             near[i, c] = least if least == most else least + 0.5 * (most - least)
         reach, chance = 0.0, 0.0
         for k in range(begin, end):
-            at, away, norm, widest = dim, 0.0, 0.0, 0.0
+            row = packed[k] if mixed else near[i]
+            at = dim
             for c in range(dim):
-                packed[k, c] = mean[k, c]
-                away += (mean[k, c] - near[i, c]) ** 2
+                row[c] = mean[k, c]
                 for d in range(c, dim):
-                    entry = 0.5 * (cov[each * k, c, d] + cov[each * k, d, c])
-                    packed[k, at] = entry
+                    row[at] = 0.5 * (cov[each * k, c, d] + cov[each * k, d, c])
                     at += 1
-                    norm += entry * entry if c == d else 2.0 * entry * entry
+            if not weight[k] > 0.0:
+                continue
+            away, norm, widest = 0.0, 0.0, 0.0
+            for c in range(dim):
+                away += (mean[k, c] - near[i, c]) ** 2
                 widest = max(widest, cov[each * k, c, c])
-            if dim == 2:
-                xx, xy, yy = packed[k, 2], packed[k, 3], packed[k, 4]
-                spread = 0.5 * (xx + yy) + math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
-            else:
+            if widest <= limit.width:
+                chance += weight[k]
+            away = math.sqrt(away)
+            if out > 0.0 and widest > 0.0:
+                for c in range(dim):
+                    for d in range(dim):
+                        norm += cov[each * k, c, d] * cov[each * k, c, d]
                 spread = math.sqrt(norm)
-            if weight[k] > 0.0:
-                if spread > 0.0 and out > 0.0:
-                    away = math.sqrt(away) + out * math.sqrt(spread) * (1.0 + SLACK)
-                else:
-                    away = math.sqrt(away)
-                reach = max(reach, away)
-                if widest <= limit.width:
-                    chance += weight[k]
-        near[i, dim] = reach
+                if dim == 2:
+                    xx, yy, xy = cov[each * k, 0, 0], cov[each * k, 1, 1], cov[each * k, 0, 1]
+                    spread = 0.5 * (xx + yy) + math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
+                away += out * math.sqrt(spread) * (1.0 + 1e-9)
+            reach = max(reach, away)
+        near[i, last] = reach
         usable[i] = chance >= limit.reject_below
+        if usable[i]:
+            farthest = max(farthest, reach)
+    return farthest
 
 
-def describe(parts: Parts, limit: Limits, where: Where | None = None) -> tuple[Rows, np.ndarray]:
-    """A side's rows, and which of them can match anything."""
-    count, dim = len(parts.start) - 1, parts.mean.shape[1]
-    near, usable = np.empty((count, dim + 1)), np.empty(count, np.bool_)
-    packed = np.empty((len(parts.weight), dim + dim * (dim + 1) // 2))
-    start = np.require(parts.start, np.int64, ["C", "W"])
-    _describe(start, solid(parts.weight), solid(parts.mean), solid(parts.cov), limit, near, packed, usable)
-    nothing = np.zeros(0)
-    order, home, group = nothing, nothing, nothing
-    if where is not None:
-        order, home = solid(where.order), solid(where.home)
-        group = nothing if where.group is None else solid(where.group)
-    rows = Rows(near, start[:-1].copy(), np.diff(start), solid(parts.weight), packed, order, home, group)
-    return rows, usable
+@bare
+def _gather(table, chosen, out):
+    for i in range(len(chosen)):
+        for c in range(table.shape[1]):
+            out[i, c] = table[chosen[i], c]
 
 
-def _take(rows: Rows, chosen: np.ndarray) -> Rows:
-    """Some rows in some order; parts come along where each row has one, so that neighbours lie side by side."""
-    order, home, group = (each[chosen] if len(each) else each for each in (rows.order, rows.home, rows.group))
-    first, count = rows.first[chosen], rows.count[chosen]
-    weight, packed = rows.weight, rows.packed
-    if len(weight) == len(rows.near) and (count == 1).all():
-        weight, packed, first = weight[first], packed[first], np.arange(len(chosen))
-    return Rows(rows.near[chosen], first, count, weight, packed, order, home, group)
+class Side:
+    """One side before it is sorted: parts in flat arrays, where each row is, and how far it reaches."""
+
+    def __init__(self, parts: Parts, limit: Limits, mixed: bool, where: Where | None = None) -> None:
+        self.where, self.mixed = where, mixed
+        rows, self.dim = len(parts.start) - 1, parts.mean.shape[1]
+        own = self.dim * (self.dim + 1) // 2
+        self.start, self.weight = np.require(parts.start, np.int64, ["C", "W"]), solid(parts.weight)
+        self.near = np.empty((rows, self.dim + 1 + (0 if mixed else own)))
+        self.packed = np.empty((len(self.weight) if mixed else 0, self.dim + own))
+        self.usable = np.empty(rows, np.bool_)
+        mean, cov = solid(parts.mean), solid(parts.cov)
+        self.farthest = _outline(
+            self.start, self.weight, mean, cov, limit, mixed, self.near, self.packed, self.usable
+        )
+
+    def classes(self, radius: float) -> Iterator[np.ndarray]:
+        """Usable rows by how far they reach: all that is up to the usual, then by factors."""
+        rows = np.flatnonzero(self.usable)
+        if not len(rows):
+            return
+        reach = self.near[rows, -1] if self.farthest > radius else np.zeros(0)
+        usual = float(np.median(reach[:: max(1, len(reach) // _SAMPLED)])) if len(reach) else 0.0
+        level, least = max(radius, usual), -1.0
+        if self.farthest <= _COARSER * level:
+            yield rows
+            return
+        while least < self.farthest:
+            level = self.farthest if _COARSER * level >= self.farthest else level
+            chosen = rows[(reach > least) & (reach <= level)]
+            if len(chosen):
+                yield chosen
+            least, level = level, _COARSER * level if level > 0.0 else self.farthest
+
+    def take(self, chosen: np.ndarray) -> Rows:
+        """Some rows in some order."""
+        near = np.empty((len(chosen), self.near.shape[1]))
+        _gather(self.near, chosen, near)
+        first = self.start[chosen] if self.mixed else np.zeros(0, np.int64)
+        count = self.start[chosen + 1] - first if self.mixed else first
+        order = home = group = np.zeros(0)
+        if self.where is not None:
+            order, home = solid(self.where.order[chosen]), solid(self.where.home[chosen])
+            group = group if self.where.group is None else solid(self.where.group[chosen])
+        return Rows(near, first, count, self.weight, self.packed, order, home, group)
 
 
 # -- one pair ----------------------------------------------------------------------------------------------------------
@@ -343,7 +371,7 @@ def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, p
     ``cursor[k]`` is where the run of right rows begins whose cells are ``offset[k]`` away, one before to one after.
     """
     found, total = 0, len(right_key)
-    grouped = len(left.group) > 0
+    grouped, last = len(left.group) > 0, left.near.shape[1] - 1
     for i in range(begin, len(left_key)):
         mark = found
         for c in range(_COUNTS):
@@ -359,7 +387,7 @@ def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, p
                 for c in range(dim):
                     apart = left.near[i, c] - right.near[j, c]
                     away += apart * apart
-                reach = limit.radius + left.near[i, dim] + right.near[j, dim]
+                reach = limit.radius + left.near[i, last] + right.near[j, last]
                 mine = True
                 if placed:
                     mine = left.home[i] > 0.0 if left.order[i] >= right.order[j] else right.home[j] > 0.0
@@ -373,7 +401,7 @@ def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, p
                         if mixed:
                             rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
                         else:
-                            rule, chance = _pair_verdict(dim, left.packed[i], right.packed[j], limit, room)
+                            rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
                         if rule < 0:
                             counts[-rule] += 1
                         elif rule > 0 or chance >= limit.keep_from:
@@ -393,65 +421,44 @@ def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, p
 
 
 @bare
-def _keys(near, axes, low, edge, step, keys):
-    for i in range(len(near)):
+def _extent(near, rows, low, high):
+    """Lower and upper ends of the centres of some rows, taken together with what is there."""
+    for at in range(len(rows)):
+        for c in range(len(low)):
+            low[c], high[c] = min(low[c], near[rows[at], c]), max(high[c], near[rows[at], c])
+
+
+@bare
+def _keys(near, rows, axes, low, edge, step, keys):
+    for at in range(len(rows)):
         key = 0
         for a in range(len(axes)):
-            key += (np.int64((near[i, axes[a]] - low[a]) / edge) + 1) * step[a]
-        keys[i] = key
+            key += (np.int64((near[rows[at], axes[a]] - low[axes[a]]) / edge) + 1) * step[a]
+        keys[at] = key
 
 
-def _cells(left: np.ndarray, right: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys of cells that are ``edge`` wide, such that neighbours along the last axis follow each other; and offsets."""
-    dim = left.shape[1] - 1
-    low = np.minimum(left[:, :dim].min(axis=0), right[:, :dim].min(axis=0))
-    high = np.maximum(left[:, :dim].max(axis=0), right[:, :dim].max(axis=0))
+def _cells(
+    left: Side, mine: np.ndarray, right: Side, theirs: np.ndarray, radius: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys of cells, as wide as any pair may be apart, such that neighbours along the last axis follow each other.
+
+    And the differences of keys between a cell and its neighbours in the other axes.
+    """
+    low, high = np.full(left.dim, np.inf), np.full(left.dim, -np.inf)
+    edge = radius
+    for side, rows in ((left, mine), (right, theirs)):
+        _extent(side.near, rows, low, high)
+        edge += float(side.near[rows, -1].max()) if side.farthest > 0.0 else 0.0
     span = high / 2 - low / 2  # halves, so that no difference is infinite
     axes = np.sort(np.argsort(-span)[:_MOST_AXES])
     edge = max(edge * (1.0 + 1e-9), 2.0 * float(span.max()) / (_CELLS_OF_AXIS - 4), 1e-300)
     cells = (np.floor(2.0 * (span[axes] / edge)) + 4.0).astype(np.int64)  # one to spare on each side
     step = np.concatenate([np.cumprod(cells[:0:-1])[::-1], [1]]).astype(np.int64)
-    keys = []
-    for near in (left, right):
-        keys.append(np.empty(len(near), np.int64))
-        _keys(near, axes, low[axes], edge, step, keys[-1])
+    keys = np.empty(len(mine), np.int64), np.empty(len(theirs), np.int64)
+    _keys(left.near, mine, axes, low, edge, step, keys[0])
+    _keys(right.near, theirs, axes, low, edge, step, keys[1])
     offsets = np.array([np.dot(step[:-1], shift) for shift in product((-1, 0, 1), repeat=len(axes) - 1)], np.int64)
-    return keys[0], keys[1], np.sort(offsets)
-
-
-def _classes(reach: np.ndarray, radius: float) -> Iterator[np.ndarray]:
-    """Rows by how far they reach: all that is up to the usual, then by factors."""
-    if not len(reach):
-        return
-    level = max(radius, float(np.median(reach)))
-    least, most = -1.0, float(reach.max())
-    while least < most:
-        if level >= most / _COARSER:
-            level = most
-        rows = np.flatnonzero((reach > least) & (reach <= level))
-        if len(rows):
-            yield rows
-        least, level = level, level * _COARSER if level > 0.0 else most
-
-
-def near_pairs(left: Parts, right: Parts, limit: Limits, places: tuple[Where, Where] | None = None) -> Found:
-    """All pairs that are kept, each once, with the counts of every rule."""
-    dim = left.mean.shape[1]
-    counters = no_counts()
-    sides = []
-    for position, parts in enumerate((left, right)):
-        rows, usable = describe(parts, limit, None if places is None else places[position])
-        chosen = np.flatnonzero(usable)
-        classes = [chosen[each] for each in _classes(rows.near[chosen, dim], limit.radius)]
-        sides.append((rows, classes))
-    mixed = bool((np.diff(left.start) != 1).any() or (np.diff(right.start) != 1).any())
-    found: list[Output] = []
-    room = room_for(dim)
-    for mine, theirs in product(sides[0][1], sides[1][1]):
-        found += _matched(sides[0][0], mine, sides[1][0], theirs, limit, mixed, places is not None, room, counters)
-    pairs = Output(*(np.concatenate(column) for column in zip(_no_room(0), *found, strict=True)))
-    counters.kept += len(pairs.left)
-    return Found(pairs, counters)
+    return keys[0], keys[1], offsets
 
 
 class Found(NamedTuple):
@@ -461,30 +468,40 @@ class Found(NamedTuple):
     counters: Counters
 
 
+def near_pairs(left: Parts, right: Parts, limit: Limits, places: tuple[Where, Where] | None = None) -> Found:
+    """All pairs that are kept, each once, with the counts of every rule."""
+    counters, found = no_counts(), [_no_room(0)]
+    mixed = any(len(side.weight) != len(side.start) - 1 or (np.diff(side.start) != 1).any() for side in (left, right))
+    one, other = (
+        Side(parts, limit, mixed, None if places is None else places[k]) for k, parts in enumerate((left, right))
+    )
+    for mine, theirs in product(one.classes(limit.radius), other.classes(limit.radius)):
+        found += _matched(one, mine, other, theirs, limit, counters)
+    pairs = Output(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    counters.kept += len(pairs.left)
+    return Found(pairs, counters)
+
+
 def _no_room(size: int) -> Output:
     return Output(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
 
 
 def _matched(
-    left: Rows, mine: np.ndarray, right: Rows, theirs: np.ndarray, limit: Limits, mixed: bool, placed: bool,
-    room: Room, counters: Counters,
-) -> Iterator[Output]:  # fmt: skip
+    left: Side, mine: np.ndarray, right: Side, theirs: np.ndarray, limit: Limits, counters: Counters
+) -> Iterator[Output]:
     """The pairs of two classes of rows."""
-    dim = left.near.shape[1] - 1
-    edge = limit.radius + left.near[mine, dim].max() + right.near[theirs, dim].max()
-    one, other = left.near[mine], right.near[theirs]
-    left_key, right_key, offsets = _cells(one, other, float(edge))
-    orders = np.argsort(left_key), np.argsort(right_key)
+    keys = _cells(left, mine, right, theirs, limit.radius)
+    orders = np.argsort(keys[0]), np.argsort(keys[1])
     mine, theirs = mine[orders[0]], theirs[orders[1]]
-    left_key, right_key = left_key[orders[0]], right_key[orders[1]]
-    ours, others = _take(left, mine), _take(right, theirs)
+    left_key, right_key, offsets = keys[0][orders[0]], keys[1][orders[1]], keys[2]
+    ours, others = left.take(mine), right.take(theirs)
+    mixed, placed, room = left.mixed, left.where is not None, room_for(left.dim)
     cursor, begin = np.zeros(len(offsets), np.int64), 0
     out = _no_room(max(_FIRST_ROOM, len(mine) + len(mine) // 2))
     while True:
-        counts = np.zeros(2 * _COUNTS, np.int64)
-        before = begin
+        counts, before = np.zeros(2 * _COUNTS, np.int64), begin
         begin, kept = _walk(
-            dim, ours, left_key, others, right_key, offsets, cursor, begin, mixed, placed, limit, room, out, counts
+            left.dim, ours, left_key, others, right_key, offsets, cursor, begin, mixed, placed, limit, room, out, counts
         )
         _count(counts, counters)
         yield Output(mine[out.left[:kept]], theirs[out.right[:kept]], out.probability[:kept].copy(), out.code[:kept].copy())
