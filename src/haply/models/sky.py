@@ -57,8 +57,7 @@ def sky_positions(
     ra, dec, east, north, rho = _columns(ra=ra, dec=dec, ra_error=ra_error, dec_error=dec_error, corr=corr)
     _refuse("a negative error", (east < 0.0) | (north < 0.0))
     _refuse("a correlation beyond -1 and 1", np.abs(rho) > 1.0)
-    east, north = scale * east, scale * north
-    return _positions(ra, dec, east * east, rho * east * north, north * north)
+    return _positions(*lift(ra, dec, east, north, rho, scale, False))
 
 
 def sky_ellipses(
@@ -72,20 +71,7 @@ def sky_ellipses(
     scale = arcseconds_in(errors_in)
     ra, dec, long, short, turned = _columns(ra=ra, dec=dec, major=major, minor=minor, angle=angle)
     _refuse("a negative error", (long < 0.0) | (short < 0.0))
-    long, short = (scale * long) ** 2, (scale * short) ** 2
-    sine, cosine = np.sin(np.radians(turned)), np.cos(np.radians(turned))
-    return _positions(
-        ra, dec, *ellipse(long, short, sine, cosine)
-    )
-
-
-def ellipse(long: Any, short: Any, sine: Any, cosine: Any) -> tuple[Any, Any, Any]:
-    """Variances to the east and north, and their product, of an ellipse given by the squares of its axes."""
-    return (
-        long * sine * sine + short * cosine * cosine,
-        (long - short) * sine * cosine,
-        long * cosine * cosine + short * sine * sine,
-    )
+    return _positions(*lift(ra, dec, long, short, turned, scale, True))
 
 
 def _columns(**given: Any) -> list[np.ndarray]:
@@ -107,10 +93,7 @@ def _refuse(what: str, flags: np.ndarray) -> None:
         raise HaplyError(f"Row {int(np.argmax(flags))} of sky positions has {what}", hint="mend or leave out the row")
 
 
-def _positions(
-    ra: np.ndarray, dec: np.ndarray, east: np.ndarray, both: np.ndarray, north: np.ndarray
-) -> GaussianND:
-    mean, cov = lift(ra, dec, *(np.require(each, np.float64, ["C", "W"]) for each in (east, both, north)))
-    rows = np.arange(len(ra) + 1)
+def _positions(mean: np.ndarray, cov: np.ndarray) -> GaussianND:
+    rows = np.arange(len(mean) + 1)
     # a covariance by its making, which need not be looked at again
     return GaussianND._of_columns({"mean": Ragged(mean.ravel(), 3 * rows), "cov": Ragged(cov.ravel(), 9 * rows)})

@@ -36,7 +36,7 @@ def _circle_table() -> tuple[np.ndarray, np.ndarray]:
 
 def _half_nodes(ratio):
     """Nodes on half a circle for an error below 1e-13, by the ratio of radius to smaller standard deviation."""
-    return STEP * math.ceil((8.0 + 4.25 * ratio) / STEP)
+    return STEP * math.ceil((5.75 + 4.25 * ratio) / STEP)
 
 
 _COSINES, _SINES = _circle_table()
@@ -89,9 +89,22 @@ def disc_chance(x, y, xx, xy, yy, square, curve, slope):
 
     ``curve`` and ``slope`` are room for two numbers each.
     """
-    middle = 0.5 * (xx + yy)
-    apart = math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
-    most = middle + apart
+    most = widest(xx, xy, yy)
+    inside = math.sqrt(max(0.0, square)) - math.sqrt(x * x + y * y)
+    if inside > 0.0 and inside * inside >= SURE * SURE * most > 0.0:
+        return 1.0
+    return open_disc(x, y, xx, xy, yy, square, most, curve, slope)
+
+
+@bare
+def widest(xx, xy, yy):
+    """The largest variance along any line in the plane."""
+    return 0.5 * (xx + yy) + math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
+
+
+@bare
+def open_disc(x, y, xx, xy, yy, square, most, curve, slope):
+    """``disc_chance`` where the largest variance is known, and the disc is not known to hold all."""
     away = x * x + y * y
     if most <= 0.0:
         return 1.0 if away <= square else 0.0
@@ -99,12 +112,9 @@ def disc_chance(x, y, xx, xy, yy, square, curve, slope):
         return 0.0
     det = xx * yy - xy * xy
     least = max(0.0, det / most)
-    inside = math.sqrt(square) - math.sqrt(away)
-    if inside > 0.0 and inside * inside >= SURE * SURE * most:
-        return 1.0
     if square <= MOST_RATIO * MOST_RATIO * least and det > 1e-12 * xx * yy:
         ratio = math.sqrt(square / least)
-        return _around(x, y, xx, xy, yy, det, math.sqrt(square), STEP * math.ceil((8.0 + 4.25 * ratio) / STEP))
+        return _around(x, y, xx, xy, yy, det, math.sqrt(square), STEP * math.ceil((5.75 + 4.25 * ratio) / STEP))
     # along the axes of the ellipse
     if least <= 1e-15 * most:
         least = 0.0
@@ -127,14 +137,13 @@ def disc_chance(x, y, xx, xy, yy, square, curve, slope):
 
 
 @bare
-def plane_of(mean, cov, flat):
-    """Three dimensions as two, where the point hardly leaves a plane: mean, covariance, what to take off the square.
+def plane_of(mx, my, mz, a, d, e, b, f, c):
+    """Three dimensions as two, where the point hardly leaves a plane: ``x, y, xx, xy, yy, off, change``.
 
-    Writes ``x, y, xx, xy, yy, off`` and returns what the change may amount to; infinite if there is no such plane. The plane is across the direction of least variance,
-    found in the matrix of cofactors, which is that direction's projection but for the share of the least variance.
+    The arguments are the mean and the upper triangle of the covariance. ``off`` is to be taken off the squared radius;
+    ``change`` is what that may be wrong by, infinite if there is no such plane. The plane is across the direction of
+    least variance, found in the matrix of cofactors, which is its projection but for the share of the least variance.
     """
-    a, b, c = cov[0, 0], cov[1, 1], cov[2, 2]
-    d, e, f = cov[0, 1], cov[0, 2], cov[1, 2]
     p, q, r = b * c - f * f, a * c - e * e, a * b - d * d
     if p >= q and p >= r:
         nx, ny, nz = p, e * f - c * d, d * f - b * e
@@ -144,8 +153,9 @@ def plane_of(mean, cov, flat):
         nx, ny, nz = d * f - b * e, d * e - a * f, r
     norm = math.sqrt(nx * nx + ny * ny + nz * nz)
     if not norm > 0.0:
-        return math.inf
-    nx, ny, nz = nx / norm, ny / norm, nz / norm
+        return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf
+    norm = 1.0 / norm
+    nx, ny, nz = nx * norm, ny * norm, nz * norm
     # two directions across (Duff and others 2017)
     sign = 1.0 if nz >= 0.0 else -1.0
     g = -1.0 / (sign + nz)
@@ -158,14 +168,12 @@ def plane_of(mean, cov, flat):
     third = nx * (a * nx + d * ny + e * nz) + ny * (d * nx + b * ny + f * nz) + nz * (e * nx + f * ny + c * nz)
     third = max(0.0, third)
     det = xx * yy - xy * xy
-    if not det > 0.0:
-        return math.inf
-    deep = nx * mean[0] + ny * mean[1] + nz * mean[2]
-    flat[0], flat[1] = ux * mean[0] + uy * mean[1] + uz * mean[2], vx * mean[0] + vy * mean[1] + vz * mean[2]
-    flat[2], flat[3], flat[4], flat[5] = xx, xy, yy, deep * deep + third
+    deep = nx * mx + ny * my + nz * mz
     # Of the third coordinate's square the mean is taken off; what it varies changes the chance by half its variance
     # times the slope of the density of the distance squared, which is at most trace / (8 det**1.5).
-    return (third * third + 2.0 * deep * deep * third) * (xx + yy) / (8.0 * det * math.sqrt(det))
+    vary = (third * third + 2.0 * deep * deep * third) * (xx + yy)
+    change = vary / (8.0 * det * math.sqrt(det)) if det > 0.0 else math.inf
+    return ux * mx + uy * my + uz * mz, vx * mx + vy * my + vz * mz, xx, xy, yy, deep * deep + third, change
 
 
 class Room(NamedTuple):
@@ -182,7 +190,7 @@ class Room(NamedTuple):
 def room_for(dim: int) -> Room:
     """Space for points of so many coordinates."""
     return Room(
-        np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((4, max(dim, 6))), np.zeros(dim, np.int64),
+        np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((3, max(dim, 2))), np.zeros(dim, np.int64),
         np.zeros(dim), np.zeros((dim, dim)),
     )  # fmt: skip
 
@@ -200,14 +208,17 @@ def ball_chance(mean, cov, square, room):
             return 1.0 if mean[0] * mean[0] <= square else 0.0
         half = math.sqrt(max(0.0, square))
         return normal_between((-half - mean[0]) / sd, (half - mean[0]) / sd)
-    curve, slope, flat = room.lines[0], room.lines[1], room.lines[2]
+    curve, slope = room.lines[0], room.lines[1]
     if dim == 2:
         return disc_chance(mean[0], mean[1], cov[0, 0], cov[0, 1], cov[1, 1], square, curve[:2], slope[:2])
-    if dim == 3 and plane_of(mean, cov, flat) <= FLAT_ENOUGH and flat[5] <= square:
-        x, y, xx, xy, yy, off = flat[0], flat[1], flat[2], flat[3], flat[4], flat[5]
-        return disc_chance(x, y, xx, xy, yy, square - off, curve[:2], slope[:2])
+    if dim == 3:
+        x, y, xx, xy, yy, off, change = plane_of(
+            mean[0], mean[1], mean[2], cov[0, 0], cov[0, 1], cov[0, 2], cov[1, 1], cov[1, 2], cov[2, 2]
+        )
+        if change <= FLAT_ENOUGH and off <= square:
+            return disc_chance(x, y, xx, xy, yy, square - off, curve[:2], slope[:2])
     curve, slope = curve[:dim], slope[:dim]
-    factor(cov, room.root, room.lines[3][:dim], room.marks)
+    factor(cov, room.root, room.lines[2][:dim], room.marks)
     unscale(cov, room.root)
     away = distance_form(mean, room, curve, slope)
     return form_chance(curve, slope, square - away, True, False)[0]

@@ -34,12 +34,34 @@ def lifted(cos_ra, sin_ra, cos_dec, sin_dec, east, both, north):
 
 
 @bare
-def lift_rows(ra, dec, east, both, north, mean, cov):
-    """``lifted`` for angles in degrees, into flat means and covariances."""
+def ellipse(long, short, sine, cosine):
+    """Variances to the east and north, and their product, of an ellipse; its major axis is turned from north to east.
+
+    ``long`` and ``short`` are the squares of the semi-axes.
+    """
+    return (
+        long * sine * sine + short * cosine * cosine,
+        (long - short) * sine * cosine,
+        long * cosine * cosine + short * sine * sine,
+    )
+
+
+@bare
+def lift_rows(ra, dec, one, other, third, scale, is_ellipse, mean, cov):
+    """``lifted`` for angles in degrees, into flat means and covariances.
+
+    The errors are those to east and north and their correlation; or semi-axes, and an angle in degrees.
+    """
     for i in range(len(ra)):
         a, d = math.radians(ra[i]), math.radians(dec[i])
+        p, q = scale * one[i], scale * other[i]
+        if is_ellipse:
+            turned = math.radians(third[i])
+            east, both, north = ellipse(p * p, q * q, math.sin(turned), math.cos(turned))
+        else:
+            east, both, north = p * p, third[i] * p * q, q * q
         x, y, z, xx, xy, xz, yy, yz, zz = lifted(
-            math.cos(a), math.sin(a), math.cos(d), math.sin(d), east[i], both[i], north[i]
+            math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north
         )
         mean[i, 0], mean[i, 1], mean[i, 2] = x, y, z
         cov[i, 0], cov[i, 4], cov[i, 8] = xx, yy, zz
@@ -49,9 +71,9 @@ def lift_rows(ra, dec, east, both, north, mean, cov):
 
 
 def lift(
-    ra: np.ndarray, dec: np.ndarray, east: np.ndarray, both: np.ndarray, north: np.ndarray
+    ra: np.ndarray, dec: np.ndarray, one: np.ndarray, other: np.ndarray, third: np.ndarray, scale: float, is_ellipse: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means (n, 3) and covariances (n, 9)."""
+    """Means (n, 3) and covariances (n, 9); see ``lift_rows``."""
     mean, cov = np.empty((len(ra), 3)), np.empty((len(ra), 9))
-    lift_rows(ra, dec, east, both, north, mean, cov)
+    lift_rows(ra, dec, one, other, third, scale, is_ellipse, mean, cov)
     return mean, cov

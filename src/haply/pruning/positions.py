@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.numerics.disc import FLAT_ENOUGH, ball_chance, disc_chance, plane_of, room_for
+from haply.numerics.disc import FLAT_ENOUGH, ball_chance, disc_chance, open_disc, plane_of, room_for, widest
 from haply.numerics.jit import bare, bare_inner, solid
 from haply.numerics.normal import normal_cdf, normal_quantile
 from haply.probability.multivariate import Parts
@@ -161,21 +161,20 @@ def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
                     at += 1
             if not weight[k] > 0.0:
                 continue
-            away, norm, widest = 0.0, 0.0, 0.0
+            away, norm, variance = 0.0, 0.0, 0.0
             for c in range(dim):
                 away += (mean[k, c] - near[i, c]) ** 2
-                widest = max(widest, cov[each * k, c, c])
-            if widest <= limit.width:
+                variance = max(variance, cov[each * k, c, c])
+            if variance <= limit.width:
                 chance += weight[k]
             away = math.sqrt(away)
-            if out > 0.0 and widest > 0.0:
+            if out > 0.0 and variance > 0.0:
                 for c in range(dim):
                     for d in range(dim):
                         norm += cov[each * k, c, d] * cov[each * k, c, d]
                 spread = math.sqrt(norm)
                 if dim == 2:
-                    xx, yy, xy = cov[each * k, 0, 0], cov[each * k, 1, 1], cov[each * k, 0, 1]
-                    spread = 0.5 * (xx + yy) + math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
+                    spread = widest(row[2], row[3], row[4])
                 away += out * math.sqrt(spread) * (1.0 + 1e-9)
             reach = max(reach, away)
         near[i, last] = reach
@@ -244,10 +243,12 @@ class Side:
 
 @bare_inner
 def _slab(away_square, along, limit):
-    """Whether a half-plane that holds the ball tells that the chance is too small, with the sign that a root has.
+    """Whether a half-space that holds the ball tells that the chance is too small.
 
     ``along`` is the variance along the mean, times the square of its length.
     """
+    if away_square <= limit.square and limit.out >= 0.0:
+        return False
     away = math.sqrt(away_square)
     sd = math.sqrt(max(0.0, along)) / away if away > 0.0 else 0.0
     return away - limit.radius > limit.out * sd + SLACK * (limit.radius + away)
@@ -256,49 +257,72 @@ def _slab(away_square, along, limit):
 @bare_inner
 def _disc_verdict(x, y, xx, xy, yy, square, limit, room):
     """Rule (negative if it rejects) and chance of a pair in the plane."""
-    if max(xx, yy) > limit.width:
-        return -SPREAD, 0.0
     det, rounding = xx * yy - xy * xy, 1e-15 * xx * yy
-    if det - rounding > limit.area:
+    if max(xx, yy) > limit.width or det - rounding > limit.area:
         return -SPREAD, 0.0
-    inside = math.sqrt(square) - math.sqrt(x * x + y * y)
-    most = 0.5 * (xx + yy) + math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
-    if inside > 0.0 and inside * inside * (1.0 - 1e-12) > limit.inside * most:
-        return INSIDE, 1.0
-    return 0, disc_chance(x, y, xx, xy, yy, square, room.lines[0][:2], room.lines[1][:2])
+    most = widest(xx, xy, yy)
+    enough = limit.inside * most
+    if enough < square:
+        inside = math.sqrt(square) - math.sqrt(x * x + y * y)
+        if inside > 0.0 and inside * inside * (1.0 - 1e-12) > enough:
+            return INSIDE, 1.0
+    return 0, open_disc(x, y, xx, xy, yy, square, most, room.lines[0][:2], room.lines[1][:2])
 
 
 @bare
-def _pair_verdict(dim, one, other, limit, room):
-    """Rule (negative if it rejects) and chance of two normals."""
-    if dim == 2:
-        x, y = one[0] - other[0], one[1] - other[1]
-        xx, xy, yy = one[2] + other[2], one[3] + other[3], one[4] + other[4]
-        if _slab(x * x + y * y, x * x * xx + 2.0 * x * y * xy + y * y * yy, limit):
-            return -SLAB, 0.0
-        return _disc_verdict(x, y, xx, xy, yy, limit.square, limit, room)
+def _plane_verdict(one, other, limit, room):
+    """Rule (negative if it rejects) and chance of two normals in the plane."""
+    x, y = one[0] - other[0], one[1] - other[1]
+    xx, xy, yy = one[2] + other[2], one[3] + other[3], one[4] + other[4]
+    if _slab(x * x + y * y, x * x * xx + 2.0 * x * y * xy + y * y * yy, limit):
+        return -SLAB, 0.0
+    return _disc_verdict(x, y, xx, xy, yy, limit.square, limit, room)
+
+
+@bare
+def _space_verdict(one, other, limit, room):
+    """The same in three dimensions: in the plane, where both hardly leave one."""
+    x, y, z = one[0] - other[0], one[1] - other[1], one[2] - other[2]
+    xx, xy, xz = one[3] + other[3], one[4] + other[4], one[5] + other[5]
+    yy, yz, zz = one[6] + other[6], one[7] + other[7], one[8] + other[8]
+    along = x * (x * xx + 2.0 * (y * xy + z * xz)) + y * (y * yy + 2.0 * z * yz) + z * z * zz
+    if _slab(x * x + y * y + z * z, along, limit):
+        return -SLAB, 0.0
+    u, v, uu, uv, vv, off, change = plane_of(x, y, z, xx, xy, xz, yy, yz, zz)
+    if change <= FLAT_ENOUGH and off <= limit.square:
+        return _disc_verdict(u, v, uu, uv, vv, limit.square - off, limit, room)
+    return _general_verdict(3, one, other, limit, room)
+
+
+@bare
+def _general_verdict(dim, one, other, limit, room):
+    """The same in any dimension."""
     away = _difference(dim, one, other, room)
-    along, widest, norm = 0.0, 0.0, 0.0
+    along, widest_axis, norm = 0.0, 0.0, 0.0
     for c in range(dim):
         line = 0.0
         for d in range(dim):
             line += room.cov[c, d] * room.mean[d]
             norm += room.cov[c, d] * room.cov[c, d]
         along += line * room.mean[c]
-        widest = max(widest, room.cov[c, c])
+        widest_axis = max(widest_axis, room.cov[c, c])
     if _slab(away, along, limit):
         return -SLAB, 0.0
-    if widest > limit.width:
+    if widest_axis > limit.width:
         return -SPREAD, 0.0
-    if dim == 3:
-        flat = room.lines[2]
-        if plane_of(room.mean, room.cov, flat) <= FLAT_ENOUGH and flat[5] <= limit.square:
-            x, y, xx, xy, yy = flat[0], flat[1], flat[2], flat[3], flat[4]
-            return _disc_verdict(x, y, xx, xy, yy, limit.square - flat[5], limit, room)
     inside = limit.radius - math.sqrt(away)
     if inside > 0.0 and inside * inside * (1.0 - 1e-12) > limit.inside * math.sqrt(norm):
         return INSIDE, 1.0
     return 0, ball_chance(room.mean, room.cov, limit.square, room)
+
+
+@bare_inner
+def _pair_verdict(dim, one, other, limit, room):
+    if dim == 2:
+        return _plane_verdict(one, other, limit, room)
+    if dim == 3:
+        return _space_verdict(one, other, limit, room)
+    return _general_verdict(dim, one, other, limit, room)
 
 
 @bare_inner
