@@ -39,7 +39,7 @@ _MOST_AXES, _CELLS_OF_AXIS = 3, 1 << 20
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
 _CANDIDATES, _EVALUATED, _COUNTS = 5, 6, 7
-_FIRST_ROOM, _SAMPLED = 1 << 12, 1 << 10
+_FIRST_ROOM, _SAMPLED, _LINES = 1 << 12, 1 << 10, 1 << 13
 
 
 def no_counts() -> Counters:
@@ -99,7 +99,8 @@ class Rows(NamedTuple):
     """One side, in some order.
 
     A row that is one normal has a line in ``near``: mean, upper triangle of the covariance, reach. With mixtures that
-    line is centre and reach, and the parts, ``count`` from ``first``, have lines in ``packed``.
+    line is centre and reach, and the parts, ``count`` from ``first``, have lines in ``packed``. ``label`` is what a row
+    is called in the result.
     """
 
     near: np.ndarray
@@ -110,6 +111,7 @@ class Rows(NamedTuple):
     order: np.ndarray
     home: np.ndarray
     group: np.ndarray
+    label: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -133,55 +135,83 @@ class Output(NamedTuple):
     code: np.ndarray
 
 
+@bare_inner
+def _largest_variance(cov):
+    """An upper bound on the largest eigenvalue of a covariance: exact in two dimensions, and in three for rank two."""
+    dim = len(cov)
+    if dim == 2:
+        return widest(cov[0, 0], 0.5 * (cov[0, 1] + cov[1, 0]), cov[1, 1]) * (1.0 + 1e-9)
+    norm = 0.0
+    for c in range(dim):
+        for d in range(dim):
+            norm += cov[c, d] * cov[c, d]
+    norm = math.sqrt(norm)
+    if dim == 3:
+        a, b, c = cov[0, 0], cov[1, 1], cov[2, 2]
+        d, e, f = cov[0, 1], cov[0, 2], cov[1, 2]
+        trace = a + b + c
+        p, q, r = b * c - f * f, a * c - e * e, a * b - d * d
+        det = a * p + d * (e * f - c * d) + e * (d * f - b * e)
+        # the largest times the rest of the trace is the sum of minors but for the product of the two others, which is
+        # at most three determinants over the trace
+        inside = 0.25 * trace * trace - (p + q + r) + 3.0 * max(0.0, det) / trace + 1e-12 * trace * trace
+        if inside >= 0.0:
+            norm = min(norm, 0.5 * trace + math.sqrt(inside))
+    return norm * (1.0 + 1e-9)
+
+
 @bare
 def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
-    """Fill the tables of ``Rows``, find which rows have any chance; returns the largest reach of those.
+    """Fill the lines of ``Rows``, find which rows have any chance; returns the largest reach of those.
 
-    The reach of a part is ``limit.out`` times a bound on its largest standard deviation: of several parts, some pair
-    must have the wanted chance by itself, so a row reaches as far as the farthest of its parts.
+    The reach of a part is ``limit.out`` times a bound on its
+    largest standard deviation: of several parts, some pair must have the wanted chance by itself, so a row reaches as
+    far as the farthest of its parts.
     """
     dim = mean.shape[1]
     each = 1 if len(cov) > 1 else 0
     out, farthest, last = max(0.0, limit.out), 0.0, near.shape[1] - 1
     for i in range(len(start) - 1):
         begin, end = start[i], start[i + 1]
-        for c in range(dim):
-            least = most = mean[begin, c]
-            for k in range(begin + 1, end):
-                least, most = min(least, mean[k, c]), max(most, mean[k, c])
-            near[i, c] = least if least == most else least + 0.5 * (most - least)
-        reach, chance = 0.0, 0.0
-        for k in range(begin, end):
-            row = packed[k] if mixed else near[i]
-            at = dim
+        if mixed:
             for c in range(dim):
-                row[c] = mean[k, c]
-                for d in range(c, dim):
-                    row[at] = 0.5 * (cov[each * k, c, d] + cov[each * k, d, c])
-                    at += 1
+                least = most = mean[begin, c]
+                for k in range(begin + 1, end):
+                    least, most = min(least, mean[k, c]), max(most, mean[k, c])
+                near[i, c] = least if least == most else least + 0.5 * (most - least)
+        own, chance = 0.0, 0.0
+        for k in range(begin, end):
+            _fill(mean[k], cov[each * k], packed[k] if mixed else near[i])
             if not weight[k] > 0.0:
                 continue
-            away, norm, variance = 0.0, 0.0, 0.0
+            variance = 0.0
             for c in range(dim):
-                away += (mean[k, c] - near[i, c]) ** 2
                 variance = max(variance, cov[each * k, c, c])
             if variance <= limit.width:
                 chance += weight[k]
-            away = math.sqrt(away)
-            if out > 0.0 and variance > 0.0:
+            away = 0.0
+            if mixed:
                 for c in range(dim):
-                    for d in range(dim):
-                        norm += cov[each * k, c, d] * cov[each * k, c, d]
-                spread = math.sqrt(norm)
-                if dim == 2:
-                    spread = widest(row[2], row[3], row[4])
-                away += out * math.sqrt(spread) * (1.0 + 1e-9)
-            reach = max(reach, away)
-        near[i, last] = reach
-        usable[i] = chance >= limit.reject_below
+                    away += (mean[k, c] - near[i, c]) ** 2
+                away = math.sqrt(away)
+            if out > 0.0 and variance > 0.0:
+                away += out * math.sqrt(_largest_variance(cov[each * k]))
+            own = max(own, away)
+        near[i, last], usable[i] = own, chance >= limit.reject_below
         if usable[i]:
-            farthest = max(farthest, reach)
+            farthest = max(farthest, own)
     return farthest
+
+
+@bare_inner
+def _fill(mean, cov, line):
+    """Mean and upper triangle of the covariance one after another."""
+    at = len(mean)
+    for c in range(len(mean)):
+        line[c] = mean[c]
+        for d in range(c, len(mean)):
+            line[at] = 0.5 * (cov[c, d] + cov[d, c])
+            at += 1
 
 
 @bare
@@ -192,7 +222,7 @@ def _gather(table, chosen, out):
 
 
 class Side:
-    """One side before it is sorted: parts in flat arrays, where each row is, and how far it reaches."""
+    """One side before it is sorted: its lines in the order of the rows, since lines are gathered faster than parts."""
 
     def __init__(self, parts: Parts, limit: Limits, mixed: bool, where: Where | None = None) -> None:
         self.where, self.mixed = where, mixed
@@ -203,9 +233,7 @@ class Side:
         self.packed = np.empty((len(self.weight) if mixed else 0, self.dim + own))
         self.usable = np.empty(rows, np.bool_)
         mean, cov = solid(parts.mean), solid(parts.cov)
-        self.farthest = _outline(
-            self.start, self.weight, mean, cov, limit, mixed, self.near, self.packed, self.usable
-        )
+        self.farthest = _outline(self.start, self.weight, mean, cov, limit, mixed, self.near, self.packed, self.usable)
 
     def classes(self, radius: float) -> Iterator[np.ndarray]:
         """Usable rows by how far they reach: all that is up to the usual, then by factors."""
@@ -225,9 +253,9 @@ class Side:
                 yield chosen
             least, level = level, _COARSER * level if level > 0.0 else self.farthest
 
-    def take(self, chosen: np.ndarray) -> Rows:
-        """Some rows in some order."""
-        near = np.empty((len(chosen), self.near.shape[1]))
+    def take(self, chosen: np.ndarray, room: np.ndarray | None = None) -> Rows:
+        """Some rows in some order, their lines in the room that is given, if any."""
+        near = np.empty((len(chosen), self.near.shape[1])) if room is None else room[: len(chosen)]
         _gather(self.near, chosen, near)
         first = self.start[chosen] if self.mixed else np.zeros(0, np.int64)
         count = self.start[chosen + 1] - first if self.mixed else first
@@ -235,7 +263,7 @@ class Side:
         if self.where is not None:
             order, home = solid(self.where.order[chosen]), solid(self.where.home[chosen])
             group = group if self.where.group is None else solid(self.where.group[chosen])
-        return Rows(near, first, count, self.weight, self.packed, order, home, group)
+        return Rows(near, first, count, self.weight, self.packed, order, home, group, chosen)
 
 
 # -- one pair ----------------------------------------------------------------------------------------------------------
@@ -389,13 +417,13 @@ def _half_space(dim, one, other, limit, room):
 
 
 @bare
-def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, placed, limit, room, out, counts):
-    """Go through the left rows from ``begin``; returns the row to go on with, and how many pairs were found.
+def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, placed, limit, room, out, found, counts):
+    """Go through the left rows from ``begin``; returns the row to go on with, and how many pairs there are.
 
     ``cursor[k]`` is where the run of right rows begins whose cells are ``offset[k]`` away, one before to one after.
     """
-    found, total = 0, len(right_key)
-    grouped, last = len(left.group) > 0, left.near.shape[1] - 1
+    total, last = len(right_key), left.near.shape[1] - 1
+    grouped = len(left.group) > 0
     for i in range(begin, len(left_key)):
         mark = found
         for c in range(_COUNTS):
@@ -407,19 +435,18 @@ def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, p
                 j += 1
             cursor[k] = j
             while j < total and right_key[j] <= low + 2:
-                away = 0.0
-                for c in range(dim):
-                    apart = left.near[i, c] - right.near[j, c]
-                    away += apart * apart
-                reach = limit.radius + left.near[i, last] + right.near[j, last]
                 mine = True
                 if placed:
                     mine = left.home[i] > 0.0 if left.order[i] >= right.order[j] else right.home[j] > 0.0
                     if grouped:
                         mine = mine and left.group[i] == right.group[j]
                 if mine:
+                    away = 0.0
+                    for c in range(dim):
+                        apart = left.near[i, c] - right.near[j, c]
+                        away += apart * apart
                     counts[_CANDIDATES] += 1
-                    if away > reach * reach * (1.0 + 4.0 * SLACK):
+                    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
                         counts[REACH] += 1
                     else:
                         if mixed:
@@ -428,20 +455,31 @@ def _walk(dim, left, left_key, right, right_key, offset, cursor, begin, mixed, p
                             rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
                         if rule < 0:
                             counts[-rule] += 1
-                        elif rule > 0 or chance >= limit.keep_from:
-                            if found == len(out.left):  # this row once more, when there is room
-                                for c in range(_COUNTS):
-                                    counts[c] = counts[_COUNTS + c]
-                                return i, mark
-                            out.left[found], out.right[found], out.code[found] = i, j, rule
-                            out.probability[found] = chance if limit.exact else math.nan
-                            found += 1
-                        if rule > 0:
-                            counts[rule] += 1
-                        elif rule == 0:
-                            counts[_EVALUATED] += 1
+                        else:
+                            counts[rule if rule > 0 else _EVALUATED] += 1
+                            if rule > 0 or chance >= limit.keep_from:
+                                if found == len(out.left):  # this row once more, when there is room
+                                    for c in range(_COUNTS):
+                                        counts[c] = counts[_COUNTS + c]
+                                    return i, mark
+                                out.left[found], out.right[found] = left.label[i], right.label[j]
+                                out.probability[found] = chance if limit.exact else math.nan
+                                out.code[found] = rule
+                                found += 1
                 j += 1
     return len(left_key), found
+
+
+@bare_inner
+def _too_far(away_square, one, other, mixed, limit):
+    """Whether centres are too far apart for the reach of two rows: the variances of two normals add up."""
+    if away_square <= limit.square:
+        return False
+    beyond = math.sqrt(away_square) - limit.radius
+    reach = one + other
+    if mixed:
+        return beyond > reach + SLACK * (limit.radius + reach)
+    return beyond * beyond > (one * one + other * other) * (1.0 + 1e-12) + SLACK * limit.square
 
 
 @bare
@@ -469,10 +507,11 @@ def _cells(
     And the differences of keys between a cell and its neighbours in the other axes.
     """
     low, high = np.full(left.dim, np.inf), np.full(left.dim, -np.inf)
-    edge = radius
+    reach = []
     for side, rows in ((left, mine), (right, theirs)):
         _extent(side.near, rows, low, high)
-        edge += float(side.near[rows, -1].max()) if side.farthest > 0.0 else 0.0
+        reach.append(float(side.near[rows, -1].max()) if side.farthest > 0.0 else 0.0)
+    edge = radius + (sum(reach) if left.mixed else math.hypot(*reach))
     span = high / 2 - low / 2  # halves, so that no difference is infinite
     axes = np.sort(np.argsort(-span)[:_MOST_AXES])
     edge = max(edge * (1.0 + 1e-9), 2.0 * float(span.max()) / (_CELLS_OF_AXIS - 4), 1e-300)
@@ -494,45 +533,61 @@ class Found(NamedTuple):
 
 def near_pairs(left: Parts, right: Parts, limit: Limits, places: tuple[Where, Where] | None = None) -> Found:
     """All pairs that are kept, each once, with the counts of every rule."""
-    counters, found = no_counts(), [_no_room(0)]
+    counters, pairs = no_counts(), _Pairs(len(left.start))
     mixed = any(len(side.weight) != len(side.start) - 1 or (np.diff(side.start) != 1).any() for side in (left, right))
     one, other = (
         Side(parts, limit, mixed, None if places is None else places[k]) for k, parts in enumerate((left, right))
     )
     for mine, theirs in product(one.classes(limit.radius), other.classes(limit.radius)):
-        found += _matched(one, mine, other, theirs, limit, counters)
-    pairs = Output(*(np.concatenate(column) for column in zip(*found, strict=True)))
-    counters.kept += len(pairs.left)
-    return Found(pairs, counters)
+        _match(one, mine, other, theirs, limit, pairs, counters)
+    counters.kept += pairs.found
+    return Found(pairs.done(), counters)
+
+
+class _Pairs:
+    """Pairs found so far, with room for more."""
+
+    def __init__(self, rows: int) -> None:
+        self.room, self.found = _no_room(max(_FIRST_ROOM, rows + rows // 4)), 0
+
+    def grow(self) -> None:
+        """Twice the room."""
+        larger = _no_room(2 * len(self.room.left))
+        for old, new in zip(self.room, larger, strict=True):
+            new[: self.found] = old[: self.found]
+        self.room = larger
+
+    def done(self) -> Output:
+        """What was found, and no more memory than that."""
+        return Output(*(column[: self.found].copy() for column in self.room))
 
 
 def _no_room(size: int) -> Output:
     return Output(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
 
 
-def _matched(
-    left: Side, mine: np.ndarray, right: Side, theirs: np.ndarray, limit: Limits, counters: Counters
-) -> Iterator[Output]:
-    """The pairs of two classes of rows."""
-    keys = _cells(left, mine, right, theirs, limit.radius)
-    orders = np.argsort(keys[0]), np.argsort(keys[1])
+def _match(
+    left: Side, mine: np.ndarray, right: Side, theirs: np.ndarray, limit: Limits, pairs: _Pairs, counters: Counters
+) -> None:
+    """Find the pairs of two classes of rows."""
+    left_key, right_key, offsets = _cells(left, mine, right, theirs, limit.radius)
+    orders = np.argsort(left_key), np.argsort(right_key)
     mine, theirs = mine[orders[0]], theirs[orders[1]]
-    left_key, right_key, offsets = keys[0][orders[0]], keys[1][orders[1]], keys[2]
-    ours, others = left.take(mine), right.take(theirs)
-    mixed, placed, room = left.mixed, left.where is not None, room_for(left.dim)
-    cursor, begin = np.zeros(len(offsets), np.int64), 0
-    out = _no_room(max(_FIRST_ROOM, len(mine) + len(mine) // 2))
-    while True:
-        counts, before = np.zeros(2 * _COUNTS, np.int64), begin
-        begin, kept = _walk(
-            left.dim, ours, left_key, others, right_key, offsets, cursor, begin, mixed, placed, limit, room, out, counts
-        )
-        _count(counts, counters)
-        yield Output(mine[out.left[:kept]], theirs[out.right[:kept]], out.probability[:kept].copy(), out.code[:kept].copy())
-        if begin == len(left_key):
-            return
-        if begin == before:  # one row has more partners than there is room for
-            out = _no_room(2 * len(out.left))
+    left_key, right_key = left_key[orders[0]], right_key[orders[1]]
+    others, space = right.take(theirs), np.empty((_LINES, left.near.shape[1]))
+    cursor, counts, room = np.zeros(len(offsets), np.int64), np.zeros(2 * _COUNTS, np.int64), room_for(left.dim)
+    for begin in range(0, len(mine), _LINES):  # some lines at a time, which stay in the cache
+        ours = left.take(mine[begin : begin + _LINES], space)
+        keys, done = left_key[begin : begin + _LINES], 0
+        while True:
+            done, pairs.found = _walk(
+                left.dim, ours, keys, done, others, right_key, offsets, cursor, left.mixed, left.where is not None,
+                limit, room, pairs.room, pairs.found, counts,
+            )  # fmt: skip
+            if done == len(keys):
+                break
+            pairs.grow()
+    _count(counts, counters)
 
 
 def _count(counts: np.ndarray, counters: Counters) -> None:
