@@ -169,10 +169,16 @@ def plane_of(mx, my, mz, a, d, e, b, f, c):
     third = max(0.0, third)
     det = xx * yy - xy * xy
     deep = nx * mx + ny * my + nz * mz
-    # Of the third coordinate's square the mean is taken off; what it varies changes the chance by half its variance
-    # times the slope of the density of the distance squared, which is at most trace / (8 det**1.5).
-    vary = (third * third + 2.0 * deep * deep * third) * (xx + yy)
-    change = vary / (8.0 * det * math.sqrt(det)) if det > 0.0 else math.inf
+    change = math.inf
+    if det > 0.0:
+        # Of the third coordinate's square the mean is taken off; what it varies changes the chance by half its variance
+        # times the slope of the density of the distance squared, which is at most trace / (8 det**1.5). What still
+        # varies with the two others, since the direction is not quite right, changes it by at most itself times that
+        # density, which is below 1 / (2 det**0.5).
+        vary = (third * third + 2.0 * deep * deep * third) * (xx + yy) / (8.0 * det)
+        su, sv = nx * sx + ny * sy + nz * sz, nx * tx + ny * ty + nz * tz
+        shared = max(0.0, (yy * su * su - 2.0 * xy * su * sv + xx * sv * sv) / det)
+        change = (vary + 0.5 * shared + abs(deep) * math.sqrt(shared)) / math.sqrt(det)
     return ux * mx + uy * my + uz * mz, vx * mx + vy * my + vz * mz, xx, xy, yy, deep * deep + third, change
 
 
