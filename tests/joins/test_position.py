@@ -80,7 +80,7 @@ def check(found, chance, threshold, error, exact=True, strict=False):
     return int(got.sum())
 
 
-@pytest.mark.parametrize("dim", (1, 2, 3, 4))
+@pytest.mark.parametrize("dim", [1, 2, 3, 4])
 def test_gaussians_of_all_sizes(dim):
     rng = np.random.default_rng(dim)
     count = 40 if dim < 4 else 24
@@ -98,7 +98,7 @@ def test_gaussians_of_all_sizes(dim):
     assert kept > 100
 
 
-@pytest.mark.parametrize("dim", (1, 2, 3))
+@pytest.mark.parametrize("dim", [1, 2, 3])
 def test_mixtures_with_each_other_and_with_gaussians_and_points(dim):
     rng = np.random.default_rng(10 + dim)
     lefts, rights = mixed(rng, 18, dim), mixed(rng, 20, dim)

@@ -21,15 +21,14 @@ def chance(mean, cov, radius):
     return disc_chance(mean[0], mean[1], cov[0, 0], cov[0, 1], cov[1, 1], radius * radius, *room)
 
 
-@pytest.mark.parametrize("ratio", (0.05, 0.5, 1.0, 2.4, 5.0, 17.0, 60.0, 127.0, 500.0))
-@pytest.mark.parametrize("aspect", (1.0, 1.7, 9.0))
+@pytest.mark.parametrize("ratio", [0.05, 1.0, 2.4, 17.0, 127.0, 500.0])
+@pytest.mark.parametrize("aspect", [1.0, 9.0])
 def test_25_digits(ratio, aspect):
     """Radius 1; the mean at the centre, within, on the edge, and some sds outside."""
     least = 1.0 / ratio
     for angle, away in ((0.3, 0.0), (0.4, 0.6), (1.1, 1.0), (2.0, 1.0 - 0.7 * least), (2.9, 1.0 + 2.0 * least)):
         mean = away * np.array([np.cos(3.0 * angle), np.sin(3.0 * angle)])
         cov = turned((least * aspect, least), angle)
-        along = turned((1.0, 1.0), angle).T  # the identity, to make plain that the axes are those of the angle
         c, s = np.cos(angle), np.sin(angle)
         along = np.array([c * mean[0] + s * mean[1], c * mean[1] - s * mean[0]])
         sds = np.array([least * aspect, least])

@@ -125,9 +125,7 @@ def make_catalogues(settings: Settings, rows: int | None = None) -> tuple[Catalo
 
 def haply_match(left: Catalogue, right: Catalogue, within: float, threshold: float) -> Answer:
     """Ours: from the columns of the catalogues to arrays of pairs and probabilities."""
-    mine, theirs = (
-        sky_ellipses(side.ra, side.dec, side.major, side.minor, side.angle) for side in (left, right)
-    )
+    mine, theirs = (sky_ellipses(side.ra, side.dec, side.major, side.minor, side.angle) for side in (left, right))
     found = join_positions(mine, theirs, within, threshold)
     return Answer(found.left, found.right, found.probability)
 
@@ -165,10 +163,10 @@ def tree_match(left: Catalogue, right: Catalogue, within: float, threshold: floa
     out = -normal_quantile(threshold)
     widest = math.sqrt(float(left.major.max()) ** 2 + float(right.major.max()) ** 2)
     # measured: leaves of 8, and pairs from two trees, are the fastest of its ways
-    trees = [spatial.cKDTree(side.points, leafsize=8, balanced_tree=False, compact_nodes=False) for side in (mine, theirs)]
-    pairs = trees[0].sparse_distance_matrix(
-        trees[1], within + max(0.0, out) * widest + 1e-9, output_type="ndarray"
-    )
+    trees = [
+        spatial.cKDTree(side.points, leafsize=8, balanced_tree=False, compact_nodes=False) for side in (mine, theirs)
+    ]
+    pairs = trees[0].sparse_distance_matrix(trees[1], within + max(0.0, out) * widest + 1e-9, output_type="ndarray")
     chosen, others, probabilities = [], [], []
     for begin in range(0, len(pairs), 1 << 16):
         block = pairs[begin : begin + (1 << 16)]
@@ -184,7 +182,9 @@ def tree_match(left: Catalogue, right: Catalogue, within: float, threshold: floa
             first, last = np.searchsorted(nodes, [count, count + 1])
             for at in range(first, last, _BLOCK):
                 rows = slice(at, min(at + _BLOCK, last))
-                probability[rows] = _discs(x[rows], y[rows], xx[rows], xy[rows], yy[rows], det[rows], within, int(count))
+                probability[rows] = _discs(
+                    x[rows], y[rows], xx[rows], xy[rows], yy[rows], det[rows], within, int(count)
+                )
         kept = probability >= threshold - TOLERANCE
         chosen.append(i[kept])
         others.append(j[kept])
@@ -217,7 +217,14 @@ def _reduced(
 
 
 def _discs(
-    x: np.ndarray, y: np.ndarray, xx: np.ndarray, xy: np.ndarray, yy: np.ndarray, det: np.ndarray, radius: float, nodes: int
+    x: np.ndarray,
+    y: np.ndarray,
+    xx: np.ndarray,
+    xy: np.ndarray,
+    yy: np.ndarray,
+    det: np.ndarray,
+    radius: float,
+    nodes: int,
 ) -> np.ndarray:
     """The integral along the circle (see ``numerics.disc``), one row of nodes for each pair."""
     angle = 2.0 * np.pi * (np.arange(nodes) + 0.5) / nodes

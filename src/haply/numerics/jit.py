@@ -91,7 +91,7 @@ def bare_fused(function: _Function) -> _Function:
 
 
 def bare_summed(function: _Function) -> _Function:
-    """A bare kernel whose sum may be taken in any order, many terms at once: for values with a stated error, no bounds."""
+    """A bare kernel whose sum may be taken in any order, many terms at once: for values with an error, not bounds."""
     compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract", "reassoc"})
     return compiled
 

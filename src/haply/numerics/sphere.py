@@ -60,9 +60,7 @@ def lift_rows(ra, dec, one, other, third, scale, is_ellipse, mean, cov):
             east, both, north = ellipse(p * p, q * q, math.sin(turned), math.cos(turned))
         else:
             east, both, north = p * p, third[i] * p * q, q * q
-        x, y, z, xx, xy, xz, yy, yz, zz = lifted(
-            math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north
-        )
+        x, y, z, xx, xy, xz, yy, yz, zz = lifted(math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north)
         mean[i, 0], mean[i, 1], mean[i, 2] = x, y, z
         cov[i, 0], cov[i, 4], cov[i, 8] = xx, yy, zz
         cov[i, 1] = cov[i, 3] = xy
@@ -71,7 +69,13 @@ def lift_rows(ra, dec, one, other, third, scale, is_ellipse, mean, cov):
 
 
 def lift(
-    ra: np.ndarray, dec: np.ndarray, one: np.ndarray, other: np.ndarray, third: np.ndarray, scale: float, is_ellipse: bool
+    ra: np.ndarray,
+    dec: np.ndarray,
+    one: np.ndarray,
+    other: np.ndarray,
+    third: np.ndarray,
+    scale: float,
+    is_ellipse: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means (n, 3) and covariances (n, 9); see ``lift_rows``."""
     mean, cov = np.empty((len(ra), 3)), np.empty((len(ra), 9))

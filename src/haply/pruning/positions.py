@@ -23,6 +23,7 @@ from haply.numerics.jit import bare, bare_inner, solid
 from haply.numerics.normal import normal_cdf, normal_quantile
 from haply.probability.multivariate import Parts
 from haply.pruning.cascade import Counters
+from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import TOLERANCE, Threshold
 
 REACH, SLAB, SPREAD, INSIDE = 1, 2, 3, 4
@@ -81,7 +82,16 @@ def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits
     assert threshold.value is not None
     keep = np.nextafter(threshold.value + TOLERANCE, 2.0) if threshold.strict else threshold.value - TOLERANCE
     return Limits(
-        within, within * within, out, width, area, asked, threshold.reject_below, accept, max(float(keep), 1e-300), exact
+        within,
+        within * within,
+        out,
+        width,
+        area,
+        asked,
+        threshold.reject_below,
+        accept,
+        max(float(keep), 1e-300),
+        exact,
     )
 
 
@@ -99,13 +109,13 @@ class Rows(NamedTuple):
     """One side, in some order.
 
     A row that is one normal has a line in ``near``: mean, upper triangle of the covariance, reach. With mixtures that
-    line is centre and reach, and the parts, ``count`` from ``first``, have lines in ``packed``. ``label`` is what a row
+    line is centre and reach, and the parts, as ``many`` from ``first``, have lines in ``packed``. ``label`` is what a row
     is called in the result.
     """
 
     near: np.ndarray
     first: np.ndarray
-    count: np.ndarray
+    many: np.ndarray
     weight: np.ndarray
     packed: np.ndarray
     order: np.ndarray
@@ -266,6 +276,47 @@ class Side:
         return Rows(near, first, count, self.weight, self.packed, order, home, group, chosen)
 
 
+@bare
+def _on_line(start, weight, mean, cov, direction, limit, low, high, hopeless):
+    """Where each row may be met on a line: its parts' means, and as far out as the threshold lets them count.
+
+    A ball lies between two planes, so along any line the same holds as in one dimension.
+    """
+    dim = mean.shape[1]
+    each = 1 if len(cov) > 1 else 0
+    out = max(0.0, limit.out)
+    for i in range(len(start) - 1):
+        low[i], high[i], chance = math.inf, -math.inf, 0.0
+        for k in range(start[i], start[i + 1]):
+            if not weight[k] > 0.0:
+                continue
+            at, along, variance, size = 0.0, 0.0, 0.0, 0.0
+            for c in range(dim):
+                at += direction[c] * mean[k, c]
+                size += abs(mean[k, c])
+                for d in range(dim):
+                    along += direction[c] * direction[d] * cov[each * k, c, d]
+                variance = max(variance, cov[each * k, c, c])
+            # rounding may hide a share of the largest variance
+            reach = out * math.sqrt(max(0.0, along) + 1e-12 * variance) * (1.0 + 1e-9) if variance > 0.0 else 0.0
+            reach += 0.5 * limit.radius * (1.0 + 1e-12) + 1e-12 * size
+            low[i], high[i] = min(low[i], at - reach), max(high[i], at + reach)
+            if variance <= limit.width:
+                chance += weight[k]
+        hopeless[i] = not chance >= limit.reject_below
+
+
+def intervals_on_line(parts: Parts, limit: Limits) -> Intervals:
+    """Rows whose intervals are disjoint cannot match; and rows that match nothing are hopeless."""
+    count, dim = len(parts.start) - 1, parts.mean.shape[1]
+    direction = 0.75 ** np.arange(dim)
+    found = Intervals(np.empty(count), np.empty(count), np.empty(count, dtype=bool))
+    start, weight = np.require(parts.start, np.int64, ["C", "W"]), solid(parts.weight)
+    line = direction / np.sqrt((direction * direction).sum())
+    _on_line(start, weight, solid(parts.mean), solid(parts.cov), line, limit, found.start, found.end, found.hopeless)
+    return found
+
+
 # -- one pair ----------------------------------------------------------------------------------------------------------
 
 
@@ -371,14 +422,14 @@ def _difference(dim, one, other, room):
 def _mixed_verdict(dim, left, i, right, j, limit, room):
     """The same for two mixtures: first the slabs of all pairs of parts, then their chances until it is decided."""
     most = 0.0
-    for k in range(left.first[i], left.first[i] + left.count[i]):
-        for m in range(right.first[j], right.first[j] + right.count[j]):
+    for k in range(left.first[i], left.first[i] + left.many[i]):
+        for m in range(right.first[j], right.first[j] + right.many[j]):
             most += left.weight[k] * right.weight[m] * _half_space(dim, left.packed[k], right.packed[m], limit, room)
     if most < limit.reject_below - 1e-14:
         return -SLAB, 0.0
     sum_, open_ = 0.0, 1.0
-    for k in range(left.first[i], left.first[i] + left.count[i]):
-        for m in range(right.first[j], right.first[j] + right.count[j]):
+    for k in range(left.first[i], left.first[i] + left.many[i]):
+        for m in range(right.first[j], right.first[j] + right.many[j]):
             share = left.weight[k] * right.weight[m]
             open_ -= share
             if _half_space(dim, left.packed[k], right.packed[m], limit, room) > 0.0:

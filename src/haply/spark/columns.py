@@ -23,7 +23,7 @@ Value = Any
 """A column name, a Spark column, or a number."""
 
 
-def _number(value: Value) -> Column:
+def number(value: Value) -> Column:
     """A double column from a name, a column or a number."""
     if isinstance(value, str):
         return F.col(value).cast("double")
@@ -38,7 +38,7 @@ def _numbers(values: Value) -> Column:
         return F.col(values).cast("array<double>")
     if isinstance(values, Column):
         return values.cast("array<double>")
-    return F.array(*(_number(value) for value in values)).cast("array<double>")
+    return F.array(*(number(value) for value in values)).cast("array<double>")
 
 
 def _struct(**fields: Column) -> Column:
@@ -54,17 +54,17 @@ def _struct(**fields: Column) -> Column:
 
 def uniform(lo: Value, hi: Value) -> Column:
     """Uniform on ``[lo, hi]``."""
-    return _struct(lo=_number(lo), hi=_number(hi))
+    return _struct(lo=number(lo), hi=number(hi))
 
 
 def gaussian(mean: Value, sd: Value) -> Column:
     """Normal with a mean and a standard deviation."""
-    return _struct(mean=_number(mean), sd=_number(sd))
+    return _struct(mean=number(mean), sd=number(sd))
 
 
 def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
     """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
-    return _struct(mean=_number(mean), sd=_number(sd), lo=_number(lo), hi=_number(hi))
+    return _struct(mean=number(mean), sd=number(sd), lo=number(lo), hi=number(hi))
 
 
 def mixture(weights: Value, means: Value, sds: Value) -> Column:
@@ -183,10 +183,10 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
         return _struct(mean=means, cov=_numbers(flat))
     if isinstance(sd, (str, Column)):
         raise HaplyError("The sds of a gaussian_nd are one column", expected="a list with one sd per dimension")
-    sds = [_number(value) for value in sd]
+    sds = [number(value) for value in sd]
     if corr is not None and len(sds) != 2:
         raise HaplyError("A single correlation needs two dimensions", found=f"{len(sds)} sds", hint="give cov instead")
-    rho = F.lit(0.0) if corr is None else _number(corr)
+    rho = F.lit(0.0) if corr is None else number(corr)
     entries = [a * b * (F.lit(1.0) if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
     return _struct(mean=means, cov=F.array(*entries))
 
@@ -201,7 +201,7 @@ def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     _check_buckets(edges, probs)
     delays = F.reverse(_numbers(edges))
     # The time goes in as an argument: Spark's optimizer can lose a column that a lambda takes from outside.
-    back = F.zip_with(F.array_repeat(_number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)
+    back = F.zip_with(F.array_repeat(number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)
     return _struct(edges=back, probs=F.reverse(_numbers(probs)))
 
 

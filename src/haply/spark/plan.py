@@ -175,6 +175,9 @@ class JoinPlan:
     def _counters(self) -> Counters:
         return Counters()
 
+    _samples_first = False
+    """Whether rows for the layout are chosen before their intervals are computed: where that takes Python."""
+
     # -- what is common to all -----------------------------------------------------------------------------------------
 
     @property
@@ -221,15 +224,21 @@ class JoinPlan:
 
     def _profiles(self, sampled: float | None = None) -> DataFrame:
         """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
+        share = self._settings.sampled if sampled is None else sampled
+        before = share if self._samples_first else 1.0
         left, right = (
-            self._with_ends(self._prepared(side, lenient=True), lambda end: f"IF({self._takes_part}, {end}, NULL)")
+            self._with_ends(
+                self._prepared(side, lenient=True, share=before), lambda end: f"IF({self._takes_part}, {end}, NULL)"
+            )
             for side in (self._left, self._right)
         )
-        return profiles(left, right, self._settings.sampled if sampled is None else sampled)
+        return profiles(left, right, share, before)
 
-    def _prepared(self, side: Side, lenient: bool = False) -> DataFrame:
-        """The side's rows that pass its own certain conditions, with their interval and state."""
+    def _prepared(self, side: Side, lenient: bool = False, share: float = 1.0) -> DataFrame:
+        """The side's rows that pass its own certain conditions, with their interval and state; or a share of them."""
         frame = side.frame.toDF(*side.inner)
+        if share < 1.0:
+            frame = frame.where(f"rand(0) < {share}D")
         own = self.condition.left_only if side.name == "left" else self.condition.right_only
         for expression in own:
             frame = frame.where(F.expr(self._sql(expression)))
