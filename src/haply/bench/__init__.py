@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from haply.bench.measure import Report
 
-BENCHES = ("band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream")
+BENCHES = ("band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky")
 """Each is a module here with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded data, if any."""
 
 

@@ -13,10 +13,12 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -39,7 +41,7 @@ from haply.bench.measure import (
     ranked,
     take_turns,
 )
-from haply.errors import HaplyError
+from haply.bench.spark import FILES, watched
 from haply.joins import join_positions
 from haply.models import sky_ellipses
 from haply.models.sky import ARCSECONDS
@@ -50,6 +52,8 @@ DataFrame: TypeAlias = Any
 SparkSession: TypeAlias = Any
 
 TREE = "cKDTree+numpy"
+LARGE, STILTS, NWAY = "HAPLY_BENCH_SKY_ROWS", "HAPLY_STILTS", "HAPLY_NWAY"
+"""Environment variables: rows of a further run on Spark, and where two programs are that are not on PATH."""
 _BLOCK = 1 << 11
 SAME_PLACE, NEAR = "the same place", "near"
 
@@ -121,6 +125,304 @@ def make_catalogues(settings: Settings, rows: int | None = None) -> tuple[Catalo
     partner = np.empty(count, np.int64)
     partner[order] = np.arange(count)
     return sides[0], sides[1].take(order), partner
+
+
+def run(quick: bool, data: str | None, tell: Tell) -> Report:
+    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    settings = QUICK if quick else replace(Settings(), large_rows=int(os.environ.get(LARGE, "0")))
+    return on_spark(settings, measure, tell)
+
+
+def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
+    """In this process, on Spark, by the programs astronomers use if they are there, and against the truth."""
+    left, right, partner = make_catalogues(settings)
+    results: list[Result] = []
+    notes: list[str] = []
+    for name, (within, threshold) in {SAME_PLACE: settings.same_place, NEAR: settings.near}.items():
+        engines = {
+            OURS: partial(haply_match, left, right, within, threshold),
+            TREE: partial(tree_match, left, right, within, threshold),
+        }
+        results += compare(_job(name, settings.rows, within, threshold), engines, settings.repetitions, tell)
+    results += spark_results(session, settings, left, right, notes, tell)
+    truth = against_truth(settings, left, right, partner, tell)
+    for peer in (stilts_result, nway_result):
+        more, row, note = peer(settings, tell)
+        results += more
+        truth.rows.extend(row)
+        notes.append(note)
+    if settings.large_rows:
+        notes.append(large_on_spark(session, settings, tell))
+    config = {
+        **settings.__dict__,
+        "formulations": {
+            OURS: "sky_ellipses and join_positions, one thread; on Spark hp.sky.ellipse and hp.join",
+            TREE: "two trees and their pairs within reach; half-plane filter; the integral along the circle in NumPy, "
+            "blocks of 2,048 pairs with as many nodes as they need; one thread",
+        },
+        "targets": {
+            TREE: {
+                **{
+                    _job(name, settings.rows, *asked): 3.0
+                    for name, asked in ((SAME_PLACE, settings.same_place), (NEAR, settings.near))
+                },
+                _spark_job(settings): 1.0,
+            }
+        },
+        "notes": notes,
+        **circumstances("scipy", "pyspark", "pyarrow"),
+    }
+    title = f"Catalogues of the sky with error ellipses, {settings.rows:,} x {settings.rows:,}"
+    return Report("sky", title, config, results, figures=[truth])
+
+
+def _job(name: str, rows: int, within: float, threshold: float) -> str:
+    return f'{name}: within {within:g}" with P >= {threshold:g}, {rows:,} a side'
+
+
+def _spark_job(settings: Settings) -> str:
+    return _job(SAME_PLACE, settings.rows, *settings.same_place) + ", on Spark"
+
+
+# -- on Spark ----------------------------------------------------------------------------------------------------------
+
+
+def spark_results(
+    session: SparkSession, settings: Settings, left: Catalogue, right: Catalogue, notes: list[str], tell: Tell
+) -> list[Result]:
+    """The first job from Parquet files: haply on warm local Spark beside the program, which reads them by Arrow."""
+    job = _spark_job(settings)
+    memory: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="haply-bench-") as folder:
+        paths = [Path(folder) / name for name in ("left", "right")]
+        for path, side in zip(paths, (left, right), strict=True):
+            write_catalogue(path, side)
+        engines: dict[str, Callable[[], Any]] = {
+            OURS: watched(OURS, lambda: spark_match(session, paths, *settings.same_place), memory),
+            TREE: lambda: tree_match(read_catalogue(paths[0]), read_catalogue(paths[1]), *settings.same_place),
+        }
+        tell(f"{job}: first run of {TREE}")
+        program = engines[TREE]()
+        tell(f"{job}: first run of {OURS}")
+        table = spark_match(session, paths, *settings.same_place).toArrow()
+        ours = Answer(*(table[name].to_numpy() for name in ("i", "j", "probability")))
+        check_same(job, {OURS: ours, TREE: program})
+        pairs = dict.fromkeys(engines, len(program.left))
+        del program, ours, table
+        seconds = take_turns(job, engines, settings.repetitions, tell)
+    peak = memory[OURS]
+    notes.append(
+        f"on Spark with {settings.cores} cores: peak memory of JVM and Python workers "
+        f"{peak['jvm']:,.0f} and {peak['python_workers']:,.0f} MiB"
+    )
+    return ranked(job, seconds, pairs)
+
+
+def write_catalogue(path: Path, side: Catalogue, first: int = 0) -> None:
+    """Parquet files with an id for each row; ids go on from ``first`` in files that are there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.mkdir(parents=True, exist_ok=True)
+    columns = {name: getattr(side, name) for name in side.__dataclass_fields__}
+    table = pa.table({"id": np.arange(first, first + len(side.ra)), **columns})
+    size = -(-len(side.ra) // FILES)
+    for part in range(FILES):
+        pq.write_table(table.slice(part * size, size), path / f"part-{first}-{part}.parquet")
+
+
+def read_catalogue(path: Path) -> Catalogue:
+    """A catalogue in the order of its ids."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    order = np.argsort(table["id"].to_numpy(), kind="stable")
+    return Catalogue(*(table[name].to_numpy()[order] for name in Catalogue.__dataclass_fields__))
+
+
+def spark_match(session: SparkSession, paths: list[Path], within: float, threshold: float) -> DataFrame:
+    """Ours on Spark: columns ``i, j, probability``."""
+    from haply.spark.join import join
+    from haply.spark.sky import ellipse
+
+    sides = [
+        session.read.parquet(str(path)).select("id", ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
+        for path in paths
+    ]
+    on = f"distance(left.pos, right.pos) <= {within!r}"
+    pairs = join(sides[0], sides[1], on=on, threshold=threshold)
+    return pairs.selectExpr("id_left AS i", "id_right AS j", "probability")
+
+
+def large_on_spark(session: SparkSession, settings: Settings, tell: Tell) -> str:
+    """One run with many rows; returns what was seen."""
+    tell(f"{settings.large_rows:,} rows a side on Spark")
+    memory: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="haply-bench-") as folder:
+        left, right, _ = make_catalogues(settings, settings.large_rows)
+        paths = [Path(folder) / name for name in ("left", "right")]
+        for path, side in zip(paths, (left, right), strict=True):
+            write_catalogue(path, side)
+        del left, right
+        begun = time.perf_counter()
+        pairs = watched(OURS, lambda: spark_match(session, paths, *settings.same_place), memory)()
+        seconds = time.perf_counter() - begun
+    return (
+        f"{settings.large_rows:,} x {settings.large_rows:,} on Spark: {seconds:,.0f} s, {pairs:,} pairs, peak memory of "
+        f"JVM and Python workers {memory[OURS]['jvm']:,.0f} and {memory[OURS]['python_workers']:,.0f} MiB"
+    )
+
+
+# -- against the truth -------------------------------------------------------------------------------------------------
+
+
+def scores(found: Answer, partner: np.ndarray) -> dict[str, float]:
+    """Precision and recall of pairs, and their harmonic mean."""
+    true = int(np.count_nonzero(partner[found.left] == found.right))
+    precision, recall = true / max(1, len(found.left)), true / len(partner)
+    return {
+        "precision": precision,
+        "recall": recall,
+        "F1": 2.0 * precision * recall / max(1e-300, precision + recall),
+    }
+
+
+def against_truth(settings: Settings, left: Catalogue, right: Catalogue, partner: np.ndarray, tell: Tell) -> Figure:
+    """Precision and recall of haply's pairs, beside those of fixed radii."""
+    tell("against the truth")
+    rows: list[dict[str, Any]] = []
+    spatial = needs("scipy.spatial")
+    trees = [spatial.cKDTree(_plane(side).points, leafsize=8) for side in (left, right)]
+    pairs = trees[0].sparse_distance_matrix(trees[1], max(settings.fixed_radii), output_type="ndarray")
+    for radius in settings.fixed_radii:
+        near = pairs[pairs["v"] <= radius]
+        found = Answer(near["i"], near["j"])
+        rows.append({"match": f'within {radius:g}"', "pairs": len(found.left), **scores(found, partner)})
+    best = max(row["F1"] for row in rows)
+    for within, threshold in (settings.same_place, settings.near):
+        found = haply_match(left, right, within, threshold)
+        name = f'P(within {within:g}") >= {threshold:g}'
+        rows.append({"match": name, "pairs": len(found.left), **scores(found, partner)})
+    ours = max(row["F1"] for row in rows[-2:])
+    claim = Claim(
+        "a threshold on the probability tells partners better than any fixed radius",
+        f"F1 {ours:.3f} against {best:.3f}", ours > best,
+    )  # fmt: skip
+    return Figure(
+        "truth", "precision and recall of the pairs found", rows, "recall", ("precision",), "precision",
+        log_y=False, claims=[claim],
+    )  # fmt: skip
+
+
+# -- programs that astronomers use, where they are there ---------------------------------------------------------------
+
+Peer: TypeAlias = tuple[list[Result], list[dict[str, Any]], str]
+
+
+def _command(name: str, variable: str) -> list[str] | None:
+    """How a program is called: by the path in an environment variable (a jar goes to Java), or as found on PATH."""
+    path = os.environ.get(variable) or shutil.which(name)
+    if path is None:
+        return None
+    if path.endswith(".jar"):
+        java = os.environ.get("JAVA_HOME")
+        return [str(Path(java) / "bin" / "java") if java else "java", "-jar", path]
+    return [path] if os.access(path, os.X_OK) else [sys.executable, path]
+
+
+def _beside(
+    engine: str,
+    question: str,
+    rows: int,
+    settings: Settings,
+    find: Callable[[Path, Catalogue, Catalogue], Answer],
+    tell: Tell,
+) -> Peer:
+    """A program that asks another question: its time, from files, and its pairs against the truth."""
+    left, right, partner = make_catalogues(settings, rows)
+    job = f"{question}, {rows:,} a side"
+    tell(f"{job}: {engine}")
+    with tempfile.TemporaryDirectory(prefix="haply-bench-") as folder:
+        begun = time.perf_counter()
+        found = find(Path(folder), left, right)
+        seconds = time.perf_counter() - begun
+    ours = haply_match(left, right, *settings.same_place)
+    spent = take_turns(job, {OURS: lambda: haply_match(left, right, *settings.same_place)}, 1, tell, TURN)[OURS]
+    results = ranked(job, {OURS: spent, engine: seconds}, {OURS: len(ours.left), engine: len(found.left)})
+    table = [
+        {"match": f"{name}, {rows:,} a side", "pairs": len(answer.left), **scores(answer, partner)}
+        for name, answer in ((engine, found), (OURS, ours))
+    ]
+    return results, table, f"{engine} answers another question ({question}): its pairs are its own"
+
+
+def stilts_result(settings: Settings, tell: Tell) -> Peer:
+    """STILTS' match of ellipses that overlap, all pairs."""
+    command = _command("stilts", STILTS)
+    if command is None:
+        return [], [], f"STILTS is absent (skyellipse): put it on PATH, or its jar's path into {STILTS}"
+
+    def find(folder: Path, left: Catalogue, right: Catalogue) -> Answer:
+        for name, side in (("left", left), ("right", right)):
+            columns = np.stack([getattr(side, each) for each in side.__dataclass_fields__], axis=1)
+            rows = np.column_stack([np.arange(len(columns)), columns])
+            header = "id,ra,dec,major,minor,angle"
+            np.savetxt(folder / f"{name}.csv", rows, delimiter=",", header=header, comments="", fmt="%.17g")
+        # ellipses of three standard errors that touch
+        values = "ra dec 3*major 3*minor angle"
+        out = folder / "out.csv"
+        subprocess.run(
+            [
+                *command, "tmatch2", f"in1={folder / 'left.csv'}", f"in2={folder / 'right.csv'}", "ifmt1=csv",
+                "ifmt2=csv", "matcher=skyellipse", "params=5", f"values1={values}", f"values2={values}", "find=all",
+                "join=1and2", f"out={out}", "ofmt=csv", "ocmd=keepcols 'id_1 id_2'",
+            ],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        found = np.loadtxt(out, delimiter=",", skiprows=1).astype(np.int64).reshape(-1, 2)
+        return Answer(found[:, 0], found[:, 1])
+
+    return _beside("stilts", "ellipses that touch", settings.stilts_rows, settings, find, tell)
+
+
+def nway_result(settings: Settings, tell: Tell) -> Peer:
+    """NWAY's most probable counterparts, at a size it can do."""
+    command = _command("nway.py", NWAY)
+    if command is None:
+        return [], [], f"NWAY is absent: pip install nway, or put the path of nway.py into {NWAY}"
+    from importlib import import_module
+
+    try:
+        fits = import_module("astropy.io.fits")
+    except ImportError:
+        return [], [], "NWAY is left out: its tables need the package 'astropy'"
+
+    def find(folder: Path, left: Catalogue, right: Catalogue) -> Answer:
+        area = len(left.ra) / settings.density / 3600.0**2
+        for name, side in (("LEFT", left), ("RIGHT", right)):
+            columns = [("ID", np.arange(len(side.ra))), ("RA", side.ra), ("DEC", side.dec), ("MAJ", side.major)]
+            columns += [("MIN", side.minor), ("ANG", side.angle)]
+            table = fits.BinTableHDU.from_columns(
+                [fits.Column(key, "K" if key == "ID" else "D", array=values) for key, values in columns]
+            )
+            table.name, table.header["SKYAREA"] = name, area
+            table.writeto(folder / f"{name}.fits")
+        subprocess.run(
+            [
+                *command, str(folder / "LEFT.fits"), ":MAJ:MIN:ANG", str(folder / "RIGHT.fits"), ":MAJ:MIN:ANG",
+                "--out", str(folder / "out.fits"), "--radius", "5", "--prior-completeness", "1.0",
+            ],
+            check=True, capture_output=True, cwd=folder,
+        )  # fmt: skip
+        with fits.open(folder / "out.fits") as opened:
+            found = opened[1].data
+            kept = (found["match_flag"] == 1) & (found["RIGHT_ID"] >= 0)
+            return Answer(found["LEFT_ID"][kept].astype(np.int64), found["RIGHT_ID"][kept].astype(np.int64))
+
+    return _beside("nway", "the most probable counterpart", settings.nway_rows, settings, find, tell)
+
+
+# -- in this process ---------------------------------------------------------------------------------------------------
 
 
 def haply_match(left: Catalogue, right: Catalogue, within: float, threshold: float) -> Answer:
