@@ -8,11 +8,17 @@ from collections import Counter
 import numpy as np
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 
 import haply as hp
 import oracle_position as oracle
 from haply.errors import HaplyError
 from haply.models import sky_ellipses, sky_positions
+from haply.probability.multivariate import parts
+from haply.pruning.positions import intervals_on_line, limits
+from haply.pruning.threshold import Threshold
+from haply.spark.positions import sky_intervals
+from haply.spark.prepare import HOPELESS
 
 GAUSSIAN = "struct<mean:array<double>,cov:array<double>>"
 MIXTURE = "struct<weights:array<double>,means:array<double>,covs:array<double>>"
@@ -135,17 +141,43 @@ def test_columns_hold_what_arrays_do(spark):
         ("e", sky_ellipses(ra, dec, 0.2, 0.1, 30.0)),
     ):
         for k, row in enumerate(made):
-            assert row[name]["mean"] == pytest.approx(model.mean().row(k).tolist(), abs=1e-9)
-            assert row[name]["cov"] == pytest.approx(model.cov.row(k).tolist(), abs=1e-16)
+            assert row[name].asDict() == pytest.approx(model.show(k), rel=1e-14)
+
+
+def test_rows_are_placed_by_spark_as_by_the_kernel(spark):
+    rng = np.random.default_rng(2)
+    rows = [
+        (float(rng.uniform(0, 360)), float(rng.uniform(-90, 90)), float(rng.choice([0.0, 0.1, 30.0])), 0.2, 0.9)
+        for _ in range(40)
+    ]
+    sources = spark.createDataFrame(rows, "ra double, dec double, a double, b double, rho double")
+    sources = sources.select(hp.sky.position("ra", "dec", "a", "b", "rho").alias("pos"))
+    for within, threshold in ((1.0, 0.9), (1.0, 1e-6), (300.0, 0.01)):
+        limit = limits(within, Threshold(threshold), True, 3)
+        found = sources.select(F.expr(sky_intervals("pos", limit, None)).alias("i")).select("i.*").toPandas()
+        wanted = intervals_on_line(
+            parts(sky_positions(*(np.array(column) for column in zip(*rows, strict=True)))), limit
+        )
+        for ours, kernel, sign in ((found["start"], wanted.start, 1.0), (found["end"], wanted.end, -1.0)):
+            assert (sign * (ours.to_numpy() - kernel) <= 1e-6).all()  # never narrower
+            assert (np.abs(ours.to_numpy() - kernel) <= 1e-6 + 6.0 * 31.0).all()
+        assert not (found["state"].to_numpy() == HOPELESS)[~wanted.hopeless].any()
 
 
 def test_bad_sources_are_bad_rows(spark):
-    rows = [(0.0, 0.0, 0.1), (0.0, 91.0, 0.1), (0.0, 0.0, -0.1), (math.nan, 0.0, 0.1), (None, 0.0, 0.1)]
-    sources = spark.createDataFrame(rows, "ra double, dec double, error double")
-    made = sources.select("dec", "error", hp.sky.position("ra", "dec", "error", "error").alias("pos"))
-    reasons = [row["reason"] for row in hp.check(made, "pos").collect()]
-    assert len(reasons) == 3
-    assert all("NaN or infinite" in reason for reason in reasons)
+    rows = [(0.0, 0.0, 0.1, 0.0), (0.0, 91.0, 0.1, 0.0), (0.0, 0.0, -0.1, 0.0), (math.nan, 0.0, 0.1, 0.0)]
+    rows += [(0.0, 0.0, 0.1, 1.5), (None, 0.0, 0.1, 0.0)]
+    sources = spark.createDataFrame(rows, "ra double, dec double, error double, rho double")
+    made = sources.select("dec", "error", hp.sky.position("ra", "dec", "error", "error", "rho").alias("pos"))
+    reasons = {row["reason"] for row in hp.check(made, "pos").collect()}
+    assert reasons == {"dec beyond the poles", "ra_error < 0", "ra is NaN or infinite", "corr beyond -1 and 1"}
+    with pytest.raises(PySparkException, match="has a row that is not a distribution"):
+        hp.join(made, made, on=ON, threshold=0.5).collect()
+    funnel = hp.Funnel()
+    assert hp.join(made, made, on=ON, threshold=0.5, invalid="drop", funnel=funnel).count() == 1
+    assert funnel.to_dict()["invalid_left"] == 4
+    turned = sources.select(hp.sky.ellipse("ra", "dec", "error", "error", "rho").alias("pos"))
+    assert hp.check(turned, "pos").count() == 3
 
 
 def test_a_match_across_the_pole_and_where_right_ascension_begins_again(spark):

@@ -44,8 +44,8 @@ from haply.bench.measure import (
 from haply.bench.spark import FILES, watched
 from haply.joins import join_positions
 from haply.models import sky_ellipses
-from haply.models.sky import ARCSECONDS
 from haply.numerics.normal import normal_quantile
+from haply.numerics.sphere import ARCSECONDS
 from haply.pruning.threshold import TOLERANCE
 
 DataFrame: TypeAlias = Any
@@ -268,8 +268,8 @@ def large_on_spark(session: SparkSession, settings: Settings, tell: Tell) -> str
         pairs = watched(OURS, lambda: spark_match(session, paths, *settings.same_place), memory)()
         seconds = time.perf_counter() - begun
     return (
-        f"{settings.large_rows:,} x {settings.large_rows:,} on Spark: {seconds:,.0f} s, {pairs:,} pairs, peak memory of "
-        f"JVM and Python workers {memory[OURS]['jvm']:,.0f} and {memory[OURS]['python_workers']:,.0f} MiB"
+        f"{settings.large_rows:,} x {settings.large_rows:,} on Spark: {seconds:,.0f} s, {pairs:,} pairs, peak memory "
+        f"of JVM and Python workers {memory[OURS]['jvm']:,.0f} and {memory[OURS]['python_workers']:,.0f} MiB"
     )
 
 

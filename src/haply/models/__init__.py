@@ -18,7 +18,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.sky import sky_ellipses, sky_positions
+from haply.models.sky import Sky, sky_ellipses, sky_positions
 
 __all__ = [
     "Certain",
@@ -30,6 +30,7 @@ __all__ = [
     "Model",
     "OneDimensional",
     "Samples",
+    "Sky",
     "TruncatedGaussian",
     "Uniform",
     "sky_ellipses",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from haply.numerics.jit import bare
+from haply.numerics.jit import bare, solid
 
 ARCSECONDS = 180.0 * 3600.0 / math.pi
 """The radius of the sky: lengths on it are then arcseconds."""
@@ -47,37 +48,44 @@ def ellipse(long, short, sine, cosine):
 
 
 @bare
-def lift_rows(ra, dec, one, other, third, scale, is_ellipse, mean, cov):
-    """``lifted`` for angles in degrees, into flat means and covariances.
-
-    The errors are those to east and north and their correlation; or semi-axes, and an angle in degrees.
-    """
+def lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov):
+    """``lifted`` for angles in degrees and errors in arcseconds, into means (n, 3) and covariances (n, 3, 3)."""
     for i in range(len(ra)):
         a, d = math.radians(ra[i]), math.radians(dec[i])
-        p, q = scale * one[i], scale * other[i]
-        if is_ellipse:
-            turned = math.radians(third[i])
-            east, both, north = ellipse(p * p, q * q, math.sin(turned), math.cos(turned))
-        else:
-            east, both, north = p * p, third[i] * p * q, q * q
-        x, y, z, xx, xy, xz, yy, yz, zz = lifted(math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north)
+        p, q, r = ra_error[i], dec_error[i], max(-1.0, min(1.0, corr[i]))
+        x, y, z, xx, xy, xz, yy, yz, zz = lifted(
+            math.cos(a), math.sin(a), math.cos(d), math.sin(d), p * p, r * p * q, q * q
+        )
         mean[i, 0], mean[i, 1], mean[i, 2] = x, y, z
-        cov[i, 0], cov[i, 4], cov[i, 8] = xx, yy, zz
-        cov[i, 1] = cov[i, 3] = xy
-        cov[i, 2] = cov[i, 6] = xz
-        cov[i, 5] = cov[i, 7] = yz
+        cov[i, 0, 0], cov[i, 1, 1], cov[i, 2, 2] = xx, yy, zz
+        cov[i, 0, 1] = cov[i, 1, 0] = xy
+        cov[i, 0, 2] = cov[i, 2, 0] = xz
+        cov[i, 1, 2] = cov[i, 2, 1] = yz
 
 
-def lift(
-    ra: np.ndarray,
-    dec: np.ndarray,
-    one: np.ndarray,
-    other: np.ndarray,
-    third: np.ndarray,
-    scale: float,
-    is_ellipse: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means (n, 3) and covariances (n, 9); see ``lift_rows``."""
-    mean, cov = np.empty((len(ra), 3)), np.empty((len(ra), 9))
-    lift_rows(ra, dec, one, other, third, scale, is_ellipse, mean, cov)
+def lift(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of positions: right ascension, declination, their errors, the correlation of these."""
+    count = len(columns[0])
+    mean, cov = np.empty((count, 3)), np.empty((count, 3, 3))
+    ra, dec, ra_error, dec_error, corr = (solid(column) for column in columns)
+    lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov)
     return mean, cov
+
+
+@bare
+def ellipse_rows(major, minor, angle, ra_error, dec_error, corr):
+    """Errors to the east and north and their correlation, of ellipses turned from north to east by some degrees."""
+    for i in range(len(major)):
+        turned = math.radians(angle[i])
+        long, short = major[i] * major[i], minor[i] * minor[i]
+        east, both, north = ellipse(long, short, math.sin(turned), math.cos(turned))
+        ra_error[i], dec_error[i] = math.sqrt(east), math.sqrt(north)
+        size = ra_error[i] * dec_error[i]
+        corr[i] = max(-1.0, min(1.0, both / size)) if size > 0.0 else 0.0
+
+
+def errors_of(major: np.ndarray, minor: np.ndarray, angle: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """See ``ellipse_rows``."""
+    out = np.empty(len(major)), np.empty(len(major)), np.empty(len(major))
+    ellipse_rows(solid(major), solid(minor), solid(angle), *out)
+    return out

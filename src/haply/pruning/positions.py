@@ -109,8 +109,8 @@ class Rows(NamedTuple):
     """One side, in some order.
 
     A row that is one normal has a line in ``near``: mean, upper triangle of the covariance, reach. With mixtures that
-    line is centre and reach, and the parts, as ``many`` from ``first``, have lines in ``packed``. ``label`` is what a row
-    is called in the result.
+    line is centre and reach, and the parts, as ``many`` from ``first``, have lines in ``packed``. ``label`` is what a
+    row is called in the result.
     """
 
     near: np.ndarray
@@ -306,13 +306,18 @@ def _on_line(start, weight, mean, cov, direction, limit, low, high, hopeless):
         hopeless[i] = not chance >= limit.reject_below
 
 
+def line_direction(dim: int) -> np.ndarray:
+    """A line in general position."""
+    direction = 0.75 ** np.arange(dim)
+    return direction / np.sqrt((direction * direction).sum())
+
+
 def intervals_on_line(parts: Parts, limit: Limits) -> Intervals:
     """Rows whose intervals are disjoint cannot match; and rows that match nothing are hopeless."""
     count, dim = len(parts.start) - 1, parts.mean.shape[1]
-    direction = 0.75 ** np.arange(dim)
     found = Intervals(np.empty(count), np.empty(count), np.empty(count, dtype=bool))
     start, weight = np.require(parts.start, np.int64, ["C", "W"]), solid(parts.weight)
-    line = direction / np.sqrt((direction * direction).sum())
+    line = line_direction(dim)
     _on_line(start, weight, solid(parts.mean), solid(parts.cov), line, limit, found.start, found.end, found.hopeless)
     return found
 

@@ -17,22 +17,25 @@ from pyspark.sql import types as T
 from haply.errors import HaplyError
 from haply.joins.match import Matches
 from haply.joins.position import match_positions
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky
+from haply.models.sky import CORRELATION_SLACK
+from haply.numerics.sphere import ARCSECONDS
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
-from haply.pruning.positions import Where, intervals_on_line, limits, no_counts
+from haply.pruning.positions import Limits, Where, intervals_on_line, limits, line_direction, no_counts
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import Side
-from haply.spark.prepare import interval_function
+from haply.spark.prepare import interval_function, native_intervals
 from haply.spark.worker import Match, Rows
 
-NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Gaussian, Mixture)
+NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, Gaussian, Mixture)
 _EXAMPLES: dict[type[Model], Model] = {
     Certain: Certain([1.0]),
+    Sky: Sky(0.0, 0.0, 1.0, 1.0),
     Gaussian: Gaussian([1.0], [1.0]),
     Mixture: Mixture([[0.5, 0.5]], [[1.0, 2.0]], [[1.0, 1.0]]),
 }
@@ -50,6 +53,8 @@ def dimensions(model: Model) -> np.ndarray:
         return model.mean().lengths
     if isinstance(model, MixtureND):
         return model.means.lengths // np.maximum(model.weights.lengths, 1)
+    if isinstance(model, Sky):
+        return np.full(len(model), 3)
     return np.asarray(model.dim) if isinstance(model, Samples) else np.ones(len(model), np.int64)
 
 
@@ -134,15 +139,39 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
     """Run a small join with the layout that rows coming from Arrow have."""
     match = MatchPositions(Distance("", "", 1.0), threshold, exact, True)
     place = PlaceNormals(match.distance, threshold)
-    several = GaussianND in (left, right) or MixtureND in (left, right)
+    kinds = left, right
+    dim = 3 if Sky in kinds else 2 if GaussianND in kinds or MixtureND in kinds else 1
     sides = []
-    for kind in (left, right):
-        example = _example(kind, 2 if several else 1)
+    for kind in kinds:
+        example = _example(kind, dim)
         model = type(example).from_arrow(example.to_arrow())
         found = place(model)
         sides.append(Rows(model, found.start, found.end, np.ones(len(model), dtype=bool)))
     if dimensions(sides[0].model)[0] == dimensions(sides[1].model)[0]:
         match(sides[0], sides[1])
+
+
+def sky_intervals(column: str, limit: Limits, raise_as: str | None) -> str:
+    """``intervals_on_line`` of positions on the sky as Spark SQL, somewhat wider: no row goes to Python for it.
+
+    It is made to look random, or Spark would copy it, sines and all, into every later filter and projection.
+    """
+    u, v, w = (repr(float(each)) + "D" for each in line_direction(3))
+    fields = {parameter.name: f"CAST({column}.{parameter.name} AS DOUBLE)" for parameter in Sky.parameters}
+    ra, dec = f"radians({fields['ra']})", f"radians({fields['dec']})"
+    e, n, rho = fields["ra_error"], fields["dec_error"], fields["corr"]
+    at = f"{ARCSECONDS!r}D * (cos({dec}) * (cos({ra}) * {u} + sin({ra}) * {v}) + sin({dec}) * {w})"
+    reach = repr(0.5 * limit.radius * (1.0 + 1e-12) + 1e-12 * ARCSECONDS) + "D"
+    if limit.out > 0.0:
+        # no direction has more variance than both together
+        reach += f" + {limit.out * (1.0 + 1e-9)!r}D * sqrt({e} * {e} + {n} * {n})"
+    hopeless = f"greatest({e} * {e}, {n} * {n}) > {2.0 * limit.width!r}D"
+    more = {
+        "dec beyond the poles": f"abs({fields['dec']}) > 90D",
+        "corr beyond -1 and 1": f"abs({rho}) > {1.0 + CORRELATION_SLACK!r}D",
+    }
+    made = native_intervals(Sky, column, fields, f"({at} - ({reach}))", f"({at} + ({reach}))", hopeless, raise_as, more)
+    return f"IF(rand(0) < 2D, {made}, NULL)"
 
 
 class PositionPlan(DistancePlan):
@@ -160,6 +189,9 @@ class PositionPlan(DistancePlan):
         _warm(self._left.model, self._right.model, self.threshold, self.exact)  # type: ignore[arg-type]
 
     def _interval(self, side: Side, raise_as: str | None) -> Any:
+        if side.model is Sky:
+            limit = limits(self._distance.limit, self.threshold, True, 3)
+            return F.expr(sky_intervals(side.inner_name(side.column), limit, raise_as))
         place = PlaceNormals(self._distance, self.threshold)
         return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
 

@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from haply.models.sky import AngleUnit, arcseconds_in, chord
 from haply.numerics.sphere import ellipse as of_ellipse
-from haply.numerics.sphere import lifted
-from haply.spark.columns import Value, gaussian_nd, number
+from haply.spark.columns import Value, number, struct
 
 __all__ = ["chord", "ellipse", "position"]
 
@@ -24,11 +23,13 @@ def position(
     """A position from right ascension and declination in degrees, and their standard errors.
 
     ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
-    Distances of positions are in arcseconds. A row with a negative error or a declination beyond the poles is a bad row.
+    Distances of positions are in arcseconds. Its fields are the arguments, with errors in arcseconds.
     """
-    scale = arcseconds_in(errors_in)
-    east, north = _error(ra_error, scale), _error(dec_error, scale)
-    return _lifted(ra, dec, east * east, number(corr) * east * north, north * north)
+    scale = F.lit(arcseconds_in(errors_in))
+    return struct(
+        ra=number(ra), dec=number(dec), ra_error=scale * number(ra_error), dec_error=scale * number(dec_error),
+        corr=number(corr),
+    )  # fmt: skip
 
 
 def ellipse(
@@ -38,25 +39,17 @@ def ellipse(
 
     The angle is from north to east.
     """
-    scale = arcseconds_in(errors_in)
-    long, short, turned = _error(major, scale), _error(minor, scale), F.radians(number(angle))
-    east, both, north = _plain(of_ellipse)(long * long, short * short, F.sin(turned), F.cos(turned))
-    return _lifted(ra, dec, east, both, north)
+    scale, turned = F.lit(arcseconds_in(errors_in)), F.radians(number(angle))
+    long, short = _axis(major) * scale, _axis(minor) * scale
+    # the formula as Python has it does for columns as well
+    plain: Any = of_ellipse
+    east, both, north = plain.py_func(long * long, short * short, F.sin(turned), F.cos(turned))
+    size = F.sqrt(east) * F.sqrt(north)
+    corr = F.when(size > 0.0, F.least(F.lit(1.0), F.greatest(F.lit(-1.0), both / size))).otherwise(size)
+    return struct(ra=number(ra), dec=number(dec), ra_error=F.sqrt(east), dec_error=F.sqrt(north), corr=corr)
 
 
-def _plain(kernel: Any) -> Any:
-    """A compiled formula as Python has it, which columns will do for."""
-    return kernel.py_func
-
-
-def _error(value: Value, scale: float) -> Column:
-    """An error in arcseconds; not a number if it is negative, so that its row is a bad one."""
-    error = number(value) * F.lit(scale)
-    return F.when(error < 0.0, F.lit(float("nan"))).otherwise(error)
-
-
-def _lifted(ra: Value, dec: Value, east: Any, both: Any, north: Any) -> Column:
-    height = number(dec)
-    a, d = F.radians(number(ra)), F.radians(F.when(F.abs(height) > 90.0, F.lit(float("nan"))).otherwise(height))
-    x, y, z, xx, xy, xz, yy, yz, zz = _plain(lifted)(F.cos(a), F.sin(a), F.cos(d), F.sin(d), east, both, north)
-    return gaussian_nd([x, y, z], cov=[xx, xy, xz, xy, yy, yz, xz, yz, zz])
+def _axis(value: Value) -> Column:
+    """A semi-axis; not a number if it is negative, so that its row is a bad one."""
+    axis = number(value)
+    return F.when(axis < 0.0, F.lit(float("nan"))).otherwise(axis)
