@@ -28,7 +28,7 @@ ORDER = (
     ("report",),
     ("sql",),
     ("bench",),
-    ("cli", "demo", "demo_route", "demo_time", "__main__"),
+    ("cli", "demo", "demo_route", "demo_sky", "demo_time", "__main__"),
 )
 LEVEL = {layer: level for level, layers in enumerate(ORDER) for layer in layers}
 
