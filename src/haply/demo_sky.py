@@ -110,7 +110,7 @@ def within_radius(sky: Field) -> tuple[np.ndarray, np.ndarray]:
     from haply.joins import join_positions
     from haply.models import Sky
 
-    sides = [Sky(*(table[name].to_numpy() for name in ("ra", "dec")), 0.0, 0.0) for table in (sky.visible, sky.radio)]
+    sides = [Sky(table["ra"].to_numpy(), table["dec"].to_numpy(), 0.0, 0.0) for table in (sky.visible, sky.radio)]
     found = join_positions(sides[0], sides[1], _RADII[-1], 1.0)
     one, other = sides[0].lifted()[0][found.left], sides[1].lifted()[0][found.right]
     return np.sqrt(((one - other) ** 2).sum(axis=1)), found.left == found.right
@@ -156,8 +156,8 @@ def rows(result: SkyResult) -> list[list[str]]:
 def _scene() -> str:
     return (
         f"Two surveys list {_SOURCES:,} sources of one field, each with its own error ellipse, of {_ERRORS[0]:g} to "
-        f"{_ERRORS[1]:g} arcseconds. The field is crowded: {_DENSITY:g} sources to the square arcsecond. It lies across "
-        "right ascension 0, which is of no consequence."
+        f"{_ERRORS[1]:g} arcseconds. The field is crowded: {_DENSITY:g} sources to the square arcsecond. It lies "
+        "across right ascension 0, which is of no consequence."
     )
 
 
@@ -199,8 +199,8 @@ def add_section(page: Any, result: SkyResult) -> None:
         f"pairs = hp.join(visible, radio, on=same_place, threshold={THRESHOLD:g})"
     )
     page.prose(
-        f"The true distance of partners is 0, so the {WITHIN:g} arcseconds are small beside the errors and the threshold "
-        "is low: it is a test of how well the errors explain that the two were seen apart."
+        f"The true distance of partners is 0, so the {WITHIN:g} arcseconds are small beside the errors and the "
+        "threshold is low: it is a test of how well the errors explain that the two were seen apart."
     )
     marked = (THRESHOLD, 0.001, 0.1)
     records = [each.record(each.threshold in marked) for each in result.curve]
