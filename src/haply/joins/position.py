@@ -54,7 +54,7 @@ def join_positions(
     >>> stars = GaussianND([[0.0, 0.0], [5.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]] * 2)
     >>> found = join_positions(stars, [[0.3, 0.1], [2.5, 0.0]], within=1.0, threshold=0.5)
     >>> found.left, found.right, found.probability.round(6)
-    (array([0]), array([0]), array([0.985976]))
+    (array([0]), array([0]), array([0.993239]))
     """
     if probability not in ("exact", "none"):
         raise unknown_name("choice of probability", probability, ("exact", "none"))

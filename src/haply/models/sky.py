@@ -68,7 +68,7 @@ def chord(arcsec: float) -> float:
     """The straight distance, in arcseconds, of two points so many arcseconds apart on the sky.
 
     >>> round(chord(3600.0), 6)
-    3599.954306
+    3599.954308
     """
     return 2.0 * ARCSECONDS * math.sin(0.5 * arcsec / ARCSECONDS)
 

@@ -175,6 +175,10 @@ class JoinPlan:
     def _counters(self) -> Counters:
         return Counters()
 
+    def _settled(self, frame: DataFrame, side: Side) -> DataFrame:
+        """The frame with its value computed once, where that is worth a step of its own."""
+        return frame
+
     _samples_first = False
     """Whether rows for the layout are chosen before their intervals are computed: where that takes Python."""
 
@@ -242,6 +246,7 @@ class JoinPlan:
         own = self.condition.left_only if side.name == "left" else self.condition.right_only
         for expression in own:
             frame = frame.where(F.expr(self._sql(expression)))
+        frame = self._settled(frame, side)
         raising = self.invalid == "raise" and not lenient
         raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))

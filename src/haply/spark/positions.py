@@ -154,7 +154,7 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
 def sky_intervals(column: str, limit: Limits, raise_as: str | None) -> str:
     """``intervals_on_line`` of positions on the sky as Spark SQL, somewhat wider: no row goes to Python for it.
 
-    It is made to look random, or Spark would copy it, sines and all, into every later filter and projection.
+    It is made to depend on more than the row, or Spark would copy it, sines and all, into every later filter.
     """
     u, v, w = (repr(float(each)) + "D" for each in line_direction(3))
     fields = {parameter.name: f"CAST({column}.{parameter.name} AS DOUBLE)" for parameter in Sky.parameters}
@@ -171,7 +171,7 @@ def sky_intervals(column: str, limit: Limits, raise_as: str | None) -> str:
         "corr beyond -1 and 1": f"abs({rho}) > {1.0 + CORRELATION_SLACK!r}D",
     }
     made = native_intervals(Sky, column, fields, f"({at} - ({reach}))", f"({at} + ({reach}))", hopeless, raise_as, more)
-    return f"IF(rand(0) < 2D, {made}, NULL)"
+    return f"IF(spark_partition_id() >= 0, {made}, NULL)"
 
 
 class PositionPlan(DistancePlan):
@@ -194,6 +194,16 @@ class PositionPlan(DistancePlan):
             return F.expr(sky_intervals(side.inner_name(side.column), limit, raise_as))
         place = PlaceNormals(self._distance, self.threshold)
         return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
+
+    def _settled(self, frame: Any, side: Side) -> Any:
+        """Spark would copy the formulas of a position on the sky to every use of one of its fields, and these multiply.
+
+        What does not depend on the row alone it computes once.
+        """
+        if side.model is not Sky:
+            return frame
+        name = side.inner_name(side.column)
+        return frame.withColumn(name, F.expr(f"IF(spark_partition_id() >= 0, {name}, NULL)"))
 
     def _match(self) -> Match:
         exact = self.exact or bool(self.condition.further)
