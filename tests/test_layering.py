@@ -28,7 +28,7 @@ ORDER = (
     ("report",),
     ("statements",),
     ("bench",),
-    ("cli", "ask", "demo", "demo_route", "demo_time", "__main__"),
+    ("cli", "ask", "demo", "demo_route", "demo_sky", "demo_time", "__main__"),
 )
 LEVEL = {layer: level for level, layers in enumerate(ORDER) for layer in layers}
 

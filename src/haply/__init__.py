@@ -15,6 +15,7 @@ from haply.query import between, col, distance, left, right
 from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
+    from haply.spark import sky
     from haply.spark.columns import (
         gaussian,
         gaussian_nd,
@@ -55,6 +56,7 @@ __all__ = [
     "plan_where",
     "right",
     "samples",
+    "sky",
     "sql",
     "truncated_gaussian",
     "uniform",
@@ -81,7 +83,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'haply' has no attribute '{name}'")
     import importlib
 
-    found = getattr(importlib.import_module(_FROM_SPARK.get(name, "haply.spark.columns")), name)
+    if name == "sky":
+        found: Any = importlib.import_module("haply.spark.sky")
+    else:
+        found = getattr(importlib.import_module(_FROM_SPARK.get(name, "haply.spark.columns")), name)
     globals()[name] = found
     return found
 

@@ -4,7 +4,8 @@ The story. A dairy measures its vessels with two networks of thermometers: probe
 that came later. Half of the loggers sit in a pocket of the pipe and are good; half are clipped to its outside and are
 about ten times worse. The logger's list of vessels is lost, so that each hour its readings must be matched with the
 probes' by temperature alone. The data are made up, so the truth (which readings are of one vessel and hour) is known
-and every answer can be scored; no join sees it. The smaller stories are in ``demo_route`` and ``demo_time``.
+and every answer can be scored; no join sees it. The smaller stories are in ``demo_route``, ``demo_time`` and
+``demo_sky``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from haply import demo_route, demo_time
+from haply import demo_route, demo_sky, demo_time
 from haply._version import __version__
 from haply.errors import HaplyError
 
@@ -152,6 +153,7 @@ class DemoResult:
     walk: demo_route.RouteResult
     alarms: demo_time.AlarmResult
     tracks: demo_time.TrackResult
+    sky: demo_sky.SkyResult
     seconds: float = 0.0
 
 
@@ -294,8 +296,12 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
         f"Cameras: drives past {len(demo_time.CAMERAS)} of them, by a window for each leg",
         lambda: demo_time.follow_vehicles(spark),
     )
+    sky, _ = steps.run(
+        f"The sky: two catalogues at one place, within {demo_sky.WITHIN:g}″ with P ≥ {demo_sky.THRESHOLD:g}",
+        lambda: demo_sky.match_catalogues(spark),
+    )
     result = DemoResult(
-        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks
+        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks, sky
     )
     steps.run("Writing the report", lambda: _write_report(result, world, every, swept, widest, funnel))
     result.seconds = time.perf_counter() - begun
@@ -424,10 +430,11 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print(str(funnel), markup=False, soft_wrap=True)
     demo_route.tell(console, result.walk)
     demo_time.tell(console, result.alarms, result.tracks)
+    demo_sky.tell(console, result.sky)
     console.print(
         f"\nThe report is at [bold]{result.report}[/]: the same with pictures (how sure the pairs are, the funnel, the "
-        "threshold against precision and recall, two pairs explained rule by rule, a map of the walk, and timelines of "
-        "alarms and cameras). It opens without a network."
+        "threshold against precision and recall, two pairs explained rule by rule, a map of the walk, timelines of "
+        "alarms and cameras, and two catalogues of the sky). It opens without a network."
     )
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
@@ -518,6 +525,7 @@ def _write_report(
     _explain_pairs(page, widest)
     demo_route.add_section(page, result.walk)
     demo_time.add_sections(page, result.alarms, result.tracks)
+    demo_sky.add_section(page, result.sky)
     page.write(result.report)
 
 

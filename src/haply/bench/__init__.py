@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from haply.bench.measure import Report
 
 BENCHES = (
-    "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "peng-select", "peng-planning",
+    "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
+    "peng-planning",
 )  # fmt: skip
 """Each is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded
 data, if any."""

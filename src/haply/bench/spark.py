@@ -88,7 +88,7 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
             PLAIN: lambda: plain_join(left, right, limits, settings.bucket_width),
         }
         pairs = check_equal(job, queries, 1 + settings.rows // SAMPLED_ROWS, tell)
-        engines = {name: _watched(name, query, memory) for name, query in queries.items()}
+        engines = {name: watched(name, query, memory) for name, query in queries.items()}
         results = ranked(job, take_turns(job, engines, settings.repetitions, tell), dict.fromkeys(queries, pairs))
         for rows in settings.growth_rows:
             sides = write_sides(session, Path(folder) / str(rows), rows, settings, tell)
@@ -128,7 +128,7 @@ def _grow(
     job = f"growth: {rows:,} rows a side"
     tell(job)
     pairs: list[int] = []
-    run = _watched(f"{OURS}, {rows} rows", lambda: haply_join(*sides, settings), memory)
+    run = watched(f"{OURS}, {rows} rows", lambda: haply_join(*sides, settings), memory)
     seconds = take_turns(job, {OURS: lambda: pairs.append(run())}, settings.repetitions, tell)[OURS]
     return Growth(rows, seconds, 2 * rows / seconds, pairs[0])
 
@@ -235,7 +235,7 @@ def check_equal(job: str, queries: dict[str, Callable[[], DataFrame]], step: int
     return pairs
 
 
-def _watched(name: str, query: Callable[[], DataFrame], memory: dict[str, dict[str, float]]) -> Callable[[], int]:
+def watched(name: str, query: Callable[[], DataFrame], memory: dict[str, dict[str, float]]) -> Callable[[], int]:
     """The query run from planning to the last row; returns its pairs and notes its peak memory under the name."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F

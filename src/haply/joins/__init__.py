@@ -1,6 +1,7 @@
 """Engine-free operators: they take batches of models and return index pairs, without Spark."""
 
 from haply.joins.pair import PairJoin, PairResult
+from haply.joins.position import PositionResult, join_positions
 from haply.joins.similarity import SimilarityJoin, SimilarityResult
 from haply.joins.timing import TimingJoin, TimingResult
 from haply.joins.window import WindowJoin, WindowResult, join_windows, uniform_windows
@@ -8,12 +9,14 @@ from haply.joins.window import WindowJoin, WindowResult, join_windows, uniform_w
 __all__ = [
     "PairJoin",
     "PairResult",
+    "PositionResult",
     "SimilarityJoin",
     "SimilarityResult",
     "TimingJoin",
     "TimingResult",
     "WindowJoin",
     "WindowResult",
+    "join_positions",
     "join_windows",
     "uniform_windows",
 ]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
 from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
@@ -221,7 +221,7 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
 
 def _check_value(condition: Condition, name: str, index: int | None, kind: type[Model]) -> None:
     if isinstance(condition, Apart):
-        if not issubclass(kind, (*POINTS, OneDimensional)):
+        if not issubclass(kind, (*POINTS, OneDimensional, Sky)):
             raise HaplyError(
                 f"The condition `{condition.text}` asks for a distance of '{name}'",
                 expected="points, samples, Gaussians or mixtures of them",

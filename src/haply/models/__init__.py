@@ -18,6 +18,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
+from haply.models.sky import Sky, sky_ellipses, sky_positions
 
 __all__ = [
     "Certain",
@@ -29,6 +30,9 @@ __all__ = [
     "Model",
     "OneDimensional",
     "Samples",
+    "Sky",
     "TruncatedGaussian",
     "Uniform",
+    "sky_ellipses",
+    "sky_positions",
 ]

@@ -21,6 +21,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
+from haply.models.sky import Sky
 
 MODELS: tuple[type[Model], ...] = (
     Certain,
@@ -32,6 +33,7 @@ MODELS: tuple[type[Model], ...] = (
     Samples,
     GaussianND,
     MixtureND,
+    Sky,
 )
 
 _BY_FIELDS = {

@@ -9,24 +9,10 @@ import numpy as np
 
 from haply.models.base import Model, Parameter
 from haply.models.ragged import Ragged
+from haply.numerics.covariance import indefinite
 
 _SYMMETRY_SLACK = 1e-9
 """A covariance may miss symmetry, or an eigenvalue zero, by this share of its largest entry: rounding of its maker."""
-
-
-def _not_covariances(flat: np.ndarray, dims: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Which of the matrices at ``start``, flat and row by row, are not symmetric positive semidefinite."""
-    bad = np.zeros(len(dims), dtype=bool)
-    for dim in np.unique(dims):
-        rows = np.flatnonzero(dims == dim)
-        matrices = flat[start[rows, None] + np.arange(dim * dim)].reshape(-1, dim, dim)
-        usable = np.isfinite(matrices).all(axis=(1, 2))
-        slack = _SYMMETRY_SLACK * np.abs(matrices[usable]).max(axis=(1, 2), initial=0.0)
-        turned = matrices[usable].transpose(0, 2, 1)
-        skew = np.abs(matrices[usable] - turned).max(axis=(1, 2), initial=0.0) > slack
-        least = np.linalg.eigvalsh(0.5 * (matrices[usable] + turned))[:, 0]
-        bad[rows[usable]] = skew | (least < -slack)
-    return bad
 
 
 class GaussianND(Model):
@@ -49,7 +35,7 @@ class GaussianND(Model):
         yield from super().reasons()
         bad = np.zeros(len(self), dtype=bool)
         rows = np.flatnonzero(agree & (dims > 0))
-        bad[rows] = _not_covariances(self.cov.values, dims[rows], self.cov.start[:-1][rows])
+        bad[rows] = indefinite(self.cov.values, dims[rows], self.cov.start[:-1][rows], _SYMMETRY_SLACK)
         yield "cov not symmetric positive semidefinite", bad
 
 
@@ -78,5 +64,5 @@ class MixtureND(Model):
         within = np.arange(len(owner)) - np.repeat(np.cumsum(count[rows]) - count[rows], count[rows])
         start = self.covs.start[:-1][owner] + within * dims[owner] ** 2
         bad = np.zeros(len(self), dtype=bool)
-        bad[owner[_not_covariances(self.covs.values, dims[owner], start)]] = True
+        bad[owner[indefinite(self.covs.values, dims[owner], start, _SYMMETRY_SLACK)]] = True
         yield "covs not symmetric positive semidefinite", bad

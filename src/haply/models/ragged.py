@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +63,10 @@ class Ragged:
             return rows
         if isinstance(rows, (pa.Array, pa.ChunkedArray)):
             return cls.from_arrow(rows)
+        if isinstance(rows, np.ndarray) and rows.ndim > 1 and rows.dtype.kind in "iuf":
+            values = np.ascontiguousarray(rows, dtype=np.float64).reshape(-1)
+            length = math.prod(rows.shape[1:])
+            return cls(values, np.arange(len(rows) + 1, dtype=np.int64) * length)
         try:
             items = list(rows)
             if items and np.ndim(items[0]) == 0:

@@ -90,6 +90,12 @@ def bare_fused(function: _Function) -> _Function:
     return compiled
 
 
+def bare_summed(function: _Function) -> _Function:
+    """A bare kernel whose sum may be taken in any order, many terms at once: for values with an error, not bounds."""
+    compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract", "reassoc"})
+    return compiled
+
+
 def bare_inner(function: _Function) -> _Function:
     """A bare kernel that becomes part of its caller: handing over tuples of arrays takes longer than a short step."""
     compiled: _Function = _compiled(function, _nrt=False, forceinline=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples, Sky
 from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
@@ -178,6 +178,8 @@ def parts(model: Any) -> Parts | None:
         dim = _one_dimension(model.mean().lengths)
         means, covs = model.mean().values.reshape(-1, dim), model.cov.values.reshape(-1, dim, dim)
         return Parts(rows, np.ones(len(model)), means, covs)
+    if isinstance(model, Sky):
+        return Parts(rows, np.ones(len(model)), *model.lifted())
     if isinstance(model, MixtureND):
         weights = model.weights
         dim = _one_dimension(model.means.lengths // weights.lengths)
@@ -206,7 +208,7 @@ def parts(model: Any) -> Parts | None:
 
 
 def _one_dimension(dims: np.ndarray) -> int:
-    found = np.unique(dims)
+    found = dims[:1] if len(dims) and (dims == dims[0]).all() else np.unique(dims)
     if len(found) > 1:
         raise HaplyError("Points differ in dimension", expected="one dimension", found=", ".join(map(str, found)))
     return int(found[0]) if len(found) else 1

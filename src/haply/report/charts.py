@@ -221,6 +221,14 @@ def threshold_curves(records: Sequence[Record]) -> alt.HConcatChart:
     )
 
 
+def precision_recall(records: Sequence[Record]) -> Any:
+    """Precision against recall alone, for thresholds that lie close together; records as in ``threshold_curves``."""
+    _need(records, "precision and recall", ("method", "setting", "threshold", "precision", "recall", "f1", "marked"))
+    ours = [record for record in records if record["threshold"] is not None]
+    others = [record for record in records if record["threshold"] is None]
+    return _styled(_plane(ours, others).properties(width=420), _curves_title(ours, others))
+
+
 def _measures(ours: Sequence[Record]) -> Any:
     names = {"precision": BLUE, "recall": RED, "f1": GREEN}
     long = [

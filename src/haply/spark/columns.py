@@ -23,7 +23,7 @@ Value = Any
 """A column name, a Spark column, or a number."""
 
 
-def _number(value: Value) -> Column:
+def number(value: Value) -> Column:
     """A double column from a name, a column or a number."""
     if isinstance(value, str):
         return F.col(value).cast("double")
@@ -38,10 +38,10 @@ def _numbers(values: Value) -> Column:
         return F.col(values).cast("array<double>")
     if isinstance(values, Column):
         return values.cast("array<double>")
-    return F.array(*(_number(value) for value in values)).cast("array<double>")
+    return F.array(*(number(value) for value in values)).cast("array<double>")
 
 
-def _struct(**fields: Column) -> Column:
+def struct(**fields: Column) -> Column:
     """A struct that is null when one of its fields is: a value with an unknown parameter is unknown."""
     whole = F.struct(*(column.alias(name) for name, column in fields.items()))
     known = None
@@ -54,28 +54,28 @@ def _struct(**fields: Column) -> Column:
 
 def uniform(lo: Value, hi: Value) -> Column:
     """Uniform on ``[lo, hi]``."""
-    return _struct(lo=_number(lo), hi=_number(hi))
+    return struct(lo=number(lo), hi=number(hi))
 
 
 def gaussian(mean: Value, sd: Value) -> Column:
     """Normal with a mean and a standard deviation."""
-    return _struct(mean=_number(mean), sd=_number(sd))
+    return struct(mean=number(mean), sd=number(sd))
 
 
 def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
     """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
-    return _struct(mean=_number(mean), sd=_number(sd), lo=_number(lo), hi=_number(hi))
+    return struct(mean=number(mean), sd=number(sd), lo=number(lo), hi=number(hi))
 
 
 def mixture(weights: Value, means: Value, sds: Value) -> Column:
     """Mixture of normals: three arrays of one length."""
-    return _struct(weights=_numbers(weights), means=_numbers(means), sds=_numbers(sds))
+    return struct(weights=_numbers(weights), means=_numbers(means), sds=_numbers(sds))
 
 
 def histogram(edges: Value, probs: Value) -> Column:
     """Uniform inside each bucket: n + 1 strictly increasing edges and n probabilities."""
     _check_buckets(edges, probs)
-    return _struct(edges=_numbers(edges), probs=_numbers(probs))
+    return struct(edges=_numbers(edges), probs=_numbers(probs))
 
 
 def _check_buckets(edges: Value, probs: Value) -> None:
@@ -112,7 +112,7 @@ def samples(points: Value, probs: Value = None, dim: int | None = None) -> Colum
             )
         (dim,) = lengths
         points = [number for point in nested for number in point]
-    return _struct(points=_numbers(points), probs=weights, dim=F.lit(dim or 1).cast("int"))
+    return struct(points=_numbers(points), probs=weights, dim=F.lit(dim or 1).cast("int"))
 
 
 def _flat_points(dim: int | None) -> Any:
@@ -176,24 +176,24 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
     means = _numbers(mean)
     if cov is not None:
         if isinstance(cov, (str, Column)):
-            return _struct(mean=means, cov=_numbers(cov))
+            return struct(mean=means, cov=_numbers(cov))
         flat = [
             entry for row in cov for entry in (row if isinstance(row, Sequence) and not isinstance(row, str) else [row])
         ]
-        return _struct(mean=means, cov=_numbers(flat))
+        return struct(mean=means, cov=_numbers(flat))
     if isinstance(sd, (str, Column)):
         raise HaplyError("The sds of a gaussian_nd are one column", expected="a list with one sd per dimension")
-    sds = [_number(value) for value in sd]
+    sds = [number(value) for value in sd]
     if corr is not None and len(sds) != 2:
         raise HaplyError("A single correlation needs two dimensions", found=f"{len(sds)} sds", hint="give cov instead")
-    rho = F.lit(0.0) if corr is None else _number(corr)
+    rho = F.lit(0.0) if corr is None else number(corr)
     entries = [a * b * (F.lit(1.0) if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
-    return _struct(mean=means, cov=F.array(*entries))
+    return struct(mean=means, cov=F.array(*entries))
 
 
 def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
     """Multivariate mixture: weights, and flat arrays of the means and of the covariances one after another."""
-    return _struct(weights=_numbers(weights), means=_numbers(means), covs=_numbers(covs))
+    return struct(weights=_numbers(weights), means=_numbers(means), covs=_numbers(covs))
 
 
 def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
@@ -201,8 +201,8 @@ def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     _check_buckets(edges, probs)
     delays = F.reverse(_numbers(edges))
     # The time goes in as an argument: Spark's optimizer can lose a column that a lambda takes from outside.
-    back = F.zip_with(F.array_repeat(_number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)
-    return _struct(edges=back, probs=F.reverse(_numbers(probs)))
+    back = F.zip_with(F.array_repeat(number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)
+    return struct(edges=back, probs=F.reverse(_numbers(probs)))
 
 
 CONSTRUCTORS: dict[str, Callable[..., Column]] = {

@@ -17,9 +17,10 @@ from haply.query import Column, Expression, columns_of, respelled, split_join
 from haply.query.conditions import JoinCondition, UnfitError
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type
-from haply.spark.distance import DistancePlan, point_model
+from haply.spark.distance import DistancePlan
 from haply.spark.mixed import MixedPlan
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
+from haply.spark.positions import NORMALS, PositionPlan, position_model
 from haply.spark.stream import DistanceStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
 
@@ -101,7 +102,7 @@ def plan_join(
     if condition.difference is not None:
         condition = _check_difference(condition, frames, limit)
     if condition.distance is not None:
-        condition = _check_distance(condition, frames)
+        condition = _check_distance(condition, frames, limit)
     if self_key is not None:
         for name, frame in frames.items():
             find_column(frame, self_key, name)
@@ -111,13 +112,22 @@ def plan_join(
     hidden = None
     if left.isStreaming or right.isStreaming:
         _check_streams(left, right, in_time, self_key)
+        for side in _normal_sides(condition, frames):
+            raise HaplyError(
+                "Streams of Gaussian positions cannot be joined in this version",
+                expected="samples or certain points",
+                found=f"Gaussians or mixtures on the {side} side",
+                hint="join static tables, or draw samples: hp.samples(points)",
+            )
         certain_time = in_time is not None and not any(in_time.uncertain)
         plan: type[JoinPlan] = DistanceStream if condition.distance is not None and certain_time else TimingStream
     else:
         if in_time is not None and (expression is None or any(in_time.uncertain)):
             hidden = TIME_NUMBER
             left, right, condition, in_time = _joined_in_time(left, right, condition, in_time)
-        plan = JoinPlan if condition.distance is None else DistancePlan
+        plan = JoinPlan
+        if condition.distance is not None:
+            plan = PositionPlan if _normal_sides(condition, frames) else DistancePlan
     return plan(
         left, right, condition, limit,
         exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
@@ -214,7 +224,15 @@ def _check_difference(condition: JoinCondition, frames: dict[str, DataFrame], th
     return replace(condition, difference=Difference(names["left"], names["right"], difference.region))
 
 
-def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame]) -> JoinCondition:
+def _normal_sides(condition: JoinCondition, frames: dict[str, DataFrame]) -> list[str]:
+    """The sides whose points are Gaussians or mixtures."""
+    if condition.distance is None:
+        return []
+    columns = {"left": condition.distance.left, "right": condition.distance.right}
+    return [side for side, name in columns.items() if position_model(frames[side].schema[name].dataType) in NORMALS]
+
+
+def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame], threshold: Threshold) -> JoinCondition:
     """Spell the columns as the tables do, and refuse what are no points."""
     distance = condition.distance
     assert distance is not None
@@ -222,12 +240,15 @@ def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame]) -> J
     for side, wanted in (("left", distance.left), ("right", distance.right)):
         names[side] = find_column(frames[side], wanted, side)
         kind = frames[side].schema[names[side]].dataType
-        if point_model(kind) is None:
+        model = position_model(kind)
+        if model is None:
             raise HaplyError(
                 f"Column '{names[side]}' of the {side} table holds no points",
-                expected="samples made by hp.samples, an array of numbers, or a number",
+                expected="hp.gaussian_nd, hp.mixture_nd, hp.samples, hp.sky, an array of numbers, or a number",
                 found=kind.simpleString(),
             )
+        if threshold.value is None and model in NORMALS:
+            raise _without_threshold(names[side], side, model)
     return replace(condition, distance=replace(distance, left=names["left"], right=names["right"]))
 
 

@@ -27,8 +27,9 @@ from haply.query.conditions import JoinCondition, sorted_by_side
 from haply.query.expressions import Call, Not
 from haply.query.forms import RowCondition, split_rows
 from haply.spark.columns import quoted
-from haply.spark.distance import DistancePlan, point_model
+from haply.spark.distance import DistancePlan
 from haply.spark.plan import InvalidMode, JoinPlan, output_names
+from haply.spark.positions import NORMALS, PositionPlan, position_model
 from haply.spark.where import WherePlan, check_numbers, column_kinds
 from haply.spark.worker import PairQuestion
 
@@ -111,7 +112,9 @@ class MixedPlan:
             ends = _text(generator.left), _text(generator.right)
             condition = replace(condition, difference=Difference(*ends, generator.region))
         elif isinstance(generator, Distance):
-            condition, plan = replace(condition, distance=generator), DistancePlan
+            condition = replace(condition, distance=generator)
+            ends = (left.schema[generator.left].dataType, right.schema[generator.right].dataType)
+            plan = PositionPlan if any(position_model(kind) in NORMALS for kind in ends) else DistancePlan
         at_once = isinstance(generator, Distance) or (isinstance(generator, Band) and generator.narrow)
         numbers = {name: _side_of(expression) for name, expression in rows.numbers.items()}
         question = None
@@ -150,7 +153,7 @@ class MixedPlan:
                 continue
             distance = _as_generator(condition)
             if distance is not None and all(
-                point_model(frame.schema[name].dataType) is not None
+                position_model(frame.schema[name].dataType) is not None
                 for frame, name in ((left, distance.left), (right, distance.right))
             ):
                 return distance

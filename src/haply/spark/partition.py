@@ -50,10 +50,11 @@ class CellSettings:
 _LEVELS = "array(" + ",".join(f"{k / QUANTILES}D" for k in range(1, QUANTILES)) + ")"
 
 
-def _profile(frame: DataFrame, side: str, sampled: float) -> DataFrame:
+def _profile(frame: DataFrame, side: str, sampled: float, before: float) -> DataFrame:
     seen = f"IF(__sampled, {LOW}, NULL)"
+    sampled = sampled / before
     fields = {
-        "usable": f"count({LOW})",
+        "usable": f"count({LOW})" if before >= 1.0 else f"CAST(count({LOW}) / {before}D AS BIGINT)",
         "quantiles": f"percentile_approx({seen}, {_LEVELS}, {4 * QUANTILES})",
         "width": f"percentile_approx({HIGH} - {seen}, 0.9D, 200)",
         "first": f"min({LOW})",
@@ -63,12 +64,13 @@ def _profile(frame: DataFrame, side: str, sampled: float) -> DataFrame:
     return chosen.selectExpr(f"struct({', '.join(f'{value} AS {name}' for name, value in fields.items())}) AS {side}")
 
 
-def profiles(left: DataFrame, right: DataFrame, sampled: float = 1.0) -> DataFrame:
-    """One row with what ``lay_out`` wants to know of both sides.
+def profiles(left: DataFrame, right: DataFrame, sampled: float = 1.0, before: float = 1.0) -> DataFrame:
+    """One row with what ``lay_out`` wants to know of both sides, from a share of their rows.
 
-    The frames have lower and upper ends of the intervals, null where a row takes no part.
+    The frames have lower and upper ends of the intervals, null where a row takes no part. They may be a share of the
+    rows ``before`` one is taken here.
     """
-    return _profile(left, "left", sampled).crossJoin(_profile(right, "right", sampled))
+    return _profile(left, "left", sampled, before).crossJoin(_profile(right, "right", sampled, before))
 
 
 def read_profile(value: Any) -> Profile:

@@ -182,6 +182,13 @@ class JoinPlan:
     def _counters(self) -> Counters:
         return Counters()
 
+    def _settled(self, frame: DataFrame, side: Side) -> DataFrame:
+        """The frame with its value computed once, where that is worth a step of its own."""
+        return frame
+
+    _samples_first = False
+    """Whether rows for the layout are chosen before their intervals are computed: where that takes Python."""
+
     # -- what is common to all -----------------------------------------------------------------------------------------
 
     @property
@@ -238,20 +245,24 @@ class JoinPlan:
 
     def _profiles(self, sampled: float | None = None) -> DataFrame:
         """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
+        share = self._settings.sampled if sampled is None else sampled
+        before = share if self._samples_first else 1.0
         sides = []
         for side in (self._left, self._right):
             takes_part = self._takes_part(side)
-            rows = self._prepared(side, lenient=True)
+            rows = self._prepared(side, lenient=True, share=before)
             sides.append(self._with_ends(rows, partial("IF({}, {}, NULL)".format, takes_part)))
-        left, right = sides
-        return profiles(left, right, self._settings.sampled if sampled is None else sampled)
+        return profiles(sides[0], sides[1], share, before)
 
-    def _prepared(self, side: Side, lenient: bool = False) -> DataFrame:
-        """The side's rows that pass its own certain conditions, with their interval and state."""
+    def _prepared(self, side: Side, lenient: bool = False, share: float = 1.0) -> DataFrame:
+        """The side's rows that pass its own certain conditions, with their interval and state; or a share of them."""
         frame = side.frame.toDF(*side.inner)
+        if share < 1.0:
+            frame = frame.where(f"rand(0) < {share}D")
         own = self.condition.left_only if side.name == "left" else self.condition.right_only
         for expression in own:
             frame = frame.where(F.expr(self._sql(expression)))
+        frame = self._settled(frame, side)
         raising = self.invalid == "raise" and not lenient
         raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))

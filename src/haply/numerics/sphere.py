@@ -1,0 +1,91 @@
+"""Positions on the sky as points in space: a covariance on the plane that touches the sphere, lifted to three."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from haply.numerics.jit import bare, solid
+
+ARCSECONDS = 180.0 * 3600.0 / math.pi
+"""The radius of the sky: lengths on it are then arcseconds."""
+
+
+@bare
+def lifted(cos_ra, sin_ra, cos_dec, sin_dec, east, both, north):
+    """Mean and the upper triangle of the covariance in space, from variances to the east and north and their product.
+
+    Plain arithmetic, so that numbers, arrays and columns of Spark do alike.
+    """
+    x, y, z = cos_dec * cos_ra, cos_dec * sin_ra, sin_dec
+    # unit vectors: to the east (-sin_ra, cos_ra, 0), to the north (u, v, cos_dec)
+    u, v = -sin_dec * cos_ra, -sin_dec * sin_ra
+    p, q = both * cos_ra + north * v, -both * sin_ra + north * u
+    return (
+        ARCSECONDS * x, ARCSECONDS * y, ARCSECONDS * z,
+        east * sin_ra * sin_ra - 2.0 * both * sin_ra * u + north * u * u,
+        -east * sin_ra * cos_ra + both * (u * cos_ra - sin_ra * v) + north * u * v,
+        q * cos_dec,
+        east * cos_ra * cos_ra + 2.0 * both * cos_ra * v + north * v * v,
+        p * cos_dec,
+        north * cos_dec * cos_dec,
+    )  # fmt: skip
+
+
+@bare
+def ellipse(long, short, sine, cosine):
+    """Variances to the east and north, and their product, of an ellipse; its major axis is turned from north to east.
+
+    ``long`` and ``short`` are the squares of the semi-axes.
+    """
+    return (
+        long * sine * sine + short * cosine * cosine,
+        (long - short) * sine * cosine,
+        long * cosine * cosine + short * sine * sine,
+    )
+
+
+@bare
+def lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov):
+    """``lifted`` for angles in degrees and errors in arcseconds, into means (n, 3) and covariances (n, 3, 3)."""
+    for i in range(len(ra)):
+        a, d = math.radians(ra[i]), math.radians(dec[i])
+        p, q, r = ra_error[i], dec_error[i], max(-1.0, min(1.0, corr[i]))
+        x, y, z, xx, xy, xz, yy, yz, zz = lifted(
+            math.cos(a), math.sin(a), math.cos(d), math.sin(d), p * p, r * p * q, q * q
+        )
+        mean[i, 0], mean[i, 1], mean[i, 2] = x, y, z
+        cov[i, 0, 0], cov[i, 1, 1], cov[i, 2, 2] = xx, yy, zz
+        cov[i, 0, 1] = cov[i, 1, 0] = xy
+        cov[i, 0, 2] = cov[i, 2, 0] = xz
+        cov[i, 1, 2] = cov[i, 2, 1] = yz
+
+
+def lift(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of positions: right ascension, declination, their errors, the correlation of these."""
+    count = len(columns[0])
+    mean, cov = np.empty((count, 3)), np.empty((count, 3, 3))
+    ra, dec, ra_error, dec_error, corr = (solid(column) for column in columns)
+    lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov)
+    return mean, cov
+
+
+@bare
+def ellipse_rows(major, minor, angle, ra_error, dec_error, corr):
+    """Errors to the east and north and their correlation, of ellipses turned from north to east by some degrees."""
+    for i in range(len(major)):
+        turned = math.radians(angle[i])
+        long, short = major[i] * major[i], minor[i] * minor[i]
+        east, both, north = ellipse(long, short, math.sin(turned), math.cos(turned))
+        ra_error[i], dec_error[i] = math.sqrt(east), math.sqrt(north)
+        size = ra_error[i] * dec_error[i]
+        corr[i] = max(-1.0, min(1.0, both / size)) if size > 0.0 else 0.0
+
+
+def errors_of(major: np.ndarray, minor: np.ndarray, angle: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """See ``ellipse_rows``."""
+    out = np.empty(len(major)), np.empty(len(major)), np.empty(len(major))
+    ellipse_rows(solid(major), solid(minor), solid(angle), *out)
+    return out

@@ -1,0 +1,224 @@
+"""The plan of a join on the distance of Gaussian positions, mixtures of them, and points: as that of clouds.
+
+Rows are sent to cells by their place on a line, and decided there by ``match_positions``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from haply.errors import HaplyError
+from haply.joins.match import Matches
+from haply.joins.position import match_positions
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky
+from haply.models.sky import CORRELATION_SLACK
+from haply.numerics.sphere import ARCSECONDS
+from haply.probability.multivariate import parts
+from haply.probability.region import Distance
+from haply.pruning.cascade import Counters
+from haply.pruning.intervals import Intervals
+from haply.pruning.positions import Limits, Where, intervals_on_line, limits, line_direction, no_counts
+from haply.pruning.threshold import Threshold
+from haply.spark.columns import model_of_spark_type
+from haply.spark.distance import DistancePlan, point_model
+from haply.spark.plan import Side
+from haply.spark.prepare import interval_function, native_intervals
+from haply.spark.worker import Match, Rows
+
+NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, Gaussian, Mixture)
+_EXAMPLES: dict[type[Model], Model] = {
+    Certain: Certain([1.0]),
+    Sky: Sky(0.0, 0.0, 1.0, 1.0),
+    Gaussian: Gaussian([1.0], [1.0]),
+    Mixture: Mixture([[0.5, 0.5]], [[1.0, 2.0]], [[1.0, 1.0]]),
+}
+
+
+def position_model(data_type: T.DataType) -> type[Model] | None:
+    """The model of a Spark column of positions: normals and their mixtures, samples, certain points and numbers."""
+    model = model_of_spark_type(data_type)
+    return model if model in NORMALS else point_model(data_type)
+
+
+def dimensions(model: Model) -> np.ndarray:
+    """How many coordinates each row has."""
+    if isinstance(model, GaussianND):
+        return model.mean().lengths
+    if isinstance(model, MixtureND):
+        return model.means.lengths // np.maximum(model.weights.lengths, 1)
+    if isinstance(model, Sky):
+        return np.full(len(model), 3)
+    return np.asarray(model.dim) if isinstance(model, Samples) else np.ones(len(model), np.int64)
+
+
+def _of_dimension(model: Model, dims: np.ndarray, dim: int) -> tuple[Model, np.ndarray]:
+    """The rows of one dimension, and where they are; nothing is copied if all are."""
+    rows = np.flatnonzero(dims == dim)
+    return (model if len(rows) == len(dims) else model.take(rows)), rows
+
+
+@dataclass(frozen=True)
+class PlaceNormals:
+    """The row interval of a position: where it may be met on a line, half of the distance added on each side."""
+
+    distance: Distance
+    threshold: Threshold
+
+    def __call__(self, model: Model) -> Intervals:
+        """Intervals of all rows; rows of different dimensions are placed each by their own line."""
+        dims = dimensions(model)
+        found = Intervals(np.empty(len(model)), np.empty(len(model)), np.zeros(len(model), dtype=bool))
+        for dim in np.unique(dims).astype(int).tolist():
+            these, rows = _of_dimension(model, dims, dim)
+            normals = parts(these)
+            assert normals is not None
+            placed = intervals_on_line(normals, limits(self.distance.limit, self.threshold, True, dim))
+            found.start[rows], found.end[rows], found.hopeless[rows] = placed.start, placed.end, placed.hopeless
+        return found
+
+
+@dataclass(frozen=True)
+class MatchPositions:
+    """By the distance of positions: see ``match_positions``."""
+
+    distance: Distance
+    threshold: Threshold
+    exact: bool
+    raises: bool
+
+    def __call__(self, left: Rows, right: Rows) -> Matches:
+        """The kept pairs whose later beginning is in this cell."""
+        begun = time.perf_counter()
+        sides = left, right
+        dims = [dimensions(side.model) for side in sides]
+        known = np.unique(np.concatenate([np.unique(each) for each in dims])).astype(int)
+        if len(known) > 1 and self.raises:
+            raise HaplyError(
+                "Points differ in dimension",
+                expected=f"{known[0]} coordinates, as other rows have",
+                found=f"{known[-1]}",
+                hint='leave out what fits nothing with invalid="drop"',
+            )
+        columns, counters = [], no_counts()
+        for dim in known.tolist():
+            (mine, rows), (theirs, others) = (
+                _of_dimension(side.model, own, dim) for side, own in zip(sides, dims, strict=True)
+            )
+            places = _where(left, rows), _where(right, others)
+            found = match_positions(mine, theirs, self.distance, self.threshold, self.exact, places)
+            columns.append((rows[found.left], others[found.right], found.probability, found.code))
+            counters.add(found.funnel)
+        i, j, probability, code = (np.concatenate(column) for column in zip(*columns, strict=True))
+        seconds = {"prepare": 0.0, "sweep": 0.0, "decide": time.perf_counter() - begun}
+        return Matches(i, j, probability, code, counters, seconds)
+
+
+def _where(rows: Rows, chosen: np.ndarray) -> Where:
+    group = None if rows.groups is None else rows.groups[chosen]
+    return Where(rows.start[chosen], rows.native[chosen], group)
+
+
+def _example(kind: type[Model], dim: int) -> Model:
+    mean, cov = [0.0] * dim, np.eye(dim).ravel().tolist()
+    if kind is GaussianND:
+        return GaussianND([mean], [cov])
+    if kind is MixtureND:
+        return MixtureND([[0.5, 0.5]], [mean * 2], [cov * 2])
+    return Samples([mean], dim=dim) if kind is Samples else _EXAMPLES[kind]
+
+
+@lru_cache(maxsize=64)
+def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bool) -> None:
+    """Run a small join with the layout that rows coming from Arrow have."""
+    match = MatchPositions(Distance("", "", 1.0), threshold, exact, True)
+    place = PlaceNormals(match.distance, threshold)
+    kinds = left, right
+    dim = 3 if Sky in kinds else 2 if GaussianND in kinds or MixtureND in kinds else 1
+    sides = []
+    for kind in kinds:
+        example = _example(kind, dim)
+        model = type(example).from_arrow(example.to_arrow())
+        found = place(model)
+        sides.append(Rows(model, found.start, found.end, np.ones(len(model), dtype=bool)))
+    if dimensions(sides[0].model)[0] == dimensions(sides[1].model)[0]:
+        match(sides[0], sides[1])
+
+
+def sky_intervals(column: str, limit: Limits, raise_as: str | None) -> str:
+    """``intervals_on_line`` of positions on the sky as Spark SQL, somewhat wider: no row goes to Python for it.
+
+    It is made to depend on more than the row, or Spark would copy it, sines and all, into every later filter.
+    """
+    u, v, w = (repr(float(each)) + "D" for each in line_direction(3))
+    fields = {parameter.name: f"CAST({column}.{parameter.name} AS DOUBLE)" for parameter in Sky.parameters}
+    ra, dec = f"radians({fields['ra']})", f"radians({fields['dec']})"
+    e, n, rho = fields["ra_error"], fields["dec_error"], fields["corr"]
+    at = f"{ARCSECONDS!r}D * (cos({dec}) * (cos({ra}) * {u} + sin({ra}) * {v}) + sin({dec}) * {w})"
+    reach = repr(0.5 * limit.radius * (1.0 + 1e-12) + 1e-12 * ARCSECONDS) + "D"
+    if limit.out > 0.0:
+        # no direction has more variance than both together
+        reach += f" + {limit.out * (1.0 + 1e-9)!r}D * sqrt({e} * {e} + {n} * {n})"
+    hopeless = f"greatest({e} * {e}, {n} * {n}) > {2.0 * limit.width!r}D"
+    more = {
+        "dec beyond the poles": f"abs({fields['dec']}) > 90D",
+        "corr beyond -1 and 1": f"abs({rho}) > {1.0 + CORRELATION_SLACK!r}D",
+    }
+    made = native_intervals(Sky, column, fields, f"({at} - ({reach}))", f"({at} + ({reach}))", hopeless, raise_as, more)
+    return f"IF(spark_partition_id() >= 0, {made}, NULL)"
+
+
+class PositionPlan(DistancePlan):
+    """A join on the distance of positions (see ``JoinPlan``)."""
+
+    _samples_first = True
+
+    @staticmethod
+    def _side(name: str, frame: Any, column: str) -> Side:
+        return Side(name, frame, column, position_model(frame.schema[column].dataType), tuple(frame.columns))
+
+    def _warm(self) -> None:
+        assert self._left.model is not None
+        assert self._right.model is not None
+        _warm(self._left.model, self._right.model, self.threshold, self._needs_values)  # type: ignore[arg-type]
+
+    def _interval(self, side: Side, raise_as: str | None) -> Any:
+        if side.model is Sky:
+            limit = limits(self._distance.limit, self.threshold, True, 3)
+            return F.expr(sky_intervals(side.inner_name(side.column), limit, raise_as))
+        place = PlaceNormals(self._distance, self.threshold)
+        return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
+
+    def _settled(self, frame: Any, side: Side) -> Any:
+        """Spark would copy the formulas of a position on the sky to every use of one of its fields, and these multiply.
+
+        What does not depend on the row alone it computes once.
+        """
+        if side.model is not Sky:
+            return frame
+        name = side.inner_name(side.column)
+        return frame.withColumn(name, F.expr(f"IF(spark_partition_id() >= 0, {name}, NULL)"))
+
+    def _match(self) -> Match:
+        return MatchPositions(self._distance, self.threshold, self._needs_values, self.invalid == "raise")
+
+    def _counters(self) -> Counters:
+        return no_counts()
+
+    def _explain_candidates(self) -> str:
+        out = max(0.0, limits(self._distance.limit, self.threshold, True, 2).out)
+        return (
+            f"means at most {self._distance.within:g} and {out:.4g} standard deviations apart, by place on a line; "
+            "in each cell of it, sorted small cells as wide as that"
+        )
+
+    def _explain_cascade(self) -> str:
+        names = self._counters().rejected
+        verb = "" if self.exact else ", inside (accept)"
+        return f"{' -> '.join(names)} (reject){verb} -> exact mass of the disc, or of the ball"
