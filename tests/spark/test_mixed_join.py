@@ -158,3 +158,32 @@ def test_plan_and_refusals(tables):
     ):
         with pytest.raises(HaplyError, match=message):
             hp.join(left, right, on, **{"threshold": 0.5, **options})
+
+
+def test_places_in_the_plane_and_another_condition(spark):
+    """A distance of Gaussian positions finds the candidates; the other condition multiplies."""
+    random = np.random.default_rng(8)
+
+    def places():
+        rows = []
+        for k in range(12):
+            place = {"mean": random.normal(0, 2, 2).tolist(), "cov": [0.3, 0.1, 0.1, 0.2]}
+            rows.append((k, place, {"mean": float(random.normal()), "sd": 0.4}))
+        fields = "id long, pos struct<mean:array<double>, cov:array<double>>, m struct<mean:double, sd:double>"
+        return spark.createDataFrame(rows, fields), rows
+
+    (left, mine), (right, theirs) = places(), places()
+    found = hp.join(left, right, "distance(left.pos, right.pos) < 2 AND left.m > right.m", 0.25).collect()
+    rows = {(row.id_left, row.id_right): row.probability for row in found}
+    z = random.multivariate_normal([0, 0], 2 * np.array([[0.3, 0.1], [0.1, 0.2]]), 100_000)
+    for a in mine:
+        for b in theirs:
+            apart = np.array(a[1]["mean"]) - b[1]["mean"]
+            near = ((z + apart) ** 2).sum(axis=1) < 4.0
+            more = a[2]["mean"] - b[2]["mean"] + np.hypot(0.4, 0.4) * random.normal(size=100_000) > 0
+            chance = near.mean() * more.mean()
+            if abs(chance - 0.25) > 0.01:
+                assert ((a[0], b[0]) in rows) == (chance > 0.25)
+            if (a[0], b[0]) in rows:
+                assert rows[a[0], b[0]] == pytest.approx(chance, abs=0.012)
+    assert 5 < len(rows) < 140

@@ -113,8 +113,8 @@ class MixedPlan:
             condition = replace(condition, difference=Difference(*ends, generator.region))
         elif isinstance(generator, Distance):
             condition = replace(condition, distance=generator)
-            ends = (left.schema[generator.left].dataType, right.schema[generator.right].dataType)
-            plan = PositionPlan if any(position_model(kind) in NORMALS for kind in ends) else DistancePlan
+            types = left.schema[generator.left].dataType, right.schema[generator.right].dataType
+            plan = PositionPlan if any(position_model(kind) in NORMALS for kind in types) else DistancePlan
         at_once = isinstance(generator, Distance) or (isinstance(generator, Band) and generator.narrow)
         numbers = {name: _side_of(expression) for name, expression in rows.numbers.items()}
         question = None
