@@ -326,7 +326,7 @@ def _plane(asked: list[_Polynomials], panels: int = 12, enough: float = 1e-15) -
             if not np.isfinite(end).any():
                 continue
             c00, c01, c11 = a.matrix[:, 0, 0], a.matrix[:, 0, 1], a.matrix[:, 1, 1]
-            for z in (-2.0, 0.0, 2.0):
+            for z in (-_REACH, -5.0, -2.0, 0.0, 2.0, 5.0, _REACH):
                 marks.append(
                     _quadratic_roots(c00, a.line[:, 0] + 2 * c01 * z, a.constant - end + a.line[:, 1] * z + c11 * z * z)
                 )
@@ -381,7 +381,7 @@ def halved(
             break
         middle = 0.5 * (low + high)
         left, right = integral(problem, low, middle), integral(problem, middle, high)
-        fine = np.abs(whole - left - right) <= enough
+        fine = np.abs(whole - left - right) <= enough + 1e-13 * np.abs(left + right)
         np.add.at(found, problem[fine], (left + right)[fine])
         open_ = ~fine
         problem, whole = np.tile(problem[open_], 2), np.concatenate([left[open_], right[open_]])
