@@ -312,7 +312,9 @@ def _along(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, list[Range]
 
 def _quadratic_roots(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> list[np.ndarray]:
     with np.errstate(all="ignore"):
-        q = -0.5 * (b + np.copysign(np.sqrt(b * b - 4.0 * a * c), b))
+        under = b * b - 4.0 * a * c
+        under = np.where(np.abs(under) < 1e-14 * (b * b + np.abs(4.0 * a * c)), 0.0, under)  # a double root, rounded
+        q = -0.5 * (b + np.copysign(np.sqrt(under), b))
         return [q / a, c / q]
 
 
@@ -364,7 +366,7 @@ def _plane(asked: list[_Polynomials], panels: int = 12, enough: float = 1e-15) -
 
 def halved(
     density: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    problem: np.ndarray, low: np.ndarray, high: np.ndarray, count: int, enough: float = 1e-15,
+    problem: np.ndarray, low: np.ndarray, high: np.ndarray, count: int, enough: float = 1e-15, most: int = 1_000_000,
 ) -> np.ndarray:  # fmt: skip
     """Integrals of many problems at once: panels are halved until that changes nothing."""
 
@@ -377,7 +379,7 @@ def halved(
     found = np.zeros(count)
     whole = integral(problem, low, high)
     for _ in range(50):
-        if not len(problem):
+        if not len(problem) or len(problem) > most:  # what is left is rounding
             break
         middle = 0.5 * (low + high)
         left, right = integral(problem, low, middle), integral(problem, middle, high)
@@ -439,23 +441,24 @@ def _solid(asked: list[_Polynomials]) -> np.ndarray:
 
 def distances(columns: Mapping[str, Sequence[Any]], near: Near) -> np.ndarray:
     """How likely points are near each other: samples are counted, normals integrated."""
-    found = []
-    for row, (one, other) in enumerate(zip(columns[near.one], columns[near.other], strict=True)):
+    pairs = list(zip(columns[near.one], columns[near.other], strict=True))
+    found = np.zeros(len(pairs))
+    owner, weight, pieces = [], [], []
+    for row, (one, other) in enumerate(pairs):
         if isinstance(one, Cloud) and isinstance(other, Cloud):
-            found.append(float(counted_distance(one, other, at(near.limit, row), near.closed)))
+            found[row] = counted_distance(one, other, at(near.limit, row), near.closed)
             continue
-        limit = at(near.limit, row)
-        pieces = []
         for (w1, m1, c1), (w2, m2, c2) in itertools.product(normal_parts(one), normal_parts(other)):
-            pieces.append((w1 * w2, NormalND(m1 - m2, c1 + c2)))
-        dim = len(pieces[0][1].mean)
-        square = limit * limit if limit >= 0.0 else -1.0
-        ask = Ask(
-            (), tuple((("d", k), ("d", k), 1.0) for k in range(dim)), ((-math.inf, square, True, near.closed),)
-        )  # fmt: skip
-        chance = normals({"d": [piece for _, piece in pieces]}, [ask])
-        found.append(float(np.dot([weight for weight, _ in pieces], chance)))
-    return 1.0 - np.array(found) if near.beyond else np.array(found)
+            owner.append(row)
+            weight.append(w1 * w2)
+            pieces.append(NormalND(m1 - m2, c1 + c2))
+    if pieces:
+        limit = np.array([at(near.limit, row) for row in owner])
+        square = np.where(limit >= 0.0, limit * limit, -1.0)
+        squares = tuple((("d", k), ("d", k), 1.0) for k in range(len(pieces[0].mean)))
+        chance = normals({"d": pieces}, [Ask((), squares, ((-math.inf, square, True, near.closed),))])
+        np.add.at(found, owner, np.multiply(weight, chance))
+    return 1.0 - found if near.beyond else found
 
 
 def counted_distance(one: Cloud, other: Cloud, limit: float, closed: bool) -> Fraction:
@@ -571,7 +574,7 @@ def star(centre: oracle.Value, own: Sequence[Range], leaves: Sequence[tuple[orac
             height = np.exp(-0.5 * z * z) / (sd * math.sqrt(2.0 * math.pi)) if math.isfinite(sd) else 1.0
             return height / whole * through(x)
 
-        total += weight * float(halved(density, np.zeros(len(low), int), low, high, 1)[0])
+        total += weight * float(halved(density, np.zeros(len(low), int), low, high, 1, 1e-14, 1000)[0])
     return total
 
 
