@@ -135,14 +135,7 @@ CASES = {
 }  # fmt: skip
 
 
-POINTS_BESIDE_NORMALS = pytest.mark.xfail(
-    strict=True, raises=HaplyError, reason="samples are warmed up in one dimension, whatever stands beside them"
-)
-
-
-@pytest.mark.parametrize(
-    "text", [pytest.param(text, marks=[POINTS_BESIDE_NORMALS] * ("at)" in text)) for text in CASES]
-)
+@pytest.mark.parametrize("text", CASES)
 def test_text_and_expression_against_brute_force(table, text):
     expression, probability = CASES[text]
     by_text = kept(hp.where(table, text, 0.4))
@@ -399,7 +392,6 @@ def test_errors_before_any_data_is_read(spark):
         result.collect()
 
 
-@pytest.mark.xfail(strict=True, reason="text is cast to a number by Spark: refused row by row, or null")
 def test_a_limit_that_is_text_is_refused(table):
     with pytest.raises(HaplyError, match="site"):
         hp.where(table, "x < site", 0.5)
@@ -410,9 +402,6 @@ def test_a_component_that_is_not_there(table):
         hp.where(table, "p[2] > 0 AND p[0] > 0", 0.5).collect()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=HaplyError, reason="certain points are taken for samples, and tie what they meet"
-)
 def test_certain_points_tie_nothing(table):
     """Two distances from one certain point are independent of each other: their probabilities multiply."""
     both = kept(hp.where(table, "distance(p, at) <= 1.5 AND distance(q, at) <= 1.5", 0.1))

@@ -64,7 +64,10 @@ def bands_of(condition: Polynomial, is_left: Callable[[str], bool]) -> list[Band
         if curve > _NONE * curves[-1]:
             reach = math.sqrt(high / curve) * (1.0 + 1e-12)
             whole = [(v, float(f)) for v, f in zip(values, direction, strict=True) if abs(f) > _NONE]
-            found += _between(whole, Region(-reach, reach), is_left)
+            centre = dict(condition.centre)
+            middle = sum(factor * centre.get(value, 0.0) for value, factor in whole)
+            slack = 1e-12 * (abs(middle) + reach)
+            found += _between(whole, Region(middle - reach - slack, middle + reach + slack), is_left)
     return found
 
 

@@ -51,12 +51,16 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Polynomial:
-    """``sum of factor * value + sum of factor * value * value`` lies in one of the ranges."""
+    """``sum of factor * value + sum of factor * value * value`` lies in one of the ranges.
+
+    With a ``centre`` it is about the values minus those numbers; there are no linear terms then.
+    """
 
     linear: tuple[tuple[Value, Number], ...]
     squares: tuple[tuple[Value, Value, Number], ...]
     ranges: tuple[Range, ...]
     text: str = ""
+    centre: tuple[tuple[Value, float], ...] = ()
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -154,9 +158,12 @@ class Group:
 
     @property
     def shapes(self) -> list[tuple[str, type[Model], int]]:
-        """Its columns, their kinds, and how many components are asked for (two for a distance)."""
+        """Its columns, their kinds, and a number of dimensions that they may have: what is asked for, or two."""
         asked = [value for condition in self.conditions for value in condition.values]
-        return [(name, kind, max(2, *((i or 0) + 1 for n, i in asked if n == name))) for name, kind in self.kinds]
+        on_a_line = all(issubclass(kind, OneDimensional) for _, kind in self.kinds)
+        most = {name: max((i or 0) + 1 for n, i in asked if n == name) for name, _ in self.kinds}
+        least = 1 if on_a_line else 3 if any(kind is Sky for _, kind in self.kinds) else 2
+        return [(name, kind, max(least, most[name])) for name, kind in self.kinds]
 
     @property
     def cost_name(self) -> str:
@@ -178,10 +185,16 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
     """How conditions that share uncertain columns are computed; whatever cannot be is refused here."""
     given = tuple(conditions)
     named = tuple(dict.fromkeys(name for condition in given for name, _ in condition.values))
+    unknown = [name for name in named if name not in kinds]
+    if unknown:
+        raise HaplyError(f"'{unknown[0]}' in `{given[0].text}` has no model", expected="uncertain values, or Certain")
     of = tuple((name, kinds[name]) for name in named)
     for condition in given:
         for name, index in condition.values:
             _check_value(condition, name, index, kinds[name])
+    for condition in given:
+        if isinstance(condition, Apart):
+            _check_points(condition, kinds)
     polynomials = [condition for condition in given if isinstance(condition, Polynomial)]
     if len(polynomials) < len(given):
         if len(given) == 1:
@@ -242,6 +255,18 @@ def _check_value(condition: Condition, name: str, index: int | None, kind: type[
         )
 
 
+def _check_points(condition: Apart, kinds: Mapping[str, type[Model]]) -> None:
+    """On a line any two laws; in more dimensions points and normals."""
+    ends = [kinds[name] for name in (condition.one, condition.other)]
+    for name, kind, other in zip((condition.one, condition.other), ends, reversed(ends), strict=True):
+        if not issubclass(kind, (*POINTS, Sky)) and not issubclass(other, OneDimensional):
+            raise HaplyError(
+                f"The condition `{condition.text}` asks for a distance of '{name}' in several dimensions",
+                expected="points, samples, Gaussians or mixtures of them",
+                found=kind.kind,
+            )
+
+
 def _tied(conditions: Sequence[Condition], expected: str) -> HaplyError:
     return HaplyError(
         "These conditions share uncertain columns and cannot be computed together: "
@@ -298,11 +323,11 @@ Ends = list[tuple[np.ndarray, np.ndarray]]
 
 
 def _above(end: np.ndarray, closed: Any) -> np.ndarray:
-    return np.where(closed, end, np.nextafter(end, math.inf))
+    return np.where(closed | np.isinf(end), end, np.nextafter(end, math.inf))
 
 
 def _below(end: np.ndarray, closed: Any) -> np.ndarray:
-    return np.where(closed, end, np.nextafter(end, -math.inf))
+    return np.where(closed | np.isinf(end), end, np.nextafter(end, -math.inf))
 
 
 def _disjoint(intervals: Ends) -> Ends:
@@ -320,6 +345,7 @@ def _disjoint(intervals: Ends) -> Ends:
     lows[1:] = np.maximum(
         lows[1:], np.where(reached[:-1] == -math.inf, -math.inf, np.nextafter(reached[:-1], math.inf))
     )
+    highs = np.where(lows == math.inf, -math.inf, highs)  # after one without end there is nothing
     return list(zip(lows, highs, strict=True))
 
 
@@ -355,6 +381,8 @@ def _solved(condition: Polynomial, batch: Batch) -> Ends:
             found += _roots(curve, slope, low, high, each.low_closed, each.high_closed)
         else:
             found.append(_divided(slope, low, high, each.low_closed, each.high_closed))
+    for _, centre in condition.centre:
+        found = [(low + centre, high + centre) for low, high in found]
     return _disjoint(found)
 
 
@@ -569,9 +597,9 @@ class _Box:
         code = np.zeros(len(lower), np.int8)
         alone = len(self.boxes) == 1
         for low, high in self.boxes:
-            empty = (low > high).any(axis=1)
+            empty, low, high = _without_empty(low, high)
             one = bound_regions(
-                self.parts, Box(low, np.maximum(low, high)), enough_below if alone else 0.0,
+                self.parts, Box(low, high), enough_below if alone else 0.0,
                 enough_from if alone else math.inf, rules=rules,
             )  # fmt: skip
             lower += np.where(empty, 0.0, one.lower)
@@ -583,14 +611,22 @@ class _Box:
         found = np.zeros(len(self.parts.start) - 1)
         owner = np.repeat(np.arange(len(found)), np.diff(self.parts.start))
         for low, high in self.boxes:
-            empty = (low > high).any(axis=1)
+            empty, low, high = _without_empty(low, high)
             chance, _ = box_rows(
-                solid(self.parts.mean), solid(self.parts.cov), solid(low[owner]), solid(np.maximum(low, high)[owner]),
-                TOLERANCE, MOST_POINTS,
+                solid(self.parts.mean), solid(self.parts.cov), solid(low[owner]), solid(high[owner]), TOLERANCE,
+                MOST_POINTS,
             )  # fmt: skip
             whole = chance if len(owner) == len(found) else np.bincount(owner, self.parts.weight * chance, len(found))
             found += np.where(empty, 0.0, whole)
         return np.minimum(found, 1.0), False
+
+
+def _without_empty(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which rows' boxes are empty, and boxes with something harmless in the place of these."""
+    empty = ((low > high) | (low == math.inf) | (high == -math.inf)).any(axis=1)
+    if not empty.any():
+        return empty, low, high
+    return empty, np.where(empty[:, None], 0.0, low), np.where(empty[:, None], 0.0, high)
 
 
 class _Form:
@@ -612,6 +648,8 @@ class _Form:
             matrix[..., j, i] += share
         for value, factor in condition.linear:
             line[..., normals.place(condition, value)] += batch.number(factor)
+        for value, centre in condition.centre:
+            normals.means[:, normals.place(condition, value)] -= centre
         if by_row:
             lower, bent, slanted = np.eye(k), matrix[normals.owner], line[normals.owner]
         else:

@@ -94,6 +94,8 @@ class Selection:
     def select(self, batch: Batch, effort: Effort | None = None, known: np.ndarray | None = None) -> Selected:
         """Decide the rows of a batch. ``known`` are the groups' probabilities, if an optimal plan is told them."""
         run = _Run(self, batch, effort or Effort())
+        if not self.groups:
+            return run.result()
         if self.planning == "static":
             run.in_order(self._static_order(batch))
         elif self.planning == "optimal":

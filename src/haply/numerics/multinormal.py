@@ -497,6 +497,20 @@ def _members(cov, label, room):
 
 
 @bare
+def _has_empty_side(cov, room, count):
+    """Whether one coordinate by itself is so surely outside that its probability is 0 in doubles, and so is the box's:
+    there is no mass to follow by panels."""
+    for at in range(count):
+        own = room.order[at]
+        sd = math.sqrt(cov[own, own])
+        if normal_between(room.low[own] / sd, room.high[own] / sd) == 0.0 and room.low[own] < room.high[own]:
+            return True
+        if room.low[own] == math.inf or room.high[own] == -math.inf:
+            return True
+    return False
+
+
+@bare
 def _box_rows(means, covs, lows, highs, room, chance, error, largest):
     """All groups of up to three coordinates; ``largest`` says where there are larger ones, left to the lattice."""
     dim = means.shape[1]
@@ -508,6 +522,9 @@ def _box_rows(means, covs, lows, highs, room, chance, error, largest):
             count = _members(cov, label, room)
             largest[row] = max(largest[row], count)
             if count == 0 or count > 3 or chance[row] == 0.0:
+                continue
+            if _has_empty_side(cov, room, count):
+                chance[row] = 0.0
                 continue
             i, j, k = room.order[0], room.order[1 % count], room.order[2 % count]
             part = 1.0

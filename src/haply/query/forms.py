@@ -162,8 +162,12 @@ class Split:
     groups: tuple[tuple[Part | Near, ...], ...]
 
 
-def split(condition: Expression, is_certain: Callable[[Column], bool]) -> Split:
-    """The normal form of a condition over one table or several."""
+def split(
+    condition: Expression,
+    is_certain: Callable[[Column], bool],
+    is_point: Callable[[Column], bool] = lambda column: False,
+) -> Split:
+    """The normal form of a condition over one table or several. Certain points tie no conditions together."""
     certain: list[Expression] = []
     parts: list[Part | Near] = []
     for conjunct in condition.conditions if isinstance(condition, And) else (condition,):
@@ -173,7 +177,9 @@ def split(condition: Expression, is_certain: Callable[[Column], bool]) -> Split:
             certain.append(conjunct)
         else:
             parts.append(_part(conjunct, is_certain))
-    groups = independent_groups(parts, lambda part: map(_owner, uncertain_columns(part, is_certain)))
+    groups = independent_groups(
+        parts, lambda part: [_owner(one) for one in uncertain_columns(part, is_certain) if not is_point(one)]
+    )
     return Split(tuple(certain), tuple(groups))
 
 
@@ -224,9 +230,13 @@ class RowCondition:
     numbers: dict[str, Expression]
 
 
-def split_rows(condition: Expression, is_certain: Callable[[Column], bool]) -> RowCondition:
+def split_rows(
+    condition: Expression,
+    is_certain: Callable[[Column], bool],
+    is_point: Callable[[Column], bool] = lambda column: False,
+) -> RowCondition:
     """Everything that the normal form can say, for ``Selection``; uncertain columns go by their texts."""
-    sorted_parts = split(condition, is_certain)
+    sorted_parts = split(condition, is_certain, is_point)
     numbers: dict[str, Expression] = {}
 
     def number(scalar: Scalar | None, missing: float = 0.0) -> Number:
@@ -242,6 +252,7 @@ def split_rows(condition: Expression, is_certain: Callable[[Column], bool]) -> R
         return _owner(column), column.index
 
     def polynomial(part: Part) -> Polynomial:
+        part, centre = _centred(part)
         form = part.form
         return Polynomial(
             tuple((value(form, name), number(factor)) for name, factor in form.linear.items()),
@@ -251,6 +262,7 @@ def split_rows(condition: Expression, is_certain: Callable[[Column], bool]) -> R
                 for each in part.intervals
             ),
             part.text,
+            tuple((value(form, name), _float(place)) for name, place in centre.items()),
         )
 
     def apart(near: Near) -> Apart:
@@ -261,6 +273,58 @@ def split_rows(condition: Expression, is_certain: Callable[[Column], bool]) -> R
         for group in sorted_parts.groups
     )
     return RowCondition(sorted_parts.certain, groups, numbers)
+
+
+def _centred(part: Part) -> tuple[Part, dict[str, Fraction]]:
+    """Squares as seen from where they are least, without linear terms: ``(x - 1000)^2`` keeps its digits so.
+
+    The place is found in fractions; where there is none, or columns are factors, nothing changes.
+    """
+    form = part.form
+    numbers = [*form.linear.values(), *form.squares.values()]
+    ends = [end for each in part.intervals for end in (each.low, each.high)]
+    if not form.squares or not form.linear or any(isinstance(one, Expression) for one in (*numbers, *ends)):
+        return part, {}
+    names = form.variables
+    rows = [[Fraction(0)] * len(names) + [Fraction(form.linear.get(name, 0)) / -2] for name in names]  # type: ignore[arg-type]
+    for (one, two), factor in form.squares.items():
+        i, j = names.index(one), names.index(two)
+        rows[i][j] += Fraction(factor) / 2  # type: ignore[arg-type]
+        rows[j][i] += Fraction(factor) / 2  # type: ignore[arg-type]
+    place = _solution(rows)
+    if place is None:
+        return part, {}
+    centre = dict(zip(names, place, strict=True))
+    shift = sum((Fraction(factor) * centre[name] / 2 for name, factor in form.linear.items()), Fraction(0))  # type: ignore[arg-type]
+    moved = tuple(
+        replace(each, low=each.low if each.low is None else plus(each.low, -shift),
+                high=each.high if each.high is None else plus(each.high, -shift))
+        for each in part.intervals
+    )  # fmt: skip
+    return replace(part, form=replace(form, linear={}), intervals=moved), centre
+
+
+def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
+    """Linear equations, the right-hand sides last; what is free is 0, and what contradicts itself has no solution."""
+    count, at = len(rows), 0
+    pivots: list[int] = []
+    for column in range(count):
+        found = next((k for k in range(at, count) if rows[k][column]), None)
+        if found is None:
+            continue
+        rows[at], rows[found] = rows[found], rows[at]
+        rows[at] = [value / rows[at][column] for value in rows[at]]
+        for k in range(count):
+            if k != at and rows[k][column]:
+                rows[k] = [value - rows[k][column] * top for value, top in zip(rows[k], rows[at], strict=True)]
+        pivots.append(column)
+        at += 1
+    if any(row[-1] for row in rows[at:]):
+        return None
+    place = [Fraction(0)] * count
+    for row, column in enumerate(pivots):
+        place[column] = rows[row][-1]
+    return place
 
 
 def _both(one: Part, other: Part) -> Part:
@@ -356,6 +420,9 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
     match condition:
         case Not(inner):
             form, intervals = _solved(inner, is_certain)
+            limits = [end for each in intervals for end in (each.low, each.high)]
+            if isinstance(inner, Or) and any(isinstance(end, Expression) for end in limits):
+                raise _MisfitError("a NOT of an OR whose limits are columns: write it as an AND")
             return form, _complement(intervals)
         case Or(conditions):
             return _any_of([_solved(each, is_certain) for each in conditions])
@@ -377,7 +444,37 @@ def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple
     form = found[0][0]
     if not all(_same_form(form, other) for other, _ in found):
         raise _MisfitError("an OR of conditions on different columns")
-    return form, tuple(interval for _, intervals in found for interval in intervals)
+    return form, _merged([interval for _, intervals in found for interval in intervals])
+
+
+def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
+    """The same numbers in ascending intervals that do not touch, if the ends are known; otherwise as they are."""
+    if any(isinstance(end, Expression) for each in intervals for end in (each.low, each.high)):
+        return tuple(intervals)
+    cuts = sorted((_low_cut(each), _high_cut(each)) for each in intervals)
+    joined = [cuts[0]]
+    for low, high in cuts[1:]:
+        if low <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], high)
+        else:
+            joined.append((low, high))
+    return tuple(
+        Interval(
+            None if low[0] == -math.inf else Fraction(low[0]), None if high[0] == math.inf else Fraction(high[0]),
+            not low[1], bool(high[1]),
+        )
+        for low, high in joined
+    )  # fmt: skip
+
+
+def _low_cut(interval: Interval) -> tuple[Fraction | float, int]:
+    assert not isinstance(interval.low, Expression)
+    return (-math.inf, 1) if interval.low is None else (interval.low, 0 if interval.low_closed else 1)
+
+
+def _high_cut(interval: Interval) -> tuple[Fraction | float, int]:
+    assert not isinstance(interval.high, Expression)
+    return (math.inf, 0) if interval.high is None else (interval.high, 1 if interval.high_closed else 0)
 
 
 def _compared(
@@ -487,6 +584,8 @@ def _near(condition: Expression, is_certain: Callable[[Column], bool]) -> Near |
             columns = [column for column in call.args if isinstance(column, Column) and column.index is None]
             if len(columns) != 2 or not limit.is_certain or op not in _TURNED:
                 raise _MisfitError("a distance that is not between two columns, or compared with something uncertain")
+            if columns[0].same_as(columns[1]):
+                raise _MisfitError("the distance of a column from itself")
             closed, beyond = op in ("<=", ">"), op in (">", ">=")
             return Near(columns[0], columns[1], limit.constant, closed, beyond, str(condition))
     return None

@@ -30,7 +30,7 @@ from haply.spark.columns import quoted
 from haply.spark.distance import DistancePlan
 from haply.spark.plan import InvalidMode, JoinPlan, output_names
 from haply.spark.positions import NORMALS, PositionPlan, position_model
-from haply.spark.where import WherePlan, check_numbers, column_kinds
+from haply.spark.where import WherePlan, check_numbers, column_kinds, is_known_point
 from haply.spark.worker import PairQuestion
 
 _BAND = "band"
@@ -89,7 +89,7 @@ class MixedPlan:
         expression = with_columns(self.expression, inner)
         fields = {field.name: field.dataType for frame in frames.values() for field in frame.schema.fields}
         kinds, is_certain = column_kinds(expression, fields)
-        rows = split_rows(expression, is_certain)
+        rows = split_rows(expression, is_certain, lambda column: is_known_point(fields[column.name]))
         return rows, kinds, Selection.of(rows.groups, kinds, self.threshold, "per_row", self.exact)
 
     # -- candidates ----------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def plan_where(
         )
     expression = respelled(expression, lambda column: _spelled(df, column))
     kinds, is_certain = column_kinds(expression, {field.name: field.dataType for field in df.schema.fields})
-    rows = split_rows(expression, is_certain)
+    rows = split_rows(expression, is_certain, lambda column: is_known_point(df.schema[column.name].dataType))
     check_numbers(df, rows)
     selection = Selection.of(rows.groups, kinds, limit, planning, probability == "exact")
     columns = {_owner(column): column.name for column in columns_of(expression)}
@@ -86,6 +86,11 @@ def column_kinds(
         return _owner(column) not in kinds
 
     return kinds, is_certain
+
+
+def is_known_point(data_type: T.DataType) -> bool:
+    """Whether a column holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
+    return isinstance(data_type, T.ArrayType) or value_model(data_type) is Certain
 
 
 def check_numbers(frame: DataFrame, condition: RowCondition) -> None:
