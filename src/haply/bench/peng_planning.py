@@ -30,7 +30,7 @@ class Settings:
     """How many rows, pairs and repetitions; the cells are the paper's."""
 
     rows: int = 20_000
-    window: int = 200
+    window: int = 500
     threshold: float = 0.7
     repetitions: int = 3
     seed: int = 5

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from haply.errors import HaplyError
+from haply.joins.ranges import Ends, above, below, both, disjoint, divided, roots
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
 from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
@@ -316,54 +317,19 @@ def one_region(ranges: tuple[Range, ...]) -> Region | None:
     return None
 
 
-# -- ranges as closed intervals of doubles -----------------------------------------------------------------------------
-
-Ends = list[tuple[np.ndarray, np.ndarray]]
-"""Closed intervals that do not overlap, each with an end for all rows or for each; empty where low > high."""
-
-
-def _above(end: np.ndarray, closed: Any) -> np.ndarray:
-    return np.where(closed | np.isinf(end), end, np.nextafter(end, math.inf))
-
-
-def _below(end: np.ndarray, closed: Any) -> np.ndarray:
-    return np.where(closed | np.isinf(end), end, np.nextafter(end, -math.inf))
-
-
-def _disjoint(intervals: Ends) -> Ends:
-    """The same set in intervals that do not overlap."""
-    if len(intervals) < 2:
-        return intervals
-    shape = np.broadcast_shapes(*(end.shape for interval in intervals for end in interval))
-    lows = np.array([np.broadcast_to(low, shape) for low, _ in intervals])
-    highs = np.array([np.broadcast_to(high, shape) for _, high in intervals])
-    empty = lows > highs
-    lows, highs = np.where(empty, math.inf, lows), np.where(empty, -math.inf, highs)
-    order = np.argsort(lows, axis=0, kind="stable")
-    lows, highs = np.take_along_axis(lows, order, 0), np.take_along_axis(highs, order, 0)
-    reached = np.maximum.accumulate(highs, axis=0)
-    lows[1:] = np.maximum(
-        lows[1:], np.where(reached[:-1] == -math.inf, -math.inf, np.nextafter(reached[:-1], math.inf))
-    )
-    highs = np.where(lows == math.inf, -math.inf, highs)  # after one without end there is nothing
-    return list(zip(lows, highs, strict=True))
+# -- ranges -----------------------------------------------------------------------------------------------------------
 
 
 def _ends(ranges: tuple[Range, ...], batch: Batch) -> Ends:
-    return _disjoint(
+    return disjoint(
         [
             (
-                _above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
-                _below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
+                above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
+                below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
             )
             for each in ranges
         ]
     )
-
-
-def _both(one: Ends, other: Ends) -> Ends:
-    """What lies in both sets."""
-    return [(np.maximum(a, c), np.minimum(b, d)) for a, b in one for c, d in other]
 
 
 # -- one value of any law ----------------------------------------------------------------------------------------------
@@ -378,63 +344,12 @@ def _solved(condition: Polynomial, batch: Batch) -> Ends:
     for each in condition.ranges:
         low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
         if condition.squares:
-            found += _roots(curve, slope, low, high, each.low_closed, each.high_closed)
+            found += roots(curve, slope, low, high, each.low_closed, each.high_closed)
         else:
-            found.append(_divided(slope, low, high, each.low_closed, each.high_closed))
+            found.append(divided(slope, low, high, each.low_closed, each.high_closed))
     for _, centre in condition.centre:
         found = [(low + centre, high + centre) for low, high in found]
-    return _disjoint(found)
-
-
-def _divided(
-    slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """``low <= slope x <= high`` solved for x."""
-    rising = slope > 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ends = low / slope, high / slope
-    first = _above(np.where(rising, ends[0], ends[1]), np.where(rising, low_closed, high_closed))
-    last = _below(np.where(rising, ends[1], ends[0]), np.where(rising, high_closed, low_closed))
-    holds = (_above(low, low_closed) <= 0.0) & (_below(high, high_closed) >= 0.0)
-    flat = slope == 0.0  # all or nothing
-    return (
-        np.where(flat, np.where(holds, -math.inf, math.inf), first),
-        np.where(flat, np.where(holds, math.inf, -math.inf), last),
-    )
-
-
-def _roots(
-    curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
-) -> Ends:
-    """``low <= curve x^2 + slope x <= high`` solved for x: an interval without a smaller one around the same middle."""
-    up = curve > 0.0
-    size = np.where(curve == 0.0, 1.0, np.abs(curve))
-    # turned where the parabola opens downwards; for each end the half width of where it is below, or -1
-    bottom, top = np.where(up, low, -high) / size, np.where(up, high, -low) / size
-    middle = -0.5 * np.where(up, slope, -slope) / size
-    bottom_closed, top_closed = np.where(up, low_closed, high_closed), np.where(up, high_closed, low_closed)
-
-    def half(level: np.ndarray) -> np.ndarray:
-        inside = level + middle * middle
-        return np.where(inside >= 0.0, np.sqrt(np.maximum(inside, 0.0)), -1.0)
-
-    outer, inner = half(top), half(bottom)
-    nothing = outer < 0.0
-    all_in = (inner < 0.0) | (bottom == -math.inf)  # never too low
-    outer_low, outer_high = _above(middle - outer, top_closed), _below(middle + outer, top_closed)
-    inner_low, inner_high = _below(middle - inner, bottom_closed), _above(middle + inner, bottom_closed)
-    left = (
-        np.where(nothing, math.inf, outer_low),
-        np.where(nothing, -math.inf, np.where(all_in, outer_high, inner_low)),
-    )
-    right = (np.where(nothing | all_in, math.inf, inner_high), np.where(nothing | all_in, -math.inf, outer_high))
-    if not (curve == 0.0).any():
-        return [left, right]
-    flat = _divided(slope, low, high, low_closed, high_closed)
-    return [
-        tuple(np.where(curve == 0.0, one, other) for one, other in zip(flat, left, strict=True)),  # type: ignore[list-item]
-        (np.where(curve == 0.0, math.inf, right[0]), np.where(curve == 0.0, -math.inf, right[1])),
-    ]
+    return disjoint(found)
 
 
 class _Interval:
@@ -449,7 +364,7 @@ class _Interval:
         for condition in group.conditions:
             assert isinstance(condition, Polynomial)
             mine = _solved(condition, batch)
-            ends = mine if ends is None else _both(ends, mine)
+            ends = mine if ends is None else both(ends, mine)
         assert ends is not None
         self.ends = [(low, high) for low, high in ends if (low <= high).any()]
 
@@ -561,7 +476,7 @@ class _Box:
             assert isinstance(condition, Polynomial)
             ends = _ends(condition.ranges, batch)
             known = sums.get(condition.linear)
-            sums[condition.linear] = ends if known is None else _both(known, ends)
+            sums[condition.linear] = ends if known is None else both(known, ends)
         by_row = any(isinstance(factor, str) for linear in sums for _, factor in linear)
         rows = np.zeros((*((batch.rows,) if by_row else ()), len(sums), normals.size))
         for at, linear in enumerate(sums):

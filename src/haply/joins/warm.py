@@ -12,6 +12,7 @@ import numpy as np
 from haply.joins.costs import calibrate
 from haply.joins.evaluate import Batch, Group
 from haply.joins.match import match_overlapping
+from haply.joins.position import join_positions
 from haply.joins.select import Selection
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
@@ -172,6 +173,8 @@ def warm_everything() -> Iterator[str]:
         points = GaussianND(np.zeros((2, dim)), np.tile(np.eye(dim), (2, 1, 1)))
         within_distance(points, points, 1.0)
         box(points, -np.ones(dim), np.ones(dim))
+        for probability in ("exact", "none"):
+            join_positions(points, points, 1.0, 0.5, probability=probability)
     yield "several dimensions"
     calibrate()
     yield "selections, and what they cost here"

@@ -243,6 +243,7 @@ class CellJoin:
     @staticmethod
     def _kept(left: pa.Table, right: pa.Table, found: Matches, together: Together | PairQuestion) -> Matches:
         """The pairs that are left when all conditions are asked, some at a time: they may be many."""
+        begun = time.perf_counter()
         counters = together.counters(found.counters) if isinstance(together, PairQuestion) else found.counters
         parts = []
         for begin in range(0, max(1, len(found.left)), _PAIRS_AT_ONCE):
@@ -256,9 +257,8 @@ class CellJoin:
                 add_codes(counters, codes)
             parts.append((begin + kept, probability))
         kept, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Matches(
-            found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, found.seconds
-        )
+        seconds = {**found.seconds, "decide": found.seconds["decide"] + time.perf_counter() - begun}
+        return Matches(found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, seconds)
 
 
 def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
