@@ -176,3 +176,11 @@ def test_refusals():
         join_positions(one, one, -1.0, 0.5)
     with pytest.raises(HaplyError, match="choice of probability"):
         join_positions(one, one, 1.0, 0.5, probability="maybe")
+
+
+def test_a_wide_part_counts_beside_a_narrow_one():
+    """The narrow part alone has 0.4, and the wide one, which could not do it alone, makes it 0.517."""
+    mixed = MixtureND([[0.4, 0.6]], [[0.0, 0.0, 0.0, 0.0]], [[1e-4, 0.0, 0.0, 1e-4, 2.3, 0.0, 0.0, 2.3]])
+    found = join_positions(mixed, [[0.0, 0.0]], within=1.0, threshold=0.5)
+    assert found.left.tolist() == [0]
+    assert found.probability[0] == pytest.approx(0.4 + 0.6 * (1.0 - np.exp(-1.0 / 4.6)), abs=1e-12)

@@ -207,7 +207,8 @@ def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
             if out > 0.0 and variance > 0.0:
                 away += out * math.sqrt(_largest_variance(cov[each * k]))
             own = max(own, away)
-        near[i, last], usable[i] = own, chance >= limit.reject_below
+        # parts that are too wide count, too, beside one that is not: some part must have the wanted chance by itself
+        near[i, last], usable[i] = own, chance > 0.0
         if usable[i]:
             farthest = max(farthest, own)
     return farthest
@@ -303,7 +304,7 @@ def _on_line(start, weight, mean, cov, direction, limit, low, high, hopeless):
             low[i], high[i] = min(low[i], at - reach), max(high[i], at + reach)
             if variance <= limit.width:
                 chance += weight[k]
-        hopeless[i] = not chance >= limit.reject_below
+        hopeless[i] = not chance > 0.0
 
 
 def line_direction(dim: int) -> np.ndarray:
