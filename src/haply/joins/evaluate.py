@@ -621,25 +621,28 @@ class _Form:
         n = len(self.start) - 1
         found = np.zeros(n)
         for low, high in self.ends:
-            within = _between(lambda end, above: self._chance(end, above), self._limits(low), self._limits(high))
+            within = _between(self._chance, self._limits(low), self._limits(high))
             found += np.where(low <= high, within, 0.0)
         return np.clip(found, 0.0, 1.0), False
 
-    def _chance(self, end: np.ndarray, above: bool) -> np.ndarray:
-        chance = form_rows(self.curve, self.slope, end[self.owner] - self.constant, True, above)[0]
+    def _chance(self, end: np.ndarray, above: bool, closed: bool) -> np.ndarray:
+        chance = form_rows(self.curve, self.slope, end[self.owner] - self.constant, closed, above)[0]
         if len(self.owner) == len(end):
             return chance
         return np.bincount(self.owner, self.weight * chance, len(end))
 
 
 def _between(chance: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """``P(low <= X <= high)`` from tails; by those on the side where they are small."""
+    """``P(low <= X <= high)`` from tails; by those on the side where they are small.
+
+    ``chance`` takes an end, whether the tail is above it, and whether the end belongs to it.
+    """
     if np.isneginf(low).all():
-        return chance(high, False)
+        return chance(high, False, True)
     if np.isposinf(high).all():
-        return chance(low, True)
-    below, above = chance(low, False), chance(low, True)
-    return np.where(below < 0.5, chance(high, False) - below, above - chance(high, True))
+        return chance(low, True, True)
+    below = chance(low, False, False)
+    return np.where(below < 0.5, chance(high, False, True) - below, chance(low, True, True) - chance(high, True, False))
 
 
 def _reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -652,17 +655,35 @@ def _reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[n
 
 
 def _fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables."""
-    value, vector = np.linalg.eigh(matrix)
-    kept = np.abs(value) > _FLAT * np.abs(value).max()
-    directions = vector[:, kept].T
+    """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables.
+
+    Squares are completed one after the other, which leaves the numbers of ``(x - y)^2`` as they are; a form without any
+    square, as ``x y``, is turned instead.
+    """
+    scale = float(np.abs(matrix).max())
+    left = matrix.copy()
+    rows: list[np.ndarray] = []
+    curves: list[float] = []
+    while len(rows) < len(matrix):
+        i = int(np.abs(np.diag(left)).argmax())
+        if not abs(left[i, i]) > _FLAT * scale:
+            break
+        rows.append(left[i] / left[i, i])
+        curves.append(float(left[i, i]))
+        left = left - curves[-1] * np.outer(rows[-1], rows[-1])
+        left[i] = left[:, i] = 0.0
+    directions = np.array(rows)
+    if np.abs(left).max() > _FLAT * scale:
+        value, vector = np.linalg.eigh(matrix)
+        kept = np.abs(value) > _FLAT * np.abs(value).max()
+        directions, curves = vector[:, kept].T, value[kept].tolist()
     if len(directions) == len(matrix):
         return np.eye(len(matrix)), matrix, line
-    rest = line - directions.T @ (directions @ line)
-    length = np.linalg.norm(rest)
-    if length > _FLAT * max(float(np.linalg.norm(line)), 1e-300):
-        directions = np.vstack([directions, rest / length])
-    return directions, np.diag([*value[kept], *([0.0] * (len(directions) - kept.sum()))]), directions @ line
+    along = np.linalg.lstsq(directions.T, line, rcond=None)[0]
+    rest = line - directions.T @ along
+    if np.abs(rest).max() > _FLAT * max(float(np.abs(line).max()), 1e-300):
+        directions, curves, along = np.vstack([directions, rest]), [*curves, 0.0], np.append(along, 1.0)
+    return directions, np.diag(curves), along
 
 
 def _with_a_constant(

@@ -292,5 +292,9 @@ def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, limits: np
         curve, slope, constant = canonical_rows(solid(means), solid(covs), np.eye(dim)[None])
         within_limit = (limits[pair] if len(limits) > 1 else limits) - constant
         chance = form_rows(curve, slope, within_limit, True, False)[0]
+        # values that vary at all are never the same; squares that cancel would say otherwise
+        same = (limits[pair] if len(limits) > 1 else limits) == 0.0
+        if same.any():
+            chance = np.where(same, (means == 0.0).all(axis=1) & (covs == 0.0).all(axis=(1, 2)), chance)
         found[first:last] = np.bincount(pair - first, one.weight[k] * other.weight[m] * chance, last - first)
     return np.minimum(1.0, found)
