@@ -208,7 +208,7 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
         "Followed across four cameras",
     ):
         assert f"<h2>{heading}" in html
-    assert html.count('class="chart"') == 11
+    assert html.count('class="chart"') == 12
     assert fetched(html) == []
 
 

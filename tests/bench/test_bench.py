@@ -185,7 +185,7 @@ def test_command_line_runs_all_benches(tmp_path: Path, monkeypatch: pytest.Monke
         )
 
     for name in BENCHES:
-        monkeypatch.setattr(f"haply.bench.{name}.run", made_up(name))
+        monkeypatch.setattr(f"haply.bench.{name.replace('-', '_')}.run", made_up(name))
     path = tmp_path / "all.json"
     assert main_bench(None, str(path), True, "somewhere", str(tmp_path)) == 0
     written = json.loads(path.read_text())

@@ -305,7 +305,7 @@ def test_explain(spark):
 
 def test_errors_before_any_data_is_read(spark):
     table = frame(spark, random_clouds(20, 2)).withColumns(
-        {"name": F.lit("a"), "x": hp.gaussian(F.lit(0.0), F.lit(1.0)), "words": F.array(F.lit("a"))}
+        {"name": F.lit("a"), "x": hp.uniform(F.lit(0.0), F.lit(1.0)), "words": F.array(F.lit("a"))}
     )
     ok = "distance(left.pos, right.pos) <= 1"
     for on, options, text in (
