@@ -206,6 +206,7 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
         "A walk off its usual route",
         "Alarms that come late",
         "Followed across four cameras",
+        "Two catalogues of the sky",
     ):
         assert f"<h2>{heading}" in html
     assert html.count('class="chart"') == 12

@@ -194,7 +194,8 @@ def add_section(page: Any, result: SkyResult) -> None:
     page.section(HEADING)
     page.prose(_scene())
     page.code(
-        'visible = table.select("source", hp.sky.ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))\n'
+        'place = hp.sky.ellipse("ra", "dec", "major", "minor", "angle")\n'
+        'visible, radio = (table.select("source", place.alias("pos")) for table in surveys)\n'
         f"same_place = hp.distance(hp.left.pos, hp.right.pos) <= {WITHIN:g}\n"
         f"pairs = hp.join(visible, radio, on=same_place, threshold={THRESHOLD:g})"
     )
