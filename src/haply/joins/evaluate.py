@@ -472,16 +472,18 @@ class _Box:
     def __init__(self, group: Group, batch: Batch) -> None:
         normals = _Coordinates(group, batch)
         sums: dict[tuple[tuple[Value, Number], ...], Ends] = {}
+        asked: dict[tuple[tuple[Value, Number], ...], Condition] = {}
         for condition in group.conditions:
             assert isinstance(condition, Polynomial)
             ends = _ends(condition.ranges, batch)
+            asked[condition.linear] = condition
             known = sums.get(condition.linear)
             sums[condition.linear] = ends if known is None else both(known, ends)
         by_row = any(isinstance(factor, str) for linear in sums for _, factor in linear)
         rows = np.zeros((*((batch.rows,) if by_row else ()), len(sums), normals.size))
         for at, linear in enumerate(sums):
             for value, factor in linear:
-                rows[..., at, normals.place(group.conditions[0], value)] += batch.number(factor)
+                rows[..., at, normals.place(asked[linear], value)] += batch.number(factor)
         means, covs = normals.transformed(rows)
         self.parts = Parts(normals.start, normals.weight, solid(means), solid(covs))
         boxes: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]
