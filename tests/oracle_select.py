@@ -287,7 +287,7 @@ def _solve(asked: list[_Polynomials], size: int) -> np.ndarray:
         return _plane(asked)
     if size == 3:
         return _solid(asked)
-    raise NotImplementedError("more than three dimensions that matter: take draws")
+    raise ValueError("only up to three dimensions are integrated here: compare with draws instead")
 
 
 def _along(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, list[Range]]]) -> np.ndarray:

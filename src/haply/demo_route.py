@@ -11,6 +11,7 @@ the errors away and asks how far the nearest centre is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from haply.report.funnel import Funnel
 
@@ -289,18 +291,23 @@ def _after(score: RouteScore) -> str:
     return "never" if score.noticed_after is None else f"after {score.noticed_after:.0f} s"
 
 
-def tell(console: Console, result: RouteResult) -> None:
-    """Print the story, the scores and the funnel."""
+def score_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """Scores for the terminal: names on the left, numbers on the right, ours first and bold."""
     from rich.table import Table
 
+    table = Table(box=None)
+    for position, name in enumerate(header):
+        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
+    for position, line in enumerate(lines):
+        table.add_row(*line, style="" if position else "bold")
+    return table
+
+
+def tell(console: Console, result: RouteResult) -> None:
+    """Print the story, the scores and the funnel."""
     console.print(f"\n[bold]{HEADING}[/]\n")
     console.print(f"{_scene(result.walks)}\n")
-    table = Table(box=None)
-    for position, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
-    for position, line in enumerate(rows(result)):
-        table.add_row(*line, style="" if position else "bold")
-    console.print(table)
+    console.print(score_table(HEADER, rows(result)))
     console.print(f"{_columns(result.walks)}\n", style="dim")
     console.print(f"{verdict(result)}\n")
     console.print(str(result.funnel), markup=False, soft_wrap=True)

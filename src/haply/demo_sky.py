@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from haply.demo_route import score_table
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -173,16 +175,9 @@ def verdict(result: SkyResult) -> str:
 
 def tell(console: Console, result: SkyResult) -> None:
     """Print the story and the scores."""
-    from rich.table import Table
-
     console.print(f"\n[bold]{HEADING}[/]\n")
     console.print(f"{_scene()}\n")
-    table = Table(box=None)
-    for position, name in enumerate(HEADER):
-        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
-    for position, line in enumerate(rows(result)):
-        table.add_row(*line, style="" if position else "bold")
-    console.print(table)
+    console.print(score_table(HEADER, rows(result)))
     console.print(f"\n{verdict(result)}\n")
     console.print(str(result.funnel), markup=False, soft_wrap=True)
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from haply.demo_route import score_table
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -431,17 +433,10 @@ def tell(console: Console, alarms: AlarmResult, tracks: TrackResult) -> None:
         (ALARM_HEADING, _alarm_scene(alarms.night), ALARM_HEADER, alarm_rows(alarms), alarm_verdict(alarms)),
         (TRACK_HEADING, _track_scene(tracks.traffic), TRACK_HEADER, track_rows(tracks), track_verdict(tracks)),
     )
-    from rich.table import Table
-
     for heading, scene, header, rows, verdict in parts:
         console.print(f"\n[bold]{heading}[/]\n")
         console.print(f"{scene}\n")
-        table = Table(box=None)
-        for position, name in enumerate(header):
-            table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
-        for position, line in enumerate(rows):
-            table.add_row(*line, style="" if position else "bold")
-        console.print(table)
+        console.print(score_table(header, rows))
         console.print(f"\n{verdict}")
 
 

@@ -1073,3 +1073,25 @@ def test_distance_from_a_certain_number():
     except HaplyError:
         return
     assert found[0] == pytest.approx(math.erf(math.sqrt(0.5)), abs=1e-12)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("limit", [0.05, 0.4, 3.0])
+def test_a_trial_of_bounds_changes_no_answer(exact, limit):
+    """Batches of many rows try on some whether bounds pay; whether they do (0.05) or not (3.0), rows stay the same."""
+    rng = np.random.default_rng(77)
+    rows = 9_000
+    values = {name: Gaussian(rng.normal(0.0, 0.5, rows), rng.uniform(0.02, 0.4, rows)) for name in "abcd"}
+    kinds = dict.fromkeys("abcd", Gaussian)
+    disc = Polynomial((), tuple(((n, None), (n, None), 1.0) for n in "ab"), (Range(-np.inf, limit * limit),), "disc")
+    sums = [
+        Polynomial(((("c", None), 1.0), (("d", None), sign)), (), (Range(-limit, limit),), f"sum {sign:g}")
+        for sign in (1.0, -1.0)
+    ]
+    batch = Batch(values, {}, rows)
+    chance = np.prod(Selection.of([[disc], sums], kinds, Threshold(0.3)).probabilities(batch), axis=0)
+    found = Selection.of([[disc], sums], kinds, Threshold(0.3), "per_row", exact).select(batch)
+    assert found.rows.tolist() == np.flatnonzero(chance >= 0.3).tolist()
+    known = ~np.isnan(found.probability)
+    assert exact <= bool(known.all())
+    assert np.abs(found.probability[known] - chance[found.rows][known]).max(initial=0.0) < 1e-11
