@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         truncated_gaussian,
         uniform,
     )
+    from haply.spark.index import build_index, read_index
     from haply.spark.join import join, plan_join
     from haply.spark.many import window_join
     from haply.spark.prepare import check
@@ -39,6 +40,7 @@ __all__ = [
     "HaplyError",
     "__version__",
     "between",
+    "build_index",
     "check",
     "col",
     "distance",
@@ -54,6 +56,7 @@ __all__ = [
     "plan_join",
     "plan_sql",
     "plan_where",
+    "read_index",
     "right",
     "samples",
     "sky",
@@ -65,6 +68,8 @@ __all__ = [
 ]
 
 _FROM_SPARK = {
+    "build_index": "haply.spark.index",
+    "read_index": "haply.spark.index",
     "check": "haply.spark.prepare",
     "join": "haply.spark.join",
     "plan_join": "haply.spark.join",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from haply.bench import peng_data, peng_planning, peng_select
+from haply.bench import peng_data, peng_joins, peng_planning, peng_select
 from haply.probability.multivariate import box_probability, disc_probability
 
 
@@ -62,3 +62,34 @@ def test_generated_selectivities_are_near_table_5():
     amplitude = np.hypot(stars.mean["q_r"], stars.mean["u_r"])
     for limit, share in peng_data.TABLE_5["d2"].items():
         assert 100.0 * (amplitude > limit).mean() == pytest.approx(share, abs=1.5)
+
+
+def test_joins_report_has_its_shape():
+    settings = replace(peng_joins.QUICK, window=40, indexed=500, probes=4)
+    report = peng_joins.measure(settings, None, lambda text: None)
+    engines = ("haply", "moments", "x-bounds")
+    assert [result.engine for result in report.results] == [*engines] * 4
+    assert len({result.pairs for result in report.results[:3]}) == 1
+    figures = {figure.name: figure for figure in report.figures}
+    assert list(figures) == [
+        "Expt 3 candidates", "Expt 3 time", "Expt 3 large", "Expt 4 candidates", "Expt 4 time", "far apart",
+    ]  # fmt: skip
+    for row in figures["Expt 3 candidates"].rows:
+        assert row["matches"] == row["GJ"] <= row["GMJ"] <= row["x-bounds"]
+        assert row["GJ validated"] == 0
+    for row in figures["Expt 4 candidates"].rows:
+        assert row["matches"] <= row["both"] <= min(row["GMJ"], row["x-bounds"])
+        assert row["matches"] <= row["core regions"]
+    for row in figures["far apart"].rows:
+        assert row["matches"] == row["GJ"] <= row["Selberg"] <= row["Theorem 3 mended"]
+    assert all(figure.claims for figure in report.figures)
+    assert json.loads(json.dumps(report.to_dict()))["bench"] == "peng-joins"
+
+
+def test_mixtures_have_the_moments_they_are_drawn_with():
+    for coefficients in ("u and 1 - u", "two uniforms, scaled"):
+        data = peng_joins.mixtures(replace(peng_joins.QUICK, window=2_000, windows=1), coefficients)
+        weights = data.left.weights.values.reshape(-1, 2)
+        assert np.allclose(weights.sum(axis=1), 1.0)
+        assert data.left.mean().mean() == pytest.approx(50.0, abs=2.0)
+        assert data.left.sds.values.max() <= np.sqrt(10.0)

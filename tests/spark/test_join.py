@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from contextlib import contextmanager
 
 import numpy as np
 import pandas as pd
@@ -14,79 +13,9 @@ from pyspark.sql import functions as F
 
 import haply as hp
 import oracle
-from engine import model_of
 from haply.errors import HaplyError
 from haply.probability import Region
-
-REGIONS = {
-    "abs(left.x - right.x) <= 0.8": Region(-0.8, 0.8),
-    "abs(left.x - right.x) > 0.8": Region(-0.8, 0.8, outside=True),
-    "left.x < right.x": Region(-math.inf, 0.0, high_closed=False),
-    "left.x > right.x": Region(0.0, math.inf, low_closed=False),
-    "left.x - right.x BETWEEN -0.5 AND 1.25": Region(-0.5, 1.25),
-    "abs(left.x - right.x) >= 3": Region(-3.0, 3.0, low_closed=False, high_closed=False, outside=True),
-}
-
-
-@contextmanager
-def settings(spark, **values):
-    """Spark settings for one test, put back afterwards."""
-    names = {name: f"spark.haply.{name}" for name in values}
-    for name, value in values.items():
-        spark.conf.set(names[name], str(value))
-    try:
-        yield
-    finally:
-        for name in values:
-            spark.conf.unset(names[name])
-
-
-def frame(spark, values, **columns):
-    """A DataFrame with ids and a column ``x`` of the oracle's values (None is null), all of one kind."""
-    known = [value for value in values if value is not None]
-    array = model_of(known).to_arrow().to_pylist() if known else []
-    rows = iter(array)
-    data = [(i, None if value is None else next(rows)) for i, value in enumerate(values)]
-    kinds = {
-        "Point": "double",
-        "Uniform": "struct<lo:double,hi:double>",
-        "Normal": "struct<mean:double,sd:double>",
-        "Truncated": "struct<mean:double,sd:double,lo:double,hi:double>",
-        "NormalMixture": "struct<weights:array<double>,means:array<double>,sds:array<double>>",
-        "Hist": "struct<edges:array<double>,probs:array<double>>",
-        "Discrete": "struct<points:array<double>,probs:array<double>,dim:int>",
-    }
-    kind = kinds[type(known[0]).__name__] if known else kinds["Normal"]
-    return spark.createDataFrame(data, f"id long, x {kind}")
-
-
-def collect(result):
-    """Pairs with their probabilities, refusing a doubled pair."""
-    rows = [(row["id_left"], row["id_right"], row["probability"]) for row in result.collect()]
-    counts = Counter((i, j) for i, j, _ in rows)
-    assert not counts or max(counts.values()) == 1, "a pair was doubled"
-    return {(i, j): p for i, j, p in rows}
-
-
-def check(spark, lefts, rights, on, threshold, strict=False, **options):
-    region = REGIONS[on]
-    probabilities = oracle.brute_force_probabilities(
-        lefts, rights, region.low, region.high, region.low_closed, region.high_closed, region.outside
-    )
-    wanted = set(oracle.kept_pairs(probabilities, threshold, strict))
-    hairline = set(oracle.borderline_pairs(probabilities, threshold))
-    found = collect(hp.join(frame(spark, lefts), frame(spark, rights), on, threshold, strict=strict, **options))
-    assert set(found) - hairline == wanted - hairline
-    for pair, p in found.items():
-        assert abs(p - float(probabilities[pair])) < 1e-9
-    return found
-
-
-def values(kind, n, seed, center=(-5, 5)):
-    rng = np.random.default_rng(seed)
-    return [
-        oracle.random_value(rng, kind, scale=float(2.0 ** rng.integers(-3, 2)), center_range=center) for _ in range(n)
-    ]
+from join_kit import REGIONS, check, collect, frame, settings, values
 
 
 @pytest.mark.parametrize("on", REGIONS)
@@ -118,6 +47,35 @@ def test_kinds_under_a_comparison(spark):
 def test_any_number_of_cells(spark, cells, on):
     with settings(spark, cells=cells):
         check(spark, values("uniform", 70, 7), values("uniform", 60, 8), on, 0.3)
+
+
+@pytest.mark.parametrize("on", ["abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"])
+def test_candidates_by_moments(spark, on):
+    """Cells share rows but no pair, whichever index finds the candidates."""
+    with settings(spark, cells=8):
+        for left, right in (("normal", "normal"), ("mixture", "hist")):
+            check(spark, values(left, 70, 7), values(right, 60, 8), on, 0.3, strategy="moments")
+    lefts, rights = (frame(spark, values("normal", 40, seed)).withColumn("g", F.expr("id % 3")) for seed in (1, 2))
+    keyed = on + " AND left.g = right.g"
+    found = collect(hp.join(lefts, rights, keyed, 0.4, strategy="moments"))
+    assert found.keys() == collect(hp.join(lefts, rights, keyed, 0.4)).keys() != set()
+    assert "index of means and variances" in hp.plan_join(lefts, rights, on, 0.4, strategy="moments").explain()
+    flow = spark.readStream.format("rate").load()
+    with pytest.raises(HaplyError, match="does not fit"):
+        hp.join(flow, flow, "left.value > right.value", 0.5, time="timestamp", window="1 second", strategy="moments")
+
+
+@pytest.mark.parametrize("strategy", ["pages", "pti"])
+@pytest.mark.parametrize("on", ["abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"])
+def test_pages_and_trees_in_many_cells(spark, strategy, on):
+    lefts, rights = values("normal", 50, 7), values("hist", 40, 8)
+    with settings(spark, cells=8):
+        check(spark, lefts, rights, on, 0.3, strategy=strategy)
+    left, right = (frame(spark, side).withColumn("key", F.col("id") % 3) for side in (lefts, rights))
+    together = f"{on} AND left.key = right.key"
+    found = [collect(hp.join(left, right, together, 0.3, strategy=name)) for name in (strategy, "sweep")]
+    assert found[0].keys() == found[1].keys() != set()
+    assert "x-bounds" in hp.plan_join(left, right, on, 0.3, strategy=strategy).explain()
 
 
 def test_strict_and_missing_threshold(spark):

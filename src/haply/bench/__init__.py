@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BENCHES = (
     "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
-    "peng-planning",
+    "peng-planning", "peng-joins", "cheng", "index", "strategies",
 )  # fmt: skip
 """Each is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded
 data, if any."""

@@ -4,6 +4,7 @@ from haply.joins.pair import PairJoin, PairResult
 from haply.joins.position import PositionResult, join_positions
 from haply.joins.similarity import SimilarityJoin, SimilarityResult
 from haply.joins.timing import TimingJoin, TimingResult
+from haply.joins.tumbling import TumblingJoin
 from haply.joins.window import WindowJoin, WindowResult, join_windows, uniform_windows
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "SimilarityResult",
     "TimingJoin",
     "TimingResult",
+    "TumblingJoin",
     "WindowJoin",
     "WindowResult",
     "join_positions",

@@ -11,17 +11,21 @@ import numpy as np
 import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.match import DECIDED_BY, match_all
+from haply.joins.match import DECIDED_BY, Matches, match_all
+from haply.joins.moments import MomentCounters, index_moments, match_moments
+from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.models import Certain, OneDimensional
 from haply.models.columns import BY_KIND
 from haply.probability.region import Difference, Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals, row_intervals
+from haply.pruning.moments import Tree
 from haply.pruning.threshold import Threshold
 
 SideName = Literal["left", "right"]
-STRATEGIES = ("auto", "sweep")
-"""Ways to generate candidates: both are the sweep over core regions so far."""
+STRATEGIES = ("auto", "sweep", *OF_STRATEGY, "moments")
+"""Ways to generate candidates: the sweep over core regions (also by default), x-bound pages, the tree over them, and an
+index of means and variances."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,13 @@ class PairResult:
     left: np.ndarray
     right: np.ndarray
     probability: np.ndarray
-    decided_by: np.ndarray
+    codes: np.ndarray
+    """What decided, as numbers of ``DECIDED_BY``: words for every pair take longer than many a join."""
+
+    @property
+    def decided_by(self) -> np.ndarray:
+        """What decided each pair, in words."""
+        return np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])[self.codes]
 
 
 @dataclass
@@ -39,12 +49,16 @@ class _Stored:
     ids: np.ndarray
     model: OneDimensional
     intervals: Intervals
+    tree: Tree | None = None
+    paged: PagedJoin | None = None
+    """Made when they are first asked, if the strategy has one."""
 
 
 class PairJoin:
     """Joins batches of two sides under one difference condition and a threshold.
 
     Each pair is returned once, when its later row is pushed. Hopeless rows (those that can match nothing) are not kept.
+    The strategies ``"pages"`` and ``"pti"`` lay stored rows out in pages or as a tree when they are first met.
 
     >>> from haply.models import Gaussian
     >>> from haply.probability import Difference, Region
@@ -69,8 +83,8 @@ class PairJoin:
         self.threshold = Threshold(threshold, strict)
         if strategy not in STRATEGIES:
             raise unknown_name("strategy", strategy, STRATEGIES)
-        self.exact = exact
-        self.funnel = Counters()
+        self.exact, self.strategy = exact, strategy
+        self.funnel = MomentCounters() if strategy == "moments" else Counters()
         self._stored: dict[str, list[_Stored]] = {"left": [], "right": []}
         self._closed: set[str] = set()
 
@@ -107,19 +121,42 @@ class PairJoin:
             rows = np.flatnonzero(~added.intervals.hopeless)
             if len(rows):
                 self._stored[side].append(_Stored(ids[rows], model.take(rows), added.intervals.take(rows)))
-        return _concatenate(results)
+        return concatenate(results)
 
     def _match(self, added: _Stored, stored: _Stored, side: str) -> PairResult:
         left, right = (added, stored) if side == "left" else (stored, added)
         whole_numbers = left.ids.dtype == right.ids.dtype == np.int64
-        found = match_all(
-            left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact,
-            labels=(left.ids, right.ids) if whole_numbers else (None, None),
-        )  # fmt: skip
+        labels = (left.ids, right.ids) if whole_numbers else (None, None)
+        found: Matches
+        if self.strategy == "moments":
+            found = self._match_moments(left, right, stored, "right" if side == "left" else "left")
+            whole_numbers = False  # what is found are row numbers
+        elif self.strategy in OF_STRATEGY:
+            found = self._paged(stored, side == "right").match(added.model, labels=labels)
+        else:
+            found = match_all(
+                left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact,
+                labels=labels,
+            )  # fmt: skip
         self.funnel.add(found.counters)
-        names = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
         mine, theirs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
-        return PairResult(mine, theirs, found.probability, names[found.decided_by])
+        return PairResult(mine, theirs, found.probability, found.decided_by)
+
+    def _match_moments(self, left: _Stored, right: _Stored, stored: _Stored, indexed: SideName) -> Matches:
+        """The batch that was there before has the index, and keeps it for batches to come."""
+        stored.tree = stored.tree or index_moments([stored.model])
+        return match_moments(
+            [left.model], [right.model], [self.region], self.threshold, self.exact, tree=stored.tree, indexed=indexed
+        )
+
+    def _paged(self, stored: _Stored, is_left: bool) -> PagedJoin:
+        """Stored rows in pages or as a tree, made when they are first met."""
+        if stored.paged is None:
+            algorithm = OF_STRATEGY[self.strategy]
+            stored.paged = PagedJoin(
+                stored.model, self.region, self.threshold, self.exact, algorithm, inner_is_left=is_left
+            )
+        return stored.paged
 
     def expire(self, time: float) -> None:
         """A static join has no clock: nothing expires."""
@@ -137,14 +174,14 @@ class PairJoin:
             side: [(part.ids, part.model.kind, model_to_bytes(part.model)) for part in parts]
             for side, parts in self._stored.items()
         }
-        settings = (self.condition, self.threshold.value, self.threshold.strict, self.exact)
+        settings = (self.condition, self.threshold.value, self.threshold.strict, self.exact, self.strategy)
         return pickle.dumps((settings, stored, self._closed, self.funnel))
 
     @classmethod
     def restore(cls, state: bytes) -> PairJoin:
         """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
-        (condition, threshold, strict, exact), stored, closed, funnel = pickle.loads(state)
-        join = cls(condition, threshold, strict=strict, exact=exact)
+        (condition, threshold, strict, exact, strategy), stored, closed, funnel = pickle.loads(state)
+        join = cls(condition, threshold, strict=strict, exact=exact, strategy=strategy)
         for side, parts in stored.items():
             for ids, kind, data in parts:
                 model = model_from_bytes(kind, data)
@@ -154,9 +191,10 @@ class PairJoin:
         return join
 
 
-def _concatenate(results: list[PairResult]) -> PairResult:
+def concatenate(results: list[PairResult]) -> PairResult:
+    """All pairs of some results."""
     if not results:
-        return PairResult(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, "U16"))
+        return PairResult(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))
     return PairResult(
         *(np.concatenate([getattr(result, name) for result in results]) for name in PairResult.__dataclass_fields__)
     )

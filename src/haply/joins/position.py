@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.models import Certain, Model
+from haply.models import Certain, Model, Sky
 from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
@@ -79,8 +79,8 @@ def match_positions(
             hint="give threshold=0.01 or another limit: the answer would be the cross product",
         )
     sides = _parts_of(left, "left"), _parts_of(right, "right")
-    dims = [side.mean.shape[1] for side in sides]
-    empty = any(len(side.start) == 1 for side in sides)
+    dims = [3 if isinstance(side, Sky) else side.mean.shape[1] for side in sides]
+    empty = any((len(side) if isinstance(side, Sky) else len(side.start) - 1) == 0 for side in sides)
     if dims[0] != dims[1] and not empty:
         raise HaplyError("Points differ in dimension", expected=f"dim = {dims[0]}", found=f"{dims[1]}")
     if empty or not threshold.attainable:
@@ -90,7 +90,9 @@ def match_positions(
     return PositionResult(*found.pairs, found.counters)
 
 
-def _parts_of(side: Any, name: str) -> Parts:
+def _parts_of(side: Any, name: str) -> Parts | Sky:
+    if isinstance(side, Sky):
+        return side
     if not isinstance(side, Model):
         points = np.asarray(side, np.float64)
         if points.ndim == 1:

@@ -12,6 +12,8 @@ import numpy as np
 from haply.joins.costs import calibrate
 from haply.joins.evaluate import Batch, Group
 from haply.joins.match import match_overlapping
+from haply.joins.moments import match_moments
+from haply.joins.paged import OF_STRATEGY, match_paged
 from haply.joins.position import join_positions
 from haply.joins.select import Selection
 from haply.joins.similarity import SIDES, SimilarityJoin
@@ -40,7 +42,7 @@ from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
-STEPS = len(ONE_DIMENSIONAL) ** 2 + 5
+STEPS = len(ONE_DIMENSIONAL) ** 2 + 6
 """What ``warm_everything`` yields."""
 
 _EXAMPLES: dict[type[Model], OneDimensional] = {}
@@ -64,7 +66,12 @@ def _example(kind: type[Model]) -> OneDimensional:
 
 @lru_cache(maxsize=1024)
 def warm_pair(
-    left: type[OneDimensional], right: type[OneDimensional], region: Region, threshold: Threshold, exact: bool
+    left: type[OneDimensional],
+    right: type[OneDimensional],
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+    strategy: str = "auto",
 ) -> None:
     """Run a join of two rows a side, with the layout that rows coming from Arrow have."""
     models = []
@@ -72,8 +79,20 @@ def warm_pair(
         model_class = type(_example(kind))
         models.append(model_class.from_arrow(_example(kind).to_arrow()))
         row_intervals(models[-1], len(models) == 1, region, threshold, exact)
+    if strategy in OF_STRATEGY:
+        match_paged(models[0], models[1], region, threshold, exact, OF_STRATEGY[strategy])
+        return
     overlapping = Intervals(np.zeros(2), np.ones(2), np.zeros(2, dtype=bool))
     match_overlapping(models[0], models[1], overlapping, overlapping, region, threshold, exact)
+
+
+@lru_cache(maxsize=1024)
+def warm_moments(
+    left: type[OneDimensional], right: type[OneDimensional], region: Region, threshold: Threshold, exact: bool
+) -> None:
+    """The same with an index of means and variances."""
+    models = [type(_example(kind)).from_arrow(_example(kind).to_arrow()) for kind in (left, right)]
+    match_moments(models[:1], models[1:], [region], threshold, exact)
 
 
 def warm_clouds(dim: int, exact: bool) -> None:
@@ -158,6 +177,9 @@ def warm_everything() -> Iterator[str]:
             for exact in (True, False):
                 warm_pair(left, right, region, Threshold(0.5), exact)
         yield f"{left.__name__} - {right.__name__}"
+    for strategy in OF_STRATEGY:  # their kernels see bounds, not models
+        warm_pair(Uniform, Uniform, regions[0], Threshold(0.5), True, strategy)
+    yield "pages"
     for exact in (True, False):
         warm_clouds(2, exact)
     yield "distances"

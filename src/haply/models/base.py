@@ -284,6 +284,10 @@ class OneDimensional(Model, ABC):
         """At most this much of each row lies in any closed interval of the given width (exact but for mixtures)."""
         return kernels.rows_concentration(self.components, float(width))
 
+    def peak_density(self) -> np.ndarray:
+        """No density of a row is above this: ``width`` times it bounds ``concentration``. Infinite for atoms."""
+        return kernels.rows_peak(self.components)
+
     def spread_out(self, width: float, share: float) -> np.ndarray:
         """Which rows hold at most this share of themselves in any closed interval of this width."""
         return self.concentration(width) <= share

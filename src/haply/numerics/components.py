@@ -125,6 +125,18 @@ def component_concentration(kind, low, high, mean, sd, width):
 
 
 @kernel
+def component_peak(kind, low, high, mean, sd):
+    """The greatest density of one component, and never less than it; infinite for an atom."""
+    if kind == POINT:
+        return math.inf
+    if kind == UNIFORM:
+        return (1.0 + 1e-12) / (high - low)
+    if low == -math.inf and high == math.inf:
+        return (1.0 + 1e-12) / (SQRT_2PI * sd)
+    return (1.0 + 1e-9) * cut_pdf(mean, sd, low, high, min(max(mean, low), high))
+
+
+@kernel
 def gap(a, b, t):
     """``a - b - t`` with the rounding of ``a - b`` put back: widths of 1e-12 survive beside positions of 1e3."""
     if math.isinf(a):

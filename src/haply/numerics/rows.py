@@ -14,6 +14,7 @@ from haply.numerics.components import (
     component_concentration,
     component_integrated_cdf,
     component_mean,
+    component_peak,
     component_quantile,
     component_variance,
 )
@@ -244,6 +245,18 @@ def rows_concentration(rows, width):
     out = np.empty(n)
     for i in range(n):
         out[i] = row_concentration(rows, i, width)
+    return out
+
+
+@kernel
+def rows_peak(rows):
+    """At least the greatest density of every row: exact for ordered components, else the sum of their greatest."""
+    n = len(rows.start) - 1
+    out = np.zeros(n)
+    for i in range(n):
+        for k in range(rows.start[i], rows.start[i + 1]):
+            one = rows.weight[k] * component_peak(rows.kind[k], rows.low[k], rows.high[k], rows.mean[k], rows.sd[k])
+            out[i] = max(out[i], one) if rows.ordered else out[i] + one
     return out
 
 

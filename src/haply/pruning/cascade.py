@@ -12,7 +12,8 @@ from haply.pruning.curve import gaussian_verdicts
 from haply.pruning.threshold import Threshold
 
 SURE_RANGE = "sure range"
-"""Pairs accepted wholesale because one row's interval lies wholly on the right side of the other's."""
+"""Pairs accepted wholesale: one row's interval lies wholly on the right side of the other's, or all rows of an index
+node are likely enough."""
 
 RULE_NAMES = tuple(RULES.values())
 

@@ -405,13 +405,23 @@ def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
 
 
 @bare
-def _project(pool, start, count, dim, direction, out):
+def _places(pool, start, count, dim, direction, low, scale, out):
+    """Where an object's samples are on a line, in bins from ``low`` on; in space all coordinates in one go."""
     out = out[:count]
-    out[:] = 0.0
-    for c in range(dim):
-        xs = pool[start + c * count : start + (c + 1) * count]
-        for k in range(len(xs)):
-            out[k] += direction[c] * xs[k]
+    if dim == 3:
+        a, b, c = direction[0], direction[1], direction[2]
+        xs = pool[start : start + count]
+        ys, zs = pool[start + count : start + 2 * count], pool[start + 2 * count : start + 3 * count]
+        for k in range(len(out)):
+            out[k] = a * xs[k] + b * ys[k] + c * zs[k]
+    else:
+        out[:] = 0.0
+        for c in range(dim):
+            xs = pool[start + c * count : start + (c + 1) * count]
+            for k in range(len(xs)):
+                out[k] += direction[c] * xs[k]
+    for k in range(len(out)):
+        out[k] = (out[k] - low) * scale
 
 
 @bare
@@ -419,26 +429,29 @@ def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work,
     """For each sample of ``x`` the most of ``y`` that lies near on the line through the centres; returns the sum.
 
     The samples of ``y`` go into bins along the line, around the place ``middle`` of its centre; a sample of ``x`` is
-    given all bins that it may come near. Places are made by one and the same rounding, so that their order is right.
+    given all bins that it may come near. A billionth of a bin more is more than what places and reach are rounded by.
     """
     lx, ly = int(x[_COUNT]), int(y[_COUNT])
     at_x, at_y = int(x[_START]), int(y[_START])
     weight = y_pool[at_y + dim * ly : at_y + (dim + 1) * ly]
-    _project(y_pool, at_y, ly, dim, direction, work)
-    low, scale = middle - y[_RADIUS] - slack, 0.5 * BINS / (y[_RADIUS] + slack)
+    low, scale, bins = middle - y[_RADIUS] - slack, 0.5 * BINS / (y[_RADIUS] + slack), float(BINS)
+    _places(y_pool, at_y, ly, dim, direction, low, scale, work)
     below[:] = 0.0
     for k in range(ly):
-        below[1 + int(min(max((work[k] - low) * scale, 0.0), BINS - 1.0))] += weight[k]
-    for b in range(BINS):
-        below[b + 1] += below[b]
-    _project(x_pool, at_x, lx, dim, direction, work)
-    total, heavy, reach = 0.0, at_x + dim * lx, within + slack
+        below[1 + int(min(max(work[k], 0.0), bins - 1.0))] += weight[k]
+    held = 0.0
+    for b in range(1, BINS + 1):
+        held += below[b]
+        below[b] = held
+    _places(x_pool, at_x, lx, dim, direction, low, scale, work)
+    total, heavy = 0.0, at_x + dim * lx
+    reach = (within + slack) * scale * (1.0 + 1e-12) + 1e-9
     for k in range(lx):
-        begin = int(min(max((work[k] - reach - low) * scale, 0.0), BINS - 1.0))
-        last = (work[k] + reach - low) * scale
-        end = 1 + int(min(last, BINS - 1.0)) if last >= 0.0 else 0
-        upper[k] = max(0.0, below[end] - below[begin])
-        total += x_pool[heavy + k] * upper[k]
+        begin = int(min(max(work[k] - reach, 0.0), bins - 1.0))
+        end = int(min(max(work[k] + reach + 1.0, 0.0), bins))
+        most = max(0.0, below[end] - below[begin])
+        upper[k] = most
+        total += x_pool[heavy + k] * most
     return total
 
 

@@ -38,8 +38,10 @@ def best_inside(m, s1, s2, half):
     """
     if m <= half:
         return _inside(m, s1, half)
-    near, far = m - half, m + half
-    best = math.sqrt((far * far - near * near) / (2.0 * math.log(far / near)))
+    if half == 0.0:
+        return 0.0
+    # B^2 - A^2 and B/A written so that neither a far mean nor a narrow region loses the digits of the difference
+    best = math.sqrt(2.0 * m * half / math.log1p(2.0 * half / (m - half)))
     return _inside(m, min(max(best, s1), s2), half)
 
 

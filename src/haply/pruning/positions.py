@@ -18,10 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from haply.models import Sky
 from haply.numerics.disc import FLAT_ENOUGH, ball_chance, disc_chance, open_disc, plane_of, room_for, widest
 from haply.numerics.jit import bare, bare_inner, solid
 from haply.numerics.normal import normal_cdf, normal_quantile
-from haply.probability.multivariate import Parts
+from haply.numerics.sphere import lifted
+from haply.probability.multivariate import Parts, parts
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import TOLERANCE, Threshold
@@ -174,9 +176,8 @@ def _largest_variance(cov):
 def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
     """Fill the lines of ``Rows``, find which rows have any chance; returns the largest reach of those.
 
-    The reach of a part is ``limit.out`` times a bound on its
-    largest standard deviation: of several parts, some pair must have the wanted chance by itself, so a row reaches as
-    far as the farthest of its parts.
+    The reach of a part is ``limit.out`` times a bound on its largest standard deviation: of several parts, some pair
+    must have the wanted chance by itself, so a row reaches as far as the farthest of its parts.
     """
     dim = mean.shape[1]
     each = 1 if len(cov) > 1 else 0
@@ -214,6 +215,25 @@ def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
     return farthest
 
 
+@bare
+def _outline_sky(ra, dec, ra_error, dec_error, corr, limit, near, usable):
+    """``_outline`` of positions on the sky; no covariance is written down but the one in the line."""
+    out, farthest = max(0.0, limit.out), 0.0
+    for i in range(len(ra)):
+        a, d = math.radians(ra[i]), math.radians(dec[i])
+        p, q = ra_error[i], dec_error[i]
+        east, both, north = p * p, max(-1.0, min(1.0, corr[i])) * p * q, q * q
+        line = near[i]
+        line[0], line[1], line[2], line[3], line[4], line[5], line[6], line[7], line[8] = lifted(
+            math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north
+        )
+        line[9] = out * math.sqrt(widest(east, both, north) * (1.0 + 1e-9)) if out > 0.0 else 0.0
+        usable[i] = max(line[3], line[6], line[8]) <= limit.width
+        if usable[i]:
+            farthest = max(farthest, line[9])
+    return farthest
+
+
 @bare_inner
 def _fill(mean, cov, line):
     """Mean and upper triangle of the covariance one after another."""
@@ -225,38 +245,43 @@ def _fill(mean, cov, line):
             at += 1
 
 
-@bare
-def _gather(table, chosen, out):
-    for i in range(len(chosen)):
-        for c in range(table.shape[1]):
-            out[i, c] = table[chosen[i], c]
-
-
 class Side:
     """One side before it is sorted: its lines in the order of the rows, since lines are gathered faster than parts."""
 
-    def __init__(self, parts: Parts, limit: Limits, mixed: bool, where: Where | None = None) -> None:
+    def __init__(self, rows: Parts | Sky, limit: Limits, mixed: bool, where: Where | None = None) -> None:
         self.where, self.mixed = where, mixed
-        rows, self.dim = len(parts.start) - 1, parts.mean.shape[1]
-        own = self.dim * (self.dim + 1) // 2
-        self.start, self.weight = np.require(parts.start, np.int64, ["C", "W"]), solid(parts.weight)
-        self.near = np.empty((rows, self.dim + 1 + (0 if mixed else own)))
-        self.packed = np.empty((len(self.weight) if mixed else 0, self.dim + own))
-        self.usable = np.empty(rows, np.bool_)
-        mean, cov = solid(parts.mean), solid(parts.cov)
+        if isinstance(rows, Sky) and not mixed:
+            self.dim, self.start, self.weight = 3, np.empty(0, np.int64), np.empty(0)
+            self._make_room(len(rows), 0)
+            ra, dec, ra_error, dec_error, corr = (solid(rows.values[parameter.name]) for parameter in rows.parameters)
+            self.farthest = _outline_sky(ra, dec, ra_error, dec_error, corr, limit, self.near, self.usable)
+            return
+        made = parts(rows) if isinstance(rows, Sky) else rows
+        assert made is not None
+        self.dim = made.mean.shape[1]
+        self.start, self.weight = np.require(made.start, np.int64, ["C", "W"]), solid(made.weight)
+        self._make_room(len(made.start) - 1, len(self.weight))
+        mean, cov = solid(made.mean), solid(made.cov)
         self.farthest = _outline(self.start, self.weight, mean, cov, limit, mixed, self.near, self.packed, self.usable)
+
+    def _make_room(self, rows: int, normals: int) -> None:
+        own = self.dim * (self.dim + 1) // 2
+        self.near = np.empty((rows, self.dim + 1 + (0 if self.mixed else own)))
+        self.packed = np.empty((normals if self.mixed else 0, self.dim + own))
+        self.usable = np.empty(rows, np.bool_)
 
     def classes(self, radius: float) -> Iterator[np.ndarray]:
         """Usable rows by how far they reach: all that is up to the usual, then by factors."""
-        rows = np.flatnonzero(self.usable)
+        rows = np.arange(len(self.usable)) if self.usable.all() else np.flatnonzero(self.usable)
         if not len(rows):
             return
-        reach = self.near[rows, -1] if self.farthest > radius else np.zeros(0)
-        usual = float(np.median(reach[:: max(1, len(reach) // _SAMPLED)])) if len(reach) else 0.0
+        some = rows[:: max(1, len(rows) // _SAMPLED)]
+        usual = float(np.median(self.near[some, -1])) if self.farthest > radius else 0.0
         level, least = max(radius, usual), -1.0
         if self.farthest <= _COARSER * level:
             yield rows
             return
+        reach = self.near[rows, -1]
         while least < self.farthest:
             level = self.farthest if _COARSER * level >= self.farthest else level
             chosen = rows[(reach > least) & (reach <= level)]
@@ -267,7 +292,7 @@ class Side:
     def take(self, chosen: np.ndarray, room: np.ndarray | None = None) -> Rows:
         """Some rows in some order, their lines in the room that is given, if any."""
         near = np.empty((len(chosen), self.near.shape[1])) if room is None else room[: len(chosen)]
-        _gather(self.near, chosen, near)
+        np.take(self.near, chosen, axis=0, out=near, mode="clip")  # all are there; unchecked, it copies line by line
         first = self.start[chosen] if self.mixed else np.zeros(0, np.int64)
         count = self.start[chosen + 1] - first if self.mixed else first
         order = home = group = np.zeros(0)
@@ -541,10 +566,14 @@ def _too_far(away_square, one, other, mixed, limit):
 
 @bare
 def _extent(near, rows, low, high):
-    """Lower and upper ends of the centres of some rows, taken together with what is there."""
+    """Lower and upper ends of the centres of some rows, taken together with what is there; returns their reach."""
+    farthest, last = 0.0, near.shape[1] - 1
     for at in range(len(rows)):
+        line = near[rows[at]]
+        farthest = max(farthest, line[last])
         for c in range(len(low)):
-            low[c], high[c] = min(low[c], near[rows[at], c]), max(high[c], near[rows[at], c])
+            low[c], high[c] = min(low[c], line[c]), max(high[c], line[c])
+    return farthest
 
 
 @bare
@@ -566,8 +595,7 @@ def _cells(
     low, high = np.full(left.dim, np.inf), np.full(left.dim, -np.inf)
     reach = []
     for side, rows in ((left, mine), (right, theirs)):
-        _extent(side.near, rows, low, high)
-        reach.append(float(side.near[rows, -1].max()) if side.farthest > 0.0 else 0.0)
+        reach.append(float(_extent(side.near, rows, low, high)))
     edge = radius + (sum(reach) if left.mixed else math.hypot(*reach))
     span = high / 2 - low / 2  # halves, so that no difference is infinite
     axes = np.sort(np.argsort(-span)[:_MOST_AXES])
@@ -588,17 +616,26 @@ class Found(NamedTuple):
     counters: Counters
 
 
-def near_pairs(left: Parts, right: Parts, limit: Limits, places: tuple[Where, Where] | None = None) -> Found:
+def near_pairs(
+    left: Parts | Sky, right: Parts | Sky, limit: Limits, places: tuple[Where, Where] | None = None
+) -> Found:
     """All pairs that are kept, each once, with the counts of every rule."""
-    counters, pairs = no_counts(), _Pairs(len(left.start))
-    mixed = any(len(side.weight) != len(side.start) - 1 or (np.diff(side.start) != 1).any() for side in (left, right))
+    counters = no_counts()
+    mixed = any(_has_mixtures(side) for side in (left, right))
     one, other = (
-        Side(parts, limit, mixed, None if places is None else places[k]) for k, parts in enumerate((left, right))
+        Side(rows, limit, mixed, None if places is None else places[k]) for k, rows in enumerate((left, right))
     )
+    pairs = _Pairs(len(one.usable))
     for mine, theirs in product(one.classes(limit.radius), other.classes(limit.radius)):
         _match(one, mine, other, theirs, limit, pairs, counters)
     counters.kept += pairs.found
     return Found(pairs.done(), counters)
+
+
+def _has_mixtures(rows: Parts | Sky) -> bool:
+    if isinstance(rows, Sky):
+        return False
+    return len(rows.weight) != len(rows.start) - 1 or bool((np.diff(rows.start) != 1).any())
 
 
 class _Pairs:

@@ -41,13 +41,13 @@ def _numbers(values: Value) -> Column:
     return F.array(*(number(value) for value in values)).cast("array<double>")
 
 
-def struct(**fields: Column) -> Column:
-    """A struct that is null when one of its fields is: a value with an unknown parameter is unknown."""
+def struct(given: Sequence[Column] | None = None, /, **fields: Column) -> Column:
+    """A struct that is null when one of its fields is, or one that is given: what has an unknown part is unknown."""
     whole = F.struct(*(column.alias(name) for name, column in fields.items()))
+    if given is None:
+        given = [column for name, column in fields.items() if name != "probs" or "points" not in fields]
     known = None
-    for name, column in fields.items():
-        if name == "probs" and "points" in fields:
-            continue
+    for column in given:
         known = column.isNotNull() if known is None else known & column.isNotNull()
     return F.when(known, whole) if known is not None else whole
 

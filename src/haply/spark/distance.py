@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -147,6 +148,10 @@ class DistancePlan(JoinPlan):
     @property
     def _holds_for_itself(self) -> bool:
         return True
+
+    @property
+    def _placed_in_python(self) -> Callable[[Model], Intervals]:
+        return PlaceOnLine(self._distance, self.threshold)
 
     def _interval(self, side: Side, raise_as: str | None) -> Any:
         place = PlaceOnLine(self._distance, self.threshold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -18,13 +19,19 @@ from haply.query.conditions import JoinCondition, UnfitError
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type
 from haply.spark.distance import DistancePlan
+from haply.spark.index import index_of
+from haply.spark.indexed import IndexedPlan, fits_index
 from haply.spark.mixed import MixedPlan
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
 from haply.spark.positions import NORMALS, PositionPlan, position_model
 from haply.spark.stream import DistanceStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
 
-FITTING = {"difference": ("auto", "sweep"), "distance": ("auto", "grid")}
+FITTING = {
+    "difference": ("auto", "sweep", "pages", "pti", "moments"),
+    "distance": ("auto", "grid"),
+    "stream": ("auto", "sweep"),
+}
 TIME_NUMBER = "__haply_time"
 """A column of certain times as numbers, for the join alone."""
 
@@ -92,7 +99,8 @@ def plan_join(
         except UnfitError:
             _check_mixed(left, right, strategy, self_key, in_time)
             return MixedPlan(left, right, expression, limit, probability == "exact", invalid, suffixes, funnel)
-    fitting = FITTING["distance" if condition.distance is not None else "difference"]
+    streaming = left.isStreaming or right.isStreaming
+    fitting = FITTING["distance" if condition.distance is not None else "stream" if streaming else "difference"]
     if strategy not in fitting:
         raise HaplyError(
             f"Strategy '{strategy}' does not fit this join",
@@ -110,7 +118,8 @@ def plan_join(
     if in_time is not None and any(in_time.uncertain):
         _check_uncertain_time(condition, in_time, frames, limit)
     hidden = None
-    if left.isStreaming or right.isStreaming:
+    indexes = {name: index_of(frame) for name, frame in frames.items()}
+    if streaming:
         _check_streams(left, right, in_time, self_key)
         for side in _normal_sides(condition, frames):
             raise HaplyError(
@@ -128,10 +137,16 @@ def plan_join(
         plan = JoinPlan
         if condition.distance is not None:
             plan = PositionPlan if _normal_sides(condition, frames) else DistancePlan
+        elif condition.difference is not None and in_time is None and self_key is None and strategy == "auto":
+            for name, compared in (("right", condition.difference.right), ("left", condition.difference.left)):
+                index = indexes[name]
+                if index is not None and index.column == compared and fits_index(condition):
+                    plan = partial(IndexedPlan, index=index, indexed=name)  # type: ignore[assignment]
+                    break
     return plan(
         left, right, condition, limit,
         exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
-        window=in_time, hidden=hidden,
+        window=in_time, hidden=hidden, strategy=strategy,
     )  # fmt: skip
 
 
@@ -307,6 +322,10 @@ def join(
         In a stream a row may come ``max_delay`` after newer ones of its side.
     probability
         ``"exact"`` adds a ``probability`` column; ``"none"`` returns only the pairs, which is faster.
+    strategy
+        How the pairs of a cell are found: ``"auto"`` is the fastest we know. On a difference, ``"sweep"`` goes along
+        the rows' core regions, ``"pages"`` and ``"pti"`` take pages and the tree of Cheng et al. 2005, ``"moments"``
+        looks candidates up by mean and variance (Peng and Diao 2011).
     self_key
         When a table is joined with itself: rows with equal keys are one variable.
     invalid

@@ -16,14 +16,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.pruning.cells import BINS, QUANTILES, ROWS_PER_CELL, Grid, Profile, lay_out
+from haply.pruning.cells import BINS, QUANTILES, ROWS_PER_CELL, Grid, Layout, Profile, lay_out
 from haply.spark.columns import arrow_function
 
 START, END, LOW, HIGH = "__start", "__end", "__low", "__high"
 CELL, NATIVE, SIDE, TIME = "__cell", "__native", "__side", "__time"
 LEFT, RIGHT = 0, 1
-_SLICE_BITS = 9
-_UNSLICED = (1 << _SLICE_BITS) + 1
+SLICE_BITS = 9
+_UNSLICED = (1 << SLICE_BITS) + 1
 _SAMPLED_PER_CELL = 1024
 
 
@@ -84,6 +84,12 @@ def read_profile(value: Any) -> Profile:
     )
 
 
+def slices_of(layout: Layout) -> list[int]:
+    """The slices of both sides as one number for each cell; nothing where no cell is sliced."""
+    slices = layout.left_slices * (1 << SLICE_BITS) + layout.right_slices
+    return slices.tolist() if (slices != _UNSLICED).any() else []
+
+
 def layout_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
     """One row ``layout``, made from that of ``profiles`` when the query runs: a grid, and slices if there are any."""
 
@@ -97,14 +103,13 @@ def layout_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
             bins = zip(
                 *(column.tolist() for column in (grid.bin_low, grid.bin_high, grid.parts, grid.offset)), strict=True
             )
-            slices = found.left_slices * (1 << _SLICE_BITS) + found.right_slices
             rows.append(
                 {
                     "low": grid.low,
                     "high": grid.high,
                     "bins": [dict(zip(("low", "high", "parts", "offset"), bin, strict=True)) for bin in bins],
                     "cells": grid.cells.tolist(),
-                    "slices": slices.tolist() if (slices != _UNSLICED).any() else [],
+                    "slices": slices_of(found),
                 }
             )
         return pa.array(rows)
@@ -179,7 +184,7 @@ def place(frame: DataFrame, layout: DataFrame, salt: list[str]) -> DataFrame:
         end: f"get(layout.bins, CAST(width_bucket({end}, layout.low, layout.high, {BINS}) AS INT))"
         for end in (LOW, HIGH)
     }
-    is_left, size = f"{SIDE} = {LEFT}", 1 << _SLICE_BITS
+    is_left, size = f"{SIDE} = {LEFT}", 1 << SLICE_BITS
     lefts, rights = f"(__slices DIV {size})", f"(__slices % {size})"
     mine = f"pmod(xxhash64({', '.join(salt) or '0'}), IF({is_left}, {lefts}, {rights}))"
     slice_of = f"IF({is_left}, {mine} * {size} + __other, __other * {size} + {mine})"

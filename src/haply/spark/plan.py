@@ -20,17 +20,21 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
-from haply.joins.warm import warm_pair, warm_selection
+from haply.joins.paged import OF_STRATEGY
+from haply.joins.strategies import estimated_seconds
+from haply.joins.warm import warm_moments, warm_pair, warm_selection
 from haply.models import Model
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds import RULES
 from haply.pruning.cascade import Counters
 from haply.pruning.cells import expected_candidates, lay_out
-from haply.pruning.intervals import accepts_above, accepts_below, pairing
+from haply.pruning.intervals import Intervals, accepts_above, accepts_below, pairing
 from haply.pruning.threshold import Pairing, Threshold
 from haply.query import Column, Expression, to_sql
 from haply.query.conditions import JoinCondition
 from haply.spark.columns import find_column, model_of_spark_type, quoted
+from haply.spark.packing import COUNTS, FITS, PARCEL, PARCEL_TYPE, Pack, PackedSide, edges_frame, with_layout
+from haply.spark.parcels import ROW_COUNTS
 from haply.spark.partition import (
     CELL,
     END,
@@ -111,8 +115,9 @@ class JoinPlan:
         window: TimeWindow | None = None,
         hidden: str | None = None,
         question: PairQuestion | None = None,
+        strategy: str = "auto",
     ) -> None:
-        self.condition, self.threshold, self.exact = condition, threshold, exact
+        self.condition, self.threshold, self.exact, self.strategy = condition, threshold, exact, strategy
         self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
         self._hidden = hidden
         """A column that was added to both tables for the join alone."""
@@ -143,6 +148,11 @@ class JoinPlan:
         if self.funnel is not None:
             self.funnel.start_over()
         left, right = self._prepared(self._left), self._prepared(self._right)
+        if self._placed_in_python is not None:
+            parts = [self._overlapping_parcels(self._placed_in_python, observing)]
+            if self._sees_itself and self._holds_for_itself and self.threshold.attainable:
+                parts.append(self._same(left, right, observing))
+            return self._finish(parts, observing)
         counted = [
             observing.watch(rows, self._row_counts(side)) for rows, side in ((left, self._left), (right, self._right))
         ]
@@ -158,7 +168,10 @@ class JoinPlan:
     # -- what depends on the condition: here a set of differences ------------------------------------------------------
 
     def _warm(self) -> None:
-        warm_pair(self._left.model, self._right.model, self.region, self.threshold, self._needs_values)  # type: ignore[arg-type]
+        pair: Any = (self._left.model, self._right.model, self.region, self.threshold, self._needs_values)
+        warm_pair(*pair, self.strategy)
+        if self.strategy == "moments":
+            warm_moments(*pair)
 
     @property
     def _has_sure_pairs(self) -> bool:
@@ -177,7 +190,7 @@ class JoinPlan:
         )  # fmt: skip
 
     def _match(self) -> Match:
-        return MatchDifferences(self.region, self.threshold, self._needs_values)
+        return MatchDifferences(self.region, self.threshold, self._needs_values, self.strategy)
 
     def _counters(self) -> Counters:
         return Counters()
@@ -185,6 +198,11 @@ class JoinPlan:
     def _settled(self, frame: DataFrame, side: Side) -> DataFrame:
         """The frame with its value computed once, where that is worth a step of its own."""
         return frame
+
+    @property
+    def _placed_in_python(self) -> Callable[[Model], Intervals] | None:
+        """How rows are given their intervals, where this takes Python: they then travel in parcels (see ``Pack``)."""
+        return None
 
     _samples_first = False
     """Whether rows for the layout are chosen before their intervals are computed: where that takes Python."""
@@ -256,19 +274,22 @@ class JoinPlan:
 
     def _prepared(self, side: Side, lenient: bool = False, share: float = 1.0) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state; or a share of them."""
-        frame = side.frame.toDF(*side.inner)
-        if share < 1.0:
-            frame = frame.where(f"rand(0) < {share}D")
-        own = self.condition.left_only if side.name == "left" else self.condition.right_only
-        for expression in own:
-            frame = frame.where(F.expr(self._sql(expression)))
-        frame = self._settled(frame, side)
+        frame = self._settled(self._own_rows(side, share), side)
         raising = self.invalid == "raise" and not lenient
         raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))
         for position, name in enumerate(self._checked_columns(side)):
             state = state_function(raise_as and raise_as.format(name))(F.col(side.inner_name(name)))
             frame = frame.withColumn(f"__state{position}", state)
+        return frame
+
+    def _own_rows(self, side: Side, share: float = 1.0) -> DataFrame:
+        """The side's rows that pass its own certain conditions, with keys and time; or a share of them."""
+        frame = side.frame.toDF(*side.inner)
+        if share < 1.0:
+            frame = frame.where(f"rand(0) < {share}D")
+        for expression in self.condition.left_only if side.name == "left" else self.condition.right_only:
+            frame = frame.where(F.expr(self._sql(expression)))
         for position, equality in enumerate(self.condition.equalities):
             expression = equality[0] if side.name == "left" else equality[1]
             frame = frame.withColumn(f"__key{position}", F.expr(self._sql(expression)))
@@ -345,6 +366,63 @@ class JoinPlan:
             stack.spread(right, self._right.inner, RIGHT, more)
         )
         cells = place(both, layout, stack.hashable).repartition(CELL).sortWithinPartitions(CELL, SIDE)
+        return self._joined(cells, stack, keys, observing, self._match())
+
+    def _overlapping_parcels(self, placing: Callable[[Model], Intervals], observing: Observing) -> DataFrame:
+        """The same where Python finds the intervals: rows go to their cells in parcels."""
+        stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
+        keys = [f"__key{position}" for position in self._grouped_keys]
+        more = [*keys, *([TIME] if self.window is not None else [])]
+        sides, frames = [], []
+        for side, number in ((self._left, LEFT), (self._right, RIGHT)):
+            known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
+            known.append(str(self.threshold.attainable))
+            if self.window is not None:
+                known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
+            frame = self._settled(self._own_rows(side), side).selectExpr("*", f"{' AND '.join(known)} AS {FITS}")
+            frames.append(stack.spread(frame, side.inner, number, [*more, FITS]))
+            sides.append(self._packed_side(side, stack, placing))
+        both = with_layout(
+            frames[0].unionByName(frames[1]), edges_frame(self._profiles(), self._settings), stack.hashable
+        )
+        pack = Pack((sides[0], sides[1]), tuple(more))
+        parcels = both.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
+        metrics = {
+            f"{name}_{side.name}": F.expr(f"sum(IF({SIDE} = {number}, get({COUNTS}, {k}), 0L))")
+            for side, number in ((self._left, LEFT), (self._right, RIGHT))
+            for k, name in enumerate(ROW_COUNTS)
+        }
+        parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL").drop(COUNTS)
+        cells = parcels.repartition(CELL).sortWithinPartitions(CELL, SIDE)
+        return self._joined(cells, stack, keys, observing, self._match(), parcel=PARCEL)
+
+    def _packed_side(self, side: Side, stack: Stack, placing: Callable[[Model], Intervals]) -> PackedSide:
+        """What a worker wants to know to make parcels of a side's stacked rows."""
+        at = stack.left if side.name == "left" else stack.right
+        payload = tuple(stack.columns[column] for column in at)
+        checked = self._checked_columns(side)
+        where = {name: payload[side.original.index(name)] for name in (side.column, *checked)}
+        raise_as = f"Column '{{}}' of the {side.name} table" if self.invalid == "raise" else None
+        further = tuple((where[name], name) for name in checked)
+        return PackedSide(where[side.column], payload, further, placing, side.column, raise_as)
+
+    def _joined(
+        self,
+        cells: DataFrame,
+        stack: Stack,
+        keys: list[str],
+        observing: Observing,
+        match: Match,
+        worker: Callable[[CellJoin], Any] = lambda kernel: lambda batches: kernel(batches),
+        ones: tuple[str, ...] = (),
+        *,
+        parcel: str | None = None,
+    ) -> DataFrame:
+        """The kept pairs of rows, or parcels of rows, that come sorted by cell.
+
+        ``worker`` makes the function that runs in Python; a function, because Spark does not take another callable: it
+        travels to the workers by what it closes over. ``ones`` are counters of cells.
+        """
         columns, schema, whole = [], T.StructType(), []
         for side, at in ((self._left, stack.left), (self._right, stack.right)):
             assert side.model is not None
@@ -366,15 +444,16 @@ class JoinPlan:
             lambda name: stack.columns[stack.left[self._left.original.index(name)]],
             lambda name: stack.columns[stack.right[self._right.original.index(name)]],
         )
-        kernel = CellJoin(columns[0], columns[1], tuple(schema.names), tuple(keys), self._match(), together)
-        # A function, because Spark does not take another callable; it travels to the workers by what it closes over.
-        joined = cells.mapInArrow(lambda batches: kernel(batches), schema)
+        kernel = CellJoin(
+            columns[0], columns[1], tuple(schema.names), tuple(keys), match, together, parcel, len(ones)
+        )  # fmt: skip
+        joined = cells.mapInArrow(worker(kernel), schema)
         counters = self._counters() if self._question is None else self._question.counters(self._counters())
-        names = counter_names(counters)
+        names = [*counter_names(counters), *ones]
         metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).select(*whole, "probability")
         for position, (one, other) in enumerate(self.condition.equalities):
-            if position not in self._grouped_keys:
+            if f"__key{position}" not in keys:
                 pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
         return self._without_same(pairs)
 
@@ -522,7 +601,8 @@ class JoinPlan:
     def _explain_candidates(self) -> str:
         threshold, region = self.threshold, self.region
         level = threshold.core_level(self._pairing)
-        text = f"sweep over core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self._pairing.value})"
+        how = "index of means and variances within" if self.strategy == "moments" else "sweep over"
+        text = f"{how} core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self._pairing.value})"
         if not (region.outside or region.one_sided):
             if threshold.value is not None:
                 text += (
@@ -532,7 +612,15 @@ class JoinPlan:
             sure = threshold.sure_level(self.exact, self._pairing)
             text = (
                 f"pairs apart by their quantiles at {sure:.3g} are sure and joined natively by ranges; "
-                "the rest by a sweep"
+                f"the rest by {'an index of means and variances' if self.strategy == 'moments' else 'a sweep'}"
+            )
+        if self.strategy in OF_STRATEGY:
+            text += (
+                "; in each cell candidates come from "
+                + {
+                    "pages": "pages of values whose x-bounds are not far apart",
+                    "pti": "a tree of values whose x-bounds are not far apart",
+                }[self.strategy]
             )
         return text
 
@@ -548,11 +636,23 @@ class JoinPlan:
         one, other = read_profile(row["left"]), read_profile(row["right"])
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
         sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
-        return [
+        candidates = expected_candidates(one, other)
+        lines = [
             f"  partitioning  {layout.cells} cells by quantiles of the intervals, {sliced} of them sliced",
             f"  estimates     {one.rows:,} x {other.rows:,} usable rows, "
-            f"about {expected_candidates(one, other):,.0f} candidate pairs of {one.rows * other.rows:,}",
+            f"about {candidates:,.0f} candidate pairs of {one.rows * other.rows:,}",
         ]
+        if self.condition.difference is not None and self.window is None and self._question is None:
+            lines.append(f"  strategy      {self._explain_strategy(one.rows + other.rows, candidates)}")
+        return lines
+
+    def _explain_strategy(self, rows: int, candidates: float) -> str:
+        """Which way pairs are found, and what the others would take."""
+        seconds = estimated_seconds(self._left.model, self._right.model, rows, candidates)
+        chosen = next(iter(seconds)) if self.strategy == "auto" else self.strategy
+        others = ", ".join(f"{name} {_in_time(value)}" for name, value in seconds.items() if name != chosen)
+        why = "auto: " if self.strategy == "auto" else ""
+        return f"{why}{chosen}, about {_in_time(seconds[chosen])} of one core; by estimate {others}"
 
 
 class Observing:
@@ -576,6 +676,10 @@ class Observing:
         )
         self.funnel.follow(lambda: observation.get)
         return observed
+
+
+def _in_time(seconds: float) -> str:
+    return f"{seconds:,.3g} s" if seconds >= 1.0 else f"{1e3 * seconds:.3g} ms"
 
 
 def in_words(condition: Difference | Distance) -> str:

@@ -188,6 +188,10 @@ class PositionPlan(DistancePlan):
         assert self._right.model is not None
         _warm(self._left.model, self._right.model, self.threshold, self._needs_values)  # type: ignore[arg-type]
 
+    @property
+    def _placed_in_python(self) -> PlaceNormals:
+        return PlaceNormals(self._distance, self.threshold)
+
     def _interval(self, side: Side, raise_as: str | None) -> Any:
         if side.model is Sky:
             limit = limits(self._distance.limit, self.threshold, True, 3)

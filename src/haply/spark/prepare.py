@@ -67,6 +67,28 @@ def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) 
     return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()
 
 
+def middle_column(column: str, model: type[Model]) -> Column:
+    """About the median of each value, to sort by; null where there is none."""
+    if model in _NATIVE:
+        return F.expr(_NATIVE[model](_fields_of(column, model), 0.5, 1.0))
+
+    def middles(values: pa.Array) -> pa.Array:
+        read = read_column(values)
+        assert isinstance(read.model, OneDimensional)
+        middle = np.full(len(values), np.nan)
+        middle[read.rows] = read.model.quantile_low(0.5)
+        return pa.array(middle, from_pandas=True)
+
+    return arrow_function(middles, "double")(F.col(column))
+
+
+def _fields_of(column: str, model: type[Model]) -> dict[str, str]:
+    return {
+        parameter.name: f"CAST({column}{'' if model is Certain else '.' + parameter.name} AS DOUBLE)"
+        for parameter in model.parameters
+    }
+
+
 def state_function(raise_as: str | None) -> Any:
     """Whether each row of a column is usable, null or bad."""
 
@@ -105,10 +127,7 @@ def _native_intervals(
     raise_as: str | None,
 ) -> str:
     """``row_intervals`` as Spark SQL: the same ends up to rounding, which both allow for."""
-    fields = {
-        parameter.name: f"CAST({column}{'' if model is Certain else '.' + parameter.name} AS DOUBLE)"
-        for parameter in model.parameters
-    }
+    fields = _fields_of(column, model)
     ends = interval_ends(is_left, region, threshold, exact, pairing)
     low, high = _NATIVE[model](fields, ends.low_level, 1.0), _NATIVE[model](fields, ends.high_level, -1.0)
 

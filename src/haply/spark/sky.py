@@ -44,9 +44,13 @@ def ellipse(
     # the formula as Python has it does for columns as well
     plain: Any = of_ellipse
     east, both, north = plain.py_func(long * long, short * short, F.sin(turned), F.cos(turned))
-    size = F.sqrt(east) * F.sqrt(north)
-    corr = F.when(size > 0.0, F.least(F.lit(1.0), F.greatest(F.lit(-1.0), both / size))).otherwise(size)
-    return struct(ra=number(ra), dec=number(dec), ra_error=F.sqrt(east), dec_error=F.sqrt(north), corr=corr)
+    # without an area the product is 0, and so is the correlation; a NaN counts as the greatest and stays one
+    corr = both / F.greatest(F.sqrt(east) * F.sqrt(north), F.lit(1e-300))
+    corr = F.least(F.lit(1.0), F.greatest(F.lit(-1.0), corr))
+    given = [number(value) for value in (ra, dec, major, minor, angle)]
+    fields = {"ra": given[0], "dec": given[1], "ra_error": F.sqrt(east), "dec_error": F.sqrt(north), "corr": corr}
+    # Spark copies the formulas to every use of them: the arguments tell as well whether a position is known
+    return struct(given, **fields)
 
 
 def _axis(value: Value) -> Column:

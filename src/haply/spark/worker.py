@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 
 from haply.joins.evaluate import Batch
 from haply.joins.match import Matches, match_overlapping
+from haply.joins.moments import match_moments
+from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.joins.select import RULES as SELECTION_RULES
 from haply.joins.select import Selection, add_codes
 from haply.joins.warm import warm_joint
@@ -24,6 +27,7 @@ from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
+from haply.spark.parcels import from_bytes
 from haply.spark.partition import CELL, END, LEFT, NATIVE, SIDE, START, TIME
 
 COUNTERS = "__counters"
@@ -164,11 +168,12 @@ class Match(Protocol):
 
 @dataclass(frozen=True)
 class MatchDifferences:
-    """By a set of differences: see ``match_overlapping``."""
+    """By a set of differences: see ``match_overlapping``; ``PagedJoin`` and ``match_moments`` for their strategies."""
 
     region: Region
     threshold: Threshold
     exact: bool
+    strategy: str = "auto"
 
     def __call__(self, left: Rows, right: Rows) -> Matches:
         """The kept pairs whose later beginning is in this cell."""
@@ -177,11 +182,29 @@ class MatchDifferences:
         from_position = min(
             np.minimum(side.start, side.end).min(initial=np.inf, where=side.native) for side in (left, right)
         )
+        owned = partial(_of_this_cell, left, right, from_position)
+        if self.strategy == "moments":
+            return match_moments(
+                [left.model], [right.model], [self.region], self.threshold, self.exact, admits=owned
+            )  # fmt: skip
+        if self.strategy in OF_STRATEGY:
+            join = PagedJoin(right.model, self.region, self.threshold, self.exact, OF_STRATEGY[self.strategy])
+            return join.match(left.model, owned=owned)
         intervals = [Intervals(side.start, side.end, np.zeros(len(side.start), bool)) for side in (left, right)]
         return match_overlapping(
             left.model, right.model, intervals[0], intervals[1], self.region, self.threshold, self.exact,
             from_position=from_position, left_groups=left.groups, right_groups=right.groups,
         )  # fmt: skip
+
+
+def _of_this_cell(left: Rows, right: Rows, from_position: float, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Which pairs are this cell's, by the rules of the sweep: their intervals overlap, and the later begins here."""
+    meet = (left.start[i] <= right.end[j]) & (right.start[j] <= left.end[i])
+    begins = np.maximum(np.minimum(left.start, left.end)[i], np.minimum(right.start, right.end)[j])
+    meet &= begins >= from_position
+    if left.groups is not None and right.groups is not None:
+        meet &= left.groups[i] == right.groups[j]
+    return meet
 
 
 @dataclass(frozen=True)
@@ -194,15 +217,25 @@ class CellJoin:
     keys: tuple[str, ...]
     match: Match
     together: Together | PairQuestion | None = None
+    parcel: str | None = None
+    """The column that has the rows of a side as Arrow bytes; without it every row stands for itself."""
+    ones: int = 0
+    """How many further counters there are, each of which counts the calls."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
-        for cell in _cells(batches):
+        for cell in cells_of(batches):
             # sorted by side within the cell
             lefts = int(np.count_nonzero(cell[SIDE].to_numpy() == LEFT))
             left, right = cell.slice(0, lefts), cell.slice(lefts)
             if left.num_rows and right.num_rows:
-                yield from self._decide(left, right).to_batches(max_chunksize=_PAIRS_PER_BATCH)
+                if self.parcel is not None:
+                    left, right = (opened(side[self.parcel]) for side in (left, right))
+                yield from self.decided(left, right)
+
+    def decided(self, left: pa.Table, right: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Kept pairs of two tables, their counters before them."""
+        yield from self._decide(left, right).to_batches(max_chunksize=_PAIRS_PER_BATCH)
 
     def _decide(self, left_rows: pa.Table, right_rows: pa.Table) -> pa.Table:
         groups = _shared_codes([(left_rows[key], right_rows[key]) for key in self.keys]) if self.keys else (None, None)
@@ -229,6 +262,7 @@ class CellJoin:
         seconds = {**found.seconds, "assemble": time.perf_counter() - matched}
         seconds["prepare"] += matched - begun - sum(found.seconds.values())
         counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
+        counts += [1] * self.ones
         counters = pa.list_(pa.int64())
         names = list(self.names)
         pairs = pa.table([*taken, pa.array(found.probability), pa.nulls(len(found.left), counters)], names=names)
@@ -261,7 +295,12 @@ class CellJoin:
         return Matches(found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, seconds)
 
 
-def _cells(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+def opened(parcels: pa.ChunkedArray) -> pa.Table:
+    """All rows of some parcels, in one piece."""
+    return pa.concat_tables([from_bytes(parcel.as_buffer()) for parcel in parcels]).combine_chunks()
+
+
+def cells_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The rows of one cell after the other; only one cell is held at a time."""
     held: list[pa.RecordBatch] = []
     current: int | None = None
