@@ -129,6 +129,16 @@ def test_nulls_stay_and_match_nothing(spark, tmp_path):
     assert collect(hp.join(probes, nothing, NEAR, 0.2)) == {}
 
 
+def test_a_relative_path_is_seen_from_here(spark, tmp_path, monkeypatch):
+    """Spark and its workers stay in the folder they were started in."""
+    monkeypatch.chdir(tmp_path)
+    rows = frame(spark, values("normal", 60, 5))
+    table = indexed(spark, rows, Path("sub") / "index")
+    monkeypatch.chdir(tmp_path.parent)
+    assert (tmp_path / "sub" / "index" / MANIFEST).exists()
+    assert collect(hp.join(rows, table, NEAR, 0.5)) == collect(hp.join(rows, rows, NEAR, 0.5))
+
+
 def test_an_index_can_be_moved(spark, tmp_path):
     rows, probes = frame(spark, values("uniform", 60, 12)), frame(spark, values("normal", 20, 13))
     indexed(spark, rows, tmp_path / "index")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -127,6 +128,7 @@ def build_index(
             expected="a number, or an uncertain value made by hp.gaussian, hp.uniform, ...",
             found=df.schema[name].dataType.simpleString(),
         )
+    path = _everywhere(path)
     system, folder = _system(path)
     there = system.get_file_info(folder).type != fs.FileType.NotFound
     if there and mode == "error":
@@ -297,6 +299,7 @@ def _check_alike(before: dict[str, Any], column: str, schema: T.StructType, path
 
 def read_index(path: str, spark: SparkSession | None = None) -> DataFrame:
     """The table of an index, as a DataFrame that ``hp.join`` recognises on either side."""
+    path = _everywhere(path)
     manifest = _load(path)
     table = _read_file(path, manifest["pages"]["name"])
     schema = T.StructType.fromJson(json.loads(manifest["schema"]))
@@ -365,6 +368,11 @@ def _print_of(system: fs.FileSystem, place: str) -> tuple[int, str]:
         length = int.from_bytes(tail[:4], "little") + 8 if tail[4:] == b"PAR1" else 8
         footer = source.read_at(min(length, size), max(0, size - length))
     return size, hashlib.sha256(footer).hexdigest()
+
+
+def _everywhere(path: str) -> str:
+    """A path that means the same to this process, to Spark and to its workers, which may run in other folders."""
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
 def _system(path: str) -> tuple[fs.FileSystem, str]:
