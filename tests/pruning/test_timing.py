@@ -8,7 +8,7 @@ import pytest
 import oracle_time as oracle
 from haply.models import Certain, Gaussian, Histogram, Samples, Uniform
 from haply.pruning import timing
-from haply.pruning.timing import NO_SHAPE, ShapeList, near, super_level, tabulate
+from haply.pruning.timing import NO_SHAPE, ShapeList, Tables, near, super_level
 
 PHI_1 = oracle.histogram((0, 20, "0.1"), (20, 30, "0.3"), (30, 40, "0.6"))
 PHI_2 = oracle.histogram((0, 10, "0.15"), (10, 20, "0.3"), (20, 30, "0.4"), (30, 40, "0.15"))
@@ -150,16 +150,17 @@ def test_tables_give_what_the_formula_gives():
     for rng, u, v in random_pairs(120, 5, atoms=False):
         x, y = shapes_of(u), shapes_of(v)
         d, delta = float(rng.choice([0, 1, 5, 20, 50])), float(rng.choice([0.05, 0.25, 0.5, 0.75, 0.9]))
-        hull, cells, bins = tabulate(x, 0, y, 0, d, delta, delta + 1e-12)
-        if not len(cells):
+        tables = Tables.none()._replace(table_of=np.zeros((1, 1), np.int64))
+        tables = tables.with_more(x, np.zeros(1, int), y, np.zeros(1, int), d, delta, delta + 1e-12)
+        hull = tables.hull[0, :4]
+        if hull[1] < hull[0]:
             assert not oracle.super_level(u, v, d, delta + 1e-9)
             continue
-        first = np.array([0, len(cells)])
-        places = [*rng.uniform(hull[0], hull[1], 40), *cells[:-1, 0], hull[0], hull[1], *hull[2:]]
+        places = [*rng.uniform(hull[0], hull[1], 40), *tables.cells[:-1, 0], hull[0], hull[1], *hull[2:]]
         for s in places:
             if not hull[0] <= s <= hull[1]:
                 continue
-            value = LOOK_UP(hull[None], first, cells, bins[None], 0, s)
+            value = LOOK_UP(tables, 0, s)
             assert value == pytest.approx(near(x, 0, y, 0, s, d), abs=2e-14)
             if hull[2] <= s <= hull[3]:
                 assert value >= delta
@@ -171,5 +172,5 @@ def test_tables_give_what_the_formula_gives():
 
 
 @timing.kernel
-def LOOK_UP(hulls, first, cells, bins, r, shift):  # noqa: N802 - a constant: the kernel's inner function
-    return timing._look_up(hulls, first, cells, bins, r, shift)
+def LOOK_UP(tables, r, shift):  # noqa: N802 - a constant: the kernel's inner function
+    return timing._look_up(tables, r, shift)

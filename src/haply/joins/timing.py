@@ -17,7 +17,6 @@ from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 from haply.pruning.timing import (
-    BINS,
     DECIDED_BY,
     EXACT,
     WINDOW,
@@ -28,7 +27,6 @@ from haply.pruning.timing import (
     TimingOutput,
     counters_of,
     match_times,
-    tabulate_all,
 )
 
 SideName = Literal["left", "right"]
@@ -218,49 +216,55 @@ class TimingJoin:
         if self.threshold.strict and self.threshold.value is not None:
             keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
         slack = 1e-12 * (2.0 * float(np.abs(new.events.at).max()) + self.window)
-        room, n, at, chunk = self._room, 0, 0, _FIRST_CHUNK
+        mine, theirs = (ids if ids.dtype == np.int64 else np.arange(len(ids)) for ids in (new.ids, store.ids))
+        room, n, left_open, at, chunk = self._room, 0, 0, 0, _FIRST_CHUNK
         while at < end:
             if n + size > len(room.new):
-                expected = n * end // at if at else _OUTPUT  # as many per event as so far
-                room = _output_of(max(n + size, min(4 * n + _OUTPUT, expected + expected // 16)) + size, room, n)
+                expected = n * end // at if at else _OUTPUT  # as many per event as so far; unused room costs nothing
+                room = _output_of(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
             stop = min(end, at + chunk)
-            at, n, hottest = match_times(
-                new.events, at, stop, store.events, is_left, self._sides["left"].shapes.shapes,
+            at, n, left_open, hottest = match_times(
+                new.events, mine, at, stop, store.events, theirs, is_left, self._sides["left"].shapes.shapes,
                 self._sides["right"].shapes.shapes, tables.tables, ranges(side), self.window, slack, keep_from,
-                1.0 if self.exact else np.nan, tables.hits, room, n, self._counts,
+                1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
             )  # fmt: skip
             share = at / end if at > _FIRST_CHUNK // 2 else 1.0
             if hottest > _HOT * share:
                 tables.install_hot(share)
             chunk *= 4
         # small answers are copied and the room used again; large ones keep it
-        self._room = room if n < _OUTPUT // 2 else _output_of(0)
-        if not n:
-            return []
-        rows, slots, probability, codes = (column[:n].copy() if n < _OUTPUT // 2 else column[:n] for column in room)
-        if (codes == 0).any():
-            rows, slots, probability, codes = self._decide(is_left, new, store, rows, slots, probability, codes)
-        mine, theirs = new.ids.take(rows), store.ids.take(slots)
-        return [*((mine, theirs) if is_left else (theirs, mine)), probability, codes]
+        large = n >= _OUTPUT // 2
+        self._room = _output_of(0) if large else room
+        found = [column[:n] if large else column[:n].copy() for column in room[:4]]
+        if left_open:
+            found = self._decide(is_left, new, store, found, [column[:left_open] for column in room[4:]])
+        for k, side_ids in enumerate((new.ids, store.ids)):
+            if side_ids.dtype != np.int64:
+                found[k] = side_ids.take(found[k])
+        return [found[0 if is_left else 1], found[1 if is_left else 0], *found[2:]]
 
-    def _decide(self, is_left: bool, new: _Batch, store: _Side, *found: np.ndarray) -> list[np.ndarray]:
+    def _decide(
+        self, is_left: bool, new: _Batch, store: _Side, found: list[np.ndarray], left_open: list[np.ndarray]
+    ) -> list[np.ndarray]:
         """Pairs that the tables leave open, by the exact formula."""
-        rows, slots, probability, codes = found
-        kept = np.ones(len(rows), dtype=bool)
+        at, rows, slots = left_open
+        probability, codes = found[2:]
+        kept = np.ones(len(codes), dtype=bool)
         chunks = store.chunk[slots]
-        for number in np.unique(chunks[codes == 0]):
-            these = np.flatnonzero((codes == 0) & (chunks == number))
+        for number in np.unique(chunks):
+            these = np.flatnonzero(chunks == number)
             mine, theirs = new.row[rows[these]], store.row[slots[these]]
             models, pair = (new.model, store.chunks[number]), (mine, theirs)
             if not is_left:
                 models, pair = models[::-1], pair[::-1]
             exact = PairProbability(*models, self.region)
             values = exact.evaluate(*pair)
-            probability[these] = values
-            kept[these] = self.threshold.keep(values, exact.counts)
-        self._counts[EXACT] += [(codes == 0).sum() - kept[codes == 0].sum(), kept[codes == 0].sum()]
-        codes[codes == 0] = EXACT
-        return [column[kept] for column in (rows, slots, probability, codes)]
+            probability[at[these]] = values
+            kept[at[these]] = self.threshold.keep(values, exact.counts)
+        gone = int(len(kept) - kept.sum())
+        self._counts[EXACT] += [gone, len(at) - gone]
+        codes[at] = EXACT
+        return [column[kept] for column in found] if gone else found
 
     # -- forgetting ---------------------------------------------------------------------------------------------------
 
@@ -385,12 +389,13 @@ def reach_back(model: OneDimensional, threshold: Threshold) -> float:
     return float((latest - start).max(initial=0.0))
 
 
-def _output_of(size: int, before: TimingOutput | None = None, n: int = 0) -> TimingOutput:
-    """Room for so many pairs, beginning with ``n`` that there are already."""
-    made = TimingOutput(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
+def _output_of(size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0) -> TimingOutput:
+    """Room for so many pairs, beginning with ``n`` that there are already, some of them undecided."""
+    integers = [np.empty(size, np.int64) for _ in range(5)]
+    made = TimingOutput(*integers[:2], np.empty(size), np.empty(size, np.int8), *integers[2:])
     if before is not None:
-        for column, old in zip(made, before, strict=True):
-            column[:n] = old[:n]
+        for column, old, used in zip(made, before, [n] * 4 + [left_open] * 3, strict=True):
+            column[:used] = old[:used]
     return made
 
 
@@ -523,10 +528,7 @@ class _Tables:
     def __init__(self, join: TimingJoin) -> None:
         self._join = join
         self.hits: np.ndarray = np.zeros((0, 0), np.int32)
-        self.tables = Tables(
-            np.full((0, 0), -1, np.int64), np.empty((0, 4)), np.zeros(1, np.int64), np.empty((0, 6)),
-            np.empty((0, BINS), np.int32),
-        )  # fmt: skip
+        self.tables = Tables.none()
         self._ranges: dict[str, Ranges] = {}
 
     def _counts(self) -> tuple[int, int]:
@@ -563,16 +565,7 @@ class _Tables:
         if not len(us):
             return
         least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
-        before = self.tables
-        before.table_of[us, vs] = len(before.hull) + np.arange(len(us))
-        hulls, ends, cells, bins = tabulate_all(x, us, y, vs, join.window, least, join.threshold.accept_from)
-        self.tables = Tables(
-            before.table_of,
-            np.concatenate([before.hull, hulls]),
-            np.concatenate([before.first, before.first[-1] + ends]),
-            np.concatenate([before.cells, cells]),
-            np.concatenate([before.bins, bins]),
-        )
+        self.tables = self.tables.with_more(x, us, y, vs, join.window, least, join.threshold.accept_from)
         self._ranges = {}
 
     def ranges(self, side: SideName) -> Ranges:
@@ -601,7 +594,7 @@ class _Tables:
             found.least[:-1], found.largest[:-1] = -length - join.window, join.window + longest
             return found
         index = self.tables.table_of[:left, :right]
-        hull = self.tables.hull[np.maximum(index, 0)] if len(self.tables.hull) else np.zeros((left, right, 4))
+        hull = self.tables.hull[np.maximum(index, 0)] if len(self.tables.hull) else np.zeros((left, right, 7))
         if side == "right":
             index = index.T
             hull = np.transpose(hull, (1, 0, 2))

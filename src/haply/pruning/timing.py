@@ -26,8 +26,8 @@ DECIDED_BY = {EXACT: "exact value", **RULES}
 
 NO_SHAPE = -1
 _NO_TABLE = -1
-BINS = 256
-"""Bins of equal width over a table, each with the first cell that it meets."""
+_BINS = 2
+"""Bins of equal width over a table for each of its cells: so few that many tables stay in the cache."""
 
 _SURELY_POSITIVE = 1e-12
 """A look-up below this may be zero but for rounding; where that matters the exact formula is asked."""
@@ -150,7 +150,7 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
             continue
         # length, first and last mass tell most shapes apart; the others are compared
         scratch[0], scratch[1] = rows.low[first + shift] - end, rows.mass[first]
-        code = (np.uint64(last - first) ^ bits[0]) * prime
+        code = (np.uint64(2 * (last - first) + rows.step) ^ bits[0]) * prime  # histograms meet histograms only
         code ^= code >> np.uint64(29)
         scratch[0] = rows.mass[last - 1]
         code = (code ^ bits[1] ^ (bits[0] << np.uint64(1))) * prime
@@ -186,9 +186,10 @@ def _same(rows, first, last, shift, end, shapes, shape):
         return False
     for k in range(last - first):
         mine, theirs = begin + k, first + k
-        if shapes.low[mine] != rows.low[theirs + shift] - end or shapes.high[mine] != rows.high[theirs + shift] - end:
+        if shapes.low[mine] != rows.low[theirs + shift] - end or shapes.given[mine] != rows.mass[theirs]:
             return False
-        if shapes.given[mine] != rows.mass[theirs]:
+        # in histograms a bucket ends where the next one begins, and the last at the end
+        if not rows.step and shapes.high[mine] != rows.high[theirs + shift] - end:
             return False
     return True
 
@@ -237,6 +238,23 @@ def _below(x, u, y, v, shift, closed):
                 below += x.mass[k]
                 k += 1
         total += y.mass[j] * (area / (high - low))
+    return total
+
+
+@bare
+def _density(x, u, y, v, shift):
+    """The density of ``X - Y`` at ``shift``, for shapes without points of positive mass."""
+    total = 0.0
+    i, j, end, last = x.start[u], y.start[v], x.start[u + 1], y.start[v + 1]
+    while i < end and j < last:
+        low, high = y.low[j] + shift, y.high[j] + shift
+        shared = min(x.high[i], high) - max(x.low[i], low)
+        if shared > 0.0:
+            total += x.mass[i] * y.mass[j] * shared / ((x.high[i] - x.low[i]) * (y.high[j] - y.low[j]))
+        if x.high[i] < high:
+            i += 1
+        else:
+            j += 1
     return total
 
 
@@ -331,14 +349,23 @@ def _quadratics(x, u, y, v, window):
     """``(ends, quadratics)`` of ``J``: where it may change, ascending, and its coefficients between them.
 
     If points meet points ``J`` jumps at the ends, so it is sampled between them. If not, it is the difference of two
-    values of the distribution function of ``X - Y``, which has far fewer pieces to be computed.
+    values of the distribution function of ``X - Y``, which has far fewer pieces to be computed. Without points the
+    density of ``X - Y`` is continuous and linear on each piece, so its values at the ends are all there is to know.
     """
     differences = _differences(x, u, y, v)
     m = len(differences)
     ends = _merged(differences, window)
     jumps = x.points[u] and y.points[v]
     pieces = np.empty((max(0, m - 1), 3))
-    if not jumps:
+    if not (x.points[u] or y.points[v]):
+        total, density = 0.0, 0.0
+        for k in range(m - 1):
+            width = differences[k + 1] - differences[k]
+            following = _density(x, u, y, v, differences[k + 1]) if k + 2 < m else 0.0
+            pieces[k, 0], pieces[k, 1], pieces[k, 2] = 0.5 * width * (following - density), width * density, total
+            total += 0.5 * width * (density + following)
+            density = following
+    elif not jumps:
         for k in range(m - 1):
             begin, width = differences[k], differences[k + 1] - differences[k]
             pieces[k] = _through(
@@ -393,6 +420,12 @@ def _level_set(x, u, y, v, window, ends, quadratics, level, alone):
             break
         begin, end = ends[k], ends[k + 1]
         a, b, c = quadratics[k, 0], quadratics[k, 1], quadratics[k, 2]
+        # between its ends a quadratic rises or falls by a quarter of a beyond their values at most
+        if max(c, a + b + c) + 0.25 * max(0.0, -a) < level:
+            continue
+        if min(c, a + b + c) - 0.25 * max(0.0, a) >= level:
+            n = _add(found, n, begin, end, True)
+            continue
         one, two = _roots(a, b, c - level)
         cuts = (0.0, min(one, 1.0), min(two, 1.0), 1.0)
         for part in range(3):
@@ -431,16 +464,40 @@ class Tables(NamedTuple):
     """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or none; table ``r`` has
 
     * ``hull[r]``: the least and largest shift that may be kept, and within them a range that is sure to be (an empty
-      one if there is none), as ``least, largest, sure from, sure to``;
-    * cells ``first[r]`` to ``first[r + 1]``: each with its end, start, 1 / width and quadratic;
-    * ``bins[r]``: the first cell of each bin over the hull.
+      one if there is none), as ``least, largest, sure from, sure to``; then its longest cell, ``from, to``, and bins per unit of shift;
+    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in what is missing to
+      the end (which is not positive);
+    * bins ``first_bin[r]`` to ``first_bin[r + 1]`` of equal width over the hull without its longest cell (mostly a wide
+      window in which all is sure): each with the first cell it meets.
     """
 
     table_of: np.ndarray
     hull: np.ndarray
     first: np.ndarray
     cells: np.ndarray
+    first_bin: np.ndarray
     bins: np.ndarray
+
+    @classmethod
+    def none(cls) -> Tables:
+        """No tables, for no shapes."""
+        return cls(
+            np.full((0, 0), _NO_TABLE, np.int64), np.empty((0, 7)), np.zeros(1, np.int64), np.empty((0, 4)),
+            np.zeros(1, np.int64), np.empty(0, np.int32),
+        )  # fmt: skip
+
+    def with_more(self, x: Shapes, us: np.ndarray, y: Shapes, vs: np.ndarray, *limits: float) -> Tables:
+        """These, and tables for further pairs of shapes: see ``tabulate`` for the limits."""
+        self.table_of[us, vs] = len(self.hull) + np.arange(len(us))
+        hulls, ends, cells, last_bins, bins = tabulate_all(x, us, y, vs, *limits)
+        return Tables(
+            self.table_of,
+            np.concatenate([self.hull, hulls]),
+            np.concatenate([self.first, self.first[-1] + ends]),
+            np.concatenate([self.cells, cells]),
+            np.concatenate([self.first_bin, self.first_bin[-1] + last_bins]),
+            np.concatenate([self.bins, bins]),
+        )
 
 
 @kernel
@@ -450,10 +507,10 @@ def tabulate(x, u, y, v, window, least, sure):
     Not for two shapes that both have points: ``J`` jumps.
     """
     ends, quadratics = _quadratics(x, u, y, v, window)
-    hull = np.array([math.inf, -math.inf, math.inf, -math.inf])
+    hull = np.array([math.inf, -math.inf, math.inf, -math.inf, 0.0, 0.0, 0.0])
     possible = _level_set(x, u, y, v, window, ends, quadratics, least, False)
     if not len(possible):
-        return hull, np.empty((0, 6)), np.zeros(BINS, np.int32)
+        return hull, np.zeros((1, 4)), np.zeros(1, np.int32)
     margin = _EDGE * (ends[-1] - ends[0])
     hull[0], hull[1] = possible[0] - margin, possible[-1] + margin
     safe = _level_set(x, u, y, v, window, ends, quadratics, sure, False)
@@ -461,54 +518,73 @@ def tabulate(x, u, y, v, window, least, sure):
         begin, end = safe[k] + margin, safe[k + 1] - margin
         if end >= begin and (hull[3] < hull[2] or end - begin > hull[3] - hull[2]):
             hull[2], hull[3] = begin, end
-    cells = np.empty((len(ends), 6))
+    cells = np.zeros((len(ends) + 1, 4))
     n = 0
+    if hull[0] < ends[0]:  # the margin may lie beyond the ends, where nothing is
+        cells[0, 0], n = ends[0], 1
     for k in range(len(ends) - 1):
         if ends[k + 1] >= hull[0] and ends[k] <= hull[1]:
-            cells[n, 0], cells[n, 1], cells[n, 2] = ends[k + 1], ends[k], 1.0 / (ends[k + 1] - ends[k])
-            cells[n, 3:] = quadratics[k]
+            a, b, c, width = quadratics[k, 0], quadratics[k, 1], quadratics[k, 2], ends[k + 1] - ends[k]
+            cells[n, 0], cells[n, 1], cells[n, 2], cells[n, 3] = (
+                ends[k + 1], a / (width * width), (2.0 * a + b) / width, a + b + c,
+            )  # fmt: skip
             n += 1
-    if n == 0 or hull[1] > cells[n - 1, 0]:  # the margin may lie beyond all cells, where nothing is
-        cells[n] = 0.0
-        cells[n, 0] = math.inf
+    if n == 0 or hull[1] > cells[n - 1, 0]:
+        cells[n, 0] = hull[1] + margin
         n += 1
-    bins = np.empty(BINS, np.int32)
-    at = 0
-    for b in range(BINS):
-        place = hull[0] + (hull[1] - hull[0]) * b / BINS
-        while at + 1 < n and cells[at, 0] < place:
+    hull[4] = hull[5] = hull[0]
+    begin = hull[0]
+    for k in range(n):
+        end = min(cells[k, 0], hull[1])
+        if end - begin > hull[5] - hull[4]:
+            hull[4], hull[5] = begin, end
+        begin = end
+    count = _BINS * n
+    bins = np.empty(count, np.int32)
+    width, at = hull[4] - hull[0] + hull[1] - hull[5], 0
+    hull[6] = count / width if width > 0.0 else 0.0
+    for k in range(count):
+        place = hull[0] + width * k / count
+        if place > hull[4]:
+            place += hull[5] - hull[4]
+        while at + 1 < n and cells[at, 0] < place - margin:  # a little less, for the rounding of the bin's number
             at += 1
-        bins[b] = max(0, at - 1)  # one less, for the rounding of the bin's number
-    return hull, cells[:n].copy(), bins
+        bins[k] = at
+    return hull, cells[:n], bins
 
 
 @kernel
 def tabulate_all(x, us, y, vs, window, least, sure):
-    """Tables of many pairs of shapes: hulls, where the cells of each end, cells, bins."""
+    """Tables of many pairs of shapes: hulls, where the cells of each end, cells, where its bins end, bins."""
     count, room = len(us), 0
-    hulls, ends, bins = np.empty((count, 4)), np.empty(count, np.int64), np.empty((count, BINS), np.int32)
+    hulls, ends, last_bins = np.empty((count, 7)), np.empty(count, np.int64), np.empty(count, np.int64)
     for k in range(count):
         u, v = us[k], vs[k]
-        room += 8 * (x.start[u + 1] - x.start[u]) * (y.start[v + 1] - y.start[v]) + 1
-    cells, n = np.empty((room, 6)), 0
+        room += 8 * (x.start[u + 1] - x.start[u]) * (y.start[v + 1] - y.start[v]) + 2
+    cells, bins = np.empty((room, 4)), np.empty(_BINS * room, np.int32)
+    n = n_bins = 0
     for k in range(count):
-        hulls[k], made, bins[k] = tabulate(x, us[k], y, vs[k], window, least, sure)
+        hulls[k], made, own_bins = tabulate(x, us[k], y, vs[k], window, least, sure)
         cells[n : n + len(made)] = made
+        bins[n_bins : n_bins + len(own_bins)] = own_bins
         n += len(made)
-        ends[k] = n
-    return hulls, ends, cells[:n].copy(), bins
+        n_bins += len(own_bins)
+        ends[k], last_bins[k] = n, n_bins
+    return hulls, ends, cells[:n].copy(), last_bins, bins[:n_bins].copy()
 
 
 @inner
-def _look_up(hulls, first, cells, bins, r, shift):
-    low, width = hulls[r, 0], hulls[r, 1] - hulls[r, 0]
-    share = (shift - low) / width if width > 0.0 else 0.0
-    cell = first[r] + bins[r, int(min(max(share, 0.0) * BINS, BINS - 1.0))]
-    last = first[r + 1] - 1
+def _look_up(tables, r, shift):
+    """``J(shift)`` by table ``r``, for a shift in its hull."""
+    hull, first, cells, first_bin = tables.hull, tables.first, tables.cells, tables.first_bin
+    begin = first_bin[r]
+    place = min(shift, hull[r, 4]) - hull[r, 0] + max(shift - hull[r, 5], 0.0)
+    share = min(max(place * hull[r, 6], 0.0), first_bin[r + 1] - begin - 1.0)
+    cell, last = first[r] + tables.bins[begin + int(share)], first[r + 1] - 1
     while cell < last and cells[cell, 0] < shift:
         cell += 1
-    t = (shift - cells[cell, 1]) * cells[cell, 2]
-    return max(0.0, (cells[cell, 3] * t + cells[cell, 4]) * t + cells[cell, 5]) if t >= 0.0 else 0.0
+    t = shift - cells[cell, 0]
+    return max(0.0, (cells[cell, 1] * t + cells[cell, 2]) * t + cells[cell, 3])
 
 
 # -- matching ----------------------------------------------------------------------------------------------------------
@@ -528,12 +604,18 @@ class Events(NamedTuple):
 
 
 class TimingOutput(NamedTuple):
-    """Kept pairs (new, old, probability or NaN, deciding rule; code 0 if still to be decided by the exact value)."""
+    """Kept pairs: ids, probability or NaN, deciding rule. Code 0: still to be decided by the exact value.
+
+    Of those there are also their places in the output and their rows.
+    """
 
     new: np.ndarray
     old: np.ndarray
     probability: np.ndarray
     code: np.ndarray
+    open_at: np.ndarray
+    open_new: np.ndarray
+    open_old: np.ndarray
 
 
 class Ranges(NamedTuple):
@@ -579,129 +661,141 @@ def _first(groups, places, group, place, hint):
     return low
 
 
-@bare
-def _look_up_all(tables, shape, i, at, old_at, old_shape, begin, end, new_is_left, keep_from, out, n):
-    """Pairs of a new event with all old ones of a slice, each by a look-up: no verdict is branched on.
+@inner
+def _tabled_run(
+    tables, own, shape, at, old, old_id, j, stop, limit, new_is_left, keep_from, exact, out, n, beyond, sure
+):
+    """Pairs of a new event with old ones from ``j`` on, up to a place, by look-ups.
 
-    Returns how many pairs there are now, and how many were outside of what their table covers.
+    If only the verdict is wanted, the range of shifts that are sure tells it without one. Returns where it ended, how
+    many pairs there are now, and how many more were outside of what their table covers, or in its sure range.
     """
-    table_of, hulls, first, cells, bins = tables.table_of, tables.hull, tables.first, tables.cells, tables.bins
-    beyond = 0
-    for j in range(begin, end):
+    table_of, hulls = tables.table_of, tables.hull
+    old_at, old_shape = old.at, old.shape
+    out_new, out_old, out_probability, out_code = out.new, out.old, out.probability, out.code
+    while j < stop and old_at[j] <= limit:
         if new_is_left:
             r, shift = table_of[shape, old_shape[j]], old_at[j] - at
         else:
             r, shift = table_of[old_shape[j], shape], at - old_at[j]
-        inside = hulls[r, 0] <= shift <= hulls[r, 1]
-        probability = _look_up(hulls, first, cells, bins, r, shift) if inside else 0.0
-        out.new[n], out.old[n], out.probability[n], out.code[n] = i, j, min(1.0, probability), EXACT
-        n += 1 if probability >= keep_from else 0
-        beyond += 0 if inside else 1
-    return n, beyond
+        here = j
+        j += 1
+        if not hulls[r, 0] <= shift <= hulls[r, 1]:
+            beyond += 1
+            continue
+        out_new[n], out_old[n] = own, old_id[here]
+        if not exact and hulls[r, 2] <= shift <= hulls[r, 3]:
+            out_probability[n], out_code[n] = math.nan, SHIFT
+            n += 1
+            sure += 1
+            continue
+        probability = _look_up(tables, r, shift)
+        if probability >= keep_from:  # mostly so, within the hull
+            out_probability[n], out_code[n] = min(1.0, probability), EXACT
+            n += 1
+    return j, n, beyond, sure
 
 
 @bare
 def match_times(
-    new, begin, end, old, new_is_left, x, y, tables, ranges, window, slack, keep_from, sure_value, hits, out, n, counts
-):
+    new, new_id, begin, end, old, old_id, new_is_left, x, y, tables, ranges, window, slack, keep_from, sure_value, hits,
+    out, n, left_open, counts,
+):  # fmt: skip
     """Pairs of new events, ``begin`` to ``end``, with old ones of the other side that are near in time.
 
     ``x`` and ``y`` are the shapes of left and right, ``ranges`` those of the new side. The output has ``n`` pairs
-    already. Stops when it may overflow; returns where, how many pairs there are, and the most of ``hits``, which counts
-    how often a pair of shapes has met without a table. ``counts`` gets what each rule rejected and accepted, the pairs
-    looked at, and those taken unseen. ``sure_value`` is the probability of sure pairs, NaN if it is not wanted.
+    already, ``left_open`` of them undecided. Stops when it may overflow; returns where, how many pairs there are, how
+    many are undecided, and the most of ``hits``, which counts how often a pair of shapes has met without a table.
+    ``counts`` gets what each rule rejected and accepted, the pairs looked at, and those taken unseen. ``sure_value`` is
+    the probability of sure pairs, NaN if it is not wanted.
     """
     size = len(old.at)
     old_group, old_at, old_start, old_end, old_shape = old.group, old.at, old.core_start, old.core_end, old.shape
-    table_of, hulls, first, cells, bins = tables.table_of, tables.hull, tables.first, tables.cells, tables.bins
+    table_of, hulls = tables.table_of, tables.hull
     out_new, out_old, out_probability, out_code = out.new, out.old, out.probability, out.code
     longest_before, longest_after = 0.0, -math.inf
     for j in range(size):
         longest_before = min(longest_before, old_start[j])
         longest_after = max(longest_after, old_end[j])
-    hint = sure_hint = 0
-    plain = keep_from > 0.0 and not math.isnan(sure_value)
+    exact = not math.isnan(sure_value)
+    hint = stop = 0
+    current = math.nan
     i, hottest, looked_at, untested = begin, 0, 0, 0
     rejected, accepted, computed, dismissed, apart = 0, 0, 0, 0, 0
     while i < end and n + size <= len(out_new):
-        group, at, shape = new.group[i], new.at[i], new.shape[i]
+        group, at, shape, own = new.group[i], new.at[i], new.shape[i], new_id[i]
         from_here, to_here = at + new.core_start[i] - window - slack, at + new.core_end[i] + window + slack
         lowest, highest = from_here - longest_after, to_here - longest_before
-        sure_begin = sure_end = -1
+        sure_from, sure_to = math.inf, -math.inf
         if shape >= 0:
             lowest = max(lowest, at + ranges.least[shape] - slack)
             highest = min(highest, at + ranges.largest[shape] + slack)
             sure_from, sure_to = at + ranges.sure_from[shape] + slack, at + ranges.sure_to[shape] - slack
-            if sure_from <= sure_to:  # what lies there is taken without a look at it
-                j = _first(old_group, old_at, group, sure_from, sure_hint)
-                sure_begin = sure_hint = j
-                while j < size and old_at[j] <= sure_to and old_group[j] == group:
-                    out_new[n], out_old[n], out_probability[n], out_code[n] = i, j, sure_value, SHIFT
+        if group != current:
+            current, stop = group, _first(old_group, old_at, group, math.inf, hint)
+            while stop < size and old_group[stop] == group:  # events at infinity
+                stop += 1
+        j = hint = _first(old_group, old_at, group, lowest, hint)
+        if shape >= 0 and ranges.whole[shape] and keep_from > 0.0:
+            before, taken, beyond, sure = n, j, 0, 0
+            if sure_from <= sure_to:
+                j, n, beyond, sure = _tabled_run(
+                    tables, own, shape, at, old, old_id, j, stop, sure_from, new_is_left, keep_from, exact, out, n, 0, 0
+                )
+                taken = j
+                while j < stop and old_at[j] <= sure_to:  # what lies here is taken without a look at it
+                    out_new[n], out_old[n], out_probability[n], out_code[n] = own, old_id[j], sure_value, SHIFT
                     n += 1
                     j += 1
-                sure_end = j
-                untested += sure_end - sure_begin
-        j = hint = _first(old_group, old_at, group, lowest, hint)
-        if shape >= 0 and ranges.whole[shape] and plain:
-            if sure_end <= sure_begin:
-                sure_begin = sure_end = size
-            last = max(j, sure_end)
-            while last < size and old_at[last] <= highest and old_group[last] == group:
-                last += 1
-            if sure_begin == size:
-                sure_begin = sure_end = last
-            before = n
-            n, beyond = _look_up_all(
-                tables, shape, i, at, old_at, old_shape, j, sure_begin, new_is_left, keep_from, out, n
+            taken = j - taken
+            j, n, beyond, sure = _tabled_run(
+                tables, own, shape, at, old, old_id, j, stop, highest, new_is_left, keep_from, exact, out, n, beyond, sure
             )
-            n, more = _look_up_all(
-                tables, shape, i, at, old_at, old_shape, max(j, sure_end), last, new_is_left, keep_from, out, n
-            )
-            seen = max(0, sure_begin - j) + last - max(j, sure_end)
-            looked_at += seen
-            rejected += beyond + more
-            computed += n - before
-            dismissed += seen - (n - before) - beyond - more
+            seen, found = j - hint - taken, n - before - taken
+            looked_at, untested = looked_at + seen, untested + taken
+            rejected, accepted, computed = rejected + beyond, accepted + sure, computed + found - sure
+            dismissed += seen - found - beyond
             i += 1
             continue
-        while j < size:
-            if sure_end > j >= sure_begin:
-                j = sure_end
-                continue
-            place, other = old_at[j], old_shape[j]
-            if place > highest or old_group[j] != group:
+        while j < stop:
+            place, other, here = old_at[j], old_shape[j], j
+            if place > highest:
                 break
-            here = j
             j += 1
+            out_new[n], out_old[n], out_probability[n], out_code[n] = own, old_id[here], sure_value, SHIFT
+            if sure_from <= place <= sure_to:
+                untested += 1
+                n += 1
+                continue
             looked_at += 1
             if place + old_end[here] < from_here or place + old_start[here] > to_here:
                 apart += 1
                 continue
-            out_new[n], out_old[n], out_probability[n], out_code[n] = i, here, math.nan, 0
-            if shape < 0 or other < 0:
-                n += 1
-                continue
-            u, v = (shape, other) if new_is_left else (other, shape)
-            shift = place - at if new_is_left else at - place
-            r = table_of[u, v]
-            if r < 0:
-                hits[u, v] += 1
-                hottest = max(hottest, hits[u, v])
-                if x.points[u] and y.points[v]:  # ties are decided by the values themselves
-                    n += 1
-                    continue
-                probability = near(x, u, y, v, shift, window)
-            else:
-                if shift < hulls[r, 0] or shift > hulls[r, 1]:
+            undecided, probability = shape < 0 or other < 0, 0.0
+            if not undecided:
+                u, v = (shape, other) if new_is_left else (other, shape)
+                shift = place - at if new_is_left else at - place
+                r = table_of[u, v]
+                if r < 0:
+                    hits[u, v] += 1
+                    hottest = max(hottest, hits[u, v])
+                    undecided = x.points[u] and y.points[v]  # ties are decided by the values themselves
+                    if not undecided:
+                        probability = near(x, u, y, v, shift, window)
+                elif shift < hulls[r, 0] or shift > hulls[r, 1]:
                     rejected += 1
                     continue
-                if hulls[r, 2] <= shift <= hulls[r, 3] and math.isnan(sure_value):
+                elif hulls[r, 2] <= shift <= hulls[r, 3] and not exact:
                     accepted += 1
-                    out_code[n] = SHIFT
                     n += 1
                     continue
-                probability = _look_up(hulls, first, cells, bins, r, shift)
-            if keep_from <= 0.0 and probability < _SURELY_POSITIVE:
+                else:
+                    probability = _look_up(tables, r, shift)
+                undecided |= keep_from <= 0.0 and probability < _SURELY_POSITIVE
+            if undecided:
+                out_probability[n], out_code[n] = math.nan, 0
+                out.open_at[left_open], out.open_new[left_open], out.open_old[left_open] = n, i, here
+                left_open += 1
                 n += 1
             elif probability >= keep_from:
                 computed += 1
@@ -717,7 +811,7 @@ def match_times(
     counts[SHIFT, 1] += accepted + untested
     counts[EXACT, 0] += dismissed
     counts[EXACT, 1] += computed
-    return i, n, hottest
+    return i, n, left_open, hottest
 
 
 def counters_of(counts: np.ndarray, kept: int) -> Counters:
