@@ -38,6 +38,9 @@ def test_report_has_its_shape():
         "duckdb range",
         "duckdb buckets",
         "duckdb buckets+numpy",
+        "haply",  # pairs only
+        "duckdb range",
+        "duckdb buckets",
     ]
     figures = {figure.name: figure for figure in report.figures}
     assert list(figures) == ["templates", "windows", "P1", "P2", "P3", "P4", "P5"]

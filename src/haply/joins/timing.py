@@ -118,7 +118,7 @@ class TimingJoin:
         self._counts = np.zeros((EXACT + 1, 2), np.int64)
         self._kept = 0
         self._tables = _Tables(self)
-        self._room = _output_of(0)
+        self._room = self._room_for(0)
         self._templates = templates
         if templates is not None:
             self._install(templates)
@@ -221,7 +221,7 @@ class TimingJoin:
         while at < end:
             if n + size > len(room.new):
                 expected = n * end // at if at else _OUTPUT  # as many per event as so far; unused room costs nothing
-                room = _output_of(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
+                room = self._room_for(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
             stop = min(end, at + chunk)
             at, n, left_open, hottest = match_times(
                 new.events, mine, at, stop, store.events, theirs, is_left, self._sides["left"].shapes.shapes,
@@ -234,14 +234,29 @@ class TimingJoin:
             chunk *= 4
         # small answers are copied and the room used again; large ones keep it
         large = n >= _OUTPUT // 2
-        self._room = _output_of(0) if large else room
+        self._room = self._room_for(0) if large else room
         found = [column[:n] if large else column[:n].copy() for column in room[:4]]
+        if not self.exact:
+            found[2] = np.broadcast_to(np.nan, n)
         if left_open:
             found = self._decide(is_left, new, store, found, [column[:left_open] for column in room[4:]])
         for k, side_ids in enumerate((new.ids, store.ids)):
             if side_ids.dtype != np.int64:
                 found[k] = side_ids.take(found[k])
         return [found[0 if is_left else 1], found[1 if is_left else 0], *found[2:]]
+
+    def _room_for(
+        self, size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0
+    ) -> TimingOutput:
+        """Room for so many pairs, beginning with ``n`` that there are already, some of them undecided."""
+        integers = [np.empty(size, np.int64) for _ in range(5)]
+        made = TimingOutput(
+            *integers[:2], np.empty(size if self.exact else 1), np.empty(size, np.int8), *integers[2:]
+        )  # fmt: skip
+        if before is not None:
+            for column, old, used in zip(made, before, [n] * 4 + [left_open] * 3, strict=True):
+                column[:used] = old[:used]
+        return made
 
     def _decide(
         self, is_left: bool, new: _Batch, store: _Side, found: list[np.ndarray], left_open: list[np.ndarray]
@@ -259,7 +274,8 @@ class TimingJoin:
                 models, pair = models[::-1], pair[::-1]
             exact = PairProbability(*models, self.region)
             values = exact.evaluate(*pair)
-            probability[at[these]] = values
+            if self.exact:
+                probability[at[these]] = values
             kept[at[these]] = self.threshold.keep(values, exact.counts)
         gone = int(len(kept) - kept.sum())
         self._counts[EXACT] += [gone, len(at) - gone]
@@ -387,16 +403,6 @@ def reach_back(model: OneDimensional, threshold: Threshold) -> float:
     """How far back from its latest time the event reaches that reaches furthest."""
     start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
     return float((latest - start).max(initial=0.0))
-
-
-def _output_of(size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0) -> TimingOutput:
-    """Room for so many pairs, beginning with ``n`` that there are already, some of them undecided."""
-    integers = [np.empty(size, np.int64) for _ in range(5)]
-    made = TimingOutput(*integers[:2], np.empty(size), np.empty(size, np.int8), *integers[2:])
-    if before is not None:
-        for column, old, used in zip(made, before, [n] * 4 + [left_open] * 3, strict=True):
-            column[:used] = old[:used]
-    return made
 
 
 def _other(side: SideName) -> SideName:

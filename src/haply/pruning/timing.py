@@ -604,9 +604,10 @@ class Events(NamedTuple):
 
 
 class TimingOutput(NamedTuple):
-    """Kept pairs: ids, probability or NaN, deciding rule. Code 0: still to be decided by the exact value.
+    """Kept pairs: ids, probability, deciding rule. Code 0: still to be decided by the exact value.
 
-    Of those there are also their places in the output and their rows.
+    Of those there are also their places in the output and their rows. If probabilities are not wanted there is room for
+    one only.
     """
 
     new: np.ndarray
@@ -685,13 +686,13 @@ def _tabled_run(
             continue
         out_new[n], out_old[n] = own, old_id[here]
         if not exact and hulls[r, 2] <= shift <= hulls[r, 3]:
-            out_probability[n], out_code[n] = math.nan, SHIFT
+            out_probability[n if exact else 0], out_code[n] = math.nan, SHIFT
             n += 1
             sure += 1
             continue
         probability = _look_up(tables, r, shift)
         if probability >= keep_from:  # mostly so, within the hull
-            out_probability[n], out_code[n] = min(1.0, probability), EXACT
+            out_probability[n if exact else 0], out_code[n] = min(1.0, probability), EXACT
             n += 1
     return j, n, beyond, sure
 
@@ -744,7 +745,7 @@ def match_times(
                 )
                 taken = j
                 while j < stop and old_at[j] <= sure_to:  # what lies here is taken without a look at it
-                    out_new[n], out_old[n], out_probability[n], out_code[n] = own, old_id[j], sure_value, SHIFT
+                    out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = own, old_id[j], sure_value, SHIFT
                     n += 1
                     j += 1
             taken = j - taken
@@ -762,7 +763,7 @@ def match_times(
             if place > highest:
                 break
             j += 1
-            out_new[n], out_old[n], out_probability[n], out_code[n] = own, old_id[here], sure_value, SHIFT
+            out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = own, old_id[here], sure_value, SHIFT
             if sure_from <= place <= sure_to:
                 untested += 1
                 n += 1
@@ -793,13 +794,13 @@ def match_times(
                     probability = _look_up(tables, r, shift)
                 undecided |= keep_from <= 0.0 and probability < _SURELY_POSITIVE
             if undecided:
-                out_probability[n], out_code[n] = math.nan, 0
+                out_probability[n if exact else 0], out_code[n] = math.nan, 0
                 out.open_at[left_open], out.open_new[left_open], out.open_old[left_open] = n, i, here
                 left_open += 1
                 n += 1
             elif probability >= keep_from:
                 computed += 1
-                out_probability[n], out_code[n] = min(1.0, probability), EXACT
+                out_probability[n if exact else 0], out_code[n] = min(1.0, probability), EXACT
                 n += 1
             else:
                 dismissed += 1
