@@ -2,8 +2,8 @@
 
 Every engine runs on one thread in this process. DuckDB finds the pairs that can be close at all: ``duckdb range`` by
 its range join, ``duckdb buckets`` by an equality join on hand-made buckets of time, which is faster here. Neither has a
-probability; ``duckdb buckets+numpy`` computes it for all candidates in blocks that fit the cache. haply runs twice: with
-the probability of each pair, and for the likely pairs only, as the join of the paper.
+probability; ``duckdb buckets+numpy`` computes it for all candidates in blocks that fit the cache. haply runs twice:
+with the probability of each pair, and for the likely pairs only, as the join of the paper.
 """
 
 from __future__ import annotations

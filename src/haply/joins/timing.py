@@ -245,17 +245,14 @@ class TimingJoin:
                 found[k] = side_ids.take(found[k])
         return [found[0 if is_left else 1], found[1 if is_left else 0], *found[2:]]
 
-    def _room_for(
-        self, size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0
-    ) -> TimingOutput:
+    def _room_for(self, size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0) -> TimingOutput:
         """Room for so many pairs, beginning with ``n`` that there are already, some of them undecided."""
-        integers = [np.empty(size, np.int64) for _ in range(5)]
-        made = TimingOutput(
-            *integers[:2], np.empty(size if self.exact else 1), np.empty(size, np.int8), *integers[2:]
-        )  # fmt: skip
+        new, old, open_at, open_new, open_old = (np.empty(size, np.int64) for _ in range(5))
+        probability, code = np.empty(size if self.exact else 1), np.empty(size, np.int8)
+        made = TimingOutput(new, old, probability, code, open_at, open_new, open_old)
         if before is not None:
-            for column, old, used in zip(made, before, [n] * 4 + [left_open] * 3, strict=True):
-                column[:used] = old[:used]
+            for column, known, used in zip(made, before, [n] * 4 + [left_open] * 3, strict=True):
+                column[:used] = known[:used]
         return made
 
     def _decide(

@@ -464,7 +464,8 @@ class Tables(NamedTuple):
     """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or none; table ``r`` has
 
     * ``hull[r]``: the least and largest shift that may be kept, and within them a range that is sure to be (an empty
-      one if there is none), as ``least, largest, sure from, sure to``; then its longest cell, ``from, to``, and bins per unit of shift;
+      one if there is none), as ``least, largest, sure from, sure to``; then its longest cell, ``from, to``, and bins
+      per unit of shift;
     * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in what is missing to
       the end (which is not positive);
     * bins ``first_bin[r]`` to ``first_bin[r + 1]`` of equal width over the hull without its longest cell (mostly a wide
@@ -745,12 +746,32 @@ def match_times(
                 )
                 taken = j
                 while j < stop and old_at[j] <= sure_to:  # what lies here is taken without a look at it
-                    out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = own, old_id[j], sure_value, SHIFT
+                    out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = (
+                        own,
+                        old_id[j],
+                        sure_value,
+                        SHIFT,
+                    )
                     n += 1
                     j += 1
             taken = j - taken
             j, n, beyond, sure = _tabled_run(
-                tables, own, shape, at, old, old_id, j, stop, highest, new_is_left, keep_from, exact, out, n, beyond, sure
+                tables,
+                own,
+                shape,
+                at,
+                old,
+                old_id,
+                j,
+                stop,
+                highest,
+                new_is_left,
+                keep_from,
+                exact,
+                out,
+                n,
+                beyond,
+                sure,
             )
             seen, found = j - hint - taken, n - before - taken
             looked_at, untested = looked_at + seen, untested + taken
@@ -763,7 +784,12 @@ def match_times(
             if place > highest:
                 break
             j += 1
-            out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = own, old_id[here], sure_value, SHIFT
+            out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = (
+                own,
+                old_id[here],
+                sure_value,
+                SHIFT,
+            )
             if sure_from <= place <= sure_to:
                 untested += 1
                 n += 1

@@ -12,12 +12,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from haply.errors import HaplyError
-from haply.joins.evaluate import Apart, Number, Polynomial, Range, Value
-from haply.probability.joint import ZERO, independent_groups
-from haply.probability.region import Difference, Distance, Linear, Region
 from haply.query.conditions import columns_of
 from haply.query.expressions import (
-    And,
     Arithmetic,
     Between,
     Call,
@@ -28,7 +24,6 @@ from haply.query.expressions import (
     Negative,
     Not,
     Or,
-    is_value,
 )
 
 Scalar = Fraction | Expression
@@ -124,14 +119,17 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One condition: the form lies in one of the intervals."""
+    """One condition: the form lies in one of the intervals; columns that have a ``centre`` count from there."""
 
     form: Form
     intervals: tuple[Interval, ...]
     text: str
+    centre: tuple[tuple[str, Fraction], ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.form} in {' or '.join(map(str, self.intervals))}"
+        places = ", ".join(f"{name} from {number_text(place)}" for name, place in self.centre if place)
+        where = f", {places}" if places else ""
+        return f"{self.form} in {' or '.join(map(str, self.intervals))}{where}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,244 +148,6 @@ class Near:
         return f"distance({self.one}, {self.other}) {sign} {number_text(self.limit)}"
 
 
-@dataclass(frozen=True)
-class Split:
-    """A condition sorted: what Spark checks by itself, and groups of parts that share uncertain columns.
-
-    Groups are independent of each other, so that their probabilities multiply. Columns with several components count
-    as one: their components may be correlated.
-    """
-
-    certain: tuple[Expression, ...]
-    groups: tuple[tuple[Part | Near, ...], ...]
-
-
-def split(
-    condition: Expression,
-    is_certain: Callable[[Column], bool],
-    is_point: Callable[[Column], bool] = lambda column: False,
-) -> Split:
-    """The normal form of a condition over one table or several. Certain points tie no conditions together."""
-    certain: list[Expression] = []
-    parts: list[Part | Near] = []
-    for conjunct in condition.conditions if isinstance(condition, And) else (condition,):
-        if is_value(conjunct):
-            raise HaplyError(f"`{conjunct}` is a value", expected="a condition", hint="compare it with something")
-        if all(is_certain(column) for column in columns_of(conjunct)):
-            certain.append(conjunct)
-        else:
-            parts.append(_part(conjunct, is_certain))
-    groups = independent_groups(
-        parts, lambda part: [_owner(one) for one in uncertain_columns(part, is_certain) if not is_point(one)]
-    )
-    return Split(tuple(certain), tuple(groups))
-
-
-@dataclass(frozen=True)
-class ManyCondition:
-    """A condition between any number of tables: what Spark checks, and conditions whose names are texts of columns."""
-
-    certain: tuple[Expression, ...]
-    uncertain: tuple[Difference | Distance | Linear, ...]
-    columns: dict[str, Column]
-
-
-def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition:
-    """Sums, differences and distances of uncertain columns that are compared with numbers.
-
-    Parts about the same sum become one. Parts that share a column are not independent: whoever computes their
-    probability has to take them together.
-    """
-    sorted_parts = split(condition, is_certain)
-    found: list[Difference | Distance | Linear] = []
-    sums: list[Part] = []
-    columns: dict[str, Column] = {}
-    for part in (part for group in sorted_parts.groups for part in group):
-        if isinstance(part, Near):
-            if part.beyond:
-                raise _refused(part, "an upper limit of the distance")
-            columns |= {str(part.one): part.one, str(part.other): part.other}
-            found.append(Distance(str(part.one), str(part.other), _plain(part, part.limit), part.closed))
-            continue
-        if part.form.squares:
-            raise _refused(part, "sums and differences of columns, or a distance")
-        columns |= part.form.columns
-        same = [k for k, other in enumerate(sums) if _same_form(part.form, other.form)]
-        if same:
-            sums[same[0]] = _both(sums[same[0]], part)
-        else:
-            sums.append(part)
-    return ManyCondition(sorted_parts.certain, (*found, *map(_linear_condition, sums)), columns)
-
-
-@dataclass(frozen=True)
-class RowCondition:
-    """A condition on the rows of one table: what Spark checks, groups that share uncertain columns, and certain
-    expressions that these need the value of, by the names they use."""
-
-    certain: tuple[Expression, ...]
-    groups: tuple[tuple[Polynomial | Apart, ...], ...]
-    numbers: dict[str, Expression]
-
-
-def split_rows(
-    condition: Expression,
-    is_certain: Callable[[Column], bool],
-    is_point: Callable[[Column], bool] = lambda column: False,
-) -> RowCondition:
-    """Everything that the normal form can say, for ``Selection``; uncertain columns go by their texts."""
-    sorted_parts = split(condition, is_certain, is_point)
-    numbers: dict[str, Expression] = {}
-
-    def number(scalar: Scalar | None, missing: float = 0.0) -> Number:
-        if scalar is None:
-            return missing
-        if isinstance(scalar, Fraction):
-            return _float(scalar)
-        numbers[str(scalar)] = scalar
-        return str(scalar)
-
-    def value(form: Form, name: str) -> Value:
-        column = form.columns[name]
-        return _owner(column), column.index
-
-    def polynomial(part: Part) -> Polynomial:
-        part, centre = _centred(part)
-        form = part.form
-        return Polynomial(
-            tuple((value(form, name), number(factor)) for name, factor in form.linear.items()),
-            tuple((value(form, one), value(form, two), number(factor)) for (one, two), factor in form.squares.items()),
-            tuple(
-                Range(number(each.low, -math.inf), number(each.high, math.inf), each.low_closed, each.high_closed)
-                for each in part.intervals
-            ),
-            part.text,
-            tuple((value(form, name), _float(place)) for name, place in centre.items()),
-        )
-
-    def apart(near: Near) -> Apart:
-        return Apart(str(near.one), str(near.other), number(near.limit), near.closed, near.beyond, near.text)
-
-    groups = tuple(
-        tuple(apart(part) if isinstance(part, Near) else polynomial(part) for part in group)
-        for group in sorted_parts.groups
-    )
-    return RowCondition(sorted_parts.certain, groups, numbers)
-
-
-def _centred(part: Part) -> tuple[Part, dict[str, Fraction]]:
-    """Squares as seen from where they are least, without linear terms: ``(x - 1000)^2`` keeps its digits so.
-
-    The place is found in fractions; where there is none, or columns are factors, nothing changes.
-    """
-    form = part.form
-    numbers = [*form.linear.values(), *form.squares.values()]
-    ends = [end for each in part.intervals for end in (each.low, each.high)]
-    if not form.squares or not form.linear or any(isinstance(one, Expression) for one in (*numbers, *ends)):
-        return part, {}
-    names = form.variables
-    rows = [[Fraction(0)] * len(names) + [Fraction(form.linear.get(name, 0)) / -2] for name in names]  # type: ignore[arg-type]
-    for (one, two), factor in form.squares.items():
-        i, j = names.index(one), names.index(two)
-        rows[i][j] += Fraction(factor) / 2  # type: ignore[arg-type]
-        rows[j][i] += Fraction(factor) / 2  # type: ignore[arg-type]
-    place = _solution(rows)
-    if place is None:
-        return part, {}
-    centre = dict(zip(names, place, strict=True))
-    shift = sum((Fraction(factor) * centre[name] / 2 for name, factor in form.linear.items()), Fraction(0))  # type: ignore[arg-type]
-    moved = tuple(
-        replace(each, low=each.low if each.low is None else plus(each.low, -shift),
-                high=each.high if each.high is None else plus(each.high, -shift))
-        for each in part.intervals
-    )  # fmt: skip
-    return replace(part, form=replace(form, linear={}), intervals=moved), centre
-
-
-def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
-    """Linear equations, the right-hand sides last; what is free is 0, and what contradicts itself has no solution."""
-    count, at = len(rows), 0
-    pivots: list[int] = []
-    for column in range(count):
-        found = next((k for k in range(at, count) if rows[k][column]), None)
-        if found is None:
-            continue
-        rows[at], rows[found] = rows[found], rows[at]
-        rows[at] = [value / rows[at][column] for value in rows[at]]
-        for k in range(count):
-            if k != at and rows[k][column]:
-                rows[k] = [value - rows[k][column] * top for value, top in zip(rows[k], rows[at], strict=True)]
-        pivots.append(column)
-        at += 1
-    if any(row[-1] for row in rows[at:]):
-        return None
-    place = [Fraction(0)] * count
-    for row, column in enumerate(pivots):
-        place[column] = rows[row][-1]
-    return place
-
-
-def _both(one: Part, other: Part) -> Part:
-    """Two conditions on one sum as one."""
-    text = f"{one.text} AND {other.text}"
-    if len(one.intervals) > 1 or len(other.intervals) > 1:
-        raise _refused(replace(one, text=text), "one range of values for each sum")
-    first, second = (_cuts(part) for part in (one, other))
-    low, high = max(first[0], second[0]), min(first[1], second[1])
-    if not low < high:
-        raise HaplyError(f"The condition `{text}` can never hold", hint="check the order of the bounds and the signs")
-    interval = Interval(
-        None if low[0] == -math.inf else Fraction(low[0]), None if high[0] == math.inf else Fraction(high[0]),
-        not low[1], bool(high[1]),
-    )  # fmt: skip
-    return Part(one.form, (interval,), text)
-
-
-def _cuts(part: Part) -> tuple[tuple[Fraction | float, int], tuple[Fraction | float, int]]:
-    """The ends of an interval, each just below (0) or just above (1) its number."""
-    (interval,) = part.intervals
-    low = (-math.inf, 1) if interval.low is None else (_exact(part, interval.low), 0 if interval.low_closed else 1)
-    high = (math.inf, 0) if interval.high is None else (_exact(part, interval.high), 1 if interval.high_closed else 0)
-    return low, high
-
-
-def _linear_condition(part: Part) -> Difference | Linear:
-    outside = len(part.intervals) == 2
-    if outside:
-        below, above = part.intervals
-        if below.low is not None or above.high is not None or below.high is None or above.low is None:
-            raise _refused(part, "one range of values, or all that lies outside of one")
-        inner = Interval(below.high, above.low, not below.high_closed, not above.low_closed)
-    elif len(part.intervals) == 1:
-        inner = part.intervals[0]
-    else:
-        raise _refused(part, "one range of values, or all that lies outside of one")
-    low = -math.inf if inner.low is None else _plain(part, inner.low)
-    high = math.inf if inner.high is None else _plain(part, inner.high)
-    region = Region(low, high, inner.low_closed, inner.high_closed, outside)
-    terms = [(name, _plain(part, factor)) for name, factor in part.form.linear.items()]
-    if len(terms) == 1:  # its factor is 1
-        return Difference(terms[0][0], ZERO, region)
-    if len(terms) == 2 and sorted(factor for _, factor in terms) == [-1.0, 1.0]:
-        left, right = (name for name, _ in sorted(terms, key=lambda term: -term[1]))
-        return Difference(left, right, region)
-    return Linear(tuple(terms), region)
-
-
-def _plain(part: Part | Near, value: Scalar) -> float:
-    return _float(_exact(part, value))
-
-
-def _exact(part: Part | Near, value: Scalar) -> Fraction:
-    if isinstance(value, Expression):
-        raise _refused(part, f"numbers instead of `{value}`")
-    return value
-
-
-def _refused(part: Part | Near, expected: str) -> HaplyError:
-    return HaplyError(f"The condition `{part.text}` cannot be part of a join of many tables", expected=expected)
-
-
 def uncertain_columns(part: Part | Near, is_certain: Callable[[Column], bool]) -> list[Column]:
     """The uncertain columns of a part."""
     if isinstance(part, Near):
@@ -395,7 +155,8 @@ def uncertain_columns(part: Part | Near, is_certain: Callable[[Column], bool]) -
     return [part.form.columns[name] for name in part.form.variables]
 
 
-def _owner(column: Column) -> str:
+def owner_of(column: Column) -> str:
+    """The column as a whole, as text: components of one point belong together."""
     return str(replace(column, index=None))
 
 
@@ -403,7 +164,8 @@ class _MisfitError(Exception):
     """Why a condition has no normal form."""
 
 
-def _part(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near:
+def normal_form(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near:
+    """What a single condition says, or an error that tells why it has no normal form."""
     try:
         near = _near(condition, is_certain)
         if near is not None:
@@ -431,7 +193,7 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
         case Between(value, low, high):
             form, above = _compared(value, low, ">=", is_certain)
             other, below = _compared(value, high, "<=", is_certain)
-            if not _same_form(form, other):
+            if not same_form(form, other):
                 raise _MisfitError("uncertain ends of BETWEEN")
             ends = above[0], below[0]
             if ends[0].low is None:  # a negative factor has turned them
@@ -442,7 +204,7 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
 
 def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple[Interval, ...]]:
     form = found[0][0]
-    if not all(_same_form(form, other) for other, _ in found):
+    if not all(same_form(form, other) for other, _ in found):
         raise _MisfitError("an OR of conditions on different columns")
     return form, _merged([interval for _, intervals in found for interval in intervals])
 
@@ -458,21 +220,39 @@ def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
             joined[-1] = joined[-1][0], max(joined[-1][1], high)
         else:
             joined.append((low, high))
-    return tuple(
-        Interval(
-            None if low[0] == -math.inf else Fraction(low[0]), None if high[0] == math.inf else Fraction(high[0]),
-            not low[1], bool(high[1]),
-        )
-        for low, high in joined
+    return tuple(_between(low, high) for low, high in joined)
+
+
+def shared(one: tuple[Interval, ...], other: tuple[Interval, ...]) -> tuple[Interval, ...] | None:
+    """The numbers in both; None if ends are columns."""
+    if any(isinstance(end, Expression) for each in (*one, *other) for end in (each.low, each.high)):
+        return None
+    found = []
+    for mine in one:
+        for theirs in other:
+            low, high = max(_low_cut(mine), _low_cut(theirs)), min(_high_cut(mine), _high_cut(theirs))
+            if low < high:
+                found.append(_between(low, high))
+    return _merged(found) if found else ()
+
+
+Cut = tuple[Fraction | float, int]
+"""Just below (0) or just above (1) a number."""
+
+
+def _between(low: Cut, high: Cut) -> Interval:
+    return Interval(
+        None if low[0] == -math.inf else Fraction(low[0]), None if high[0] == math.inf else Fraction(high[0]),
+        not low[1], bool(high[1]),
     )  # fmt: skip
 
 
-def _low_cut(interval: Interval) -> tuple[Fraction | float, int]:
+def _low_cut(interval: Interval) -> Cut:
     assert not isinstance(interval.low, Expression)
     return (-math.inf, 1) if interval.low is None else (interval.low, 0 if interval.low_closed else 1)
 
 
-def _high_cut(interval: Interval) -> tuple[Fraction | float, int]:
+def _high_cut(interval: Interval) -> Cut:
     assert not isinstance(interval.high, Expression)
     return (math.inf, 0) if interval.high is None else (interval.high, 1 if interval.high_closed else 0)
 
@@ -658,7 +438,9 @@ def _is_zero(value: Scalar) -> bool:
     return isinstance(value, Fraction) and value == 0
 
 
-def _same_form(one: Form, other: Form) -> bool:
+def same_form(one: Form, other: Form) -> bool:
+    """Whether both are the same sum of the same columns."""
+
     def same(a: dict[str, Scalar], b: dict[str, Scalar]) -> bool:
         return a.keys() == b.keys() and all(_same_scalar(a[key], b[key]) for key in a)
 
@@ -726,10 +508,11 @@ def _expression(a: Scalar) -> Expression:
 
 def number_text(a: Scalar) -> str:
     """For people."""
-    return str(a) if isinstance(a, Expression) else f"{_float(a):g}"
+    return str(a) if isinstance(a, Expression) else f"{as_float(a):g}"
 
 
-def _float(a: Fraction) -> float:
+def as_float(a: Fraction) -> float:
+    """The nearest double."""
     try:
         return float(a)
     except OverflowError:

@@ -29,7 +29,7 @@ from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.pruning.windows import POLICIES
 from haply.query import Column, Expression, respelled, to_sql
-from haply.query.forms import ManyCondition, split_many
+from haply.query.rewrites import ManyCondition, split_many
 from haply.query.text import parse
 from haply.spark.columns import find_column, model_of_spark_type, quoted
 from haply.spark.parcels import (
@@ -273,6 +273,7 @@ class WindowPlan:
             lines.append(f"  key           {' = '.join(f'{name}.{column}' for name, column in self._keys.items())}")
         if self._on is not None:
             lines.append(f"  condition     {self._on}")
+            lines += [f"  {name:<13} {made}" for name, made in self._conditions.steps]
         if self._conditions.uncertain:
             needed = "P > 0" if self.threshold.value is None else f"P >= {self.threshold.value:g}"
             lines.append(f"  probability   that of all uncertain conditions together, {needed}")

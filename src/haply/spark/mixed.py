@@ -25,7 +25,7 @@ from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, to_sql, with_columns
 from haply.query.conditions import JoinCondition, sorted_by_side
 from haply.query.expressions import Call, Not
-from haply.query.forms import RowCondition, split_rows
+from haply.query.rewrites import RowCondition, split_rows
 from haply.spark.columns import quoted
 from haply.spark.distance import DistancePlan
 from haply.spark.plan import InvalidMode, JoinPlan, output_names
@@ -190,7 +190,7 @@ class MixedPlan:
         """How the join will run, in words. Reads the two inputs once to estimate sizes."""
         rows, kinds, selection = self._parts()
         first = self._candidates(rows, kinds, selection).explain()
-        second = WherePlan(self.left, RowCondition((), rows.groups, {}), {}, selection, self.invalid, None).explain()
+        second = WherePlan(self.left, RowCondition((), rows.groups, {}, rows.steps), {}, selection, self.invalid, None).explain()
         return self._in_words(f"Join with several conditions: candidates by one, all by a selection\n{first}\n{second}")
 
     def _in_words(self, text: str) -> str:

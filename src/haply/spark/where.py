@@ -24,7 +24,7 @@ from haply.models import Certain, Model, Samples
 from haply.models.columns import read_column
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
-from haply.query.forms import RowCondition, split_rows
+from haply.query.rewrites import RowCondition, split_rows
 from haply.query.text import parse
 from haply.spark.columns import arrow_function, find_column, model_of_spark_type, quoted
 from haply.spark.plan import InvalidMode, Observing, ProbabilityMode
@@ -188,6 +188,8 @@ class WherePlan:
         threshold = self.selection.threshold
         needed = "P > 0" if threshold.value is None else f"P {'>' if threshold.strict else '>='} {threshold.value:g}"
         lines = [f"Threshold selection\n  keeps         rows with {needed}"]
+        for name, made in self.condition.steps:
+            lines.append(f"  {name:<13} {made}")
         if self.condition.certain:
             lines.append(f"  pushed down   {'; '.join(map(str, self.condition.certain))}")
         if self.condition.numbers:

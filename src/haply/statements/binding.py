@@ -12,7 +12,8 @@ from typing import Any
 from haply.errors import HaplyError, unknown_name
 from haply.query import Column, Expression, Literal, columns_of
 from haply.query.expressions import Call, is_value, rewritten
-from haply.query.forms import Near, Part, split
+from haply.query.forms import Near, Part
+from haply.query.rewrites import split
 from haply.spark.tables import (
     catalog_names,
     catalog_table,

@@ -1,0 +1,392 @@
+"""From a condition as it was written to what is computed: small rewrites, one after the other.
+
+Each takes a ``Draft`` and returns one that says the same; ``REWRITES`` has their order. ``explain()`` shows what each
+of them changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from haply.errors import HaplyError
+from haply.joins.evaluate import Apart, Number, Polynomial, Range, Value
+from haply.probability.joint import ZERO, independent_groups
+from haply.probability.region import Difference, Distance, Linear, Region
+from haply.query.conditions import columns_of
+from haply.query.expressions import And, Column, Expression, Not, Or, is_value
+from haply.query.forms import (
+    Form,
+    Interval,
+    Near,
+    Part,
+    Scalar,
+    as_float,
+    normal_form,
+    owner_of,
+    plus,
+    same_form,
+    shared,
+    uncertain_columns,
+)
+
+
+class Columns(NamedTuple):
+    """What a rewrite may ask about columns: certain ones, and points that are, which tie no conditions together."""
+
+    is_certain: Callable[[Column], bool]
+    is_point: Callable[[Column], bool]
+
+    def all_certain(self, condition: Expression) -> bool:
+        """Whether nothing in a condition is uncertain."""
+        return all(self.is_certain(column) for column in columns_of(condition))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A condition on its way; everything in it must hold.
+
+    ``conditions`` are as they were written, ``certain`` is what Spark checks by itself, and ``groups`` are of parts in
+    the normal form.
+    """
+
+    conditions: tuple[Expression, ...]
+    certain: tuple[Expression, ...] = ()
+    groups: tuple[tuple[Part | Near, ...], ...] = ()
+
+    def __str__(self) -> str:
+        said = [*map(str, self.conditions), *(f"Spark: {condition}" for condition in self.certain)]
+        said += [" AND ".join(map(str, group)) for group in self.groups]
+        return "; ".join(said)
+
+
+# -- the rewrites, in their order --------------------------------------------------------------------------------------
+
+
+def negations_inward(draft: Draft, columns: Columns) -> Draft:
+    """``NOT (a OR b)`` is ``NOT a AND NOT b``, ``NOT (a AND b)`` is ``NOT a OR NOT b``; two NOTs are none."""
+
+    def inward(condition: Expression) -> Expression:
+        if columns.all_certain(condition):
+            return condition
+        match condition:
+            case Not(Not(inner)):
+                return inward(inner)
+            case Not(Or(conditions)):
+                return And(tuple(inward(Not(each)) for each in conditions))
+            case Not(And(conditions)):
+                return Or(tuple(inward(Not(each)) for each in conditions))
+            case And(conditions):
+                return And(tuple(map(inward, conditions)))
+            case Or(conditions):
+                return Or(tuple(map(inward, conditions)))
+        return condition
+
+    return replace(draft, conditions=tuple(map(inward, draft.conditions)))
+
+
+def one_by_one(draft: Draft, columns: Columns) -> Draft:
+    """What an AND combines stands alone."""
+    apart = [
+        each
+        for condition in draft.conditions
+        for each in (condition.conditions if isinstance(condition, And) else (condition,))
+    ]
+    return replace(draft, conditions=tuple(apart))
+
+
+def certain_pushed_down(draft: Draft, columns: Columns) -> Draft:
+    """What asks for certain columns only is left to Spark, before anything is computed."""
+    for condition in draft.conditions:
+        if is_value(condition):
+            raise HaplyError(f"`{condition}` is a value", expected="a condition", hint="compare it with something")
+    certain = tuple(filter(columns.all_certain, draft.conditions))
+    rest = tuple(condition for condition in draft.conditions if not columns.all_certain(condition))
+    return replace(draft, conditions=rest, certain=draft.certain + certain)
+
+
+def in_normal_form(draft: Draft, columns: Columns) -> Draft:
+    """Comparisons, BETWEEN, abs, OR and NOT become forms that lie in intervals; distances stay what they are."""
+    parts = tuple(normal_form(condition, columns.is_certain) for condition in draft.conditions)
+    return replace(draft, conditions=(), groups=(parts,) if parts else ())
+
+
+def one_part_a_form(draft: Draft, columns: Columns) -> Draft:
+    """Parts about the same form become one, of the numbers they share: one dimension less for each.
+
+    Those whose limits are columns stay apart, and so do those that can never hold together: they are computed, to 0.
+    """
+
+    def united(parts: tuple[Part | Near, ...]) -> tuple[Part | Near, ...]:
+        found: list[Part | Near] = []
+        for part in parts:
+            for k, other in enumerate(found):
+                if isinstance(part, Part) and isinstance(other, Part) and same_form(part.form, other.form):
+                    both = shared(other.intervals, part.intervals)
+                    if both:
+                        found[k] = Part(other.form, both, f"{other.text} AND {part.text}")
+                        break
+            else:
+                found.append(part)
+        return tuple(found)
+
+    return replace(draft, groups=tuple(map(united, draft.groups)))
+
+
+def independent(draft: Draft, columns: Columns) -> Draft:
+    """Parts that share no uncertain column go into groups of their own: their probabilities multiply.
+
+    Columns with several components count as one: their components may be correlated.
+    """
+    parts = [part for group in draft.groups for part in group]
+    found = independent_groups(
+        parts,
+        lambda part: [
+            owner_of(one) for one in uncertain_columns(part, columns.is_certain) if not columns.is_point(one)
+        ],
+    )
+    return replace(draft, groups=tuple(found))
+
+
+def squares_centred(draft: Draft, columns: Columns) -> Draft:
+    """Squares as seen from where they are least, without linear terms: ``(x - 1000)^2`` keeps its digits so."""
+    groups = tuple(
+        tuple(part if isinstance(part, Near) else _centred(part) for part in group) for group in draft.groups
+    )
+    return replace(draft, groups=groups)
+
+
+class Rewrite(NamedTuple):
+    """A rewrite and what ``explain()`` calls it."""
+
+    name: str
+    apply: Callable[[Draft, Columns], Draft]
+
+
+REWRITES = (
+    Rewrite("NOT inward", negations_inward),
+    Rewrite("one by one", one_by_one),
+    Rewrite("push down", certain_pushed_down),
+    Rewrite("normal form", in_normal_form),
+    Rewrite("same form", one_part_a_form),
+    Rewrite("independent", independent),
+    Rewrite("centre", squares_centred),
+)
+
+
+# -- what comes of them ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """A condition sorted: what Spark checks by itself, and groups of parts that share uncertain columns.
+
+    Groups are independent of each other, so that their probabilities multiply. ``steps`` tells of each rewrite that
+    changed something its name and what it made.
+    """
+
+    certain: tuple[Expression, ...]
+    groups: tuple[tuple[Part | Near, ...], ...]
+    steps: tuple[tuple[str, str], ...] = ()
+
+
+def split(
+    condition: Expression,
+    is_certain: Callable[[Column], bool],
+    is_point: Callable[[Column], bool] = lambda column: False,
+) -> Split:
+    """The normal form of a condition over one table or several. Certain points tie no conditions together."""
+    draft, columns, steps = Draft((condition,)), Columns(is_certain, is_point), []
+    for rewrite in REWRITES:
+        before, draft = str(draft), rewrite.apply(draft, columns)
+        if str(draft) != before:
+            steps.append((rewrite.name, str(draft)))
+    return Split(draft.certain, draft.groups, tuple(steps))
+
+
+@dataclass(frozen=True)
+class ManyCondition:
+    """A condition between any number of tables: what Spark checks, and conditions whose names are texts of columns."""
+
+    certain: tuple[Expression, ...]
+    uncertain: tuple[Difference | Distance | Linear, ...]
+    columns: dict[str, Column]
+    steps: tuple[tuple[str, str], ...] = ()
+    """See ``Split``."""
+
+
+def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition:
+    """Sums, differences and distances of uncertain columns that are compared with numbers.
+
+    Parts about the same sum become one. Parts that share a column are not independent: whoever computes their
+    probability has to take them together.
+    """
+    sorted_parts = split(condition, is_certain)
+    found: list[Difference | Distance | Linear] = []
+    sums: list[Part] = []
+    columns: dict[str, Column] = {}
+    for part in (part for group in sorted_parts.groups for part in group):
+        if isinstance(part, Near):
+            if part.beyond:
+                raise _refused(part, "an upper limit of the distance")
+            columns |= {str(part.one): part.one, str(part.other): part.other}
+            found.append(Distance(str(part.one), str(part.other), _plain(part, part.limit), part.closed))
+            continue
+        if part.form.squares:
+            raise _refused(part, "sums and differences of columns, or a distance")
+        columns |= part.form.columns
+        for other in sums:
+            if same_form(part.form, other.form):  # the rewrites would have made one of them
+                text = f"{other.text} AND {part.text}"
+                if shared(other.intervals, part.intervals) is None:
+                    raise _refused(replace(part, text=text), "numbers instead of columns as limits")
+                raise HaplyError(
+                    f"The condition `{text}` can never hold", hint="check the order of the bounds and the signs"
+                )
+        sums.append(part)
+    return ManyCondition(sorted_parts.certain, (*found, *map(_linear_condition, sums)), columns, sorted_parts.steps)
+
+
+@dataclass(frozen=True)
+class RowCondition:
+    """A condition on the rows of one table: what Spark checks, groups that share uncertain columns, and certain
+    expressions that these need the value of, by the names they use."""
+
+    certain: tuple[Expression, ...]
+    groups: tuple[tuple[Polynomial | Apart, ...], ...]
+    numbers: dict[str, Expression]
+    steps: tuple[tuple[str, str], ...] = ()
+    """See ``Split``."""
+
+
+def split_rows(
+    condition: Expression,
+    is_certain: Callable[[Column], bool],
+    is_point: Callable[[Column], bool] = lambda column: False,
+) -> RowCondition:
+    """Everything that the normal form can say, for ``Selection``; uncertain columns go by their texts."""
+    sorted_parts = split(condition, is_certain, is_point)
+    numbers: dict[str, Expression] = {}
+
+    def number(scalar: Scalar | None, missing: float = 0.0) -> Number:
+        if scalar is None:
+            return missing
+        if isinstance(scalar, Fraction):
+            return as_float(scalar)
+        numbers[str(scalar)] = scalar
+        return str(scalar)
+
+    def value(form: Form, name: str) -> Value:
+        column = form.columns[name]
+        return owner_of(column), column.index
+
+    def polynomial(part: Part) -> Polynomial:
+        form = part.form
+        return Polynomial(
+            tuple((value(form, name), number(factor)) for name, factor in form.linear.items()),
+            tuple((value(form, one), value(form, two), number(factor)) for (one, two), factor in form.squares.items()),
+            tuple(
+                Range(number(each.low, -math.inf), number(each.high, math.inf), each.low_closed, each.high_closed)
+                for each in part.intervals
+            ),
+            part.text,
+            tuple((value(form, name), as_float(place)) for name, place in part.centre),
+        )
+
+    def apart(near: Near) -> Apart:
+        return Apart(str(near.one), str(near.other), number(near.limit), near.closed, near.beyond, near.text)
+
+    groups = tuple(
+        tuple(apart(part) if isinstance(part, Near) else polynomial(part) for part in group)
+        for group in sorted_parts.groups
+    )
+    return RowCondition(sorted_parts.certain, groups, numbers, sorted_parts.steps)
+
+
+def _centred(part: Part) -> Part:
+    """The place is found in fractions; where there is none, or columns are factors, nothing changes."""
+    form = part.form
+    numbers = [*form.linear.values(), *form.squares.values()]
+    ends = [end for each in part.intervals for end in (each.low, each.high)]
+    if not form.squares or not form.linear or any(isinstance(one, Expression) for one in (*numbers, *ends)):
+        return part
+    names = form.variables
+    rows = [[Fraction(0)] * len(names) + [Fraction(form.linear.get(name, 0)) / -2] for name in names]  # type: ignore[arg-type]
+    for (one, two), factor in form.squares.items():
+        i, j = names.index(one), names.index(two)
+        rows[i][j] += Fraction(factor) / 2  # type: ignore[arg-type]
+        rows[j][i] += Fraction(factor) / 2  # type: ignore[arg-type]
+    place = _solution(rows)
+    if place is None:
+        return part
+    centre = dict(zip(names, place, strict=True))
+    shift = sum((Fraction(factor) * centre[name] / 2 for name, factor in form.linear.items()), Fraction(0))  # type: ignore[arg-type]
+    moved = tuple(
+        replace(each, low=each.low if each.low is None else plus(each.low, -shift),
+                high=each.high if each.high is None else plus(each.high, -shift))
+        for each in part.intervals
+    )  # fmt: skip
+    return replace(part, form=replace(form, linear={}), intervals=moved, centre=tuple(centre.items()))
+
+
+def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
+    """Linear equations, the right-hand sides last; what is free is 0, and what contradicts itself has no solution."""
+    count, at = len(rows), 0
+    pivots: list[int] = []
+    for column in range(count):
+        found = next((k for k in range(at, count) if rows[k][column]), None)
+        if found is None:
+            continue
+        rows[at], rows[found] = rows[found], rows[at]
+        rows[at] = [value / rows[at][column] for value in rows[at]]
+        for k in range(count):
+            if k != at and rows[k][column]:
+                rows[k] = [value - rows[k][column] * top for value, top in zip(rows[k], rows[at], strict=True)]
+        pivots.append(column)
+        at += 1
+    if any(row[-1] for row in rows[at:]):
+        return None
+    place = [Fraction(0)] * count
+    for row, column in enumerate(pivots):
+        place[column] = rows[row][-1]
+    return place
+
+
+def _linear_condition(part: Part) -> Difference | Linear:
+    outside = len(part.intervals) == 2
+    if outside:
+        below, above = part.intervals
+        if below.low is not None or above.high is not None or below.high is None or above.low is None:
+            raise _refused(part, "one range of values, or all that lies outside of one")
+        inner = Interval(below.high, above.low, not below.high_closed, not above.low_closed)
+    elif len(part.intervals) == 1:
+        inner = part.intervals[0]
+    else:
+        raise _refused(part, "one range of values, or all that lies outside of one")
+    low = -math.inf if inner.low is None else _plain(part, inner.low)
+    high = math.inf if inner.high is None else _plain(part, inner.high)
+    region = Region(low, high, inner.low_closed, inner.high_closed, outside)
+    terms = [(name, _plain(part, factor)) for name, factor in part.form.linear.items()]
+    if len(terms) == 1:  # its factor is 1
+        return Difference(terms[0][0], ZERO, region)
+    if len(terms) == 2 and sorted(factor for _, factor in terms) == [-1.0, 1.0]:
+        left, right = (name for name, _ in sorted(terms, key=lambda term: -term[1]))
+        return Difference(left, right, region)
+    return Linear(tuple(terms), region)
+
+
+def _plain(part: Part | Near, value: Scalar) -> float:
+    return as_float(_exact(part, value))
+
+
+def _exact(part: Part | Near, value: Scalar) -> Fraction:
+    if isinstance(value, Expression):
+        raise _refused(part, f"numbers instead of `{value}`")
+    return value
+
+
+def _refused(part: Part | Near, expected: str) -> HaplyError:
+    return HaplyError(f"The condition `{part.text}` cannot be part of a join of many tables", expected=expected)
