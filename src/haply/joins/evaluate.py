@@ -178,6 +178,37 @@ class Group:
             batch = Batch(mine, {name: batch.numbers[name] for name in self.numbers}, batch.rows).take(rows)
         return _METHODS[self.method](self, batch)
 
+    def missed(self, batch: Batch, rows: np.ndarray) -> np.ndarray | None:
+        """Which rows miss a condition with their means; None if that takes more than arithmetic.
+
+        It proves nothing, but tells where bounds are likely to reject.
+        """
+        found = np.zeros(len(rows), bool)
+        everything = len(rows) == batch.rows
+
+        def of_rows(numbers: Any) -> Any:
+            return numbers if everything or np.size(numbers) == 1 else numbers[rows]
+
+        for condition in self.conditions:
+            if not isinstance(condition, Polynomial):
+                return None
+            means: dict[Value, Any] = {}
+            for value in condition.values:
+                mean = _mean_of(batch.values[value[0]], value[1])
+                if mean is None:
+                    return None
+                means[value] = of_rows(mean) - dict(condition.centre).get(value, 0.0)
+            total: Any = 0.0
+            for value, factor in condition.linear:
+                total = total + of_rows(batch.number(factor)) * means[value]
+            for one, two, factor in condition.squares:
+                total = total + of_rows(batch.number(factor)) * means[one] * means[two]
+            hit = np.zeros(len(rows), bool)
+            for each in condition.ranges:
+                hit |= (total >= of_rows(batch.number(each.low))) & (total <= of_rows(batch.number(each.high)))
+            found |= ~hit
+        return found
+
 
 INTERVAL, BOX, FORM, DISTANCE, TREE = "interval", "box", "form", "distance", "tree"
 
@@ -231,6 +262,15 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
         raise _tied(given, "differences of two columns compared with numbers, or Gaussians and mixtures throughout")
     Joint.of(joint, dict(of))
     return Group(given, of, TREE, len(given))
+
+
+def _mean_of(model: Model, index: int | None) -> np.ndarray | None:
+    """Of one value of each row."""
+    if isinstance(model, OneDimensional):
+        return model.mean()
+    if isinstance(model, GaussianND) and index is not None and index < model.mean().lengths.min(initial=1 << 30):
+        return np.asarray(model.mean().values[model.mean().start[:-1] + index])
+    return None
 
 
 def _check_value(condition: Condition, name: str, index: int | None, kind: type[Model]) -> None:

@@ -174,8 +174,11 @@ class _Run:
         name = self.groups[g].text
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
-    def bound(self, g: int) -> None:
-        """Bounds of a group for all open rows, as far as these need them, if they pay in a sample."""
+    def bound(self, g: int, hopeless: bool = False) -> None:
+        """Bounds of a group for the open rows, as far as these need them, where they pay in a sample.
+
+        They pay, if the rows are known to be hopeless.
+        """
         begun = time.thread_time()
         rows = self.open
         group = self.groups[g]
@@ -186,7 +189,8 @@ class _Run:
             if not self.selection.exact:
                 least = self._product(self.lower, but=g)
                 enough = np.nan_to_num(self.threshold.accept_from / least, nan=math.inf)
-        if len(rows) > 8 * _TRIAL:
+        likely_ones_too = True
+        if len(rows) > 8 * _TRIAL and not hopeless:
             chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
             trial = group.prepare(self.batch, rows[chosen])
             asked = time.thread_time()
@@ -200,11 +204,23 @@ class _Run:
                 asked = time.thread_time()
                 few.exact()
                 self.costs[g] = (time.thread_time() - asked) / _FEW
-                if decided.mean() * self.costs[g] < price:
+                missed = group.missed(self.batch, rows[chosen])
+                gain = float(decided.mean()) * self.costs[g] - price
+                gain_there = -math.inf
+                if missed is not None:
+                    gain_there = float((decided & missed).mean()) * self.costs[g] - float(missed.mean()) * price
+                if max(gain, gain_there) < 0.0:
                     self.effort.seconds["bounds"] += time.thread_time() - begun
                     return
-        prepared = group.prepare(self.batch, rows)
-        self._prepared[g] = rows, prepared
+                likely_ones_too = gain >= gain_there
+        if likely_ones_too:
+            prepared = group.prepare(self.batch, rows)
+            self._prepared[g] = rows, prepared
+        else:
+            missed = group.missed(self.batch, rows)
+            assert missed is not None
+            rows, below, enough = rows[missed], below[missed], enough[missed]
+            prepared = group.prepare(self.batch, rows)
         found = prepared.bounds(below, enough)
         if found is not None:
             self.lower[g, rows] = np.clip(found.lower, 0.0, 1.0)
@@ -283,7 +299,7 @@ class _Run:
             self.open = np.flatnonzero(chosen == number)
             for g in range(count) if number < 0 else subsets[number]:
                 if number >= 0 and self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
-                    self.bound(g)
+                    self.bound(g, hopeless=True)
                     self.settle()
                 self.compute(g, self.open)
                 if number >= 0:

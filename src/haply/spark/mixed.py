@@ -190,7 +190,9 @@ class MixedPlan:
         """How the join will run, in words. Reads the two inputs once to estimate sizes."""
         rows, kinds, selection = self._parts()
         first = self._candidates(rows, kinds, selection).explain()
-        second = WherePlan(self.left, RowCondition((), rows.groups, {}, rows.steps), {}, selection, self.invalid, None).explain()
+        second = WherePlan(
+            self.left, RowCondition((), rows.groups, {}, rows.steps), {}, selection, self.invalid, None
+        ).explain()
         return self._in_words(f"Join with several conditions: candidates by one, all by a selection\n{first}\n{second}")
 
     def _in_words(self, text: str) -> str:
