@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -83,7 +84,9 @@ def measure(settings: Settings, tell: Tell) -> Report:
         engines = {name: partial(join, left, right, within, threshold, name) for name in (AUTO, *OTHERS)}
         answers = {name: engine() for name, engine in engines.items()}
         check_same(job, {OURS: answers[AUTO], **answers})
-        seconds = take_turns(job, engines, settings.repetitions, lambda text: None, settings.seconds)
+        seconds = take_turns(
+            job, engines, settings.repetitions, lambda text: None, settings.seconds, time.thread_time
+        )  # fmt: skip
         pairs = len(answers[AUTO].left)
         best = min(seconds[name] for name in OTHERS)
         rows.append(
