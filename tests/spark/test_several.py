@@ -97,6 +97,39 @@ def test_a_table_that_nothing_connects_meets_all(spark: Any) -> None:
     assert "join  c       with every row so far" in said
 
 
+def test_an_index_tells_which_table_comes_next(spark: Any, tmp_path: Any) -> None:
+    """The one with the fewest partners, though it is named last; and the answer is that of plain tables."""
+    made = {name: hp.gaussian("id", 0.2).alias("x") for name in "abc"}
+    tables = {
+        "a": spark.range(0, 40, 7).select("id", made["a"]),
+        "b": spark.range(0, 40)
+        .crossJoin(spark.range(5).withColumnRenamed("id", "copy"))
+        .select("id", "copy", made["b"]),
+        "c": spark.range(0, 40, 2).select("id", made["c"]),
+    }
+    conditions = [parse("abs(a.x - b.x) <= 1"), parse("abs(a.x - c.x) <= 1")]
+    plain = SeveralPlan(tables, conditions, 0.4)
+    assert [step.table for step in plain._steps] == ["b", "c"]
+    for name in "bc":
+        hp.build_index(tables[name], "x", str(tmp_path / name), page_rows=16)
+        tables[name] = hp.read_index(str(tmp_path / name), spark)
+    plan = SeveralPlan(tables, conditions, 0.4)
+    assert [step.table for step in plan._steps] == ["c", "b"]
+    few, many = (step.partners or 0.0 for step in plan._steps)
+    # within 1 of a row lie three ids, five times in the one and every second in the other
+    assert 0.5 < few < 3
+    assert 7 < many < 20
+    assert "by its index, about" in plan.explain()
+
+    def found(of: SeveralPlan) -> list[tuple[Any, ...]]:
+        rows = [
+            (row["a_id"], row["b_id"], row["b_copy"], row["c_id"], row["probability"]) for row in of.run().collect()
+        ]
+        return sorted((*row[:4], round(row[4], 12)) for row in rows)
+
+    assert found(plan) == found(plain) != []
+
+
 def test_four_tables_in_a_star(spark: Any) -> None:
     check(
         spark, "abcd", "abs(a.x - b.x) <= 1 AND a.x <= c.x AND abs(a.x - d.x) <= 2 AND b.part <> d.part",

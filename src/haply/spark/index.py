@@ -16,8 +16,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -97,6 +97,14 @@ def index_of(frame: DataFrame) -> Index | None:
     """The index of a DataFrame that ``read_index`` gave; what was made from it since has none."""
     found = frame.__dict__.get(_MARK)
     return found if isinstance(found, Index) else None
+
+
+def renamed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """A table under other names for its columns; an index stays with it."""
+    found, index = frame.toDF(*names), index_of(frame)
+    if index is not None:
+        found.__dict__[_MARK] = replace(index, column=names[frame.columns.index(index.column)])
+    return found
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

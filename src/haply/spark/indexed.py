@@ -30,6 +30,8 @@ from haply.spark.plan import JoinPlan, Observing, Side
 from haply.spark.worker import CellJoin, Rows, cells_of, opened
 
 READ = "pages_read"
+_PROBES = 256
+"""Places at which an index is asked how many rows one meets there."""
 
 
 def fits_index(condition: JoinCondition) -> bool:
@@ -178,6 +180,25 @@ class IndexedPlan(JoinPlan):
         if not self.threshold.attainable:
             found = Intervals(found.start, found.end, np.ones(len(found.start), dtype=bool))
         return found
+
+    @property
+    def expected_partners(self) -> float:
+        """About how many rows of the index a row of the other side meets, told from the pages without reading any.
+
+        As if the other side lay where the index lies, and were certain.
+        """
+        pages, rows = self._pages(), self.index.rows.astype(np.float64)
+        known = np.isfinite(pages.start) & np.isfinite(pages.end) & (pages.end >= pages.start)
+        start, end, rows = pages.start[known], pages.end[known], rows[known]
+        if not len(rows):
+            return 0.0
+        reach = 0.5 * (self.region.high - self.region.low)
+        probes = np.linspace(0, len(rows) - 1, min(len(rows), _PROBES)).astype(np.int64)
+        middle = 0.5 * (start + end)[probes, None]
+        shared = np.minimum(end, middle + reach) - np.maximum(start, middle - reach)
+        share = np.clip(shared / np.maximum(end - start, np.finfo(np.float64).tiny), 0.0, 1.0)
+        share[(end == start) & (shared >= 0.0)] = 1.0
+        return float(np.average(share @ rows, weights=rows[probes]))
 
     def _by_pages(self, observing: Observing) -> DataFrame:
         stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)

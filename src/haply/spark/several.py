@@ -7,6 +7,7 @@ conditions that share a value are not independent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from haply.models import Certain
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
 from haply.query.expressions import And, Comparison
 from haply.spark.columns import model_of_spark_type, quoted
+from haply.spark.index import index_of, renamed
+from haply.spark.indexed import IndexedPlan
 from haply.spark.join import plan_join
 from haply.spark.plan import InvalidMode, ProbabilityMode
 from haply.spark.where import plan_where
@@ -35,6 +38,8 @@ class Step:
     table: str
     certain: tuple[Expression, ...]
     uncertain: tuple[Expression, ...]
+    partners: float | None = None
+    """About how many of its rows one so far meets, where an index tells."""
 
 
 class SeveralPlan:
@@ -64,7 +69,7 @@ class SeveralPlan:
         self.names = list(self._inner.values())
         """The columns of the result, but for the probability."""
         self._frames = {
-            table: frame.toDF(*(self._inner[table, column] for column in frame.columns))
+            table: renamed(frame, [self._inner[table, column] for column in frame.columns])
             for table, frame in frames.items()
         }
         inner = [with_columns(condition, self._renamed) for condition in conditions]
@@ -110,12 +115,20 @@ class SeveralPlan:
     # -- planning ------------------------------------------------------------------------------------------------------
 
     def _chain(self) -> Iterator[Step]:
-        """Tables that a condition connects with those before come first, equalities before all else."""
+        """Tables that a condition connects with those before come first, equalities before all else.
+
+        Of several that uncertain conditions connect, those with an index: it tells which has the fewest partners.
+        """
         joined = [self._tables[0]]
         while len(joined) < len(self._tables):
             rest = [table for table in self._tables if table not in joined]
-            best = max(rest, key=lambda table: self._rank(joined, table))
-            yield self._step(joined, best)
+            steps = {}
+            for table in rest:
+                if index_of(self._frames[table]) is not None and self._rank(joined, table) == 2:
+                    steps[table] = self._step(joined, table)
+            fewest = {table: step.partners for table, step in steps.items() if step.partners is not None}
+            best = max(rest, key=lambda table: (self._rank(joined, table), -fewest.get(table, math.inf)))
+            yield steps.get(best) or self._step(joined, best)
             joined.append(best)
 
     @staticmethod
@@ -143,12 +156,12 @@ class SeveralPlan:
             left = left.crossJoin(self._frames[name])
         whole = Step(table, certain, uncertain)
         try:
-            self._join(left, self._frames[table], whole)
+            plan = self._join(left, self._frames[table], whole)
         except HaplyError:
             if not uncertain or (self.threshold is None and not certain):
                 raise
             return Step(table, certain, ())  # the last selection decides
-        return whole
+        return replace(whole, partners=plan.expected_partners) if isinstance(plan, IndexedPlan) else whole
 
     # -- building the DataFrame ----------------------------------------------------------------------------------------
 
@@ -206,6 +219,8 @@ class SeveralPlan:
         for step in self._steps:
             by = [self._text(one) for one in step.certain]
             by += [f"{self._text(one)} (uncertain)" for one in step.uncertain]
+            if step.partners is not None:
+                by.append(f"by its index, about {step.partners:.2g} partners a row")
             lines.append(f"  join  {step.table:<8}{'; '.join(by) if by else 'with every row so far'}")
         selected = self._selection(self._wide(planned=True))
         if isinstance(selected, DataFrame):
