@@ -250,7 +250,7 @@ def _density(x, u, y, v, shift):
         low, high = y.low[j] + shift, y.high[j] + shift
         shared = min(x.high[i], high) - max(x.low[i], low)
         if shared > 0.0:
-            total += x.mass[i] * y.mass[j] * shared / ((x.high[i] - x.low[i]) * (y.high[j] - y.low[j]))
+            total += shared / (x.high[i] - x.low[i]) * (x.mass[i] * y.mass[j] / (y.high[j] - y.low[j]))
         if x.high[i] < high:
             i += 1
         else:
