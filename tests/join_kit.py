@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import numpy as np
+from pyspark.sql import functions as F
 
 import haply as hp
 import oracle
@@ -18,6 +19,7 @@ REGIONS = {
     "abs(left.x - right.x) > 0.8": Region(-0.8, 0.8, outside=True),
     "left.x < right.x": Region(-math.inf, 0.0, high_closed=False),
     "left.x > right.x": Region(0.0, math.inf, low_closed=False),
+    "left.x >= right.x": Region(0.0, math.inf),
     "left.x - right.x BETWEEN -0.5 AND 1.25": Region(-0.5, 1.25),
     "abs(left.x - right.x) >= 3": Region(-3.0, 3.0, low_closed=False, high_closed=False, outside=True),
 }
@@ -56,24 +58,41 @@ def frame(spark, values, **columns):
 
 
 def collect(result):
-    """Pairs with their probabilities, refusing a doubled pair."""
-    rows = [(row["id_left"], row["id_right"], row["probability"]) for row in result.collect()]
+    """Pairs with their probabilities (None if there are none), refusing a doubled pair."""
+    known = "probability" in result.columns
+    rows = [(row["id_left"], row["id_right"], row["probability"] if known else None) for row in result.collect()]
     counts = Counter((i, j) for i, j, _ in rows)
     assert not counts or max(counts.values()) == 1, "a pair was doubled"
     return {(i, j): p for i, j, p in rows}
 
 
-def check(spark, lefts, rights, on, threshold, strict=False, **options):
+def answer(lefts, rights, on, threshold, strict=False, same=None):
+    """All probabilities, the pairs to be kept, and those that rounding may decide."""
     region = REGIONS[on]
     probabilities = oracle.brute_force_probabilities(
-        lefts, rights, region.low, region.high, region.low_closed, region.high_closed, region.outside
+        lefts, rights, region.low, region.high, region.low_closed, region.high_closed, region.outside, same=same
     )
     wanted = set(oracle.kept_pairs(probabilities, threshold, strict))
-    hairline = set(oracle.borderline_pairs(probabilities, threshold))
-    found = collect(hp.join(frame(spark, lefts), frame(spark, rights), on, threshold, strict=strict, **options))
+    return probabilities, wanted, set(oracle.borderline_pairs(probabilities, threshold))
+
+
+def check(spark, lefts, rights, on, threshold, strict=False, keys=None, same=None, **options):
+    """The join against brute force. With ``keys``, rows also share their number modulo ``keys``."""
+    probabilities, wanted, hairline = answer(lefts, rights, on, threshold, strict, same)
+    tables = [frame(spark, side) for side in (lefts, rights)]
+    if keys:
+        tables = [table.withColumn("key", F.col("id") % keys) for table in tables]
+        on += " AND left.key = right.key"
+        wanted = {(i, j) for i, j in wanted if i % keys == j % keys}
+        assert wanted, "the test has no answer to find"
+    found = collect(hp.join(*tables, on, threshold, strict=strict, **options))
+    assert all((i - j) % (keys or 1) == 0 for i, j in found)
     assert set(found) - hairline == wanted - hairline
     for pair, p in found.items():
-        assert abs(p - float(probabilities[pair])) < 1e-9
+        if options.get("probability") == "none":
+            assert p is None
+        else:
+            assert abs(p - float(probabilities[pair])) < 1e-9
     return found
 
 

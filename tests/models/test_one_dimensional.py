@@ -23,7 +23,7 @@ def values(kind: str, n: int, nasty: bool, seed: int = 0) -> list:
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_functions(kind, nasty):
-    rows = values(kind, 4 if kind in ("mixture", "truncated") else 8, nasty)
+    rows = values(kind, 2 if kind in ("mixture", "truncated") else 5, nasty)
     model = model_of(rows)
     rng = np.random.default_rng(5)
     scale = 1e-12
@@ -92,7 +92,7 @@ def test_concentration_is_an_upper_bound(kind, nasty):
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_integrated_cdf(kind):
     """E max(x - X, 0) by quadrature of the oracle's cdf."""
-    for value in values(kind, 3, False, seed=11):
+    for value in values(kind, 2, False, seed=11):
         mean, sd = float(oracle.mean(value)), float(oracle.variance(value)) ** 0.5
         low = float(oracle.support(value)[0])
         start = low if np.isfinite(low) else mean - 12 * max(sd, 1e-3) - 30

