@@ -164,13 +164,16 @@ class _Run:
             prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
         else:
             prepared = self.groups[g].prepare(self.batch, rows)
+        self._know(g, rows, prepared)
+        self.effort.seconds["exact"] += time.thread_time() - begun
+
+    def _know(self, g: int, rows: np.ndarray, prepared: Prepared) -> None:
+        """The exact probabilities of some rows, from what was prepared of them."""
         found, counts = prepared.exact()
         self.lower[g, rows] = self.upper[g, rows] = found
         self.computed[g, rows] = True
         self.rule[rows] = EVALUATED if self.dear[g] or not any(self.dear) else ONE_VALUE
         self.counts = self.counts and counts
-        spent = time.thread_time() - begun
-        self.effort.seconds["exact"] += spent
         name = self.groups[g].text
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
@@ -200,10 +203,15 @@ class _Run:
                 decided = found.upper <= below[chosen]
                 if not self.selection.exact:
                     decided |= found.lower >= enough[chosen]
-                few = trial.take(np.arange(0, _TRIAL, _TRIAL // _FEW))
-                asked = time.thread_time()
-                few.exact()
-                self.costs[g] = (time.thread_time() - asked) / _FEW
+                few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
+                if len(few) >= _FEW // 4:
+                    some = trial.take(few)
+                    asked = time.thread_time()
+                    self._know(g, rows[chosen[few]], some)
+                    spent = time.thread_time() - asked
+                    self.effort.seconds["exact"] += spent
+                    begun += spent
+                    self.costs[g] = spent / len(few)
                 missed = group.missed(self.batch, rows[chosen])
                 gain = float(decided.mean()) * self.costs[g] - price
                 gain_there = -math.inf
@@ -223,9 +231,11 @@ class _Run:
             prepared = group.prepare(self.batch, rows)
         found = prepared.bounds(below, enough)
         if found is not None:
-            self.lower[g, rows] = np.clip(found.lower, 0.0, 1.0)
-            self.upper[g, rows] = np.clip(found.upper, 0.0, 1.0)
-            self.rule[rows] = found.code
+            new = ~self.computed[g, rows]
+            rows = rows[new]
+            self.lower[g, rows] = np.clip(found.lower[new], 0.0, 1.0)
+            self.upper[g, rows] = np.clip(found.upper[new], 0.0, 1.0)
+            self.rule[rows] = found.code[new]
         self.effort.seconds["bounds"] += time.thread_time() - begun
 
     def settle(self) -> None:
