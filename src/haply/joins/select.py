@@ -213,10 +213,15 @@ class _Run:
                     begun += spent
                     self.costs[g] = spent / len(few)
                 missed = group.missed(self.batch, rows[chosen])
-                gain = float(decided.mean()) * self.costs[g] - price
+                # without bounds it would be computed, after all that is cheaper
+                cheaper = [
+                    cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear and cost < self.costs[g]
+                ]
+                saved = self.costs[g] + sum(cheaper)
+                gain = float(decided.mean()) * saved - price
                 gain_there = -math.inf
                 if missed is not None:
-                    gain_there = float((decided & missed).mean()) * self.costs[g] - float(missed.mean()) * price
+                    gain_there = float((decided & missed).mean()) * saved - float(missed.mean()) * price
                 if max(gain, gain_there) < 0.0:
                     self.effort.seconds["bounds"] += time.thread_time() - begun
                     return
