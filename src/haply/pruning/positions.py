@@ -22,6 +22,7 @@ from haply.models import Sky
 from haply.numerics.disc import FLAT_ENOUGH, ball_chance, disc_chance, open_disc, plane_of, room_for, widest
 from haply.numerics.jit import bare, bare_inner, solid
 from haply.numerics.normal import normal_cdf, normal_quantile
+from haply.numerics.order import ordered
 from haply.numerics.sphere import lifted
 from haply.probability.multivariate import Parts, parts
 from haply.pruning.cascade import Counters
@@ -665,9 +666,8 @@ def _match(
 ) -> None:
     """Find the pairs of two classes of rows."""
     left_key, right_key, offsets = _cells(left, mine, right, theirs, limit.radius)
-    orders = np.argsort(left_key), np.argsort(right_key)
-    mine, theirs = mine[orders[0]], theirs[orders[1]]
-    left_key, right_key = left_key[orders[0]], right_key[orders[1]]
+    (order, left_key), (other_order, right_key) = ordered(left_key), ordered(right_key)
+    mine, theirs = mine[order], theirs[other_order]
     others, space = right.take(theirs), np.empty((_LINES, left.near.shape[1]))
     cursor, counts, room = np.zeros(len(offsets), np.int64), np.zeros(2 * _COUNTS, np.int64), room_for(left.dim)
     for begin in range(0, len(mine), _LINES):  # some lines at a time, which stay in the cache

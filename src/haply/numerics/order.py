@@ -1,0 +1,52 @@
+"""The order of many whole numbers that lie close together, as the numbers of cells do: by digits, without comparing.
+
+NumPy's ``argsort`` takes three times as long for a million of them where the processor has no wide vectors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haply.numerics.jit import kernel
+
+_DIGIT = 11
+_FEW, _MOST_DIGITS = 1 << 12, 4
+
+
+def ordered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``argsort`` (equal keys stay in their order) and the sorted keys.
+
+    >>> ordered(np.array([7, 3, 9, 3]))
+    (array([1, 3, 0, 2]), array([3, 3, 7, 9]))
+    """
+    if len(keys) >= _FEW:
+        low = int(keys.min())
+        digits = -(-(int(keys.max()) - low).bit_length() // _DIGIT)
+        if digits <= _MOST_DIGITS:
+            return _by_digits(keys, low, max(1, digits))
+    order = np.argsort(keys, kind="stable")
+    return order, keys[order]
+
+
+@kernel
+def _by_digits(keys, low, digits):
+    """One pass for each digit, the least first; a pass keeps the order of the one before."""
+    size, mask = len(keys), (1 << _DIGIT) - 1
+    order, found = np.arange(size), keys - low
+    next_order, next_found = np.empty_like(order), np.empty_like(found)
+    starts = np.empty(mask + 2, np.int64)
+    for digit in range(digits):
+        shift = digit * _DIGIT
+        starts[:] = 0
+        for k in range(size):
+            starts[((found[k] >> shift) & mask) + 1] += 1
+        for k in range(1, mask + 1):
+            starts[k] += starts[k - 1]
+        for k in range(size):
+            of = (found[k] >> shift) & mask
+            at = starts[of]
+            starts[of] = at + 1
+            next_order[at], next_found[at] = order[k], found[k]
+        order, next_order = next_order, order
+        found, next_found = next_found, found
+    return order, found + low
