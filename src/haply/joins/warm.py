@@ -34,6 +34,7 @@ from haply.models import (
     Uniform,
 )
 from haply.models.one_dimensional import ONE_DIMENSIONAL
+from haply.numerics.order import ordered
 from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
 from haply.probability.multivariate import box
@@ -197,6 +198,7 @@ def warm_everything() -> Iterator[str]:
         box(points, -np.ones(dim), np.ones(dim))
         for probability in ("exact", "none"):
             join_positions(points, points, 1.0, 0.5, probability=probability)
+    ordered(np.arange(1 << 12))  # the cells of many positions
     yield "several dimensions"
     calibrate()
     yield "selections, and what they cost here"
