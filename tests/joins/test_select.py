@@ -16,6 +16,7 @@ import oracle_region
 import oracle_select as referee
 from engine import model_of
 from haply.errors import HaplyError
+from haply.joins import select
 from haply.joins.evaluate import Apart, Batch, Polynomial, Range, group_of
 from haply.joins.select import PLANNINGS, Selection
 from haply.models import (
@@ -1080,8 +1081,11 @@ def test_distance_from_a_certain_number():
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("limit", [0.05, 0.4, 3.0])
-def test_a_trial_of_bounds_changes_no_answer(exact, limit):
-    """Batches of many rows try on some whether bounds pay; whether they do (0.05) or not (3.0), rows stay the same."""
+@pytest.mark.parametrize("where", ["everywhere", "missed", "nowhere"])
+def test_a_trial_of_bounds_changes_no_answer(monkeypatch, exact, limit, where):
+    """Batches of many rows try on some where bounds pay; wherever they do, the rows stay the same."""
+    asked = []
+    monkeypatch.setattr(select, "_where_bounds_pay", lambda *facts: asked.append(facts) or where)
     rng = np.random.default_rng(77)
     rows = 9_000
     values = {name: Gaussian(rng.normal(0.0, 0.5, rows), rng.uniform(0.02, 0.4, rows)) for name in "abcd"}
@@ -1098,3 +1102,32 @@ def test_a_trial_of_bounds_changes_no_answer(exact, limit):
     known = ~np.isnan(found.probability)
     assert exact <= bool(known.all())
     assert np.abs(found.probability[known] - chance[found.rows][known]).max(initial=0.0) < 1e-11
+    assert asked
+
+
+def test_where_bounds_pay():
+    decided, missed = np.array([True, True, True, False]), np.array([True, True, False, False])
+    assert select._where_bounds_pay(decided, missed, 10.0, 1.0) == "everywhere"  # 6.5 against 4.5
+    assert select._where_bounds_pay(decided, missed, 2.0, 1.2) == "missed"  # 0.3 against 0.4
+    assert select._where_bounds_pay(decided, missed, 1.0, 1.2) == "nowhere"
+    assert select._where_bounds_pay(decided, None, 2.0, 1.2) == "everywhere"
+
+
+def test_means_that_miss_are_those_of_values_without_spread():
+    """Where values are all but certain, a row fulfils the conditions if and only if its means do."""
+    rng, rows = np.random.default_rng(8), 400
+    kinds = {"a": Gaussian, "b": Gaussian, "p": GaussianND}
+    values = {name: Gaussian(rng.uniform(-3.0, 3.0, rows), np.full(rows, 1e-9)) for name in "ab"}
+    values["p"] = GaussianND(rng.uniform(-3.0, 3.0, (rows, 2)), np.tile(1e-18 * np.eye(2), (rows, 1, 1)))
+    batch = Batch(values, {"k": rng.uniform(-2.0, 2.0, rows)}, rows)
+    some = np.arange(0, rows, 3)
+    for text in (
+        "a + 2 * b < 1 AND a - b > 0", "abs(a - b) > 1 AND a > -2", "k * a + b BETWEEN -1 AND 1 AND a < k",
+        "a * a + b * b < 4", "(a - 1) ** 2 + b * b > 2", "p[0] + a < 1 AND p[1] - a < 2",
+    ):  # fmt: skip
+        found = split_rows(parse(text), lambda column: column.name == "k")
+        (group,) = Selection.of(found.groups, kinds, Threshold(0.5)).groups
+        holds = group.prepare(batch).exact()[0] > 0.5
+        assert 20 < holds.sum() < rows - 20
+        assert np.array_equal(group.missed(batch, np.arange(rows)), ~holds)
+        assert np.array_equal(group.missed(batch, some), ~holds[some])

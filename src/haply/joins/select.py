@@ -212,20 +212,14 @@ class _Run:
                     self.effort.seconds["exact"] += spent
                     begun += spent
                     self.costs[g] = spent / len(few)
-                missed = group.missed(self.batch, rows[chosen])
                 # without bounds it would be computed, after all that is cheaper
-                cheaper = [
-                    cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear and cost < self.costs[g]
-                ]
-                saved = self.costs[g] + sum(cheaper)
-                gain = float(decided.mean()) * saved - price
-                gain_there = -math.inf
-                if missed is not None:
-                    gain_there = float((decided & missed).mean()) * saved - float(missed.mean()) * price
-                if max(gain, gain_there) < 0.0:
+                dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
+                saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
+                where = _where_bounds_pay(decided, group.missed(self.batch, rows[chosen]), saved, price)
+                if where == "nowhere":
                     self.effort.seconds["bounds"] += time.thread_time() - begun
                     return
-                likely_ones_too = gain >= gain_there
+                likely_ones_too = where == "everywhere"
         if likely_ones_too:
             prepared = group.prepare(self.batch, rows)
             self._prepared[g] = rows, prepared
@@ -339,6 +333,17 @@ def add_codes(counters: Counters, codes: np.ndarray) -> None:
     for code, name in RULES.items():
         counters.rejected[name] += int(np.count_nonzero(codes == -code))
         counters.accepted[name] += int(np.count_nonzero(codes == code))
+
+
+def _where_bounds_pay(
+    decided: np.ndarray, missed: np.ndarray | None, saved: float, price: float
+) -> Literal["everywhere", "missed", "nowhere"]:
+    """What the rows of a trial tell of bounds: each costs a price, and saves something where it decides."""
+    everywhere = float(decided.mean()) * saved - price
+    there = -math.inf if missed is None else float((decided & missed).mean()) * saved - float(missed.mean()) * price
+    if max(everywhere, there) < 0.0:
+        return "nowhere"
+    return "everywhere" if everywhere >= there else "missed"
 
 
 def _nearly_free(group: Group) -> bool:
