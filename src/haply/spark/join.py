@@ -24,13 +24,13 @@ from haply.spark.indexed import IndexedPlan, fits_index
 from haply.spark.mixed import MixedPlan
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
 from haply.spark.positions import NORMALS, PositionPlan, position_model
-from haply.spark.stream import DistanceStream, TimingStream, check_session
+from haply.spark.stream import DifferenceStream, DistanceStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
 
 FITTING = {
     "difference": ("auto", "sweep", "pages", "pti", "moments"),
     "distance": ("auto", "grid"),
-    "stream": ("auto", "sweep"),
+    "uncertain times": ("auto", "sweep"),
 }
 TIME_NUMBER = "__haply_time"
 """A column of certain times as numbers, for the join alone."""
@@ -100,7 +100,11 @@ def plan_join(
             _check_mixed(left, right, strategy, self_key, in_time)
             return MixedPlan(left, right, expression, limit, probability == "exact", invalid, suffixes, funnel)
     streaming = left.isStreaming or right.isStreaming
-    fitting = FITTING["distance" if condition.distance is not None else "stream" if streaming else "difference"]
+    kind = "distance" if condition.distance is not None else "difference"
+    certain_times = in_time is None or not any(in_time.uncertain)
+    if streaming and kind == "difference" and (condition.difference is None or not certain_times):
+        kind = "uncertain times"
+    fitting = FITTING[kind]
     if strategy not in fitting:
         raise HaplyError(
             f"Strategy '{strategy}' does not fit this join",
@@ -128,8 +132,9 @@ def plan_join(
                 found=f"Gaussians or mixtures on the {side} side",
                 hint="join static tables, or draw samples: hp.samples(points)",
             )
-        certain_time = in_time is not None and not any(in_time.uncertain)
-        plan: type[JoinPlan] = DistanceStream if condition.distance is not None and certain_time else TimingStream
+        plan: type[JoinPlan] = TimingStream
+        if certain_times and (condition.distance is not None or condition.difference is not None):
+            plan = DistanceStream if condition.distance is not None else DifferenceStream
     else:
         if in_time is not None and (expression is None or any(in_time.uncertain)):
             hidden = TIME_NUMBER

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.errors import HaplyError
+from haply.joins.pair import SWEEPS
 from haply.joins.timing import reach_back
 from haply.joins.warm import warm_times
 from haply.models import Model, OneDimensional
@@ -48,6 +49,7 @@ from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import JoinPlan, Observing, Side, in_words
 from haply.spark.stateful import CellProcessor
 from haply.spark.stream_worker import (
+    DifferenceOperator,
     DistanceOperator,
     Operator,
     Query,
@@ -130,6 +132,11 @@ class StreamPlan(JoinPlan, ABC):
         """Conditions whose probabilities are multiplied with that of the operator."""
         return ()
 
+    @property
+    def _checked(self) -> tuple[Difference | Distance, ...]:
+        """Conditions whose columns are to be looked through for bad rows, beside the one that tells the place."""
+        return self._multiplied
+
     # -- what does not ------------------------------------------------------------------------------------------------
 
     @property
@@ -179,7 +186,7 @@ class StreamPlan(JoinPlan, ABC):
             *([] if uncertain else [f"{self._window.number(side.inner_name(time))} AS {TIME}"]),
             f"{group_of(grouped)} AS {GROUP}",
         )
-        further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._multiplied)
+        further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._checked)
         pack = Pack(
             0 if is_left else 1, cells, self._block_width, clock, self._placed(side), self._place(side),
             f"Column '{{}}' of the {side.name} table" if self.invalid == "raise" else None,
@@ -230,7 +237,23 @@ class DistanceStream(StreamPlan, DistancePlan):
         return BLOCKS_PER_REACH * self._distance.limit or 1.0
 
 
-class TimingStream(StreamPlan):
+class PlacedInTime(StreamPlan):
+    """A join whose rows are dealt out by their times."""
+
+    def _placed(self, side: Side) -> str | None:
+        name, uncertain = self._time_of(side)
+        return side.inner_name(name) if uncertain else None
+
+    def _place(self, side: Side) -> Callable[[Model], Intervals]:
+        region = Region(-self._window.length, self._window.length)
+        return partial(_in_time, is_left=side.name == "left", region=region, threshold=self.threshold)
+
+    @property
+    def _block_width(self) -> float:
+        return BLOCKS_PER_REACH * (self._window.length + self._window.max_delay) or 1.0
+
+
+class TimingStream(PlacedInTime):
     """Rows near in time, whose times may be uncertain; other uncertain conditions are multiplied."""
 
     @staticmethod
@@ -250,18 +273,6 @@ class TimingStream(StreamPlan):
             (self._placed(self._left), self._placed(self._right)),
         )  # fmt: skip
 
-    def _placed(self, side: Side) -> str | None:
-        name, uncertain = self._time_of(side)
-        return side.inner_name(name) if uncertain else None
-
-    def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        region = Region(-self._window.length, self._window.length)
-        return partial(_in_time, is_left=side.name == "left", region=region, threshold=self.threshold)
-
-    @property
-    def _block_width(self) -> float:
-        return BLOCKS_PER_REACH * (self._window.length + self._window.max_delay) or 1.0
-
     def _explain_condition(self) -> str:
         times = [f"{side.name}.{self._time_of(side)[0]}" for side in (self._left, self._right)]
         return " and ".join([f"|{times[0]} - {times[1]}| <= {self._window.length:g}", *map(in_words, self._multiplied)])
@@ -271,6 +282,35 @@ class TimingStream(StreamPlan):
 
     def _explain_cascade(self) -> str:
         return "core -> shift of two shapes, by a table -> exact probability; times those of the other conditions"
+
+
+class DifferenceStream(PlacedInTime):
+    """Rows whose values differ as wanted, in a window of certain times."""
+
+    @property
+    def _difference(self) -> Difference:
+        assert self.condition.difference is not None
+        return self.condition.difference
+
+    @property
+    def _checked(self) -> tuple[Difference | Distance, ...]:
+        return (self._difference,)
+
+    def _operator(self) -> Callable[[], Operator]:
+        columns = self._left.inner_name(self._left.column), self._right.inner_name(self._right.column)
+        return partial(
+            DifferenceOperator, self._difference, self.threshold, self.exact, self._window.length, self.strategy,
+            columns,
+        )  # fmt: skip
+
+    def _explain_candidates(self) -> str:
+        if self.strategy not in SWEEPS:
+            indexes = {"pages": "pages with x-bounds", "pti": "a tree of x-bounds"}
+            index = indexes.get(self.strategy, "an index of means and variances")
+            return f"{index} for each key and stretch of time as long as the window"
+        if self.region.outside or self.region.one_sided:
+            return "a sweep along the times: rows that are near"
+        return "a sweep over core regions, for each key and stretch of time as long as the window"
 
 
 def _in_time(model: Model, is_left: bool, region: Region, threshold: Threshold) -> Intervals:

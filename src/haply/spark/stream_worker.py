@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.errors import HaplyError
+from haply.joins.pair import PairJoin
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
 from haply.joins.window import WindowJoin, WindowResult, join_windows
 from haply.models import Certain, OneDimensional
 from haply.models.columns import view_column
-from haply.probability.region import Distance
+from haply.probability.region import Difference, Distance
 from haply.pruning.cascade import Counters
 from haply.pruning.clouds import RULES, Places
 from haply.pruning.threshold import Threshold
@@ -512,6 +513,62 @@ class HomeRule:
                 home[mine] = np.where(later, at_home, home[mine])
                 latest[mine] = np.where(later, order, latest[mine])
         return found.take(home > 0.0)
+
+
+class DifferenceOperator:
+    """Rows of near values in a window of certain times: see ``PairJoin``."""
+
+    def __init__(
+        self,
+        difference: Difference,
+        threshold: Threshold,
+        exact: bool,
+        window: float,
+        strategy: str,
+        columns: tuple[str, str],
+    ) -> None:
+        self.columns = columns
+        self._join = PairJoin(
+            difference, threshold.value, window=window, strategy=strategy, strict=threshold.strict, exact=exact
+        )
+        self._places = HomeRule()
+
+    cut_short = (0, 0)
+
+    def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
+        """See ``Operator``."""
+        model = view_column(rows[self.columns[side]])
+        assert isinstance(model, OneDimensional)
+        self._places.add(ids, rows)
+        times, groups = rows[TIME].to_numpy(), rows[GROUP].to_numpy()
+        found = self._join.arrive(SIDES[side], ids, model, times, groups, match=match)
+        return self._places.ours(Found((found.left, found.right), found.probability)) if len(found.left) else None
+
+    def hear(self, side: int, reach: float) -> None:
+        """Nothing: times are certain."""
+
+    def expire(self, time: float) -> tuple[float, float]:
+        """See ``Operator``."""
+        forgotten = self._join.forgotten_before(time)
+        self._join.expire(time)
+        self._places.keep(np.concatenate([self._join.ids(side) for side in SIDES]))
+        return forgotten, forgotten
+
+    def learnt(self) -> Any:
+        """Nothing."""
+
+    def recall(self, learnt: Any) -> None:
+        """Nothing."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """See ``Operator``."""
+        return self._join.funnel.flat()
+
+    @property
+    def nbytes(self) -> int:
+        """See ``Operator``."""
+        return self._join.stored_bytes
 
 
 class TimingOperator:

@@ -1,0 +1,145 @@
+"""Rows with times and groups: which rows of two sides can meet in a window, and how they are brought together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from haply.joins.match import Matches, match_overlapping
+from haply.models import OneDimensional
+from haply.probability.region import Region
+from haply.pruning.intervals import Intervals
+from haply.pruning.threshold import Threshold
+
+_MOST_STRETCHES = 1e6
+"""The numbers of stretches keep ten digits behind the point, which is what their slack allows for."""
+_STRETCH_SLACK = 1e-9
+TIME_SLACK = 1e-12
+"""Relative widening of windows, so that rounding loses no pair; pairs are asked for their times in the end."""
+
+_LEAST_PART = 64
+"""Rows for which an index of their own pays: groups that are smaller share one."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one side: ids, values, intervals of values, times, and the groups within which rows meet."""
+
+    ids: np.ndarray
+    model: OneDimensional
+    intervals: Intervals
+    times: np.ndarray
+    groups: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: np.ndarray) -> Rows:
+        """The given rows, in the given order."""
+        return Rows(
+            self.ids[rows], self.model.take(rows), self.intervals.take(rows), self.times[rows], self.groups[rows]
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that is taken for them, without their models."""
+        arrays = (self.ids, self.intervals.start, self.intervals.end, self.times, self.groups)
+        return sum(array.nbytes for array in arrays)
+
+    def near(self, first: float, last: float, window: float) -> np.ndarray:
+        """The numbers of rows that may be in a window with a row of that stretch of time."""
+        slack = window + TIME_SLACK * max(abs(first), abs(last), window)
+        return np.flatnonzero((self.times >= first - slack) & (self.times <= last + slack))
+
+
+def can_meet(left: Rows, right: Rows, i: np.ndarray, j: np.ndarray, window: float) -> np.ndarray:
+    """Which pairs of row numbers are in a window and of one group."""
+    return (np.abs(left.times[i] - right.times[j]) <= window) & (left.groups[i] == right.groups[j])
+
+
+def match_in_time(left: Rows, right: Rows, region: Region, threshold: Threshold, exact: bool, window: float) -> Matches:
+    """The kept pairs of rows that can meet, as row numbers: the sweep, group by group.
+
+    If the condition holds in a band, rows are swept by their values, stretch by stretch of time. Else most pairs that
+    meet are answers: they are swept by their times.
+    """
+    if not threshold.attainable:
+        left, right = left.take(np.empty(0, np.int64)), right.take(np.empty(0, np.int64))
+    if region.outside or region.one_sided:
+        copies, stretches = np.arange(len(right)), (np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
+        slack = window + TIME_SLACK * max(window, *(np.abs(side.times).max(initial=0.0) for side in (left, right)))
+        intervals = [_around(left.times, slack), _around(right.times, 0.0)]
+    else:
+        copies, stretches = _copied(left.times, right.times, window)
+        intervals = [left.intervals, right.intervals.take(copies)]
+    groups = _numbered((left.groups, right.groups[copies]), stretches)
+    found = match_overlapping(
+        left.model, right.model.take(copies), intervals[0], intervals[1], region, threshold, exact,
+        left_groups=groups[0], right_groups=groups[1],
+    )  # fmt: skip
+    rows = copies[found.right]
+    kept = np.flatnonzero(can_meet(left, right, found.left, rows, window))
+    found.counters.kept = len(kept)
+    return Matches(
+        found.left[kept], rows[kept], found.probability[kept], found.decided_by[kept], found.counters, found.seconds
+    )
+
+
+def _around(times: np.ndarray, window: float) -> Intervals:
+    return Intervals(times - window, times + window, np.zeros(len(times), dtype=bool))
+
+
+def _copied(left: np.ndarray, right: np.ndarray, window: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Right rows, some more than once, and numbers for left and right ones: pairs in a window have equal numbers.
+
+    Time is cut into stretches as long as the window. A left row has the number of its stretch; a right row is copied to
+    its own stretch and both neighbours, where there are left rows. No pair comes twice.
+    """
+    everything = np.arange(len(right)), (np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
+    if not len(left) or not len(right):
+        return everything
+    first = min(left.min(), right.min())
+    span = max(left.max(), right.max()) - first
+    length = max(window * (1.0 + _STRETCH_SLACK), span / _MOST_STRETCHES)
+    if span <= 2.0 * length:
+        return everything
+    of_left, of_right = (1 + np.floor((times - first) / length).astype(np.int64) for times in (left, right))
+    taken = np.zeros(int(max(of_left.max(), of_right.max())) + 2, dtype=bool)
+    taken[of_left] = True
+    copies = [np.flatnonzero(taken[of_right + step]) for step in (-1, 0, 1)]
+    numbers = [of_right[rows] + step for rows, step in zip(copies, (-1, 0, 1), strict=True)]
+    return np.concatenate(copies), (of_left, np.concatenate(numbers))
+
+
+def _numbered(
+    groups: tuple[np.ndarray, np.ndarray], stretches: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+    """Numbers for pairs of a group and a stretch; none if there is but one."""
+    whole = np.concatenate(groups), np.concatenate(stretches)
+    if not len(whole[0]) or all((each == each[0]).all() for each in whole):
+        return None, None
+    codes = np.unique(whole[0], return_inverse=True)[1] * (int(whole[1].max()) + 1) + whole[1]
+    codes = np.unique(codes, return_inverse=True)[1]
+    return codes[: len(groups[0])], codes[len(groups[0]) :]
+
+
+def parts_of(rows: Rows, window: float) -> Iterator[Rows]:
+    """The rows in parts that are worth an index each: by group, and by stretches of time no longer than a window.
+
+    Small groups are not kept apart: their rows are in one part.
+    """
+    if not len(rows):
+        return
+    codes = np.unique(rows.groups, return_inverse=True)[1]
+    if (int(codes.max()) + 1) * _LEAST_PART > len(rows):
+        codes = np.zeros(len(rows), np.int64)
+    order = np.lexsort((rows.times, codes))
+    for group in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        # a part begins with its first row, so that a window of so many rows is one part
+        age = rows.times[group] - rows.times[group[0]]
+        length = max(window, float(age[-1]) * _LEAST_PART / len(rows))
+        stretch = np.maximum(np.ceil(age / length) - 1.0, 0.0) if length > 0.0 else np.zeros(len(group))
+        for part in np.split(group, np.flatnonzero(np.diff(stretch)) + 1):
+            yield rows.take(part)
