@@ -67,10 +67,13 @@ def test_other_strategies(spark, strategy, kinds, in_cells, with_keys, told):
     assert told in hp.plan_join(left, right, in_cells, 0.3, strategy=strategy).explain()
 
 
-def test_indexes_are_not_for_streams(spark):
+def test_indexes_are_not_for_uncertain_times(spark):
     flow = spark.readStream.format("rate").load()
-    with pytest.raises(HaplyError, match="does not fit"):
-        hp.join(flow, flow, "left.value > right.value", 0.5, time="timestamp", window="1 second", strategy="moments")
+    late = flow.select("value", hp.gaussian("value", 1.0).alias("t"))
+    for side, on in ((flow, None), (late, "left.value > right.value")):
+        time = "timestamp" if side is flow else "t"
+        with pytest.raises(HaplyError, match="does not fit"):
+            hp.join(side, side, on, 0.5, time=time, window=1, strategy="moments")
 
 
 def test_strict_and_missing_threshold(spark):

@@ -1,4 +1,4 @@
-"""The cells of the two joins of streams in time, without Spark: each result once, whatever is late, idle or fails."""
+"""The cells of joins of streams in time, without Spark: each result once, whatever is late, idle or fails."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import oracle as referee
 import oracle_time as oracle
 from fake_stream import FakeCells, in_batches
 from haply.joins.timing import reach_back
-from haply.models import Histogram
-from haply.probability.region import Region
+from haply.models import Gaussian, Histogram
+from haply.probability.region import Difference, Region
 from haply.pruning.intervals import row_intervals
 from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
@@ -23,7 +24,7 @@ from haply.spark.many import _until
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack
 from haply.spark.partition import TIME
 from haply.spark.stream import BLOCKS_PER_REACH
-from haply.spark.stream_worker import Query, TimingOperator, WindowOperator
+from haply.spark.stream_worker import DifferenceOperator, Query, TimingOperator, WindowOperator
 from haply.spark.worker import COUNTERS
 
 
@@ -65,6 +66,44 @@ class TimingCells(FakeCells):
 
     def reach(self, model):
         return reach_back(model, self.threshold)
+
+    def found(self, row):
+        return row["l0"], row["r0"]
+
+
+class DifferenceCells(FakeCells):
+    """Near values in a window of certain times: rows are ids, times with a mean and sd, and groups."""
+
+    def __init__(self, window, threshold, max_delay, strategy, *, cells=1, seed=0):
+        self.window, self.threshold, self.max_delay = float(window), Threshold(threshold), float(max_delay)
+        self.strategy = strategy
+        clock = Clock.of(False, self.window + self.max_delay)
+        super().__init__(("left", "right"), clock, (self.max_delay,) * 2, cells, seed)
+
+    def make_query(self, name):
+        gaussian = Gaussian([0.0], [1.0]).to_arrow().type
+        fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), gaussian))]
+        schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
+        near = Difference("x", "x", Region(-1.0, 1.0))
+        make = partial(DifferenceOperator, near, self.threshold, True, self.window, self.strategy, ("l1", "r1"))
+        return Query(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+
+    def table(self, side, ids, rows, groups=None):
+        times, means, sds = (np.array(column, float) for column in zip(*rows, strict=True))
+        return pa.table(
+            {
+                f"{'lr'[side]}0": pa.array(ids, pa.int64()), f"{'lr'[side]}1": Gaussian(means, sds).to_arrow(),
+                TIME: times, STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
+                GROUP: group_column(len(ids), groups),
+            }
+        )  # fmt: skip
+
+    def pack(self, side):
+        def place(model):
+            return row_intervals(model, side == 0, Region(-self.window, self.window), self.threshold, True)
+
+        width = BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0
+        return Pack(side, self.cells, width, self.clock, None, place, None, {}, further=(f"{'lr'[side]}1",))
 
     def found(self, row):
         return row["l0"], row["r0"]
@@ -138,6 +177,33 @@ def timing_case(seed):
     )  # fmt: skip
 
 
+def difference_case(seed):
+    """Normal values at times with ties, in groups or not; strategies in turn."""
+    rng = np.random.default_rng(seed)
+    window, max_delay = float(rng.choice([0, 4, 12])), float(rng.choice([0, 3, 20]))
+    threshold, count = [0.05, 0.3, 0.6][rng.integers(3)], 50
+    times = [np.sort(rng.integers(0, 160, count)) / 2.0 for _ in range(2)]
+    means, sds = rng.uniform(0.0, 6.0, (2, count)), rng.uniform(0.1, 0.6, (2, count))
+    groups = [rng.integers(0, int(rng.choice([1, 3, 8])), count) for _ in range(2)]
+    values = [
+        [referee.Normal(mean, sd) for mean, sd in zip(means[k].tolist(), sds[k].tolist(), strict=True)]
+        for k in range(2)
+    ]
+    likely = referee.brute_force_join(*values, -1.0, 1.0, threshold=threshold)
+    strategy = ("sweep", "moments", "pages", "pti")[seed % 4]
+    return SimpleNamespace(
+        make=partial(
+            DifferenceCells, window, threshold, max_delay, strategy, cells=int(rng.choice([1, 3, 7])), seed=seed
+        ),
+        columns=[(list(zip(times[k], means[k], sds[k], strict=True)), groups[k]) for k in range(2)], times=times,
+        batches=[in_batches(rng, own, int(rng.choice([5, 14])), max_delay) for own in times],
+        wanted=sorted(
+            (i, j) for i, j in likely
+            if abs(times[0][i] - times[1][j]) <= window and groups[0][i] == groups[1][j]
+        ),
+    )  # fmt: skip
+
+
 def window_case(seed):
     """Times with ties, whole or in tenths, in groups or not."""
     rng = np.random.default_rng(seed)
@@ -162,7 +228,7 @@ def window_case(seed):
     )  # fmt: skip
 
 
-CASES = {"timing": timing_case, "window": window_case}
+CASES = {"timing": timing_case, "difference": difference_case, "window": window_case}
 
 
 def run_case(case, disturb=None):
@@ -301,7 +367,7 @@ def test_rows_of_idle_keys_are_forgotten_by_the_window_join():
     assert sum(bool(held["index"]) for cell, held in stream.handle.cells.items() if cell != CONTROL) <= 2
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("timing", 6), ("window", 4)])
+@pytest.mark.parametrize(("kind", "seed"), [("timing", 6), ("difference", 8), ("window", 4)])
 def test_a_stream_that_stalls_loses_nothing_and_the_others_grow(kind, seed):
     """The first stream stops after two batches, the others go on to their end; then comes all that is missing."""
     case = CASES[kind](seed)

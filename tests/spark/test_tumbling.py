@@ -55,7 +55,9 @@ def test_a_table_has_the_pairs_of_the_operator(spark, sides):
         assert {(row.n_left, row.n_right): row.probability for row in found} == pytest.approx(pairs, abs=1e-12)
 
 
-def test_a_stream_has_the_pairs_of_the_operator(spark, sides, tmp_path):
+@pytest.mark.parametrize("strategy", ["auto", "moments"])
+def test_a_stream_has_the_pairs_of_the_operator(spark, sides, tmp_path, strategy):
+    """With moments every window has an index, whose answers are the matches: nothing is validated."""
     folder, pairs = sides
     left, right = (
         numbered(
@@ -65,9 +67,15 @@ def test_a_stream_has_the_pairs_of_the_operator(spark, sides, tmp_path):
         )
         for side in ("left", "right")
     )
-    found = hp.join(left, right, ON, 0.7, time="n", window=WINDOW - 1)
+    funnel = hp.Funnel()
+    arguments = {"time": "n", "window": WINDOW - 1, "strategy": strategy}
+    told = hp.plan_join(left, right, ON, 0.7, **arguments).explain()
+    assert ("index of means and variances for each key" if strategy == "moments" else "sweep over core") in told
+    found = hp.join(left, right, ON, 0.7, funnel=funnel, **arguments)
     writer = found.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
     writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     assert len(rows) == len(pairs)
     assert {(row.n_left, row.n_right): row.probability for row in rows} == pytest.approx(pairs, abs=1e-12)
+    counted = funnel.to_dict()
+    assert counted["candidates"] < ROWS * WINDOW, "windows as a whole would be that many pairs"

@@ -1,0 +1,149 @@
+"""The pair join in a window of time against brute force: every strategy, any order of batches, rows that are old."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import oracle
+from engine import model_of
+from haply.errors import HaplyError
+from haply.joins import PairJoin
+from haply.joins.meeting import Rows, _copied, parts_of
+from haply.joins.pair import STRATEGIES
+from haply.models import Certain, Gaussian
+from haply.probability import Difference, Region
+from haply.pruning.intervals import Intervals
+
+REGIONS = (
+    Region(-0.8, 0.8),
+    Region(-0.5, 1.25, low_closed=False),
+    Region(-2.0, 2.0, outside=True),
+    Region(0.25, np.inf),
+    Region(-np.inf, 0.0, high_closed=False),
+)
+SIDES = ("left", "right")
+
+
+def a_case(rng, kinds, region, level):
+    """Values, times with ties and at the very ends of windows, groups, and the answer."""
+    count, unit = 24, float(rng.choice([1.0, 0.1]))
+    sides = [[oracle.random_value(rng, kind, center_range=(-2, 2)) for _ in range(count)] for kind in kinds]
+    start = float(rng.choice([0.0, -1e6, 1e9]))
+    times = [start + unit * rng.integers(0, 60, count) for _ in SIDES]
+    groups = [rng.integers(0, int(rng.choice([1, 3])), count).astype(float) for _ in SIDES]
+    window = float(unit * rng.choice([0, 1, 7, 25, 100]))
+    probabilities = oracle.brute_force_probabilities(
+        *sides, region.low, region.high, region.low_closed, region.high_closed, region.outside
+    )
+    near = {
+        (i, j)
+        for i, j in product(range(count), repeat=2)
+        if abs(times[0][i] - times[1][j]) <= window and groups[0][i] == groups[1][j]
+    }
+    hairline = set(oracle.borderline_pairs(probabilities, level))
+    wanted = {pair: p for pair, p in oracle.kept_pairs(probabilities, level).items() if pair in near - hairline}
+    return sides, times, groups, window, wanted, hairline
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(list(product(oracle.KINDS, repeat=2))),
+    st.sampled_from(REGIONS),
+    st.sampled_from([0.05, 0.5, 0.9, 1.0]),
+    st.sampled_from(STRATEGIES),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_pairs_in_a_window(kinds, region, level, strategy, exact, seed):
+    """In the order of time, in batches of any size from either side, across a snapshot, and with old rows forgotten."""
+    rng = np.random.default_rng(seed)
+    sides, times, groups, window, wanted, hairline = a_case(rng, kinds, region, level)
+    models = [model_of(side) for side in sides]
+    join = PairJoin(Difference("x", "x", region), level, window=window, strategy=strategy, exact=exact)
+    orders = [np.argsort(own, kind="stable") for own in times]
+    batches = [np.split(order, np.sort(rng.integers(0, len(order) + 1, 4))) for order in orders]
+    found = {}
+    for step in range(5):
+        for side in rng.permutation(2):
+            rows = batches[side][step]
+            result = join.arrive(SIDES[side], rows, models[side].take(rows), times[side][rows], groups[side][rows])
+            for i, j, p in zip(result.left.tolist(), result.right.tolist(), result.probability, strict=True):
+                assert (i, j) not in found, "doubled"
+                found[i, j] = p
+        later = [times[side][rows] for side in (0, 1) for rows in batches[side][step + 1 :]]
+        join.expire(min((own.min() for own in later if len(own)), default=np.inf))
+        if step == 2:
+            join = PairJoin.restore(join.snapshot())
+    assert set(found) - hairline == set(wanted)
+    assert join.funnel.kept == len(found)
+    for (i, j), p in found.items():
+        slack = oracle.float_slack(sides[0][i], sides[1][j], region.low, region.high)
+        assert (not exact and np.isnan(p)) or (i, j) in hairline or abs(p - wanted[i, j]) <= 1e-10 + slack
+    assert not len(join.ids("left"))
+    assert join.stored_bytes == 0
+
+
+def rows_at(times, groups=None):
+    times = np.asarray(times, float)
+    nothing = Intervals(times, times, np.zeros(len(times), bool))
+    return Rows(
+        np.arange(len(times)), Certain(times), nothing, times, np.zeros(len(times)) if groups is None else groups
+    )
+
+
+@pytest.mark.parametrize("window", [0.0, 1e-9, 0.3, 5.0, 1e4])
+def test_rows_in_a_window_share_a_stretch_once(window):
+    rng = np.random.default_rng(4)
+    for start in (0.0, 1e9):
+        left, right = (start + np.round(rng.uniform(0, 100, 400), 1) for _ in SIDES)
+        copies, (mine, theirs) = _copied(left, right, window)
+        i, k = np.nonzero(mine[:, None] == theirs)
+        shared = np.zeros((400, 400), np.int64)
+        np.add.at(shared, (i, copies[k]), 1)
+        assert shared.max() <= 1
+        assert shared[np.abs(left[:, None] - right) <= window].all()
+        if 0.0 < window < 1.0:
+            assert shared.sum() < 0.05 * shared.size, "few others"
+
+
+def test_parts_are_windows():
+    """Tumbling windows of 100 rows have an index each; so have stretches of time; small groups share one."""
+    number = np.random.default_rng(2).permutation(1000)
+    parts = list(parts_of(rows_at(number, number // 100.0), 99.0))
+    assert [sorted(part.times) for part in parts] == np.arange(1000).reshape(10, 100).tolist()
+    parts = list(parts_of(rows_at(number), 99.0))
+    assert sorted(np.concatenate([part.ids for part in parts])) == list(range(1000))
+    assert all(np.ptp(part.times) <= 99.0 for part in parts)
+    assert len(parts) == 11
+    assert [len(part) for part in parts_of(rows_at(number, number % 100.0), 1e4)] == [1000]
+    assert 10 <= len(list(parts_of(rows_at(number), 1e-3))) <= 20, "not one for each row"
+
+
+def test_stretches_save_pairs():
+    """In short windows few pairs are looked at that are far apart in time, however many values are alike."""
+    rng = np.random.default_rng(3)
+    n = 2000
+    join = PairJoin(Difference("x", "x", Region(-1.0, 1.0)), 0.5, window=3.0)
+    kept = 0
+    for side in SIDES:
+        batch = {"id": np.arange(n), "time": np.arange(n), "x": Gaussian(rng.uniform(0, 10, n), np.full(n, 0.3))}
+        kept += len(join.push(side, batch).left)
+    assert 1000 < kept < join.funnel.candidates < 12 * n
+
+
+def test_errors_of_a_window():
+    condition = Difference("x", "x", Region(-1.0, 1.0))
+    with pytest.raises(HaplyError, match="no length of time"):
+        PairJoin(condition, 0.5, window=-1.0)
+    join = PairJoin(condition, 0.5, window=1.0)
+    with pytest.raises(HaplyError, match="no column 'time'"):
+        join.push("left", {"id": [1], "x": [0.0]})
+    with pytest.raises(HaplyError, match="Expected 2 times"):
+        join.push("left", {"id": [1, 2], "x": [0.0, 1.0], "time": [3.0]})
+    with pytest.raises(HaplyError, match="A time is no number"):
+        join.push("left", {"id": [1], "x": [0.0], "time": [np.nan]})
