@@ -3,20 +3,41 @@
     python -m haply.spark.daemon pyspark.worker
 
 Spark starts it where ``spark.python.daemon.module`` names it, as ``hp.local_session()`` does. Nothing here changes what
-workers do: it only saves each of them the seconds that importing takes.
+workers do: it only saves each of them the seconds that importing takes, and looking for garbage among what was imported.
 """
 
 from __future__ import annotations
 
 import gc
+import time
 
-from pyspark.daemon import manager
+from pyspark import daemon
 
 import haply.spark.distance
 import haply.spark.stream_worker  # noqa: F401
 
+_LONG = 0.005
+
+
+class Sweeper:
+    """Collects garbage for PySpark, which does so after every task of a worker.
+
+    Modules and compiled kernels are hundreds of thousands of objects that never go. When a collection takes long, what
+    it has left is not looked at again.
+    """
+
+    @staticmethod
+    def collect() -> int:
+        """Collect garbage."""
+        begun = time.perf_counter()
+        found = gc.collect()
+        if time.perf_counter() - begun > _LONG:
+            gc.freeze()
+        return found
+
+
 if __name__ == "__main__":
-    # PySpark collects garbage after each task. What was imported stays: without it a collection takes a tenth as long.
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.gc = Sweeper  # type: ignore[assignment]
+    daemon.manager()
