@@ -3,7 +3,7 @@
     python -m haply.spark.daemon pyspark.worker
 
 Spark starts it where ``spark.python.daemon.module`` names it, as ``hp.local_session()`` does. Nothing here changes what
-workers do: it only saves each of them the seconds that importing takes, and looking for garbage among what was imported.
+workers do: it only saves each of them the seconds that importing takes, and searching all of that for garbage.
 """
 
 from __future__ import annotations

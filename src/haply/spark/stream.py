@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import time
 import uuid
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
@@ -351,15 +355,26 @@ class Totals:
         self._totals.update({name: int(value or 0) for name, value in row.asDict().items()})
 
 
+_LAST_CALL = 0.3
+"""Seconds in which a call that is under way should end."""
+
 _listeners: WeakKeyDictionary[Any, Listener] = WeakKeyDictionary()
 
 
 def _listener_of(session: Any) -> Listener:
     """The one listener of a session: each would be called for every report of every query."""
     if session not in _listeners:
-        _listeners[session] = Listener()
-        session.streams.addListener(_listeners[session])
+        _listeners[session] = listener = Listener()
+        session.streams.addListener(listener)
+        atexit.register(_stop_listening, weakref.ref(session), listener)
     return _listeners[session]
+
+
+def _stop_listening(session: weakref.ref[Any], listener: Listener) -> None:
+    """Before the program ends: Spark would go on calling it, and print what happens then."""
+    with contextlib.suppress(Exception):  # the session may have been stopped
+        session().streams.removeListener(listener)  # type: ignore[union-attr]
+        time.sleep(_LAST_CALL)
 
 
 class Listener(StreamingQueryListener):
