@@ -12,7 +12,15 @@ import pytest
 from haply.errors import HaplyError
 from haply.joins import SimilarityJoin
 from haply.models import Samples
-from haply.probability.distance import clouds
+from haply.probability.distance import (
+    Block,
+    clouds,
+    count_above,
+    count_narrow,
+    narrow_room,
+    narrowed,
+    squared_limit,
+)
 from haply.pruning.clouds import (
     BINS,
     RULES,
@@ -191,6 +199,50 @@ def test_every_rule_on_many_samples() -> None:
     assert join.funnel.accepted["rows"] > 0
 
 
+@pytest.mark.parametrize("variant", ["mixed", "far", "tiny", "tiny and far"])
+def test_every_rule_on_many_equal_samples(variant: str) -> None:
+    """These are counted in singles, which cannot tell ties and what is far away or next to nothing."""
+    offset, scale = {"far": (1e6, 1.0), "tiny": (0.0, 1e-9), "tiny and far": (-1000.0, 1e-9)}.get(variant, (0.0, 1.0))
+    rng = np.random.default_rng(35)
+    for dim in (1, 2, 3):
+        sides = [
+            [
+                moved(random_cloud(rng, dim, int(rng.integers(17, 50)), kind, spread=1.0), offset, scale)
+                for kind in ("ball", "two_clusters", "lattice", "lattice")
+            ]
+            for _ in range(2)
+        ]
+        check_all_rules(*sides, eps=random_eps(rng, sides[0][2], sides[1][2]))
+
+
+def test_singles_bound_what_doubles_count() -> None:
+    rng = np.random.default_rng(36)
+    told = total = 0
+    for _ in range(600):
+        dim, sizes = int(rng.integers(1, 4)), rng.integers(16, 60, 2)
+        scale, offset = float(10.0 ** rng.integers(-12, 13)), float(rng.choice([0.0, 1.0, 1e3, 1e7]))
+        kind = str(rng.choice(["gaussian", "lattice"]))
+        a, b = (moved(random_cloud(rng, dim, int(n), kind, spread=1.0), offset * scale, scale) for n in sizes)
+        eps = random_eps(rng, a, b)
+        x, y = (Block(each.points.T.ravel().copy(), 0, len(each), np.ones(len(each)), 0, True) for each in (a, b))
+        room = narrow_room(dim, len(a), len(b))
+        room.origin[:] = b.points[0]
+        widest = sum(float(((each.points - b.points[0]) ** 2).sum(axis=1).max()) for each in (a, b))
+        error = narrowed(dim, x, y, squared_limit(eps), widest, room)
+        if error < 0.0:
+            continue
+        first, last = 2 * int(rng.integers(0, 4)), int(rng.integers(8, len(a) + 1))
+        near = int((distances(a.points[first:last], b.points) <= eps).sum())
+        rows = (room, first, last + (last - first) % 2 if last < len(a) else last, len(a), len(b))
+        near += int((distances(a.points[last : rows[2]], b.points) <= eps).sum())
+        sure, maybe = count_narrow(*rows, error)
+        assert sure <= near <= maybe
+        assert (count_above(*rows, error), count_above(*rows, -error)) == (sure, maybe)
+        told, total = told + (sure == maybe), total + 1
+    assert total > 300
+    assert 0.4 * total < told < total, "ties are not told apart, most others are"
+
+
 def test_each_rule_has_work_to_do() -> None:
     """Without this, the sweeps above could hold because nothing was ever decided by a rule."""
     rng = np.random.default_rng(32)
@@ -342,8 +394,8 @@ def line(a: Cloud, b: Cloud, eps: float, slack: float = 1e-12, weighted_centre: 
     middle = float(along @ y.near[: b.dim, 0])
     room = np.empty(max(len(a), len(b)))
     total = line_rows(
-        x.pool, x.facts[0], y.pool, y.facts[0], a.dim, along, middle, eps, slack, room, np.empty(BINS + 1),
-        np.empty(len(a)),
+        x.pool, x.facts[0], y.pool, y.facts[0], a.dim, along, middle, eps, slack, room,
+        np.empty((2, len(room)), np.int32), np.empty(BINS + 1), np.empty(len(a)),
     )  # fmt: skip
     return total / whole(a, b)
 
@@ -354,7 +406,7 @@ def shell(a: Cloud, b: Cloud, eps: float, slack: float = 1e-12, weighted_centre:
     upper = np.full(len(a), float(clouds(samples([b])).whole[0]))
     low, high = shell_rows(
         x.pool, x.facts[0], y.pool, y.facts[0], a.dim, y.near[: a.dim, 0].copy(), eps, slack, np.empty(len(a)),
-        np.empty(len(a)), upper,
+        np.empty((2, len(a)), np.int32), np.empty(len(a)), upper,
     )  # fmt: skip
     return low / whole(a, b), high / whole(a, b)
 

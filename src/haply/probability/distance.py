@@ -241,41 +241,141 @@ def near_weight(dim, x, begin, end, y, limit, squares):
     return _near_any(dim, x, begin, end, y, limit, squares)
 
 
+class Narrow(NamedTuple):
+    """Room for a pair of objects in singles: three coordinates and a number more for each sample, and an origin."""
+
+    x: np.ndarray
+    y: np.ndarray
+    origin: np.ndarray
+
+
+_WIDE = 8
+"""Samples are filled up to a multiple of this, so that loops have no rest."""
+
+
+@kernel
+def narrow_room(dim, most_x, most_y):
+    """For objects of up to so many samples."""
+    return Narrow(
+        np.empty(4 * (most_x + 1), np.float32), np.empty(4 * (most_y + _WIDE), np.float32), np.empty(dim)
+    )  # fmt: skip
+
+
 @bare
-def _narrow(dim, block, origin, sign, shift, rows):
+def _narrow(dim, block, origin, sign, shift, rows, step):
     """One object's samples in singles as seen from the point ``origin``: three coordinates (zeros where there are
-    fewer), then ``shift`` plus or minus half the squared norm. Returns the largest squared norm."""
-    size, step = block.size, len(rows) // 4
-    rows[: 3 * step] = 0.0
+    fewer), then ``shift`` plus or minus half the squared norm."""
+    size, at, points = block.size, block.at, block.points
     norms = rows[3 * step : 3 * step + size]
-    norms[:] = 0.0
+    if dim == 3:
+        xs, ys, zs = points[at : at + size], points[at + size : at + 2 * size], points[at + 2 * size : at + 3 * size]
+        us, vs, ws = rows[:size], rows[step : step + size], rows[2 * step : 2 * step + size]
+        a, b, c = origin[0], origin[1], origin[2]
+        for k in range(len(norms)):
+            u, v, w = np.float32(xs[k] - a), np.float32(ys[k] - b), np.float32(zs[k] - c)
+            us[k], vs[k], ws[k] = u, v, w
+            norms[k] = shift + sign * (u * u + v * v + w * w)
+    else:
+        rows[: 3 * step] = np.float32(0.0)
+        norms[:] = shift
+        for e in range(dim):
+            column, mine = points[at + e * size : at + (e + 1) * size], rows[e * step : e * step + size]
+            for k in range(len(norms)):
+                u = np.float32(column[k] - origin[e])
+                mine[k] = u
+                norms[k] += sign * (u * u)
+
+
+@bare
+def _fill_up(rows, step, size, norm):
+    """The rest of the rows: samples that are never near."""
+    for e in range(3):
+        rows[e * step + size : (e + 1) * step] = np.float32(0.0)
+    rows[3 * step + size : 4 * step] = norm
+
+
+@bare
+def narrowed(dim, x, y, limit, widest, room):
+    """Write a pair of objects down in singles, seen from the origin. Returns what a sample pair may err by.
+
+    With R the largest norms, ``widest`` the sum of their squares and u = 2^-24: rounding the coordinates costs 2u RxRy,
+    three sums 3u (RxRy + (Ry^2 + limit)/2), the norms and the limit that they are compared with 2u (Ry^2 + limit)/2 +
+    3u Rx^2, Ry^2 3u/2 more: less than 8u (Rx^2 + Ry^2 + limit) in all. Pairs so close to the limit are some in a
+    million. The answer is -1 if singles cannot hold such numbers.
+    """
+    slack = ROUNDING * (widest * (1.0 + 1e-6) + limit)
+    if not MOST_SMALL < slack < MOST_LARGE:
+        return -1.0
+    step, jump = x.size + 1, _filled(y.size)
+    _narrow(dim, x, room.origin, np.float32(0.5), np.float32(0.0), room.x, step)
+    _fill_up(room.x, step, x.size, np.float32(np.inf))
+    _narrow(dim, y, room.origin, np.float32(-0.5), np.float32(0.5 * limit), room.y, jump)
+    _fill_up(room.y, jump, y.size, np.float32(-np.inf))
+    return slack
+
+
+@bare
+def _widest(dim, block, origin, squares):
+    """The largest squared distance of an object's samples from a point. Doubles without their sign are in the order of
+    their bits, which loops compare several at a time."""
+    squares = squares[: block.size]
+    squares[:] = 0.0
     for c in range(dim):
-        column, mine = block.points[block.at + c * size : block.at + (c + 1) * size], rows[c * step : c * step + size]
-        for k in range(size):
+        column = block.points[block.at + c * block.size : block.at + (c + 1) * block.size]
+        for k in range(len(squares)):
             u = column[k] - origin[c]
-            mine[k] = u
-            norms[k] += np.float32(u * u)
-    largest = np.float32(0.0)
-    for k in range(size):
-        largest = max(largest, norms[k])
-        norms[k] = shift + sign * norms[k]
-    return largest
+            squares[k] += u * u
+    bits, most = squares.view(np.int64), 0
+    for k in range(len(bits)):
+        most = max(most, bits[k])
+    for k in range(len(bits)):
+        if bits[k] == most:
+            return squares[k]
+    return np.inf
+
+
+@bare
+def _filled(size):
+    return (size + _WIDE - 1) // _WIDE * _WIDE
 
 
 @bare_fused
-def _count_narrow(x, step, samples, y, jump, size, slack):
-    """How many pairs are near for sure, and how many may be: ``2 x.y >= |x|^2 + |y|^2 - limit``, in singles.
+def count_above(room, begin, end, x_size, y_size, by):
+    """Of the pairs of some samples of x with all of y, those near by ``by`` and more.
 
-    Two samples of x at a time, which is why there must be one more than there are, with an infinite norm.
+    It bounds the number of near ones from below where ``by`` is what a pair may err by, and from above where it is that
+    much below zero.
+
+    That is ``2 x.y >= |x|^2 + |y|^2 - limit``, in singles. Two samples of x at a time, which is why there is one more
+    than there are, with an infinite norm.
     """
-    ys, zs, ts, norms = y[:size], y[jump : jump + size], y[2 * jump : 2 * jump + size], y[3 * jump : 3 * jump + size]
+    x, y, step, jump = room.x, room.y, x_size + 1, _filled(y_size)
+    ys, zs, ts, norms = y[:jump], y[jump : 2 * jump], y[2 * jump : 3 * jump], y[3 * jump : 4 * jump]
+    total = 0
+    for k in range(begin, end, 2):
+        a, b, c, here = x[k], x[step + k], x[2 * step + k], x[3 * step + k] + np.float32(by)
+        d, e, f, there = x[k + 1], x[step + k + 1], x[2 * step + k + 1], x[3 * step + k + 1] + np.float32(by)
+        n = np.int32(0)
+        for m in range(len(ys)):
+            s = a * ys[m] + (b * zs[m] + (c * ts[m] + norms[m]))
+            t = d * ys[m] + (e * zs[m] + (f * ts[m] + norms[m]))
+            n = np.int32(n + (ONE if s >= here else ZERO) + (ONE if t >= there else ZERO))
+        total += int(n)
+    return total
+
+
+@bare_fused
+def count_narrow(room, begin, end, x_size, y_size, slack):
+    """Both bounds of ``count_above`` at once."""
+    x, y, step, jump, slack = room.x, room.y, x_size + 1, _filled(y_size), np.float32(slack)
+    ys, zs, ts, norms = y[:jump], y[jump : 2 * jump], y[2 * jump : 3 * jump], y[3 * jump : 4 * jump]
     sure = maybe = 0
-    for k in range(0, samples, 2):
+    for k in range(begin, end, 2):
         a, b, c, here = x[k], x[step + k], x[2 * step + k], x[3 * step + k]
         d, e, f, there = x[k + 1], x[step + k + 1], x[2 * step + k + 1], x[3 * step + k + 1]
         low, high, low_there, high_there = here - slack, here + slack, there - slack, there + slack
         n, q = np.int32(0), np.int32(0)
-        for m in range(size):
+        for m in range(len(ys)):
             s = a * ys[m] + (b * zs[m] + (c * ts[m] + norms[m]))
             t = d * ys[m] + (e * zs[m] + (f * ts[m] + norms[m]))
             n = np.int32(n + (ONE if s >= low else ZERO) + (ONE if t >= low_there else ZERO))
@@ -286,24 +386,22 @@ def _count_narrow(x, step, samples, y, jump, size, slack):
 
 
 @bare
-def _near_narrow(dim, x, y, limit, origin, x_rows, y_rows):
-    """The number of near pairs by numbers of half the width, or -1 where only doubles can tell.
-
-    With R the largest norms and u = 2^-24: rounding the coordinates costs 2u RxRy, three sums 3u (RxRy + (Ry^2 +
-    limit)/2), the norms and the limit that they are compared with u (Ry^2 + limit)/2 + 3u Rx^2, Ry^2 3u/2 more: less
-    than 8u (Rx^2 + Ry^2 + limit) in all. Pairs so close to the limit are some in a million.
-    """
-    step = x.size + 1
+def _near_narrow(dim, x, y, limit, room, squares):
+    """The number of near pairs by numbers of half the width, or -1 where only doubles can tell."""
     for c in range(dim):
-        origin[c] = y.points[y.at + c * y.size]
-    widest = _narrow(dim, x, origin, np.float32(0.5), np.float32(0.0), x_rows[: 4 * step])
-    x_rows[4 * step - 1] = np.inf
-    widest += _narrow(dim, y, origin, np.float32(-0.5), np.float32(0.5 * limit), y_rows[: 4 * y.size])
-    slack = ROUNDING * (widest + limit)
-    if not MOST_SMALL < slack < MOST_LARGE:
+        room.origin[c] = y.points[y.at + c * y.size]
+    widest = _widest(dim, x, room.origin, squares) + _widest(dim, y, room.origin, squares)
+    slack = narrowed(dim, x, y, limit, widest, room)
+    if slack < 0.0:
         return -1
-    sure, maybe = _count_narrow(x_rows, step, x.size, y_rows, y.size, y.size, np.float32(slack))
+    sure, maybe = count_narrow(room, 0, x.size, x.size, y.size, slack)
     return sure if sure == maybe else -1
+
+
+@bare
+def worth_narrowing(dim, x, y):
+    """Whether pairs of these objects' samples are better counted in singles."""
+    return x.equal and y.equal and dim <= 3 and x.size * y.size >= WORTH_NARROWING
 
 
 @kernel
@@ -312,18 +410,14 @@ def _pairs(left, right, left_rows, right_rows, limits):
     most_x, most_y = _most(left.start), _most(right.start)
     x = Block(np.empty(left.dim * most_x), 0, 0, np.empty(most_x), 0, True)
     y = Block(np.empty(left.dim * most_y), 0, 0, np.empty(most_y), 0, True)
-    x_rows, y_rows = np.empty(4 * (most_x + 1), np.float32), np.empty(4 * most_y, np.float32)
     found = np.empty(len(left_rows))
-    _each_pair(
-        left, right, left_rows, right_rows, limits, x, y, np.empty(most_y), np.empty(left.dim), x_rows, y_rows, found
-    )
+    room = narrow_room(left.dim, most_x, most_y)
+    _each_pair(left, right, left_rows, right_rows, limits, x, y, np.empty(max(most_x, most_y)), room, found)
     return found
 
 
 @bare
-def _each_pair(
-    left, right, left_rows, right_rows, limits, x_room, y_room, squares, origin, x_rows, y_rows, found
-):  # fmt: skip
+def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squares, narrow, found):
     dim = left.dim
     for pair in range(len(left_rows)):
         i, j = left_rows[pair], right_rows[pair]
@@ -335,8 +429,8 @@ def _each_pair(
         y = Block(y_room.points, 0, count, y_room.weight, 0, equal)
         limit = limits[pair if len(limits) > 1 else 0]
         total = -1.0
-        if x.equal and y.equal and dim <= 3 and x.size * y.size >= WORTH_NARROWING:
-            total = float(_near_narrow(dim, x, y, limit, origin, x_rows, y_rows))
+        if worth_narrowing(dim, x, y):
+            total = float(_near_narrow(dim, x, y, limit, narrow, squares))
         if total < 0.0:
             total = near_weight(dim, x, 0, x.size, y, limit, squares)
         found[pair] = min(1.0, total / (whole * other))

@@ -16,13 +16,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from haply.errors import unknown_name
-from haply.numerics.jit import bare, inner, kernel
-from haply.probability.distance import Block, Clouds, near_weight, squared_limit
+from haply.numerics.jit import bare, bare_fused, bare_summed, inner, kernel
+from haply.probability.distance import (
+    Block,
+    Clouds,
+    Narrow,
+    count_above,
+    count_narrow,
+    narrow_room,
+    narrowed,
+    near_weight,
+    squared_limit,
+    worth_narrowing,
+)
 from haply.pruning.grid import Grid, empty_grid, objects_near
 from haply.pruning.threshold import TOLERANCE, Threshold
 
@@ -60,7 +72,7 @@ _SETS = {
 
 _ROWS_AT_ONCE = 16
 _LINE_MARGIN = 0.1
-_SHELL_MARGIN = 0.3
+_SHELL_MARGIN = 1.0
 
 
 def rule_codes(rules: str | Iterable[str]) -> frozenset[int]:
@@ -88,6 +100,8 @@ class Question(NamedTuple):
     accept_from: float
     strict: bool
     spread: float
+    line_from: float
+    """Standard deviations that two objects must be apart on a line, beyond the distance, for a look at it."""
     exact: bool
     balls: bool
     core: bool
@@ -108,7 +122,7 @@ def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[
         keep = 0.0
     return Question(
         float(within), squared_limit(within), level, keep, reject, threshold.accept_from, threshold.strict, spread,
-        exact, *(code in rules for code in RULES),
+        -NormalDist().inv_cdf(min(level + _LINE_MARGIN, 1.0 - 1e-9)), exact, *(code in rules for code in RULES),
     )  # fmt: skip
 
 
@@ -404,7 +418,7 @@ def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
     return x[_WHOLE] * y[_WHOLE] - best
 
 
-@bare
+@bare_fused
 def _places(pool, start, count, dim, direction, low, scale, out):
     """Where an object's samples are on a line, in bins from ``low`` on; in space all coordinates in one go."""
     out = out[:count]
@@ -413,19 +427,28 @@ def _places(pool, start, count, dim, direction, low, scale, out):
         xs = pool[start : start + count]
         ys, zs = pool[start + count : start + 2 * count], pool[start + 2 * count : start + 3 * count]
         for k in range(len(out)):
-            out[k] = a * xs[k] + b * ys[k] + c * zs[k]
-    else:
-        out[:] = 0.0
-        for c in range(dim):
-            xs = pool[start + c * count : start + (c + 1) * count]
-            for k in range(len(xs)):
-                out[k] += direction[c] * xs[k]
+            out[k] = (a * xs[k] + b * ys[k] + c * zs[k] - low) * scale
+        return
+    out[:] = 0.0
+    for c in range(dim):
+        xs = pool[start + c * count : start + (c + 1) * count]
+        for k in range(len(xs)):
+            out[k] += direction[c] * xs[k]
     for k in range(len(out)):
         out[k] = (out[k] - low) * scale
 
 
 @bare
-def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work, below, upper):
+def _in_bins(places, reach, first, until):
+    """The bins that are within a reach of places: the first, and the one after the last."""
+    most, bins = BINS - 1.0, float(BINS)
+    for k in range(len(first)):
+        first[k] = np.int32(min(max(places[k] - reach, 0.0), most))
+        until[k] = np.int32(min(max(places[k] + reach + 1.0, 0.0), bins))
+
+
+@bare
+def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work, bins, below, upper):
     """For each sample of ``x`` the most of ``y`` that lies near on the line through the centres; returns the sum.
 
     The samples of ``y`` go into bins along the line, around the place ``middle`` of its centre; a sample of ``x`` is
@@ -434,29 +457,29 @@ def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work,
     lx, ly = int(x[_COUNT]), int(y[_COUNT])
     at_x, at_y = int(x[_START]), int(y[_START])
     weight = y_pool[at_y + dim * ly : at_y + (dim + 1) * ly]
-    low, scale, bins = middle - y[_RADIUS] - slack, 0.5 * BINS / (y[_RADIUS] + slack), float(BINS)
+    low, scale = middle - y[_RADIUS] - slack, 0.5 * BINS / (y[_RADIUS] + slack)
     _places(y_pool, at_y, ly, dim, direction, low, scale, work)
     below[:] = 0.0
-    for k in range(ly):
-        below[1 + int(min(max(work[k], 0.0), bins - 1.0))] += weight[k]
+    for k in range(len(weight)):
+        below[np.uint32(1.0 + min(max(work[k], 0.0), BINS - 1.0))] += weight[k]
     held = 0.0
     for b in range(1, BINS + 1):
         held += below[b]
         below[b] = held
     _places(x_pool, at_x, lx, dim, direction, low, scale, work)
-    total, heavy = 0.0, at_x + dim * lx
     reach = (within + slack) * scale * (1.0 + 1e-12) + 1e-9
-    for k in range(lx):
-        begin = int(min(max(work[k] - reach, 0.0), bins - 1.0))
-        end = int(min(max(work[k] + reach + 1.0, 0.0), bins))
-        most = max(0.0, below[end] - below[begin])
+    first, until, upper = bins[0, :lx], bins[1, :lx], upper[:lx]
+    _in_bins(work, reach, first, until)
+    heavy, total = x_pool[at_x + dim * lx : at_x + (dim + 1) * lx], 0.0
+    for k in range(len(upper)):
+        most = max(0.0, below[np.uint32(until[k])] - below[np.uint32(first[k])])
         upper[k] = most
-        total += x_pool[heavy + k] * most
+        total += heavy[k] * most
     return total
 
 
 @bare
-def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, lower, upper):
+def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, bins, lower, upper):
     """For each sample of ``x`` bounds of what of ``y`` is near, by its distance from the centre of ``y``.
 
     What of ``y`` lies within a radius of its centre is known at steps. ``upper`` is lowered where this is less; returns
@@ -465,7 +488,7 @@ def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, lower, up
     lx = int(x[_COUNT])
     at_x = int(x[_START])
     shells = y[len(y) - SHELLS - 1 :]
-    work = work[:lx]
+    work, lower, upper = work[:lx], lower[:lx], upper[:lx]
     work[:] = 0.0
     for c in range(dim):
         xs = x_pool[at_x + c * lx : at_x + (c + 1) * lx]
@@ -473,18 +496,23 @@ def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, lower, up
             u = xs[k] - centre[c]
             work[k] += u * u
     scale, most = SHELLS / max(y[_RADIUS], 1e-300), float(SHELLS)
-    heavy, low, high = at_x + dim * lx, 0.0, 0.0
-    for k in range(lx):
+    heavy, low, high = x_pool[at_x + dim * lx : at_x + (dim + 1) * lx], 0.0, 0.0
+    holes, outer = bins[0, :lx], bins[1, :lx]
+    # steps that are sure to be near are one too many here, and so are those that are sure not to be: none is 0
+    for k in range(len(work)):
         distance = math.sqrt(work[k])
-        sure = within - distance - slack
-        least = shells[int(min(sure * scale * (1.0 - 1e-14), most))] if sure >= 0.0 else 0.0
-        outer = shells[math.ceil(min((distance + within + slack) * scale, most))]
-        hole = math.ceil(min((distance - within - slack) * scale * (1.0 - 1e-14), most + 1.0)) - 1.0
-        inner_part = shells[int(hole)] if hole >= 0.0 else 0.0
+        outer[k] = np.int32(np.ceil(min((distance + within + slack) * scale, most)))
+        gap = (distance - within - slack) * scale * (1.0 - 1e-14)
+        holes[k] = np.int32(np.ceil(max(min(gap, most + 1.0), 0.0)))
+        work[k] = max(min((within - distance - slack) * scale * (1.0 - 1e-14) + 1.0, most + 1.0), 0.0)
+    for k in range(len(work)):
+        step, hole = np.uint32(np.int32(work[k])), np.uint32(holes[k])
+        least = shells[step - np.uint32(1)] if step > 0 else 0.0
+        inner_part = shells[hole - np.uint32(1)] if hole > 0 else 0.0
         lower[k] = least
-        upper[k] = min(upper[k], outer - inner_part)
-        low += x_pool[heavy + k] * least
-        high += x_pool[heavy + k] * upper[k]
+        upper[k] = min(upper[k], shells[np.uint32(outer[k])] - inner_part)
+        low += heavy[k] * least
+        high += heavy[k] * upper[k]
     return low, high
 
 
@@ -494,8 +522,10 @@ class Work(NamedTuple):
     values: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    bins: np.ndarray
     below: np.ndarray
     direction: np.ndarray
+    narrow: Narrow
 
 
 @bare
@@ -505,15 +535,58 @@ def _block(pool, row, dim):
 
 
 @inner
-def _line_guess(x, y, dim, direction, apart, within):
-    """About how likely two objects are near on the line through their centres, as if they were Gaussian there."""
+def _line_may_reject(x, y, dim, direction, apart, question):
+    """Whether two objects would be far apart often enough on the line through their centres if they were Gaussian."""
     variance, at = 0.0, _SHELL_AT + dim
     for c in range(dim):
         for e in range(c, dim):
             variance += (1.0 if e == c else 2.0) * direction[c] * direction[e] * (x[at] + y[at])
             at += 1
-    scale = math.sqrt(0.5 / max(variance, 1e-300))
-    return 0.5 * (math.erfc((apart - within) * scale) - math.erfc((apart + within) * scale))
+    return apart - question.within > question.line_from * math.sqrt(max(variance, 1e-300))
+
+
+@bare_summed
+def _sum(values, begin, end):
+    total = 0.0
+    for k in range(begin, end):
+        total += values[k]
+    return total
+
+
+@bare
+def _narrow_rows(question, count, other, error, low, high, has_lower, has_upper, need, sure, work):
+    """Some samples of x at a time with all of y, in singles: a verdict and -1 as soon as there is one, else the count.
+
+    All weights are 1. ``low`` and ``high`` bound what is near in all, ``lower`` and ``upper``, if there, what is near
+    each sample of x. Samples half way out are looked at first: they tell what to expect, and of the others only the
+    bound is taken that will most likely decide. The answer is 0 and -1 if singles do not tell.
+    """
+    narrow, first = work.narrow, count // (2 * _ROWS_AT_ONCE) * _ROWS_AT_ONCE
+    until = min(first + _ROWS_AT_ONCE, count)
+    least, most = count_narrow(narrow, first, until, count, other, error)
+    likely = least + most >= 2.0 * question.level * (until - first) * other
+    if not question.rows or (question.exact and likely):
+        for begin, end in ((0, first), (until, count)):
+            near, perhaps = count_narrow(narrow, begin, end, count, other, error)
+            least += near
+            most += perhaps
+        return (1, float(least)) if least == most else (0, -1.0)
+    bound, bounds, rest, by = (least, work.lower, low, error) if likely else (most, work.upper, high, -error)
+    known, each = has_lower if likely else has_upper, 0.0 if likely else float(other)
+    rest -= _sum(bounds, first, until) if known else each * (until - first)
+    for begin in range(0, count, _ROWS_AT_ONCE):
+        if begin != first:
+            end = min(begin + _ROWS_AT_ONCE, count)
+            bound += count_above(narrow, begin, end, count, other, by)
+            rest -= _sum(bounds, begin, end) if known else each * (end - begin)
+        if likely and bound + rest >= sure:
+            return 1, -1.0
+        if not likely and bound + rest < need:
+            return -1, -1.0
+    other_bound = most if likely else least
+    for begin, end in ((0, first), (until, count)):
+        other_bound += count_above(narrow, begin, end, count, other, -by)
+    return (1, float(bound)) if bound == other_bound else (0, -1.0)
 
 
 @bare
@@ -525,36 +598,55 @@ def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work
     """
     count, other = int(x[_COUNT]), y[_WHOLE]
     heavy = int(x[_START]) + dim * count
-    high, low = x[_WHOLE] * other, 0.0
-    work.upper[:count] = other
-    work.lower[:count] = 0.0
+    high, low, has_upper, has_lower = x[_WHOLE] * other, 0.0, False, False
     apart, middle = 0.0, 0.0
-    if question.line or question.shell:
+    for c in range(dim):
+        work.direction[c] = centres[1, c] - centres[0, c]
+        apart += work.direction[c] * work.direction[c]
+    apart = math.sqrt(apart)
+    if question.line and apart > slack:
         for c in range(dim):
-            work.direction[c] = centres[1, c] - centres[0, c]
-            apart += work.direction[c] * work.direction[c]
-        apart = math.sqrt(apart)
-        if question.line and apart > slack:
-            for c in range(dim):
-                work.direction[c] /= apart
-                middle += work.direction[c] * centres[1, c]
-            # a guess of what the rule would find tells whether it is worth its time; it decides nothing
-            if _line_guess(x, y, dim, work.direction, apart, question.within) < question.level + _LINE_MARGIN:
-                high = line_rows(
-                    x_pool, x, y_pool, y, dim, work.direction, middle, question.within, slack, work.values,
-                    work.below, work.upper,
-                )  # fmt: skip
-                if high < need:
-                    return -1, math.nan, LINE
+            work.direction[c] /= apart
+            middle += work.direction[c] * centres[1, c]
+        # a guess of what the rule would find tells whether it is worth its time; it decides nothing
+        if _line_may_reject(x, y, dim, work.direction, apart, question):
+            high = line_rows(
+                x_pool, x, y_pool, y, dim, work.direction, middle, question.within, slack, work.values, work.bins,
+                work.below, work.upper,
+            )  # fmt: skip
+            has_upper = True
+            if high < need:
+                return -1, math.nan, LINE
     if question.shell and question.within - apart > _SHELL_MARGIN * y[_RADIUS]:
+        if not has_upper:
+            work.upper[:count] = other
+        has_upper = has_lower = True
         low, high = shell_rows(
-            x_pool, x, y_pool, y, dim, centres[1], question.within, slack, work.values, work.lower, work.upper
-        )
+            x_pool, x, y_pool, y, dim, centres[1], question.within, slack, work.values, work.bins, work.lower,
+            work.upper,
+        )  # fmt: skip
         if high < need:
             return -1, math.nan, SHELL
         if low >= sure and not question.exact:
             return 1, math.nan, SHELL
     mine, theirs = _block(x_pool, x, dim), _block(y_pool, y, dim)
+    if worth_narrowing(dim, mine, theirs):
+        for c in range(dim):
+            work.narrow.origin[c] = centres[1, c]
+        widest = (apart + x[_RADIUS] + slack) ** 2 + (y[_RADIUS] + slack) ** 2
+        error = narrowed(dim, mine, theirs, question.limit, widest, work.narrow)
+        if error >= 0.0:
+            verdict, total = _narrow_rows(
+                question, count, theirs.size, error, low, high, has_lower, has_upper, need, sure, work
+            )
+            if total >= 0.0:
+                return verdict, total, EXACT
+            if verdict != 0:
+                return verdict, math.nan, ROWS
+    if not has_upper:
+        work.upper[:count] = other
+    if not has_lower:
+        work.lower[:count] = 0.0
     total = 0.0
     for begin in range(0, count, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, count)
@@ -604,54 +696,99 @@ class Room(NamedTuple):
     slots: np.ndarray
     centres: np.ndarray
     corners: np.ndarray
+    span: np.ndarray
     work: Work
 
 
+@bare_fused
+def _close_in_space(near, i, others, first, touching, level, slope, close):
+    """Which centres of stored objects are within the reach of two cores, and within what variances allow."""
+    last = first + len(close)
+    a, b, c = near[0, i], near[1, i], near[2, i]
+    xs, ys, zs = others[0, first:last], others[1, first:last], others[2, first:last]
+    radii, variances = others[3, first:last], others[4, first:last]
+    for m in range(len(close)):
+        u, v, w, reach = a - xs[m], b - ys[m], c - zs[m], touching + radii[m]
+        square = u * u + v * v + w * w
+        close[m] = (square <= reach * reach) & (square <= level + slope * variances[m])
+
+
+@bare_fused
+def _close_anywhere(near, i, others, first, touching, level, slope, close, squares):
+    """The same in any number of dimensions, coordinate by coordinate."""
+    dim, last = len(near) - 6, first + len(close)
+    squares[:] = 0.0
+    for c in range(dim):
+        a, ys = near[c, i], others[c, first:last]
+        for m in range(len(squares)):
+            u = a - ys[m]
+            squares[m] += u * u
+    radii, variances = others[dim, first:last], others[dim + 1, first:last]
+    for m in range(len(close)):
+        reach = touching + radii[m]
+        close[m] = (squares[m] <= reach * reach) & (squares[m] <= level + slope * variances[m])
+
+
 @bare
-def _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates):
+def _in_time(times, time, window, close):
+    """Leave out those that are not in the window; returns how many are."""
+    inside = 0
+    for m in range(len(times)):
+        here = 1 if abs(time - times[m]) <= window else 0
+        inside += here
+        close[m] &= here
+    return inside
+
+
+@bare
+def _all_near(question, new, i, stored, first, last, span, window, slack, squares, close, candidates):
     """Candidates of a new object among all stored ones, in loops that the compiler makes wide.
 
     ``close`` is room for a byte per object and seven more: eight are looked at as one number, which is mostly 0.
+    ``span`` has the first and last time of the stored ones, and their largest core.
     """
-    dim = len(new.near) - 6
-    squares[:] = 0.0
-    for c in range(dim):
-        a, ys = new.near[c, i], stored.near[c, first:last]
-        for m in range(len(ys)):
-            u = a - ys[m]
-            squares[m] += u * u
-    radii, variances = stored.near[dim, first:last], stored.near[dim + 1, first:last]
-    times = stored.near[dim + 2, first:last]
-    variance, time = new.near[dim + 1, i], new.near[dim + 2, i]
-    base, stretch, inside = question.within + slack, 1.0 + 1e-12, 0
-    touching = base + new.near[dim, i]
+    near, others = new.near, stored.near
+    dim, size = len(near) - 6, last - first
+    variance, time = near[dim + 1, i], near[dim + 2, i]
+    base, stretch = question.within + slack, 1.0 + 1e-12
+    touching, slope, level = base + near[dim, i], 0.0, math.inf
     if question.core:
         # (base + k sqrt(V))^2 without the root: sqrt(V) <= (V / q + q) / 2, whatever q is; here that of V = 2 variance
-        if question.spread < 1e150:
+        if question.spread < 1e150 and base < 1e150:
             root = math.sqrt(2.0 * variance) + 1e-150
             slope = stretch * question.spread * (question.spread + base / root)
             level = stretch * base * (base + question.spread * root) + slope * variance
-        else:
-            slope, level = 0.0, math.inf
-        for m in range(len(radii)):
-            reach = touching + radii[m]
-            limit = min(reach * reach * stretch, level + slope * variances[m])
-            in_time = 1 if abs(time - times[m]) <= window else 0
-            inside += in_time
-            close[m] = in_time if squares[m] <= limit else 0
+    elif not question.balls:
+        touching = math.inf
+    touching += 1e-12 * (touching + span[2])
+    if dim == 3:
+        _close_in_space(near, i, others, first, touching, level, slope, close[:size])
     else:
-        for m in range(len(radii)):
-            reach = touching + radii[m] if question.balls else math.inf
-            in_time = 1 if abs(time - times[m]) <= window else 0
-            inside += in_time
-            close[m] = in_time if squares[m] <= reach * reach * stretch else 0
+        _close_anywhere(near, i, others, first, touching, level, slope, close[:size], squares)
+    inside = size
+    if not (abs(time - span[0]) <= window and abs(time - span[1]) <= window):
+        inside = _in_time(others[dim + 2, first:last], time, window, close[:size])
     found = 0
     for block, flags in enumerate(close.view(np.uint64)):
         if flags:
-            for m in range(8 * block, min(8 * block + 8, len(radii))):
+            for m in range(8 * block, min(8 * block + 8, size)):
                 candidates[found] = m
                 found += close[m]
+    for k in range(found):
+        square = 0.0
+        for c in range(dim):
+            u = near[c, i] - others[c, first + candidates[k]]
+            square += u * u
+        squares[candidates[k]] = square
     return found, inside
+
+
+@bare
+def _span(times, cores, span):
+    """The first and the last of some times, and the largest core."""
+    span[0], span[1], span[2] = math.inf, -math.inf, 0.0
+    for m in range(len(times)):
+        span[0], span[1], span[2] = min(span[0], times[m]), max(span[1], times[m]), max(span[2], cores[m])
 
 
 @bare
@@ -695,8 +832,11 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
     size = last - first
     scratch = Room(
         np.empty(size), np.zeros(8 * ((size + 7) // 8), np.uint8), np.empty(size + 1, np.int64),
-        np.empty(size if search.by_grid else 0, np.int64), np.empty((2, dim)), np.empty((3, dim)),
-        Work(np.empty(most), np.empty(most), np.empty(most), np.empty(BINS + 1), np.empty(dim)),
+        np.empty(size if search.by_grid else 0, np.int64), np.empty((2, dim)), np.empty((3, dim)), np.empty(3),
+        Work(
+            np.empty(most), np.empty(most), np.empty(most), np.empty((2, most), np.int32), np.empty(BINS + 1),
+            np.empty(dim), narrow_room(dim, most, most),
+        ),
     )  # fmt: skip
     return _match(question, new, begin, end, stored, first, last, window, slack, search, scratch, out, counts)
 
@@ -710,6 +850,7 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
     n, i, group, listed = 0, begin, -1, -1
     first_rule = CORE if question.core else BALLS
     base = question.within + slack
+    _span(stored.near[dim + 2, first:last], stored.near[dim, first:last], scratch.span)
     while i < end and n + size <= len(out.new):
         if search.by_grid:
             while group < 0 or search.ends[group] <= i - search.begin:
@@ -724,7 +865,9 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
                 question, new, i, stored, first, window, slack, slots, listed, squares, candidates
             ), size  # fmt: skip
         else:
-            found, inside = _all_near(question, new, i, stored, first, last, window, slack, squares, close, candidates)
+            found, inside = _all_near(
+                question, new, i, stored, first, last, scratch.span, window, slack, squares, close, candidates
+            )
         counts[WINDOW, 0] += inside
         counts[first_rule, 0] += inside - found
         for candidate in range(found):
