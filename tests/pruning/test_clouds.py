@@ -228,7 +228,7 @@ def test_singles_bound_what_doubles_count() -> None:
         room = narrow_room(dim, len(a), len(b))
         room.origin[:] = b.points[0]
         widest = sum(float(((each.points - b.points[0]) ** 2).sum(axis=1).max()) for each in (a, b))
-        error = narrowed(dim, x, y, squared_limit(eps), widest, room)
+        error = narrowed(dim, x, y, squared_limit(eps), widest, room, False)
         if error < 0.0:
             continue
         first, last = 2 * int(rng.integers(0, 4)), int(rng.integers(8, len(a) + 1))
@@ -241,6 +241,33 @@ def test_singles_bound_what_doubles_count() -> None:
         told, total = told + (sure == maybe), total + 1
     assert total > 300
     assert 0.4 * total < told < total, "ties are not told apart, most others are"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_look_in_singles_leaves_what_one_in_doubles_leaves(seed: int) -> None:
+    """Many new objects at a time are looked at in singles first, single ones are not; near ties and places far away."""
+    rng = np.random.default_rng(seed)
+    scale = float(rng.choice([1e-60, 1e-9, 1.0, 1.0, 1e9, 1e40]))
+    offset = scale * float(rng.choice([0.0, 1e3, 1e6]))
+    kinds, size = ("lattice", "ball", "one", "two_clusters"), float(rng.choice([0.3, 1.0]))
+    sides = [
+        [
+            moved(random_cloud(rng, 3, 6, str(rng.choice(kinds)), size=size, spread=4.0), offset, scale)
+            for _ in range(60)
+        ]
+        for _ in range(2)
+    ]
+    for eps in (random_eps(rng, sides[0][0], sides[1][0]), 0.0, 2.0 * scale, math.inf):
+        for threshold in (0.1, 0.5, 1.0, None):
+            at_once, found = joined(*sides, eps, threshold)
+            one_by_one = SimilarityJoin(eps, threshold, window=None, dim=3)
+            one_by_one.push("left", {"id": np.arange(60), "pos": samples(sides[0])})
+            pairs = {}
+            for j, each in enumerate(sides[1]):
+                result = one_by_one.push("right", {"id": [j], "pos": samples([each])})
+                pairs.update({(int(i), j): p for i, p in zip(result.left, result.probability, strict=True)})
+            assert pairs == {pair: p for pair, (p, _) in found.items()}
+            assert at_once.funnel.flat() == one_by_one.funnel.flat()
 
 
 def test_each_rule_has_work_to_do() -> None:

@@ -26,7 +26,7 @@ EQUAL_SLACK = 1e-12
 ROUNDING, MOST_SMALL, MOST_LARGE = 8 * 2.0**-24, 1e-30, 1e30
 """What singles may err by (see ``_near_narrow``), and between which errors none of their squares leave their range."""
 WORTH_NARROWING = 256
-ONE, ZERO = np.int32(1), np.int32(0)
+ONE, ZERO, HALF = np.int32(1), np.int32(0), np.float32(0.5)
 
 
 class Clouds(NamedTuple):
@@ -262,9 +262,9 @@ def narrow_room(dim, most_x, most_y):
 
 
 @bare
-def _narrow(dim, block, origin, sign, shift, rows, step):
+def _narrow(dim, block, origin, rows, step):
     """One object's samples in singles as seen from the point ``origin``: three coordinates (zeros where there are
-    fewer), then ``shift`` plus or minus half the squared norm."""
+    fewer), then half the squared norm."""
     size, at, points = block.size, block.at, block.points
     norms = rows[3 * step : 3 * step + size]
     if dim == 3:
@@ -274,16 +274,28 @@ def _narrow(dim, block, origin, sign, shift, rows, step):
         for k in range(len(norms)):
             u, v, w = np.float32(xs[k] - a), np.float32(ys[k] - b), np.float32(zs[k] - c)
             us[k], vs[k], ws[k] = u, v, w
-            norms[k] = shift + sign * (u * u + v * v + w * w)
-    else:
-        rows[: 3 * step] = np.float32(0.0)
-        norms[:] = shift
-        for e in range(dim):
-            column, mine = points[at + e * size : at + (e + 1) * size], rows[e * step : e * step + size]
-            for k in range(len(norms)):
-                u = np.float32(column[k] - origin[e])
-                mine[k] = u
-                norms[k] += sign * (u * u)
+            norms[k] = HALF * (u * u + v * v + w * w)
+        return
+    rows[: 3 * step] = np.float32(0.0)
+    norms[:] = np.float32(0.0)
+    for e in range(dim):
+        column, mine = points[at + e * size : at + (e + 1) * size], rows[e * step : e * step + size]
+        for k in range(len(norms)):
+            u = np.float32(column[k] - origin[e])
+            mine[k] = u
+            norms[k] += HALF * (u * u)
+
+
+@bare
+def _most_of(norms):
+    """The largest. Singles without a sign are in the order of their bits, which loops compare several at a time."""
+    bits, most = norms.view(np.int32), ZERO
+    for k in range(len(bits)):
+        most = max(most, bits[k])
+    for k in range(len(bits)):
+        if bits[k] == most:
+            return norms[k]
+    return norms[0]
 
 
 @bare
@@ -295,43 +307,33 @@ def _fill_up(rows, step, size, norm):
 
 
 @bare
-def narrowed(dim, x, y, limit, widest, room):
+def narrowed(dim, x, y, limit, widest, room, has_x):
     """Write a pair of objects down in singles, seen from the origin. Returns what a sample pair may err by.
 
     With R the largest norms, ``widest`` the sum of their squares and u = 2^-24: rounding the coordinates costs 2u RxRy,
     three sums 3u (RxRy + (Ry^2 + limit)/2), the norms and the limit that they are compared with 2u (Ry^2 + limit)/2 +
     3u Rx^2, Ry^2 3u/2 more: less than 8u (Rx^2 + Ry^2 + limit) in all. Pairs so close to the limit are some in a
-    million. The answer is -1 if singles cannot hold such numbers.
+    million. The answer is -1 if singles cannot hold such numbers. ``has_x``: that object is there already.
     """
-    slack = ROUNDING * (widest * (1.0 + 1e-6) + limit)
-    if not MOST_SMALL < slack < MOST_LARGE:
-        return -1.0
-    step, jump = x.size + 1, _filled(y.size)
-    _narrow(dim, x, room.origin, np.float32(0.5), np.float32(0.0), room.x, step)
-    _fill_up(room.x, step, x.size, np.float32(np.inf))
-    _narrow(dim, y, room.origin, np.float32(-0.5), np.float32(0.5 * limit), room.y, jump)
-    _fill_up(room.y, jump, y.size, np.float32(-np.inf))
-    return slack
+    if not has_x:
+        _narrow(dim, x, room.origin, room.x, x.size + 1)
+    _narrow(dim, y, room.origin, room.y, _filled(y.size))
+    return _ready(x.size, y.size, limit, widest, room)
 
 
 @bare
-def _widest(dim, block, origin, squares):
-    """The largest squared distance of an object's samples from a point. Doubles without their sign are in the order of
-    their bits, which loops compare several at a time."""
-    squares = squares[: block.size]
-    squares[:] = 0.0
-    for c in range(dim):
-        column = block.points[block.at + c * block.size : block.at + (c + 1) * block.size]
-        for k in range(len(squares)):
-            u = column[k] - origin[c]
-            squares[k] += u * u
-    bits, most = squares.view(np.int64), 0
-    for k in range(len(bits)):
-        most = max(most, bits[k])
-    for k in range(len(bits)):
-        if bits[k] == most:
-            return squares[k]
-    return np.inf
+def _ready(x_size, y_size, limit, widest, room):
+    """The limit put into the norms of y, and the rests filled up. Returns what a sample pair may err by, or -1."""
+    slack, half = ROUNDING * (widest * (1.0 + 1e-6) + limit), np.float32(0.5 * limit)
+    if not MOST_SMALL < slack < MOST_LARGE:
+        return -1.0
+    step, jump = x_size + 1, _filled(y_size)
+    norms = room.y[3 * jump : 3 * jump + y_size]
+    for k in range(len(norms)):
+        norms[k] = half - norms[k]
+    _fill_up(room.x, step, x_size, np.float32(np.inf))
+    _fill_up(room.y, jump, y_size, np.float32(-np.inf))
+    return slack
 
 
 @bare
@@ -386,22 +388,47 @@ def count_narrow(room, begin, end, x_size, y_size, slack):
 
 
 @bare
-def _near_narrow(dim, x, y, limit, room, squares):
+def _narrow_points(dim, points, origin, rows, step, size):
+    """``_narrow`` for samples that are there point by point. Returns the largest squared norm."""
+    norms = rows[3 * step : 3 * step + size]
+    if dim == 3:
+        us, vs, ws = rows[:size], rows[step : step + size], rows[2 * step : 2 * step + size]
+        a, b, c = origin[0], origin[1], origin[2]
+        for k in range(len(norms)):
+            u, v = np.float32(points[3 * k] - a), np.float32(points[3 * k + 1] - b)
+            w = np.float32(points[3 * k + 2] - c)
+            us[k], vs[k], ws[k] = u, v, w
+            norms[k] = HALF * (u * u + v * v + w * w)
+    else:
+        rows[: 3 * step] = np.float32(0.0)
+        for k in range(len(norms)):
+            square = np.float32(0.0)
+            for e in range(dim):
+                u = np.float32(points[dim * k + e] - origin[e])
+                rows[e * step + k] = u
+                square += u * u
+            norms[k] = HALF * square
+    return 2.0 * float(_most_of(norms))
+
+
+@bare
+def _near_narrow(dim, x_points, x_size, y_points, y_size, limit, room):
     """The number of near pairs by numbers of half the width, or -1 where only doubles can tell."""
     for c in range(dim):
-        room.origin[c] = y.points[y.at + c * y.size]
-    widest = _widest(dim, x, room.origin, squares) + _widest(dim, y, room.origin, squares)
-    slack = narrowed(dim, x, y, limit, widest, room)
+        room.origin[c] = y_points[c]
+    widest = _narrow_points(dim, x_points, room.origin, room.x, x_size + 1, x_size)
+    widest += _narrow_points(dim, y_points, room.origin, room.y, _filled(y_size), y_size)
+    slack = _ready(x_size, y_size, limit, widest, room)
     if slack < 0.0:
         return -1
-    sure, maybe = count_narrow(room, 0, x.size, x.size, y.size, slack)
+    sure, maybe = count_narrow(room, 0, x_size, x_size, y_size, slack)
     return sure if sure == maybe else -1
 
 
 @bare
-def worth_narrowing(dim, x, y):
-    """Whether pairs of these objects' samples are better counted in singles."""
-    return x.equal and y.equal and dim <= 3 and x.size * y.size >= WORTH_NARROWING
+def worth_narrowing(dim, x_size, y_size):
+    """Whether pairs of so many samples, all of one weight, are better counted in singles."""
+    return dim <= 3 and x_size * y_size >= WORTH_NARROWING
 
 
 @kernel
@@ -412,28 +439,30 @@ def _pairs(left, right, left_rows, right_rows, limits):
     y = Block(np.empty(left.dim * most_y), 0, 0, np.empty(most_y), 0, True)
     found = np.empty(len(left_rows))
     room = narrow_room(left.dim, most_x, most_y)
-    _each_pair(left, right, left_rows, right_rows, limits, x, y, np.empty(max(most_x, most_y)), room, found)
+    _each_pair(left, right, left_rows, right_rows, limits, x, y, np.empty(most_y), room, found)
     return found
 
 
 @bare
 def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squares, narrow, found):
-    dim = left.dim
+    dim, values, others = left.dim, left.values, right.values
+    plain = len(left.probs) == 0 and len(right.probs) == 0
     for pair in range(len(left_rows)):
         i, j = left_rows[pair], right_rows[pair]
-        first, count = left.start[i], left.start[i + 1] - left.start[i]
-        whole, equal = _turn_one(dim, first, count, left.values, left.probs, x_room.points, x_room.weight)
-        x = Block(x_room.points, 0, count, x_room.weight, 0, equal)
-        first, count = right.start[j], right.start[j + 1] - right.start[j]
-        other, equal = _turn_one(dim, first, count, right.values, right.probs, y_room.points, y_room.weight)
-        y = Block(y_room.points, 0, count, y_room.weight, 0, equal)
         limit = limits[pair if len(limits) > 1 else 0]
-        total = -1.0
-        if worth_narrowing(dim, x, y):
-            total = float(_near_narrow(dim, x, y, limit, narrow, squares))
-        if total < 0.0:
-            total = near_weight(dim, x, 0, x.size, y, limit, squares)
-        found[pair] = min(1.0, total / (whole * other))
+        first, count = left.start[i], left.start[i + 1] - left.start[i]
+        second, size = right.start[j], right.start[j + 1] - right.start[j]
+        if plain and worth_narrowing(dim, count, size):
+            mine, theirs = values[dim * first : dim * (first + count)], others[dim * second : dim * (second + size)]
+            near = _near_narrow(dim, mine, count, theirs, size, limit, narrow)
+            if near >= 0:
+                found[pair] = near / (float(count) * float(size))
+                continue
+        whole, equal = _turn_one(dim, first, count, values, left.probs, x_room.points, x_room.weight)
+        x = Block(x_room.points, 0, count, x_room.weight, 0, equal)
+        other, equal = _turn_one(dim, second, size, others, right.probs, y_room.points, y_room.weight)
+        y = Block(y_room.points, 0, size, y_room.weight, 0, equal)
+        found[pair] = min(1.0, near_weight(dim, x, 0, count, y, limit, squares) / (whole * other))
 
 
 @bare

@@ -71,6 +71,7 @@ _SETS = {
 }
 
 _ROWS_AT_ONCE = 16
+_WORTH_A_TABLE = 16
 _LINE_MARGIN = 0.1
 _SHELL_MARGIN = 1.0
 
@@ -526,6 +527,8 @@ class Work(NamedTuple):
     below: np.ndarray
     direction: np.ndarray
     narrow: Narrow
+    has_x: np.ndarray
+    """Whether the object that pairs have in common is in ``narrow``."""
 
 
 @bare
@@ -630,11 +633,12 @@ def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work
         if low >= sure and not question.exact:
             return 1, math.nan, SHELL
     mine, theirs = _block(x_pool, x, dim), _block(y_pool, y, dim)
-    if worth_narrowing(dim, mine, theirs):
+    if mine.equal and theirs.equal and worth_narrowing(dim, mine.size, theirs.size):
         for c in range(dim):
-            work.narrow.origin[c] = centres[1, c]
-        widest = (apart + x[_RADIUS] + slack) ** 2 + (y[_RADIUS] + slack) ** 2
-        error = narrowed(dim, mine, theirs, question.limit, widest, work.narrow)
+            work.narrow.origin[c] = centres[0, c]
+        widest = (x[_RADIUS] + slack) ** 2 + (apart + y[_RADIUS] + slack) ** 2
+        error = narrowed(dim, mine, theirs, question.limit, widest, work.narrow, work.has_x[0])
+        work.has_x[0] = error >= 0.0
         if error >= 0.0:
             verdict, total = _narrow_rows(
                 question, count, theirs.size, error, low, high, has_lower, has_upper, need, sure, work
@@ -697,6 +701,7 @@ class Room(NamedTuple):
     centres: np.ndarray
     corners: np.ndarray
     span: np.ndarray
+    table: np.ndarray
     work: Work
 
 
@@ -729,6 +734,48 @@ def _close_anywhere(near, i, others, first, touching, level, slope, close, squar
         close[m] = (squares[m] <= reach * reach) & (squares[m] <= level + slope * variances[m])
 
 
+@bare_fused
+def _close_in_singles(table, a, b, c, touching, level, slope, close):
+    """``_close_in_space`` by a table of singles."""
+    xs, ys, zs, radii, variances = table[0], table[1], table[2], table[3], table[4]
+    for m in range(len(close)):
+        u, v, w, reach = a - xs[m], b - ys[m], c - zs[m], touching + radii[m]
+        square = u * u + v * v + w * w
+        close[m] = (square <= reach * reach) & (square <= level + slope * variances[m])
+
+
+@bare
+def _tabulate(near, first, last, table):
+    """Centres as seen from the first one, cores and variances, in singles; returns the largest length among them."""
+    largest = 0.0
+    for r in range(5):
+        origin = near[r, first] if r < 3 else 0.0
+        for m in range(first, last):
+            value = near[r, m] - origin
+            table[r, m - first] = np.float32(value)
+            largest = max(largest, abs(value) if r < 4 else math.sqrt(value))
+    return largest
+
+
+@bare
+def _first_look(near, i, others, first, touching, level, slope, table, largest, close):
+    """``_close_in_space`` in singles with room for their errors, and what that leaves in doubles. False if they cannot.
+
+    Coordinates of up to R are rounded by R 2^-24 at most, twice, as is their difference; so a distance d is found as
+    less than d + e, with e = R 2^-20, and its square as less than (1 + 1e-4) d^2 + 2e4 e^2. The rest is relative.
+    """
+    a, b, c = near[0, i] - others[0, first], near[1, i] - others[1, first], near[2, i] - others[2, first]
+    extent = max(largest, abs(a), abs(b), abs(c), near[3, i])
+    error = extent * 2.0**-20
+    if not (extent < 1e15 and touching < 1e15 and (level < 1e30 or level == math.inf) and slope < 1e15):
+        return False
+    _close_in_singles(
+        table, np.float32(a), np.float32(b), np.float32(c), np.float32((touching + error) * (1.0 + 1e-4) + error),
+        np.float32((level + 2e4 * error * error) * (1.0 + 1e-3)), np.float32(slope * (1.0 + 1e-3)), close,
+    )  # fmt: skip
+    return True
+
+
 @bare
 def _in_time(times, time, window, close):
     """Leave out those that are not in the window; returns how many are."""
@@ -741,11 +788,12 @@ def _in_time(times, time, window, close):
 
 
 @bare
-def _all_near(question, new, i, stored, first, last, span, window, slack, squares, close, candidates):
+def _all_near(question, new, i, stored, first, last, span, table, window, slack, squares, close, candidates):
     """Candidates of a new object among all stored ones, in loops that the compiler makes wide.
 
     ``close`` is room for a byte per object and seven more: eight are looked at as one number, which is mostly 0.
-    ``span`` has the first and last time of the stored ones, and their largest core.
+    ``span`` has the first and last time of the stored ones, and their largest core; ``table``, if it is not empty, what
+    a look in singles needs.
     """
     near, others = new.near, stored.near
     dim, size = len(near) - 6, last - first
@@ -761,10 +809,13 @@ def _all_near(question, new, i, stored, first, last, span, window, slack, square
     elif not question.balls:
         touching = math.inf
     touching += 1e-12 * (touching + span[2])
-    if dim == 3:
-        _close_in_space(near, i, others, first, touching, level, slope, close[:size])
-    else:
+    in_singles = len(table) > 0 and _first_look(
+        near, i, others, first, touching, level, slope, table, span[3], close[:size]
+    )
+    if dim != 3:
         _close_anywhere(near, i, others, first, touching, level, slope, close[:size], squares)
+    elif not in_singles:
+        _close_in_space(near, i, others, first, touching, level, slope, close[:size])
     inside = size
     if not (abs(time - span[0]) <= window and abs(time - span[1]) <= window):
         inside = _in_time(others[dim + 2, first:last], time, window, close[:size])
@@ -774,13 +825,18 @@ def _all_near(question, new, i, stored, first, last, span, window, slack, square
             for m in range(8 * block, min(8 * block + 8, size)):
                 candidates[found] = m
                 found += close[m]
+    kept = 0
     for k in range(found):
-        square = 0.0
+        m, square = candidates[k], 0.0
         for c in range(dim):
-            u = near[c, i] - others[c, first + candidates[k]]
+            u = near[c, i] - others[c, first + m]
             square += u * u
-        squares[candidates[k]] = square
-    return found, inside
+        squares[m] = square
+        reach = touching + others[dim, first + m]
+        candidates[kept] = m
+        if not in_singles or (square <= reach * reach and square <= level + slope * others[dim + 1, first + m]):
+            kept += 1
+    return kept, inside
 
 
 @bare
@@ -832,10 +888,11 @@ def match_clouds(question, new, begin, end, stored, first, last, window, slack, 
     size = last - first
     scratch = Room(
         np.empty(size), np.zeros(8 * ((size + 7) // 8), np.uint8), np.empty(size + 1, np.int64),
-        np.empty(size if search.by_grid else 0, np.int64), np.empty((2, dim)), np.empty((3, dim)), np.empty(3),
+        np.empty(size if search.by_grid else 0, np.int64), np.empty((2, dim)), np.empty((3, dim)), np.empty(4),
+        np.empty((5 if dim == 3 and not search.by_grid and end - begin >= _WORTH_A_TABLE else 0, size), np.float32),
         Work(
             np.empty(most), np.empty(most), np.empty(most), np.empty((2, most), np.int32), np.empty(BINS + 1),
-            np.empty(dim), narrow_room(dim, most, most),
+            np.empty(dim), narrow_room(dim, most, most), np.zeros(1, np.bool_),
         ),
     )  # fmt: skip
     return _match(question, new, begin, end, stored, first, last, window, slack, search, scratch, out, counts)
@@ -848,9 +905,12 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
     squares, close, candidates, slots = scratch.squares, scratch.close, scratch.candidates, scratch.slots
     centres, work = scratch.centres, scratch.work
     n, i, group, listed = 0, begin, -1, -1
+    asked, need = -1.0, 0.0  # mostly all objects have as many samples
     first_rule = CORE if question.core else BALLS
     base = question.within + slack
     _span(stored.near[dim + 2, first:last], stored.near[dim, first:last], scratch.span)
+    if len(scratch.table):
+        scratch.span[3] = _tabulate(stored.near, first, last, scratch.table)
     while i < end and n + size <= len(out.new):
         if search.by_grid:
             while group < 0 or search.ends[group] <= i - search.begin:
@@ -866,8 +926,21 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
             ), size  # fmt: skip
         else:
             found, inside = _all_near(
-                question, new, i, stored, first, last, scratch.span, window, slack, squares, close, candidates
+                question,
+                new,
+                i,
+                stored,
+                first,
+                last,
+                scratch.span,
+                scratch.table,
+                window,
+                slack,
+                squares,
+                close,
+                candidates,
             )
+        work.has_x[0] = False
         counts[WINDOW, 0] += inside
         counts[first_rule, 0] += inside - found
         for candidate in range(found):
@@ -891,7 +964,8 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
                 if verdict > 0 and question.exact:
                     verdict = 0
             if verdict == 0:
-                need = least_kept(question, whole, counted)
+                if not counted or whole != asked:
+                    need, asked = least_kept(question, whole, counted), whole if counted else -1.0
                 reject = need if counted else need - TOLERANCE * whole
                 sure = need if counted else need + 4.0 * TOLERANCE * whole
                 if question.spheres:
