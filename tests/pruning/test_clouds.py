@@ -21,14 +21,9 @@ from haply.probability.distance import (
     narrowed,
     squared_limit,
 )
-from haply.pruning.clouds import (
+from haply.pruning.cloud_rules import (
     BINS,
     RULES,
-    SHELLS,
-    Objects,
-    core_share,
-    describe,
-    extents,
     least_kept,
     line_rows,
     moments_verdict,
@@ -37,6 +32,7 @@ from haply.pruning.clouds import (
     shell_rows,
     spheres_bound,
 )
+from haply.pruning.clouds import SHELLS, Objects, core_share, describe, extents
 from haply.pruning.threshold import Threshold
 from oracle_distance import (
     KINDS,

@@ -13,27 +13,26 @@ from haply.errors import HaplyError, unknown_name
 from haply.models import Certain, Samples
 from haply.probability.distance import Clouds, clouds
 from haply.pruning.cascade import Counters
-from haply.pruning.clouds import (
+from haply.pruning.cloud_match import LOOK_AT_ALL, Output, Search, match_clouds
+from haply.pruning.cloud_rules import (
     CORE,
     DECIDED_BY,
     EXACT,
     GRID,
-    LOOK_AT_ALL,
     MOMENTS,
-    NOWHERE_ELSE,
     RULES,
-    WHOLE_BALL,
     WINDOW,
+    question,
+    rule_codes,
+)
+from haply.pruning.clouds import (
+    NOWHERE_ELSE,
+    WHOLE_BALL,
     Objects,
-    Output,
     Places,
-    Search,
     core_share,
     describe_into,
-    match_clouds,
-    question,
     room_for,
-    rule_codes,
     shift_samples,
     take,
 )

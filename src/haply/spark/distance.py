@@ -19,7 +19,8 @@ from haply.models import Certain, Model, Samples
 from haply.probability.distance import clouds
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
-from haply.pruning.clouds import RULES, Places, core_share, extents
+from haply.pruning.cloud_rules import RULES
+from haply.pruning.clouds import Places, core_share, extents
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type

@@ -31,7 +31,8 @@ from haply.models import Certain, OneDimensional
 from haply.models.columns import view_column
 from haply.probability.region import Difference, Distance
 from haply.pruning.cascade import Counters
-from haply.pruning.clouds import RULES, Places
+from haply.pruning.cloud_rules import RULES
+from haply.pruning.clouds import Places
 from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
 from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, REACH, SIDE, Clock, from_bytes, to_bytes
