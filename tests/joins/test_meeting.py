@@ -99,8 +99,10 @@ def rows_at(times, groups=None):
 @pytest.mark.parametrize("window", [0.0, 1e-9, 0.3, 5.0, 1e4])
 def test_rows_in_a_window_share_a_stretch_once(window):
     rng = np.random.default_rng(4)
-    for start in (0.0, 1e9):
+    for start, far in ((0.0, False), (1e9, False), (1e9, True)):
         left, right = (start + np.round(rng.uniform(0, 100, 400), 1) for _ in SIDES)
+        if far:  # a time that is far from all others must not make stretches long
+            left[7], right[3] = 0.0, 3e12
         copies, (mine, theirs) = _copied(left, right, window)
         i, k = np.nonzero(mine[:, None] == theirs)
         shared = np.zeros((400, 400), np.int64)
@@ -119,9 +121,11 @@ def test_parts_are_windows():
     parts = list(parts_of(rows_at(number), 99.0))
     assert sorted(np.concatenate([part.ids for part in parts])) == list(range(1000))
     assert all(np.ptp(part.times) <= 99.0 for part in parts)
-    assert len(parts) == 11
+    assert len(parts) == 10
     assert [len(part) for part in parts_of(rows_at(number, number % 100.0), 1e4)] == [1000]
-    assert 10 <= len(list(parts_of(rows_at(number), 1e-3))) <= 20, "not one for each row"
+    assert len(list(parts_of(rows_at(number), 1e-3))) == 16, "not one for each row"
+    number = np.arange(6400)
+    assert len(list(parts_of(rows_at(number % 64, number // 64.0), 0.5))) == 100, "one for each group"
 
 
 def test_stretches_save_pairs():
@@ -136,6 +140,17 @@ def test_stretches_save_pairs():
     assert 1000 < kept < join.funnel.candidates < 12 * n
 
 
+def test_ids_keep_their_type():
+    """Also where a stored batch is out of reach."""
+    for ids in (np.array([2**63 + 1, 2**63 + 3, 2**63 + 5], np.uint64), np.array(["a", "b", "c"])):
+        join = PairJoin(Difference("x", "x", Region(-0.5, 0.5)), 0.6, window=1.0)
+        join.push("left", {"id": ids[:1], "x": [1.0], "time": [0]})
+        join.push("left", {"id": ids[1:2], "x": [1.0], "time": [100]})
+        found = join.push("right", {"id": ids[2:], "x": [1.0], "time": [0]})
+        assert (found.left.tolist(), found.right.tolist()) == ([ids[0]], [ids[2]])
+        assert found.left.dtype == join.ids("left").dtype == ids.dtype
+
+
 def test_errors_of_a_window():
     condition = Difference("x", "x", Region(-1.0, 1.0))
     with pytest.raises(HaplyError, match="no length of time"):
@@ -145,5 +160,8 @@ def test_errors_of_a_window():
         join.push("left", {"id": [1], "x": [0.0]})
     with pytest.raises(HaplyError, match="Expected 2 times"):
         join.push("left", {"id": [1, 2], "x": [0.0, 1.0], "time": [3.0]})
-    with pytest.raises(HaplyError, match="A time is no number"):
-        join.push("left", {"id": [1], "x": [0.0], "time": [np.nan]})
+    for times in ([np.nan], [1_700_000_000_000_000_001]):
+        with pytest.raises(HaplyError, match="A time is no number that a double holds"):
+            join.push("left", {"id": [1], "x": [0.0], "time": times})
+    with pytest.raises(HaplyError, match=r"Times are no numbers.*datetime64"):
+        join.push("left", {"id": [1], "x": [0.0], "time": np.array(["2026-01-01"], "datetime64[s]")})

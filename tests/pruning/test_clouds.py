@@ -382,6 +382,17 @@ def test_points_that_are_equal(rules: str | list[str]) -> None:
     assert len(everything) == 1600
 
 
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("others", [0, 30])
+def test_a_variance_without_end_loses_nothing(dim: int, others: int) -> None:
+    """Squares of samples that are very far away have no number."""
+    far = cloud([[0.0] * dim] * 9 + [[1e160] + [0.0] * (dim - 1)])
+    side = [far, *[cloud([[5.0] * dim])] * others]
+    assert joined(side, side, 1.0, None)[1][0, 0][0] == pytest.approx(0.82, abs=1e-15)
+    for rules, eps in (("none", math.inf), ("auto", 1e160), ("auto", 1.0)):
+        assert (0, 0) in joined(side, side, eps, 0.5, rules=rules)[1]
+
+
 def test_what_was_not_computed_is_not_a_number() -> None:
     rng = np.random.default_rng(36)
     lefts, rights = ([random_cloud(rng, 2, 20, "ball", spread=1.0) for _ in range(20)] for _ in range(2))

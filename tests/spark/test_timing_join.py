@@ -250,6 +250,14 @@ def test_certain_times_and_uncertain_values_on_streams(spark, tmp_path):
         query.processAllAvailable()
         assert_same(collect(spark.table("certain_times")), wanted)
     assert len(wanted) > 20
+    tables = [spark.read.parquet(str(tmp_path / side)) for side in "lr"]
+    far = 1.0 - hp.probability.equal_within(
+        Gaussian(values[0][i], np.full(1600, 1.0)), Gaussian(values[1][j], np.full(1600, 1.0)), 3.0
+    )
+    kept = (far >= 0.8) & (np.abs(times[0][i] - times[1][j]) <= 10.0)
+    apart = {(int(a), int(b)): q for a, b, q in zip(i[kept], j[kept], far[kept], strict=True)}
+    for on, answer in (("left.x > right.x", wanted), ("abs(left.x - right.x) > 3", apart)):
+        assert_same(collect(hp.join(*tables, on, 0.8, time="t", window=10)), answer)
 
 
 def test_latency_in_a_fresh_plan(spark):

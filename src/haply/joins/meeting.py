@@ -13,9 +13,8 @@ from haply.probability.region import Region
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 
-_MOST_STRETCHES = 1e6
-"""The numbers of stretches keep ten digits behind the point, which is what their slack allows for."""
-_STRETCH_SLACK = 1e-9
+_STRETCH_SLACK = 1e-6
+"""By how much a stretch of time is longer than the window: more than places on it are rounded by."""
 TIME_SLACK = 1e-12
 """Relative widening of windows, so that rounding loses no pair; pairs are asked for their times in the end."""
 
@@ -97,20 +96,34 @@ def _copied(left: np.ndarray, right: np.ndarray, window: float) -> tuple[np.ndar
     Time is cut into stretches as long as the window. A left row has the number of its stretch; a right row is copied to
     its own stretch and both neighbours, where there are left rows. No pair comes twice.
     """
-    everything = np.arange(len(right)), (np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
-    if not len(left) or not len(right):
-        return everything
-    first = min(left.min(), right.min())
-    span = max(left.max(), right.max()) - first
-    length = max(window * (1.0 + _STRETCH_SLACK), span / _MOST_STRETCHES)
-    if span <= 2.0 * length:
-        return everything
-    of_left, of_right = (1 + np.floor((times - first) / length).astype(np.int64) for times in (left, right))
+    times = np.sort(np.concatenate([left, right]))
+    if not len(left) or not len(right) or times[-1] - times[0] <= 2.0 * window:
+        return np.arange(len(right)), (np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
+    of_left, of_right = _stretches(times, window, (left, right))
     taken = np.zeros(int(max(of_left.max(), of_right.max())) + 2, dtype=bool)
     taken[of_left] = True
     copies = [np.flatnonzero(taken[of_right + step]) for step in (-1, 0, 1)]
     numbers = [of_right[rows] + step for rows, step in zip(copies, (-1, 0, 1), strict=True)]
     return np.concatenate(copies), (of_left, np.concatenate(numbers))
+
+
+def _stretches(known: np.ndarray, window: float, sides: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
+    """Numbers from 1 on of the stretches in which times are; neighbours are those of stretches side by side.
+
+    They are counted anew after each gap, so that a time far away from all others does not make them few or long.
+    """
+    if window == 0.0:  # equal times, and no neighbours
+        return [1 + 2 * np.searchsorted(known, times) for times in sides]
+    length = window * (1.0 + _STRETCH_SLACK)
+    after = np.flatnonzero(np.diff(known) > 2.0 * length) + 1
+    begins, ends = known[np.append(0, after)], known[np.append(after - 1, len(known) - 1)]
+    counts = 2 + np.floor((ends - begins) / length).astype(np.int64)
+    offsets = 1 + np.cumsum(counts) - counts
+    found = []
+    for times in sides:
+        piece = np.searchsorted(begins, times, "right") - 1
+        found.append(offsets[piece] + np.floor((times - begins[piece]) / length).astype(np.int64))
+    return found
 
 
 def _numbered(
@@ -128,7 +141,7 @@ def _numbered(
 def parts_of(rows: Rows, window: float) -> Iterator[Rows]:
     """The rows in parts that are worth an index each: by group, and by stretches of time no longer than a window.
 
-    Small groups are not kept apart: their rows are in one part.
+    Small groups are not kept apart, and few rows not by time.
     """
     if not len(rows):
         return
@@ -137,9 +150,8 @@ def parts_of(rows: Rows, window: float) -> Iterator[Rows]:
         codes = np.zeros(len(rows), np.int64)
     order = np.lexsort((rows.times, codes))
     for group in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        # a part begins with its first row, so that a window of so many rows is one part
-        age = rows.times[group] - rows.times[group[0]]
-        length = max(window, float(age[-1]) * _LEAST_PART / len(rows))
-        stretch = np.maximum(np.ceil(age / length) - 1.0, 0.0) if length > 0.0 else np.zeros(len(group))
-        for part in np.split(group, np.flatnonzero(np.diff(stretch)) + 1):
-            yield rows.take(part)
+        times, begin = rows.times[group], 0
+        while begin < len(group):
+            end = max(int(np.searchsorted(times, times[begin] + window, "right")), begin + _LEAST_PART)
+            yield rows.take(group[begin:end])
+            begin = end

@@ -123,12 +123,10 @@ class PairJoin:
                 found=f"a {model.kind} column, whose values are unbounded",
                 hint="give a threshold",
             )
-        times = np.zeros(len(ids)) if self.window is None else np.asarray(batch["time"], dtype=np.float64)
+        times = np.zeros(len(ids)) if self.window is None else _numbers(batch["time"])
         for what, count in (("values", len(model)), ("times", len(times))):
             if count != len(ids):
                 raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} {what}", found=str(count))
-        if not np.isfinite(times).all():
-            raise HaplyError("A time is no number", expected="finite times", found=str(times[~np.isfinite(times)][0]))
         return self.arrive(side, ids, model, times, np.zeros(len(ids)))
 
     def arrive(
@@ -164,9 +162,9 @@ class PairJoin:
             near = added.near(own.min(), own.max(), self.window)
             if len(near) < len(added):
                 added = added.take(near)
-            if not len(added):
-                return concatenate([])
         left, right = (added, stored.rows) if side == "left" else (stored.rows, added)
+        if not len(added):
+            return PairResult(left.ids[:0], right.ids[:0], np.empty(0), np.empty(0, np.int8))
         whole_numbers = self.window is None and left.ids.dtype == right.ids.dtype == np.int64
         labels = (left.ids, right.ids) if whole_numbers else (None, None)
         found: Matches
@@ -222,7 +220,7 @@ class PairJoin:
 
     def ids(self, side: SideName) -> np.ndarray:
         """The ids of the rows of a side that are kept."""
-        return np.concatenate([np.empty(0, np.int64), *(part.rows.ids for part in self._stored[side])])
+        return np.concatenate([part.rows.ids for part in self._stored[side]] or [np.empty(0, np.int64)])
 
     @property
     def stored_bytes(self) -> int:
@@ -261,6 +259,22 @@ class PairJoin:
                 join.arrive(side, ids, model_from_bytes(kind, data), times, groups, match=False)
         join._closed, join.funnel = closed, funnel
         return join
+
+
+def _numbers(times: Any) -> np.ndarray:
+    """Times as doubles, if they are numbers that doubles hold."""
+    given = np.asarray(times)
+    if given.dtype.kind not in "iuf":
+        raise HaplyError("Times are no numbers", expected="integers or floats", found=str(given.dtype))
+    found = given.astype(np.float64)
+    wrong = ~np.isfinite(found) if given.dtype.kind == "f" else np.abs(found) > 2.0**53
+    if wrong.any():
+        raise HaplyError(
+            "A time is no number that a double holds",
+            expected="finite times, whole ones up to 2**53",
+            found=str(given[wrong][0]),
+        )
+    return found
 
 
 def concatenate(results: list[PairResult]) -> PairResult:

@@ -72,7 +72,10 @@ class Room(NamedTuple):
 
 @bare_fused
 def _close_in_space(near, i, others, first, touching, level, slope, close):
-    """Which centres of stored objects are within the reach of two cores, and within what variances allow."""
+    """Which centres of stored objects are within the reach of two cores, and not beyond what variances allow.
+
+    Not beyond: what a variance without end allows may be no number.
+    """
     last = first + len(close)
     a, b, c = near[0, i], near[1, i], near[2, i]
     xs, ys, zs = others[0, first:last], others[1, first:last], others[2, first:last]
@@ -80,7 +83,7 @@ def _close_in_space(near, i, others, first, touching, level, slope, close):
     for m in range(len(close)):
         u, v, w, reach = a - xs[m], b - ys[m], c - zs[m], touching + radii[m]
         square = u * u + v * v + w * w
-        close[m] = (square <= reach * reach) & (square <= level + slope * variances[m])
+        close[m] = (square <= reach * reach) & (not square > level + slope * variances[m])
 
 
 @bare_fused
@@ -96,7 +99,7 @@ def _close_anywhere(near, i, others, first, touching, level, slope, close, squar
     radii, variances = others[dim, first:last], others[dim + 1, first:last]
     for m in range(len(close)):
         reach = touching + radii[m]
-        close[m] = (squares[m] <= reach * reach) & (squares[m] <= level + slope * variances[m])
+        close[m] = (squares[m] <= reach * reach) & (not squares[m] > level + slope * variances[m])
 
 
 @bare_fused
@@ -106,7 +109,7 @@ def _close_in_singles(table, a, b, c, touching, level, slope, close):
     for m in range(len(close)):
         u, v, w, reach = a - xs[m], b - ys[m], c - zs[m], touching + radii[m]
         square = u * u + v * v + w * w
-        close[m] = (square <= reach * reach) & (square <= level + slope * variances[m])
+        close[m] = (square <= reach * reach) & (not square > level + slope * variances[m])
 
 
 @bare
@@ -199,7 +202,7 @@ def _all_near(question, new, i, stored, first, last, span, table, window, slack,
         squares[m] = square
         reach = touching + others[dim, first + m]
         candidates[kept] = m
-        if not in_singles or (square <= reach * reach and square <= level + slope * others[dim + 1, first + m]):
+        if not in_singles or (square <= reach * reach and not square > level + slope * others[dim + 1, first + m]):
             kept += 1
     return kept, inside
 

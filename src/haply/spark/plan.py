@@ -503,7 +503,7 @@ class JoinPlan:
             theirs = right.selectExpr("*", f"{cell_of(START)} AS {CELL}")
             parts.append((ours, theirs, F.col(END) < F.col("__their_start")))
         found = []
-        spare = ("__origin", "__span", "__ranges", LOW, HIGH)
+        spare = ("__origin", "__span", "__ranges", LOW, HIGH, TIME)
         for ours, theirs, beyond in parts:
             theirs = theirs.withColumnsRenamed({START: "__their_start", END: "__their_end", CELL: "__their_cell"})
             on = (F.col(CELL) == F.col("__their_cell")) & beyond

@@ -165,7 +165,8 @@ class StreamPlan(JoinPlan, ABC):
     def _query(self, clock: Clock, schema: T.StructType, cells: int) -> Query:
         identity = (
             ("spark.haply.cells", cells), ("condition", self._explain_condition()),
-            ("threshold", self.threshold.value), ("window", self._window.length),
+            ("threshold", self.threshold.value), ("time", (self._window.left, self._window.right)),
+            ("window", self._window.length),
             ("max_delay", self._window.max_delay),
         )  # fmt: skip
         together = self._together(self._multiplied, self._left.inner_name, self._right.inner_name)
