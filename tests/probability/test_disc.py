@@ -55,6 +55,9 @@ def test_edges():
     assert chance([0.0, 0.6], flat, 1.0) == pytest.approx(2.0 * 0.2881446014166034, abs=1e-12)  # Phi(0.8) - 1/2
     assert chance([0.0, 1.1], flat, 1.0) == 0.0
     assert chance([0.0, 0.0], 1e-6 * np.eye(2), 1.0) == 1.0
+    for far in (1e10, 1e80, 1e160):
+        assert chance([far, -far], np.eye(2), 1.0) < 1e-12
+        assert chance([far, 0.0], 1e-4 * np.eye(2), 1.0) < 1e-12
 
 
 def test_a_plane_in_space_is_a_disc_and_what_is_none_is_not():

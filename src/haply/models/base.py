@@ -141,7 +141,8 @@ class Model:
         reasons: list[str] = []
         codes = np.full(len(self), -1, dtype=np.int16)
         for reason, flags in self.reasons():
-            codes[(codes < 0) & flags] = len(reasons)
+            if flags.any():  # mostly nothing is wrong
+                codes[(codes < 0) & flags] = len(reasons)
             reasons.append(reason)
         return codes, reasons
 

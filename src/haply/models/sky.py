@@ -49,8 +49,9 @@ class Sky(Model):
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from super().reasons()
-        yield "dec beyond the poles", np.abs(self.dec) > 90.0
-        yield "corr beyond -1 and 1", np.abs(self.corr) > 1.0 + CORRELATION_SLACK
+        most = 1.0 + CORRELATION_SLACK
+        yield "dec beyond the poles", (self.dec > 90.0) | (self.dec < -90.0)
+        yield "corr beyond -1 and 1", (self.corr > most) | (self.corr < -most)
 
     def lifted(self) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, 3) and covariances (n, 3, 3) in space."""
@@ -99,8 +100,9 @@ def sky_ellipses(
     (array([2.]), array([1.]))
     """
     scale = arcseconds_in(errors_in)
-    long, short = scale * np.asarray(major, np.float64), scale * np.asarray(minor, np.float64)
-    if (long < 0.0).any() or (short < 0.0).any():
+    axes = [np.atleast_1d(np.asarray(each, np.float64)) for each in (major, minor, angle)]
+    if (axes[0] < 0.0).any() or (axes[1] < 0.0).any():
         raise HaplyError("An error ellipse has a negative axis", expected="semi-axes of 0 or more")
-    axes = np.broadcast_arrays(*(np.atleast_1d(each) for each in (long, short, np.asarray(angle, np.float64))))
-    return Sky(ra, dec, *errors_of(*axes))
+    if len({each.shape for each in axes}) > 1:
+        axes = list(np.broadcast_arrays(*axes))
+    return Sky(ra, dec, *errors_of(axes[0], axes[1], axes[2], scale))

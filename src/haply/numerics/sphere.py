@@ -73,19 +73,21 @@ def lift(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @bare
-def ellipse_rows(major, minor, angle, ra_error, dec_error, corr):
+def ellipse_rows(major, minor, angle, scale, ra_error, dec_error, corr):
     """Errors to the east and north and their correlation, of ellipses turned from north to east by some degrees."""
     for i in range(len(major)):
         turned = math.radians(angle[i])
-        long, short = major[i] * major[i], minor[i] * minor[i]
+        long, short = (scale * major[i]) ** 2, (scale * minor[i]) ** 2
         east, both, north = ellipse(long, short, math.sin(turned), math.cos(turned))
         ra_error[i], dec_error[i] = math.sqrt(east), math.sqrt(north)
         size = ra_error[i] * dec_error[i]
         corr[i] = max(-1.0, min(1.0, both / size)) if size > 0.0 else 0.0
 
 
-def errors_of(major: np.ndarray, minor: np.ndarray, angle: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """See ``ellipse_rows``."""
+def errors_of(
+    major: np.ndarray, minor: np.ndarray, angle: np.ndarray, scale: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """See ``ellipse_rows``; the axes are times ``scale``."""
     out = np.empty(len(major)), np.empty(len(major)), np.empty(len(major))
-    ellipse_rows(solid(major), solid(minor), solid(angle), *out)
+    ellipse_rows(solid(major), solid(minor), solid(angle), scale, *out)
     return out

@@ -653,8 +653,9 @@ class _Pairs:
         self.room = larger
 
     def done(self) -> Output:
-        """What was found, and no more memory than that."""
-        return Output(*(column[: self.found].copy() for column in self.room))
+        """What was found, and not much more memory than that."""
+        full = self.found >= len(self.room.left) // 2
+        return Output(*(column[: self.found] if full else column[: self.found].copy() for column in self.room))
 
 
 def _no_room(size: int) -> Output:
@@ -667,7 +668,8 @@ def _match(
     """Find the pairs of two classes of rows."""
     left_key, right_key, offsets = _cells(left, mine, right, theirs, limit.radius)
     (order, left_key), (other_order, right_key) = ordered(left_key), ordered(right_key)
-    mine, theirs = mine[order], theirs[other_order]
+    mine = order if len(mine) == len(left.usable) else mine[order]
+    theirs = other_order if len(theirs) == len(right.usable) else theirs[other_order]
     others, space = right.take(theirs), np.empty((_LINES, left.near.shape[1]))
     cursor, counts, room = np.zeros(len(offsets), np.int64), np.zeros(2 * _COUNTS, np.int64), room_for(left.dim)
     for begin in range(0, len(mine), _LINES):  # some lines at a time, which stay in the cache
