@@ -11,6 +11,9 @@ from haply.joins import join_positions
 from haply.models import sky_ellipses, sky_positions
 from haply.models.sky import chord
 from haply.probability import within_distance
+from haply.probability.multivariate import parts
+from haply.pruning.positions import intervals_on_line, limits
+from haply.pruning.threshold import Threshold
 
 PLACES = [(0.0, 0.0), (0.0001, 30.0), (123.4, -60.0), (45.0, 89.9999), (300.0, -90.0), (10.0, 90.0), (359.99999, -5.0)]
 ERRORS = ((0.3, 0.2, 0.6), (0.5, 0.1, -0.3))
@@ -58,15 +61,31 @@ def test_every_pair_of_a_crowd_around_the_pole_and_across_zero():
 
 
 def test_an_ellipse_is_its_errors():
-    turned = sky_ellipses(10.0, 20.0, 0.5, 0.2, 30.0)
     along = np.array([np.sin(np.radians(30.0)), np.cos(np.radians(30.0))])  # east, north
     across = np.array([along[1], -along[0]])
     cov = 0.25 * np.outer(along, along) + 0.04 * np.outer(across, across)
-    assert turned.ra_error[0] == pytest.approx(np.sqrt(cov[0, 0]), rel=1e-14)
-    assert turned.dec_error[0] == pytest.approx(np.sqrt(cov[1, 1]), rel=1e-14)
-    assert turned.corr[0] == pytest.approx(cov[0, 1] / np.sqrt(cov[0, 0] * cov[1, 1]), rel=1e-13)
-    assert sky_ellipses(10.0, 20.0, 0.0, 0.0).corr.tolist() == [0.0]
-    assert sky_ellipses(0.0, 0.0, 500.0, 200.0, errors_in="mas").dec_error.tolist() == [0.5]
+    errors = np.sqrt(np.diag(cov))
+    for ra, dec in ((10.0, 20.0), (200.0, -89.999), (0.0, 90.0)):
+        turned = sky_ellipses(ra, dec, 0.5, 0.2, 30.0)
+        same = sky_positions(ra, dec, *errors, cov[0, 1] / errors.prod())
+        for one, other in zip(turned.lifted(), same.lifted(), strict=True):
+            assert one == pytest.approx(other, rel=1e-13, abs=1e-15)
+        found = [join_positions(each, same, 0.3, 0.01).probability for each in (turned, same)]
+        assert found[0] == pytest.approx(found[1], abs=1e-12)
+    assert sky_ellipses(10.0, 20.0, 0.0, 0.0).lifted()[1].max() == 0.0
+    assert sky_ellipses(0.0, 0.0, 500.0, 200.0, errors_in="mas").major.tolist() == [0.5]
+
+
+def test_places_on_a_line_are_those_of_normals_in_space():
+    rng = np.random.default_rng(2)
+    ra, dec, error = rng.uniform(0, 360, 40), rng.uniform(-90, 90, 40), rng.choice([0.0, 0.1, 30.0], 40)
+    for sources in (sky_positions(ra, dec, error, 0.2, 0.9), sky_ellipses(ra, dec, error, 0.2, 10.0 * ra)):
+        for within, threshold in ((1.0, 0.9), (1.0, 1e-6), (300.0, 0.01)):
+            limit = limits(within, Threshold(threshold), True, 3)
+            found, wanted = intervals_on_line(sources, limit), intervals_on_line(parts(sources), limit)
+            assert found.start == pytest.approx(wanted.start, rel=1e-12, abs=1e-6)
+            assert found.end == pytest.approx(wanted.end, rel=1e-12, abs=1e-6)
+            assert np.array_equal(found.hopeless, wanted.hopeless)
 
 
 def test_a_lifted_covariance_lies_in_the_touching_plane():
@@ -91,7 +110,7 @@ def test_refusals():
         sky_positions(0.0, 0.0, -0.1, 0.1)
     with pytest.raises(HaplyError, match="corr beyond"):
         sky_positions(0.0, 0.0, 0.1, 0.1, 1.1)
-    with pytest.raises(HaplyError, match="negative axis"):
+    with pytest.raises(HaplyError, match="major < 0"):
         sky_ellipses(0.0, 0.0, -0.1, 0.1)
     with pytest.raises(HaplyError, match="unit of errors"):
         sky_positions(0.0, 0.0, 0.1, 0.1, errors_in="parsec")

@@ -8,17 +8,11 @@ from collections import Counter
 import numpy as np
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
 
 import haply as hp
 import oracle_position as oracle
 from haply.errors import HaplyError
 from haply.models import sky_ellipses, sky_positions
-from haply.probability.multivariate import parts
-from haply.pruning.positions import intervals_on_line, limits
-from haply.pruning.threshold import Threshold
-from haply.spark.positions import sky_intervals
-from haply.spark.prepare import HOPELESS
 
 GAUSSIAN = "struct<mean:array<double>,cov:array<double>>"
 MIXTURE = "struct<weights:array<double>,means:array<double>,covs:array<double>>"
@@ -144,26 +138,6 @@ def test_columns_hold_what_arrays_do(spark):
             assert row[name].asDict() == pytest.approx(model.show(k), rel=1e-14)
 
 
-def test_rows_are_placed_by_spark_as_by_the_kernel(spark):
-    rng = np.random.default_rng(2)
-    rows = [
-        (float(rng.uniform(0, 360)), float(rng.uniform(-90, 90)), float(rng.choice([0.0, 0.1, 30.0])), 0.2, 0.9)
-        for _ in range(40)
-    ]
-    sources = spark.createDataFrame(rows, "ra double, dec double, a double, b double, rho double")
-    sources = sources.select(hp.sky.position("ra", "dec", "a", "b", "rho").alias("pos"))
-    for within, threshold in ((1.0, 0.9), (1.0, 1e-6), (300.0, 0.01)):
-        limit = limits(within, Threshold(threshold), True, 3)
-        found = sources.select(F.expr(sky_intervals("pos", limit, None)).alias("i")).select("i.*").toPandas()
-        wanted = intervals_on_line(
-            parts(sky_positions(*(np.array(column) for column in zip(*rows, strict=True)))), limit
-        )
-        for ours, kernel, sign in ((found["start"], wanted.start, 1.0), (found["end"], wanted.end, -1.0)):
-            assert (sign * (ours.to_numpy() - kernel) <= 1e-6).all()  # never narrower
-            assert (np.abs(ours.to_numpy() - kernel) <= 1e-6 + 6.0 * 31.0).all()
-        assert not (found["state"].to_numpy() == HOPELESS)[~wanted.hopeless].any()
-
-
 def test_bad_sources_are_bad_rows(spark):
     rows = [(0.0, 0.0, 0.1, 0.0), (0.0, 91.0, 0.1, 0.0), (0.0, 0.0, -0.1, 0.0), (math.nan, 0.0, 0.1, 0.0)]
     rows += [(0.0, 0.0, 0.1, 1.5), (None, 0.0, 0.1, 0.0)]
@@ -178,6 +152,25 @@ def test_bad_sources_are_bad_rows(spark):
     assert funnel.to_dict()["invalid_left"] == 4
     turned = sources.select(hp.sky.ellipse("ra", "dec", "error", "error", "rho").alias("pos"))
     assert hp.check(turned, "pos").count() == 3
+
+
+def test_other_columns_of_the_same_type_keep_their_nulls(spark):
+    """Positions travel field by field; a column that only looks like one must come back as it was."""
+    rows = [(0, 10.0, None), (1, 50.0, 1.0)]
+    sources = spark.createDataFrame(rows, "id long, ra double, other double")
+    made = sources.select(
+        hp.sky.position("other", 0.0, 0.1, 0.1).alias("spare"),
+        "id",
+        hp.sky.position("ra", 0.0, 0.1, 0.1).alias("pos"),
+    )
+    swapped = made.select("pos", "id", "spare")
+    for one, other in ((made, made), (made, swapped), (swapped, made)):
+        found = hp.join(one, other, on=ON, threshold=0.5, suffixes=("", "_2")).orderBy("id").collect()
+        assert [(row["id"], row["id_2"]) for row in found] == [(0, 0), (1, 1)]
+        for name in ("spare", "spare_2"):
+            assert [row[name] is None for row in found] == [True, False]
+            assert found[1][name]["ra"] == 1.0
+        assert [row["pos_2"]["ra"] for row in found] == [10.0, 50.0]
 
 
 def test_a_match_across_the_pole_and_where_right_ascension_begins_again(spark):

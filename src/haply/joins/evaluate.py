@@ -163,7 +163,7 @@ class Group:
         asked = [value for condition in self.conditions for value in condition.values]
         on_a_line = all(issubclass(kind, OneDimensional) for _, kind in self.kinds)
         most = {name: max((i or 0) + 1 for n, i in asked if n == name) for name, _ in self.kinds}
-        least = 1 if on_a_line else 3 if any(kind is Sky for _, kind in self.kinds) else 2
+        least = 1 if on_a_line else 3 if any(issubclass(kind, Sky) for _, kind in self.kinds) else 2
         return [(name, kind, max(least, most[name])) for name, kind in self.kinds]
 
     @property

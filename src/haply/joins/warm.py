@@ -161,8 +161,8 @@ def _example_in(kind: type[Model], dim: int) -> Model:
     elif kind is MixtureND:
         weights, means = np.tile([0.5, 0.5], (2, 1)), np.zeros((2, 2 * dim))
         model = MixtureND(weights, means, np.tile(np.eye(dim).ravel(), (2, 2)))
-    elif kind is Sky:
-        model = Sky([0.0, 1.0], [0.0, 1.0], 1.0, 1.0)
+    elif issubclass(kind, Sky):
+        model = kind([0.0, 1.0], [0.0, 1.0], 1.0, 1.0)
     elif kind is Samples and dim > 1:
         model = Samples(np.zeros((2, 2 * dim)), dim=dim)
     else:

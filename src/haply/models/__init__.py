@@ -18,7 +18,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.sky import Sky, sky_ellipses, sky_positions
+from haply.models.sky import Sky, SkyEllipse, sky_ellipses, sky_positions
 
 __all__ = [
     "Certain",
@@ -31,6 +31,7 @@ __all__ = [
     "OneDimensional",
     "Samples",
     "Sky",
+    "SkyEllipse",
     "TruncatedGaussian",
     "Uniform",
     "sky_ellipses",

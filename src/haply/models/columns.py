@@ -21,7 +21,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.sky import Sky
+from haply.models.sky import Sky, SkyEllipse
 
 MODELS: tuple[type[Model], ...] = (
     Certain,
@@ -34,6 +34,7 @@ MODELS: tuple[type[Model], ...] = (
     GaussianND,
     MixtureND,
     Sky,
+    SkyEllipse,
 )
 
 _BY_FIELDS = {

@@ -15,10 +15,7 @@ ARCSECONDS = 180.0 * 3600.0 / math.pi
 
 @bare
 def lifted(cos_ra, sin_ra, cos_dec, sin_dec, east, both, north):
-    """Mean and the upper triangle of the covariance in space, from variances to the east and north and their product.
-
-    Plain arithmetic, so that numbers, arrays and columns of Spark do alike.
-    """
+    """Mean and upper triangle of the covariance in space, from variances to the east and north and their product."""
     x, y, z = cos_dec * cos_ra, cos_dec * sin_ra, sin_dec
     # unit vectors: to the east (-sin_ra, cos_ra, 0), to the north (u, v, cos_dec)
     u, v = -sin_dec * cos_ra, -sin_dec * sin_ra
@@ -48,14 +45,24 @@ def ellipse(long, short, sine, cosine):
 
 
 @bare
-def lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov):
+def variances(one, other, third, is_ellipse):
+    """Variances to the east and north, and their product: of an ellipse, or of two errors and their correlation.
+
+    An ellipse is given by its semi-axes, and how many degrees the major one is turned from north to east.
+    """
+    if is_ellipse:
+        turned = math.radians(third)
+        return ellipse(one * one, other * other, math.sin(turned), math.cos(turned))
+    return one * one, max(-1.0, min(1.0, third)) * one * other, other * other
+
+
+@bare
+def lift_rows(ra, dec, one, other, third, is_ellipse, mean, cov):
     """``lifted`` for angles in degrees and errors in arcseconds, into means (n, 3) and covariances (n, 3, 3)."""
     for i in range(len(ra)):
         a, d = math.radians(ra[i]), math.radians(dec[i])
-        p, q, r = ra_error[i], dec_error[i], max(-1.0, min(1.0, corr[i]))
-        x, y, z, xx, xy, xz, yy, yz, zz = lifted(
-            math.cos(a), math.sin(a), math.cos(d), math.sin(d), p * p, r * p * q, q * q
-        )
+        east, both, north = variances(one[i], other[i], third[i], is_ellipse)
+        x, y, z, xx, xy, xz, yy, yz, zz = lifted(math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north)
         mean[i, 0], mean[i, 1], mean[i, 2] = x, y, z
         cov[i, 0, 0], cov[i, 1, 1], cov[i, 2, 2] = xx, yy, zz
         cov[i, 0, 1] = cov[i, 1, 0] = xy
@@ -63,31 +70,10 @@ def lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov):
         cov[i, 1, 2] = cov[i, 2, 1] = yz
 
 
-def lift(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances of positions: right ascension, declination, their errors, the correlation of these."""
+def lift(columns: Sequence[np.ndarray], is_ellipse: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances of positions: right ascension, declination, and what ``variances`` takes."""
     count = len(columns[0])
     mean, cov = np.empty((count, 3)), np.empty((count, 3, 3))
-    ra, dec, ra_error, dec_error, corr = (solid(column) for column in columns)
-    lift_rows(ra, dec, ra_error, dec_error, corr, mean, cov)
+    ra, dec, one, other, third = (solid(column) for column in columns)
+    lift_rows(ra, dec, one, other, third, is_ellipse, mean, cov)
     return mean, cov
-
-
-@bare
-def ellipse_rows(major, minor, angle, scale, ra_error, dec_error, corr):
-    """Errors to the east and north and their correlation, of ellipses turned from north to east by some degrees."""
-    for i in range(len(major)):
-        turned = math.radians(angle[i])
-        long, short = (scale * major[i]) ** 2, (scale * minor[i]) ** 2
-        east, both, north = ellipse(long, short, math.sin(turned), math.cos(turned))
-        ra_error[i], dec_error[i] = math.sqrt(east), math.sqrt(north)
-        size = ra_error[i] * dec_error[i]
-        corr[i] = max(-1.0, min(1.0, both / size)) if size > 0.0 else 0.0
-
-
-def errors_of(
-    major: np.ndarray, minor: np.ndarray, angle: np.ndarray, scale: float = 1.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """See ``ellipse_rows``; the axes are times ``scale``."""
-    out = np.empty(len(major)), np.empty(len(major)), np.empty(len(major))
-    ellipse_rows(solid(major), solid(minor), solid(angle), scale, *out)
-    return out

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.models import Sky
+from haply.models import Sky, SkyEllipse
 from haply.numerics.disc import FLAT_ENOUGH, ball_chance, disc_chance, open_disc, plane_of, room_for, widest
 from haply.numerics.jit import bare, bare_inner, solid
 from haply.numerics.normal import normal_cdf, normal_quantile
 from haply.numerics.order import ordered
-from haply.numerics.sphere import lifted
+from haply.numerics.sphere import ARCSECONDS, lifted, variances
 from haply.probability.multivariate import Parts, parts
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
@@ -217,13 +217,12 @@ def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
 
 
 @bare
-def _outline_sky(ra, dec, ra_error, dec_error, corr, limit, near, usable):
+def _outline_sky(ra, dec, one, other, third, is_ellipse, limit, near, usable):
     """``_outline`` of positions on the sky; no covariance is written down but the one in the line."""
     out, farthest = max(0.0, limit.out), 0.0
     for i in range(len(ra)):
         a, d = math.radians(ra[i]), math.radians(dec[i])
-        p, q = ra_error[i], dec_error[i]
-        east, both, north = p * p, max(-1.0, min(1.0, corr[i])) * p * q, q * q
+        east, both, north = variances(one[i], other[i], third[i], is_ellipse)
         line = near[i]
         line[0], line[1], line[2], line[3], line[4], line[5], line[6], line[7], line[8] = lifted(
             math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north
@@ -254,8 +253,9 @@ class Side:
         if isinstance(rows, Sky) and not mixed:
             self.dim, self.start, self.weight = 3, np.empty(0, np.int64), np.empty(0)
             self._make_room(len(rows), 0)
-            ra, dec, ra_error, dec_error, corr = (solid(rows.values[parameter.name]) for parameter in rows.parameters)
-            self.farthest = _outline_sky(ra, dec, ra_error, dec_error, corr, limit, self.near, self.usable)
+            ra, dec, one, other, third = (solid(column) for column in rows.columns)
+            is_ellipse = isinstance(rows, SkyEllipse)
+            self.farthest = _outline_sky(ra, dec, one, other, third, is_ellipse, limit, self.near, self.usable)
             return
         made = parts(rows) if isinstance(rows, Sky) else rows
         assert made is not None
@@ -333,19 +333,44 @@ def _on_line(start, weight, mean, cov, direction, limit, low, high, hopeless):
         hopeless[i] = not chance > 0.0
 
 
+@bare
+def _sky_on_line(ra, dec, one, other, third, is_ellipse, direction, limit, low, high, hopeless):
+    """``_on_line`` of positions on the sky."""
+    out, size = max(0.0, limit.out), 2.0 * ARCSECONDS
+    u, v, w = direction[0], direction[1], direction[2]
+    for i in range(len(ra)):
+        a, d = math.radians(ra[i]), math.radians(dec[i])
+        east, both, north = variances(one[i], other[i], third[i], is_ellipse)
+        x, y, z, xx, xy, xz, yy, yz, zz = lifted(math.cos(a), math.sin(a), math.cos(d), math.sin(d), east, both, north)
+        at, variance = u * x + v * y + w * z, max(xx, yy, zz)
+        along = u * u * xx + v * v * yy + w * w * zz + 2.0 * (u * v * xy + u * w * xz + v * w * yz)
+        reach = out * math.sqrt(max(0.0, along) + 1e-12 * variance) * (1.0 + 1e-9) if variance > 0.0 else 0.0
+        reach += 0.5 * limit.radius * (1.0 + 1e-12) + 1e-12 * size
+        low[i], high[i], hopeless[i] = at - reach, at + reach, not variance <= limit.width
+
+
 def line_direction(dim: int) -> np.ndarray:
     """A line in general position."""
     direction = 0.75 ** np.arange(dim)
     return direction / np.sqrt((direction * direction).sum())
 
 
-def intervals_on_line(parts: Parts, limit: Limits) -> Intervals:
+def intervals_on_line(rows: Parts | Sky, limit: Limits) -> Intervals:
     """Rows whose intervals are disjoint cannot match; and rows that match nothing are hopeless."""
-    count, dim = len(parts.start) - 1, parts.mean.shape[1]
+    count = len(rows) if isinstance(rows, Sky) else len(rows.start) - 1
     found = Intervals(np.empty(count), np.empty(count), np.empty(count, dtype=bool))
-    start, weight = np.require(parts.start, np.int64, ["C", "W"]), solid(parts.weight)
-    line = line_direction(dim)
-    _on_line(start, weight, solid(parts.mean), solid(parts.cov), line, limit, found.start, found.end, found.hopeless)
+    if isinstance(rows, Sky):
+        ra, dec, one, other, third = (solid(column) for column in rows.columns)
+        _sky_on_line(
+            ra, dec, one, other, third, isinstance(rows, SkyEllipse), line_direction(3), limit, found.start, found.end,
+            found.hopeless,
+        )  # fmt: skip
+        return found
+    start, weight, mean, cov = np.require(rows.start, np.int64, ["C", "W"]), rows.weight, rows.mean, rows.cov
+    _on_line(
+        start, solid(weight), solid(mean), solid(cov), line_direction(mean.shape[1]), limit, found.start, found.end,
+        found.hopeless,
+    )  # fmt: skip
     return found
 
 

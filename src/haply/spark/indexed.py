@@ -25,7 +25,7 @@ from haply.query.conditions import JoinCondition
 from haply.spark.index import Index
 from haply.spark.packing import COUNTS, FITS, PARCEL, PARCEL_TYPE, PackedSide, parcels_of, usable_rows
 from haply.spark.parcels import ROW_COUNTS
-from haply.spark.partition import CELL, END, LEFT, NATIVE, RIGHT, START, Stack
+from haply.spark.partition import CELL, END, LEFT, NATIVE, RIGHT, START
 from haply.spark.plan import JoinPlan, Observing, Side
 from haply.spark.worker import CellJoin, Rows, cells_of, opened
 
@@ -201,15 +201,13 @@ class IndexedPlan(JoinPlan):
         return float(np.average(share @ rows, weights=rows[probes]))
 
     def _by_pages(self, observing: Observing) -> DataFrame:
-        stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
+        stack, raising = self._stack, self.invalid == "raise"
         packed = {
-            side.name: self._packed_side(side, stack, self._place(side)) for side in (self._left, self._right)
+            side.name: self._packed_side(side, self._place(side), raising) for side in (self._left, self._right)
         }  # fmt: skip
         asking, asked = self._asking_side, self._asked_side
         number = LEFT if asking.name == "left" else RIGHT
-        rows = stack.spread(
-            self._own_rows(asking).selectExpr("*", f"true AS {FITS}"), asking.inner, number, [FITS]
-        )  # fmt: skip
+        rows = stack.spread(self._own_rows(asking), asking.inner, number, [F.lit(True).alias(FITS)])
         ask = AskPages(packed[asking.name], number, self._pages())
         parcels = rows.mapInArrow(lambda batches: ask(batches), PARCEL_TYPE)
         metrics = {

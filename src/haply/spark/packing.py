@@ -8,9 +8,10 @@ what Spark moves and sorts are parcels, some hundred times fewer than rows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,8 @@ from pyspark.sql import DataFrame
 
 from haply.models import Model
 from haply.models.columns import read_column, view_column
-from haply.pruning.cells import lay_out
+from haply.numerics.order import ordered
+from haply.pruning.cells import QUANTILES, Profile, lay_out
 from haply.pruning.intervals import Intervals
 from haply.spark.columns import arrow_function
 from haply.spark.parcels import to_bytes
@@ -32,26 +34,33 @@ from haply.spark.partition import (
     SLICE_BITS,
     START,
     CellSettings,
-    read_profile,
+    field_names,
     slices_of,
 )
 from haply.spark.prepare import bad_row
 
 FITS, PARCEL, COUNTS = "__fits", "__parcel", "__counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
+SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary"
 _LAYOUT, _SALT = "__layout", "__salt"
+_PLACES, _WIDTHS, _LEVELS = 4096, 256, np.arange(1, QUANTILES) / QUANTILES
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
-def edges_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
-    """One row ``layout``, made from that of ``profiles`` when the query runs: see ``CellEdges``."""
+def sketch_frame(stacked: DataFrame, sketch: Sketch, share: float) -> DataFrame:
+    """What tasks have seen of a share of the rows of both sides: see ``Sketch``."""
+    chosen = stacked if share >= 1.0 else stacked.where(f"rand(0) < {share}D")
+    return chosen.select(*sketch.columns).mapInArrow(lambda batches: sketch(batches), SKETCH_TYPE)
 
-    def compute(left_profile: pa.Array, right_profile: pa.Array) -> pa.Array:
+
+def edges_frame(sketches: DataFrame, share: float, settings: CellSettings) -> DataFrame:
+    """One row ``layout``, made from sketches when the query runs: see ``CellEdges``."""
+
+    def compute(all_sketches: pa.Array) -> pa.Array:
         rows = []
-        for one, other in zip(left_profile.to_pylist(), right_profile.to_pylist(), strict=True):
-            found = lay_out(
-                read_profile(one), read_profile(other), rows_per_cell=settings.rows_per_cell, cells=settings.cells
-            )
+        for sketches in all_sketches.to_pylist():
+            left, right = profiles_of(sketches, share)
+            found = lay_out(left, right, rows_per_cell=settings.rows_per_cell, cells=settings.cells)
             slices = slices_of(found)
             packed = np.array(slices, np.int64).tobytes() + found.edges.astype(np.float64).tobytes()
             rows.append({"packed": packed, "sliced": bool(slices)})
@@ -59,7 +68,34 @@ def edges_frame(profile: DataFrame, settings: CellSettings) -> DataFrame:
 
     # In bytes: where a column of lists is mostly null, Spark takes long to tell how large a batch has become.
     layout = arrow_function(compute, "packed binary, sliced boolean")
-    return profile.select(layout("left", "right").alias("layout"))
+    return sketches.selectExpr(f"collect_list(struct({SIDE}, rows, places, widths)) AS sketches").select(
+        layout("sketches").alias("layout")
+    )
+
+
+def profiles_of(sketches: Sequence[Any], share: float) -> tuple[Profile, Profile]:
+    """What is known of both sides, from sketches of a share of their rows."""
+    found = []
+    for side in (LEFT, RIGHT):
+        mine = [sketch for sketch in sketches if sketch[SIDE] == side]
+        rows = [sketch["rows"] for sketch in mine]
+        places, widths = (
+            _merged([np.frombuffer(sketch[name]) for sketch in mine], rows, levels)
+            for name, levels in (("places", _LEVELS), ("widths", np.array([0.9])))
+        )
+        found.append(Profile(int(sum(rows) / share), places, float(widths[0]) if len(widths) else 0.0))
+    return found[0], found[1]
+
+
+def _merged(parts: list[np.ndarray], rows: list[int], levels: np.ndarray) -> np.ndarray:
+    """Quantiles of numbers of which some of each part are known, evenly spaced in its order."""
+    if not parts:
+        return np.empty(0)
+    values = np.concatenate(parts)
+    weights = np.concatenate([np.full(len(part), count / len(part)) for part, count in zip(parts, rows, strict=True)])
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    return values[order][np.minimum(np.searchsorted(reached, levels * reached[-1]), len(values) - 1)]
 
 
 class CellEdges(NamedTuple):
@@ -87,6 +123,12 @@ def with_layout(stacked: DataFrame, layout: DataFrame, salt: list[str]) -> DataF
     )
 
 
+@cache
+def warm_parcels() -> None:
+    """Compile here what makes parcels in workers."""
+    ordered(np.zeros(1 << 12, np.int64))
+
+
 @dataclass(frozen=True)
 class PackedSide:
     """What is to know of one side: its columns, how rows are placed, and how to name columns that have bad rows."""
@@ -101,10 +143,81 @@ class PackedSide:
 
 
 @dataclass(frozen=True)
+class Sketch:
+    """Where the rows of both sides are, as a function for ``mapInArrow``: a row for each side and task.
+
+    It has some thousand of the places, evenly spaced in their order, and some widths, however many rows there are.
+    """
+
+    sides: tuple[PackedSide, PackedSide]
+    """Without anything to raise: bad rows are passed over here and reported where pairs are made."""
+    fields: Mapping[str, tuple[str, ...]]
+    """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
+
+    @property
+    def columns(self) -> list[str]:
+        """What it looks at."""
+        found: list[str] = []
+        for side in self.sides:
+            for name in (side.value, *(name for name, _ in side.further)):
+                found += field_names(name, self.fields[name]) if name in self.fields else [name]
+        return [*dict.fromkeys(found), FITS, SIDE]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Sketches of the rows that take part."""
+        seen: tuple[list[Intervals], list[Intervals]] = ([], [])
+        for batch in batches:
+            for side, rows in _by_side(_folded([batch], self.fields)):
+                spec = replace(self.sides[side], payload=())
+                seen[side].append(usable_rows(rows, spec, ())[1])
+        for side, found in enumerate(seen):
+            start, end = (
+                np.concatenate([getattr(each, name) for each in found] or [np.empty(0)]) for name in ("start", "end")
+            )
+            if len(start):
+                low = np.minimum(start, end)
+                columns = [
+                    pa.array([side], pa.int8()), pa.array([len(low)], pa.int64()),
+                    pa.array([_evenly(low, _PLACES).tobytes()]), pa.array([_evenly(end - low, _WIDTHS).tobytes()]),
+                ]  # fmt: skip
+                yield pa.RecordBatch.from_arrays(columns, [SIDE, "rows", "places", "widths"])
+
+
+def _evenly(values: np.ndarray, most: int) -> np.ndarray:
+    """Some of the values, evenly spaced in their order; all if they are few."""
+    ordered = np.sort(values)
+    count = len(ordered)
+    return ordered if count <= most else ordered[((np.arange(most) + 0.5) * count / most).astype(np.int64)]
+
+
+def _folded(batches: list[pa.RecordBatch], fields: Mapping[str, tuple[str, ...]]) -> pa.Table:
+    """A table whose structs are whole: an unknown struct has come as unknown fields, which means the same."""
+    table = pa.Table.from_batches(batches).combine_chunks()
+    for column, names in fields.items():
+        at = field_names(column, names)
+        if at[0] in table.column_names:
+            parts = [table[name].combine_chunks() for name in at]
+            whole = pa.StructArray.from_arrays(parts, list(names))
+            table = table.drop_columns(at).append_column(column, whole)
+    return table
+
+
+def _by_side(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each side that there are any of."""
+    of = table[SIDE].to_numpy()
+    for side in (LEFT, RIGHT):
+        mine = of == side
+        if mine.any():
+            yield side, table if mine.all() else table.filter(pa.array(mine))
+
+
+@dataclass(frozen=True)
 class Pack:
     """Rows of both sides into parcels by cell, as a function for ``mapInArrow``."""
 
     sides: tuple[PackedSide, PackedSide]
+    fields: Mapping[str, tuple[str, ...]]
+    """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
     more: tuple[str, ...]
     """Columns that both sides have besides: keys and times."""
 
@@ -126,12 +239,8 @@ class Pack:
             yield from self._packed(held, layout)
 
     def _packed(self, batches: list[pa.RecordBatch], layout: CellEdges) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(batches)
-        of = table[SIDE].to_numpy()
-        for side in (LEFT, RIGHT):
-            mine = of == side
-            if mine.any():
-                yield self._side(table if mine.all() else table.filter(pa.array(mine)), side, layout)
+        for side, rows in _by_side(_folded(batches, self.fields)):
+            yield self._side(rows, side, layout)
 
     def _side(self, table: pa.Table, side: int, layout: CellEdges) -> pa.RecordBatch:
         table, intervals, counts = usable_rows(table, self.sides[side], (*self.more, _SALT))
@@ -177,8 +286,8 @@ def parcels_of(
     counts: list[int],
 ) -> pa.RecordBatch:
     """A parcel for each cell, of the rows that go there, and a row for what was counted (as ``ROW_COUNTS``)."""
-    order = np.argsort(cell, kind="stable")
-    rows, native, cell = rows[order], native[order], cell[order]
+    order, cell = ordered(cell)
+    rows, native = rows[order], native[order]
     sent = table.combine_chunks().take(pa.array(rows))
     sent = (
         sent.append_column(START, pa.array(intervals.start[rows]))

@@ -7,6 +7,7 @@ two sides of a join are stacked into one frame before they meet it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +51,10 @@ class CellSettings:
 _LEVELS = "array(" + ",".join(f"{k / QUANTILES}D" for k in range(1, QUANTILES)) + ")"
 
 
-def _profile(frame: DataFrame, side: str, sampled: float, before: float) -> DataFrame:
+def _profile(frame: DataFrame, side: str, sampled: float) -> DataFrame:
     seen = f"IF(__sampled, {LOW}, NULL)"
-    sampled = sampled / before
     fields = {
-        "usable": f"count({LOW})" if before >= 1.0 else f"CAST(count({LOW}) / {before}D AS BIGINT)",
+        "usable": f"count({LOW})",
         "quantiles": f"percentile_approx({seen}, {_LEVELS}, {4 * QUANTILES})",
         "width": f"percentile_approx({HIGH} - {seen}, 0.9D, 200)",
         "first": f"min({LOW})",
@@ -64,13 +64,12 @@ def _profile(frame: DataFrame, side: str, sampled: float, before: float) -> Data
     return chosen.selectExpr(f"struct({', '.join(f'{value} AS {name}' for name, value in fields.items())}) AS {side}")
 
 
-def profiles(left: DataFrame, right: DataFrame, sampled: float = 1.0, before: float = 1.0) -> DataFrame:
+def profiles(left: DataFrame, right: DataFrame, sampled: float = 1.0) -> DataFrame:
     """One row with what ``lay_out`` wants to know of both sides, from a share of their rows.
 
-    The frames have lower and upper ends of the intervals, null where a row takes no part. They may be a share of the
-    rows ``before`` one is taken here.
+    The frames have lower and upper ends of the intervals, null where a row takes no part.
     """
-    return _profile(left, "left", sampled, before).crossJoin(_profile(right, "right", sampled, before))
+    return _profile(left, "left", sampled).crossJoin(_profile(right, "right", sampled))
 
 
 def read_profile(value: Any) -> Profile:
@@ -144,20 +143,49 @@ class Stack:
         """Names of the places."""
         return [f"__{place}" for place in range(len(self.types))]
 
-    def spread(self, frame: DataFrame, names: list[str], side: int, more: list[str]) -> DataFrame:
-        """One side's columns in their places, and some columns besides."""
+    def spread(
+        self,
+        frame: DataFrame,
+        names: list[str],
+        side: int,
+        more: Sequence[Any],
+        fields: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> DataFrame:
+        """One side's columns in their places, some columns besides; structs in ``fields`` field by field."""
         at = dict(zip(self.left if side == LEFT else self.right, names, strict=True))
-        places = [
-            F.col(at[place]).alias(column) if place in at else F.lit(None).cast(self.types[place]).alias(column)
-            for place, column in enumerate(self.columns)
-        ]
+        places = []
+        for place, column in enumerate(self.columns):
+            if fields is not None and column in fields:
+                assert place in at
+                parts = zip(field_names(column, fields[column]), fields[column], strict=True)
+                places += [F.col(f"{at[place]}.{field}").alias(name) for name, field in parts]
+            elif place in at:
+                places.append(F.col(at[place]).alias(column))
+            else:
+                places.append(F.lit(None).cast(self.types[place]).alias(column))
         return frame.select(*places, *more, F.lit(side).cast("tinyint").alias(SIDE))
 
-    @property
-    def hashable(self) -> list[str]:
+    def hashable(self, fields: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
         """The columns that tell rows apart by a hash."""
-        odd = (T.MapType, T.VariantType)
-        return [name for name, kind in zip(self.columns, self.types, strict=True) if not isinstance(kind, odd)]
+        odd, found = (T.MapType, T.VariantType), []
+        for name, kind in zip(self.columns, self.types, strict=True):
+            if not isinstance(kind, odd):
+                found += field_names(name, fields[name]) if fields is not None and name in fields else [name]
+        return found
+
+
+def is_flat(kind: T.DataType) -> bool:
+    """A struct of doubles, as most models are. Spark reads its fields faster one by one, and only those it needs."""
+    return (
+        isinstance(kind, T.StructType)
+        and len(kind) > 0
+        and all(isinstance(field.dataType, T.DoubleType) for field in kind)
+    )
+
+
+def field_names(column: str, fields: Sequence[str]) -> list[str]:
+    """What the fields of a struct are called where each is a column."""
+    return [f"{column}_{field}" for field in fields]
 
 
 def _same(one: T.DataType, other: T.DataType) -> bool:

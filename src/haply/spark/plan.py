@@ -33,7 +33,20 @@ from haply.pruning.threshold import Pairing, Threshold
 from haply.query import Column, Expression, to_sql
 from haply.query.conditions import JoinCondition
 from haply.spark.columns import find_column, model_of_spark_type, quoted
-from haply.spark.packing import COUNTS, FITS, PARCEL, PARCEL_TYPE, Pack, PackedSide, edges_frame, with_layout
+from haply.spark.packing import (
+    COUNTS,
+    FITS,
+    PARCEL,
+    PARCEL_TYPE,
+    Pack,
+    PackedSide,
+    Sketch,
+    edges_frame,
+    profiles_of,
+    sketch_frame,
+    warm_parcels,
+    with_layout,
+)
 from haply.spark.parcels import ROW_COUNTS
 from haply.spark.partition import (
     CELL,
@@ -47,6 +60,7 @@ from haply.spark.partition import (
     TIME,
     CellSettings,
     Stack,
+    is_flat,
     layout_frame,
     place,
     profiles,
@@ -147,12 +161,14 @@ class JoinPlan:
         observing = Observing(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
-        left, right = self._prepared(self._left), self._prepared(self._right)
+        meets_itself = self._sees_itself and self._holds_for_itself and self.threshold.attainable
         if self._placed_in_python is not None:
-            parts = [self._overlapping_parcels(self._placed_in_python, observing)]
-            if self._sees_itself and self._holds_for_itself and self.threshold.attainable:
-                parts.append(self._same(left, right, observing))
+            warm_parcels()
+            parts = [self._overlapping_parcels(observing)]
+            if meets_itself:
+                parts.append(self._same(self._prepared(self._left), self._prepared(self._right), observing))
             return self._finish(parts, observing)
+        left, right = self._prepared(self._left), self._prepared(self._right)
         counted = [
             observing.watch(rows, self._row_counts(side)) for rows, side in ((left, self._left), (right, self._right))
         ]
@@ -161,7 +177,7 @@ class JoinPlan:
         parts = [self._overlapping(usable[0], usable[1], layout, observing)]
         if self._has_sure_pairs:
             parts.append(self._sure(self._usable(left, self._left), self._usable(right, self._right), observing))
-        if self._sees_itself and self._holds_for_itself and self.threshold.attainable:
+        if meets_itself:
             parts.append(self._same(left, right, observing))
         return self._finish(parts, observing)
 
@@ -195,17 +211,10 @@ class JoinPlan:
     def _counters(self) -> Counters:
         return Counters()
 
-    def _settled(self, frame: DataFrame, side: Side) -> DataFrame:
-        """The frame with its value computed once, where that is worth a step of its own."""
-        return frame
-
     @property
     def _placed_in_python(self) -> Callable[[Model], Intervals] | None:
         """How rows are given their intervals, where this takes Python: they then travel in parcels (see ``Pack``)."""
         return None
-
-    _samples_first = False
-    """Whether rows for the layout are chosen before their intervals are computed: where that takes Python."""
 
     # -- what is common to all -----------------------------------------------------------------------------------------
 
@@ -263,18 +272,16 @@ class JoinPlan:
 
     def _profiles(self, sampled: float | None = None) -> DataFrame:
         """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
-        share = self._settings.sampled if sampled is None else sampled
-        before = share if self._samples_first else 1.0
         sides = []
         for side in (self._left, self._right):
             takes_part = self._takes_part(side)
-            rows = self._prepared(side, lenient=True, share=before)
+            rows = self._prepared(side, lenient=True)
             sides.append(self._with_ends(rows, partial("IF({}, {}, NULL)".format, takes_part)))
-        return profiles(sides[0], sides[1], share, before)
+        return profiles(sides[0], sides[1], self._settings.sampled if sampled is None else sampled)
 
-    def _prepared(self, side: Side, lenient: bool = False, share: float = 1.0) -> DataFrame:
-        """The side's rows that pass its own certain conditions, with their interval and state; or a share of them."""
-        frame = self._settled(self._own_rows(side, share), side)
+    def _prepared(self, side: Side, lenient: bool = False) -> DataFrame:
+        """The side's rows that pass its own certain conditions, with their interval and state."""
+        frame = self._own_rows(side)
         raising = self.invalid == "raise" and not lenient
         raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))
@@ -283,11 +290,9 @@ class JoinPlan:
             frame = frame.withColumn(f"__state{position}", state)
         return frame
 
-    def _own_rows(self, side: Side, share: float = 1.0) -> DataFrame:
-        """The side's rows that pass its own certain conditions, with keys and time; or a share of them."""
+    def _own_rows(self, side: Side) -> DataFrame:
+        """The side's rows that pass its own certain conditions, with keys and time."""
         frame = side.frame.toDF(*side.inner)
-        if share < 1.0:
-            frame = frame.where(f"rand(0) < {share}D")
         for expression in self.condition.left_only if side.name == "left" else self.condition.right_only:
             frame = frame.where(F.expr(self._sql(expression)))
         for position, equality in enumerate(self.condition.equalities):
@@ -359,50 +364,87 @@ class JoinPlan:
         return self._left.inner + self._right.inner
 
     def _overlapping(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
-        stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
-        keys = [f"__key{position}" for position in self._grouped_keys]
-        more = [*keys, START, END, LOW, HIGH, *([TIME] if self.window is not None else [])]
+        stack, keys = self._stack, [f"__key{position}" for position in self._grouped_keys]
+        more = [START, END, LOW, HIGH, *self._sent_along]
         both = stack.spread(left, self._left.inner, LEFT, more).unionByName(
             stack.spread(right, self._right.inner, RIGHT, more)
         )
-        cells = place(both, layout, stack.hashable).repartition(CELL).sortWithinPartitions(CELL, SIDE)
+        cells = place(both, layout, stack.hashable()).repartition(CELL).sortWithinPartitions(CELL, SIDE)
         return self._joined(cells, stack, keys, observing, self._match())
 
-    def _overlapping_parcels(self, placing: Callable[[Model], Intervals], observing: Observing) -> DataFrame:
+    def _overlapping_parcels(self, observing: Observing) -> DataFrame:
         """The same where Python finds the intervals: rows go to their cells in parcels."""
-        stack = Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
-        keys = [f"__key{position}" for position in self._grouped_keys]
-        more = [*keys, *([TIME] if self.window is not None else [])]
-        sides, frames = [], []
-        for side, number in ((self._left, LEFT), (self._right, RIGHT)):
-            known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
-            known.append(str(self.threshold.attainable))
-            if self.window is not None:
-                known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
-            frame = self._settled(self._own_rows(side), side).selectExpr("*", f"{' AND '.join(known)} AS {FITS}")
-            frames.append(stack.spread(frame, side.inner, number, [*more, FITS]))
-            sides.append(self._packed_side(side, stack, placing))
-        both = with_layout(
-            frames[0].unionByName(frames[1]), edges_frame(self._profiles(), self._settings), stack.hashable
-        )
-        pack = Pack((sides[0], sides[1]), tuple(more))
-        parcels = both.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
+        stack, keys = self._stack, [f"__key{position}" for position in self._grouped_keys]
+        both, share = self._stacked, self._settings.sampled
+        layout = edges_frame(self._sketches(share), share, self._settings)
+        pack = Pack(self._packed_sides(raising=self.invalid == "raise"), self._fields, tuple(self._sent_along))
+        placed = with_layout(both, layout, stack.hashable(self._fields))
+        parcels = placed.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         metrics = {
             f"{name}_{side.name}": F.expr(f"sum(IF({SIDE} = {number}, get({COUNTS}, {k}), 0L))")
             for side, number in ((self._left, LEFT), (self._right, RIGHT))
             for k, name in enumerate(ROW_COUNTS)
         }
-        parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL").drop(COUNTS)
+        parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL")
         cells = parcels.repartition(CELL).sortWithinPartitions(CELL, SIDE)
         return self._joined(cells, stack, keys, observing, self._match(), parcel=PARCEL)
 
-    def _packed_side(self, side: Side, stack: Stack, placing: Callable[[Model], Intervals]) -> PackedSide:
+    @cached_property
+    def _stack(self) -> Stack:
+        return Stack(self._left.frame.schema.fields, self._right.frame.schema.fields)
+
+    @cached_property
+    def _fields(self) -> dict[str, tuple[str, ...]]:
+        """Uncertain columns that are structs of doubles, where both sides have one in that place, and their fields.
+
+        A row in which such a column is null takes no part, so that null fields may stand for it.
+        """
+        stack, uncertain = self._stack, []
+        for side, at in ((self._left, stack.left), (self._right, stack.right)):
+            names = side.column, *self._checked_columns(side)
+            uncertain.append({at[side.original.index(name)] for name in names})
+        return {
+            stack.columns[place]: tuple(stack.types[place].names)  # type: ignore[attr-defined]
+            for place in sorted(uncertain[0] & uncertain[1])
+            if is_flat(stack.types[place])
+        }
+
+    @property
+    def _sent_along(self) -> list[str]:
+        """Columns that both sides have besides their own: keys and times."""
+        keys = [f"__key{position}" for position in self._grouped_keys]
+        return [*keys, *([TIME] if self.window is not None else [])]
+
+    @cached_property
+    def _stacked(self) -> DataFrame:
+        """The rows of both sides, and whether they have all that certain conditions need."""
+        frames = []
+        for side, number in ((self._left, LEFT), (self._right, RIGHT)):
+            known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
+            known.append(str(self.threshold.attainable))
+            if self.window is not None:
+                known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
+            fits = F.expr(" AND ".join(known)).alias(FITS)
+            own = self._own_rows(side)
+            frames.append(self._stack.spread(own, side.inner, number, [*self._sent_along, fits], self._fields))
+        return frames[0].unionByName(frames[1])
+
+    def _sketches(self, share: float) -> DataFrame:
+        """Where the rows are, from a share of them."""
+        return sketch_frame(self._stacked, Sketch(self._packed_sides(raising=False), self._fields), share)
+
+    def _packed_sides(self, raising: bool) -> tuple[PackedSide, PackedSide]:
+        placing = self._placed_in_python
+        assert placing is not None
+        return self._packed_side(self._left, placing, raising), self._packed_side(self._right, placing, raising)
+
+    def _packed_side(self, side: Side, placing: Callable[[Model], Intervals], raising: bool) -> PackedSide:
         """What a worker wants to know to make parcels of a side's stacked rows."""
-        at = stack.left if side.name == "left" else stack.right
-        payload = tuple(stack.columns[column] for column in at)
+        at = self._stack.left if side.name == "left" else self._stack.right
+        payload = tuple(self._stack.columns[column] for column in at)
         checked = self._checked_columns(side)
         where = {name: payload[side.original.index(name)] for name in (side.column, *checked)}
-        raise_as = f"Column '{{}}' of the {side.name} table" if self.invalid == "raise" else None
+        raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         further = tuple((where[name], name) for name in checked)
         return PackedSide(where[side.column], payload, further, placing, side.column, raise_as)
 
@@ -428,7 +470,7 @@ class JoinPlan:
             assert side.model is not None
             payload = tuple(stack.columns[column] for column in at)
             value = side.original.index(side.column)
-            in_parts = _is_flat(side.frame.schema[side.column].dataType)
+            in_parts = is_flat(side.frame.schema[side.column].dataType)
             columns.append(SideColumns(payload[value], payload, in_parts))
             for position, (name, field) in enumerate(zip(side.inner, side.frame.schema.fields, strict=True)):
                 parts = [part.name for part in field.dataType] if in_parts and position == value else []  # type: ignore[attr-defined]
@@ -631,9 +673,13 @@ class JoinPlan:
         return f"{' -> '.join(rules)} ({verb}) -> {end}"
 
     def _explain_partitioning(self) -> list[str]:
-        row = self._profiles(sampled=1.0).first()  # all rows, as small tables would leave a sample empty
-        assert row is not None
-        one, other = read_profile(row["left"]), read_profile(row["right"])
+        # all rows, as small tables would leave a sample empty
+        if self._placed_in_python is not None:
+            one, other = profiles_of(self._sketches(1.0).collect(), 1.0)
+        else:
+            row = self._profiles(sampled=1.0).first()
+            assert row is not None
+            one, other = read_profile(row["left"]), read_profile(row["right"])
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
         sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
         candidates = expected_candidates(one, other)
@@ -691,11 +737,6 @@ def in_words(condition: Difference | Distance) -> str:
 
 def _kind(side: Side) -> str:
     return side.model.kind if side.model is not None else "certain"
-
-
-def _is_flat(kind: T.DataType) -> bool:
-    """A struct of doubles, as most models are. Spark reads its fields faster one by one, and only those it needs."""
-    return isinstance(kind, T.StructType) and all(isinstance(field.dataType, T.DoubleType) for field in kind)
 
 
 def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Region, exact: bool) -> list[str]:

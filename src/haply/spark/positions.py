@@ -17,25 +17,24 @@ from pyspark.sql import types as T
 from haply.errors import HaplyError
 from haply.joins.match import Matches
 from haply.joins.position import match_positions
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky
-from haply.models.sky import CORRELATION_SLACK
-from haply.numerics.sphere import ARCSECONDS
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky, SkyEllipse
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
-from haply.pruning.positions import Limits, Where, intervals_on_line, limits, line_direction, no_counts
+from haply.pruning.positions import Where, intervals_on_line, limits, no_counts
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type
 from haply.spark.distance import DistancePlan, point_model
 from haply.spark.plan import Side
-from haply.spark.prepare import interval_function, native_intervals
+from haply.spark.prepare import interval_function
 from haply.spark.worker import Match, Rows
 
-NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, Gaussian, Mixture)
+NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, SkyEllipse, Gaussian, Mixture)
 _EXAMPLES: dict[type[Model], Model] = {
     Certain: Certain([1.0]),
     Sky: Sky(0.0, 0.0, 1.0, 1.0),
+    SkyEllipse: SkyEllipse(0.0, 0.0, 1.0, 1.0),
     Gaussian: Gaussian([1.0], [1.0]),
     Mixture: Mixture([[0.5, 0.5]], [[1.0, 2.0]], [[1.0, 1.0]]),
 }
@@ -58,6 +57,13 @@ def dimensions(model: Model) -> np.ndarray:
     return np.asarray(model.dim) if isinstance(model, Samples) else np.ones(len(model), np.int64)
 
 
+def _different(dims: np.ndarray) -> list[int]:
+    """The dimensions that there are; mostly it is one."""
+    if len(dims) and (dims == dims[0]).all():
+        return [int(dims[0])]
+    return [int(dim) for dim in np.unique(dims)]
+
+
 def _of_dimension(model: Model, dims: np.ndarray, dim: int) -> tuple[Model, np.ndarray]:
     """The rows of one dimension, and where they are; nothing is copied if all are."""
     rows = np.flatnonzero(dims == dim)
@@ -74,12 +80,15 @@ class PlaceNormals:
     def __call__(self, model: Model) -> Intervals:
         """Intervals of all rows; rows of different dimensions are placed each by their own line."""
         dims = dimensions(model)
+        known = _different(dims)
         found = Intervals(np.empty(len(model)), np.empty(len(model)), np.zeros(len(model), dtype=bool))
-        for dim in np.unique(dims).astype(int).tolist():
+        for dim in known:
             these, rows = _of_dimension(model, dims, dim)
-            normals = parts(these)
+            normals = these if isinstance(these, Sky) else parts(these)
             assert normals is not None
             placed = intervals_on_line(normals, limits(self.distance.limit, self.threshold, True, dim))
+            if len(known) == 1:
+                return placed
             found.start[rows], found.end[rows], found.hopeless[rows] = placed.start, placed.end, placed.hopeless
         return found
 
@@ -98,7 +107,7 @@ class MatchPositions:
         begun = time.perf_counter()
         sides = left, right
         dims = [dimensions(side.model) for side in sides]
-        known = np.unique(np.concatenate([np.unique(each) for each in dims])).astype(int)
+        known = sorted({dim for each in dims for dim in _different(each)})
         if len(known) > 1 and self.raises:
             raise HaplyError(
                 "Points differ in dimension",
@@ -107,7 +116,7 @@ class MatchPositions:
                 hint='leave out what fits nothing with invalid="drop"',
             )
         columns, counters = [], no_counts()
-        for dim in known.tolist():
+        for dim in known:
             (mine, rows), (theirs, others) = (
                 _of_dimension(side.model, own, dim) for side, own in zip(sides, dims, strict=True)
             )
@@ -140,7 +149,7 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
     match = MatchPositions(Distance("", "", 1.0), threshold, exact, True)
     place = PlaceNormals(match.distance, threshold)
     kinds = left, right
-    dim = 3 if Sky in kinds else 2 if GaussianND in kinds or MixtureND in kinds else 1
+    dim = 3 if any(issubclass(kind, Sky) for kind in kinds) else 2 if GaussianND in kinds or MixtureND in kinds else 1
     sides = []
     for kind in kinds:
         example = _example(kind, dim)
@@ -151,33 +160,8 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
         match(sides[0], sides[1])
 
 
-def sky_intervals(column: str, limit: Limits, raise_as: str | None) -> str:
-    """``intervals_on_line`` of positions on the sky as Spark SQL, somewhat wider: no row goes to Python for it.
-
-    It is made to depend on more than the row, or Spark would copy it, sines and all, into every later filter.
-    """
-    u, v, w = (repr(float(each)) + "D" for each in line_direction(3))
-    fields = {parameter.name: f"CAST({column}.{parameter.name} AS DOUBLE)" for parameter in Sky.parameters}
-    ra, dec = f"radians({fields['ra']})", f"radians({fields['dec']})"
-    e, n, rho = fields["ra_error"], fields["dec_error"], fields["corr"]
-    at = f"{ARCSECONDS!r}D * (cos({dec}) * (cos({ra}) * {u} + sin({ra}) * {v}) + sin({dec}) * {w})"
-    reach = repr(0.5 * limit.radius * (1.0 + 1e-12) + 1e-12 * ARCSECONDS) + "D"
-    if limit.out > 0.0:
-        # no direction has more variance than both together
-        reach += f" + {limit.out * (1.0 + 1e-9)!r}D * sqrt({e} * {e} + {n} * {n})"
-    hopeless = f"greatest({e} * {e}, {n} * {n}) > {2.0 * limit.width!r}D"
-    more = {
-        "dec beyond the poles": f"abs({fields['dec']}) > 90D",
-        "corr beyond -1 and 1": f"abs({rho}) > {1.0 + CORRELATION_SLACK!r}D",
-    }
-    made = native_intervals(Sky, column, fields, f"({at} - ({reach}))", f"({at} + ({reach}))", hopeless, raise_as, more)
-    return f"IF(spark_partition_id() >= 0, {made}, NULL)"
-
-
 class PositionPlan(DistancePlan):
     """A join on the distance of positions (see ``JoinPlan``)."""
-
-    _samples_first = True
 
     @staticmethod
     def _side(name: str, frame: Any, column: str) -> Side:
@@ -193,21 +177,8 @@ class PositionPlan(DistancePlan):
         return PlaceNormals(self._distance, self.threshold)
 
     def _interval(self, side: Side, raise_as: str | None) -> Any:
-        if side.model is Sky:
-            limit = limits(self._distance.limit, self.threshold, True, 3)
-            return F.expr(sky_intervals(side.inner_name(side.column), limit, raise_as))
         place = PlaceNormals(self._distance, self.threshold)
         return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
-
-    def _settled(self, frame: Any, side: Side) -> Any:
-        """Spark would copy the formulas of a position on the sky to every use of one of its fields, and these multiply.
-
-        What does not depend on the row alone it computes once.
-        """
-        if side.model is not Sky:
-            return frame
-        name = side.inner_name(side.column)
-        return frame.withColumn(name, F.expr(f"IF(spark_partition_id() >= 0, {name}, NULL)"))
 
     def _match(self) -> Match:
         return MatchPositions(self._distance, self.threshold, self._needs_values, self.invalid == "raise")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -136,26 +136,12 @@ def _native_intervals(
 
     start, end = moved(low, ends.low_shift, -POSITION_SLACK), moved(high, ends.high_shift, POSITION_SLACK)
     hopeless = _native_hopeless(model, fields, region, threshold)
-    return native_intervals(model, column, fields, start, end, hopeless, raise_as)
-
-
-def native_intervals(
-    model: type[Model],
-    column: str,
-    fields: dict[str, str],
-    start: str,
-    end: str,
-    hopeless: str,
-    raise_as: str | None,
-    bad_if: Mapping[str, str] | None = None,
-) -> str:
-    """SQL for the struct of ``interval_column``, from SQL for its parts; ``bad_if`` are more reasons for bad rows."""
 
     def struct(state: str, start: str = "0D", end: str = "0D") -> str:
         return f"struct({start} AS start, {end} AS `end`, CAST({state} AS TINYINT) AS state)"
 
     good = struct(f"IF({hopeless}, {HOPELESS}, {USABLE})", start, end)
-    reason = _native_reason(model, fields, bad_if or {})
+    reason = _native_reason(model, fields)
     bad = struct(str(BAD))
     if raise_as is not None:
         text = str(bad_row(raise_as, "%s in %s")).replace("\\", "\\\\").replace("'", "\\'")
@@ -169,7 +155,7 @@ def _double(number: float) -> str:
     return f"({float(number)!r}D)"
 
 
-def _native_reason(model: type[Model], fields: dict[str, str], more: Mapping[str, str]) -> str:
+def _native_reason(model: type[Model], fields: dict[str, str]) -> str:
     """SQL for why a row is bad, or null: the declared domains of the model's parameters."""
     cases = []
     for parameter in model.parameters:
@@ -181,7 +167,6 @@ def _native_reason(model: type[Model], fields: dict[str, str], more: Mapping[str
             cases.append(f"WHEN {field} < {_double(parameter.least)} THEN '{least}'")
     if model is Uniform:
         cases.append(f"WHEN {fields['lo']} > {fields['hi']} THEN 'lo > hi'")
-    cases += [f"WHEN {condition} THEN '{reason}'" for reason, condition in more.items()]
     return f"(CASE {' '.join(cases)} END)"
 
 

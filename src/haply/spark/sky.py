@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from haply.models.sky import AngleUnit, arcseconds_in, chord
-from haply.numerics.sphere import ellipse as of_ellipse
 from haply.spark.columns import Value, number, struct
 
 __all__ = ["chord", "ellipse", "position"]
@@ -37,23 +34,8 @@ def ellipse(
 ) -> Column:
     """A position with an error ellipse: semi-axes of one standard error, and the angle of the major one in degrees.
 
-    The angle is from north to east.
+    The angle is from north to east. Its fields are the arguments, with semi-axes in arcseconds.
     """
-    scale, turned = F.lit(arcseconds_in(errors_in)), F.radians(number(angle))
-    long, short = _axis(major) * scale, _axis(minor) * scale
-    # the formula as Python has it does for columns as well
-    plain: Any = of_ellipse
-    east, both, north = plain.py_func(long * long, short * short, F.sin(turned), F.cos(turned))
-    # without an area the product is 0, and so is the correlation; a NaN counts as the greatest and stays one
-    corr = both / F.greatest(F.sqrt(east) * F.sqrt(north), F.lit(1e-300))
-    corr = F.least(F.lit(1.0), F.greatest(F.lit(-1.0), corr))
-    given = [number(value) for value in (ra, dec, major, minor, angle)]
-    fields = {"ra": given[0], "dec": given[1], "ra_error": F.sqrt(east), "dec_error": F.sqrt(north), "corr": corr}
-    # Spark copies the formulas to every use of them: the arguments tell as well whether a position is known
-    return struct(given, **fields)
-
-
-def _axis(value: Value) -> Column:
-    """A semi-axis; not a number if it is negative, so that its row is a bad one."""
-    axis = number(value)
-    return F.when(axis < 0.0, F.lit(float("nan"))).otherwise(axis)
+    scale = arcseconds_in(errors_in)
+    long, short = (number(axis) if scale == 1.0 else F.lit(scale) * number(axis) for axis in (major, minor))
+    return struct(ra=number(ra), dec=number(dec), major=long, minor=short, angle=number(angle))

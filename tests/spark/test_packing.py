@@ -1,0 +1,69 @@
+"""Sketches of where rows are, which cells are laid out from; without Spark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from haply.models import Certain
+from haply.pruning.cells import QUANTILES
+from haply.pruning.intervals import Intervals
+from haply.spark.packing import FITS, PackedSide, Sketch, profiles_of
+from haply.spark.partition import SIDE
+
+
+def placed(model):
+    values = model.mean()
+    return Intervals(values - 1.0, values + 1.0, values > 1e6)
+
+
+def sketched(tasks):
+    """What tasks see: each has values, and which side each is of."""
+    side = PackedSide("x", (), (), placed, "x", None)
+    found = []
+    for values, sides in tasks:
+        columns = {"x": pa.array(values), FITS: pa.array(np.ones(len(values), bool)), SIDE: pa.array(sides, pa.int8())}
+        batches = pa.table(columns).to_batches(max_chunksize=1000)
+        found += [row for batch in Sketch((side, side), {})(iter(batches)) for row in batch.to_pylist()]
+    return found
+
+
+def test_few_rows_are_known_exactly():
+    found = sketched([([3.0, None, 1.0, 1e7], [0, 0, 0, 0]), ([2.0, 50.0], [0, 1]), ([], [])])
+    left, right = profiles_of(found, 1.0)
+    assert (left.rows, right.rows) == (3, 1)
+    assert sorted(set(left.quantiles)) == [0.0, 1.0, 2.0]
+    assert set(right.quantiles) == {49.0}
+    assert left.width == right.width == 2.0
+    nothing = profiles_of([], 0.5)
+    assert [(one.rows, len(one.quantiles), one.width) for one in nothing] == [(0, 0, 0.0)] * 2
+
+
+@pytest.mark.parametrize("tasks", [1, 7])
+def test_many_rows_in_few_numbers(tasks):
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.normal(size=40_000), rng.exponential(50.0, 20_000)])
+    rng.shuffle(values)
+    parts = np.split(values, np.sort(rng.integers(0, len(values), tasks - 1)))
+    found = sketched([(part, np.zeros(len(part), np.int8)) for part in parts])
+    assert max(len(row["places"]) for row in found) <= 8 * 4096
+    left, _ = profiles_of(found, 0.25)
+    assert left.rows == 4 * len(values)
+    below = np.searchsorted(np.sort(values - 1.0), left.quantiles) / len(values)
+    assert np.abs(below - np.arange(1, QUANTILES) / QUANTILES).max() < 1e-3
+
+
+def test_what_takes_no_part_is_not_seen():
+    side = PackedSide("x", (), (("y", "y"),), placed, "x", None)
+    columns = {
+        "x": pa.array([1.0, 2.0, 3.0]),
+        "y": Certain([1.0, 2.0, np.pi]).to_arrow(),
+        FITS: pa.array([True, False, True]),
+        SIDE: pa.array([0, 0, 0], pa.int8()),
+    }
+    sketch = Sketch((side, side), {})
+    assert sketch.columns == ["x", "y", FITS, SIDE]
+    (row,) = [row for batch in sketch(iter(pa.table(columns).to_batches())) for row in batch.to_pylist()]
+    assert row["rows"] == 2
+    assert np.frombuffer(row["places"]).tolist() == [0.0, 2.0]
