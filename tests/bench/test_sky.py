@@ -33,6 +33,15 @@ def test_scores():
     assert sky.scores(found, partner) == {"precision": 0.5, "recall": 2 / 3, "F1": pytest.approx(4 / 7)}
 
 
+def test_pairs_at_a_recall():
+    partner = np.array([0, 1, 2, 3])
+    found = sky.Answer(np.array([3, 0, 1, 2, 0]), np.array([3, 0, 0, 2, 1]), np.array([0.2, 0.9, 0.8, 0.5, 0.1]))
+    for recall, pairs in ((0.25, 1), (0.5, 3), (0.75, 4)):
+        kept = sky.at_recall(found, partner, recall)
+        assert len(kept.left) == pairs
+        assert sky.scores(kept, partner)["recall"] == recall
+
+
 def test_report_has_its_shape(spark, monkeypatch):
     for variable in (sky.STILTS, sky.NWAY):
         monkeypatch.delenv(variable, raising=False)

@@ -71,6 +71,8 @@ class Settings:
     same_place: tuple[float, float] = (0.2, 0.005)
     """Within, and with at least which probability: the same place as far as errors tell."""
     near: tuple[float, float] = (1.0, 0.5)
+    least_threshold: float = 1e-6
+    """For questions that have no threshold of their own."""
     fixed_radii: tuple[float, ...] = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)
     large_rows: int = 0
     """For a run of this many rows a side on Spark as well; 0 for none."""
@@ -147,9 +149,10 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
     results += spark_results(session, settings, left, right, notes, tell)
     truth = against_truth(settings, left, right, partner, tell)
     for peer in (stilts_result, nway_result):
-        more, row, note = peer(settings, tell)
+        more, row, claims, note = peer(settings, tell)
         results += more
         truth.rows.extend(row)
+        truth.claims.extend(claims)
         notes.append(note)
     stilts = [result for result in results if result.engine == "stilts"]
     targets: dict[str, dict[str, float]] = {}
@@ -307,6 +310,15 @@ def most_probable(found: Answer) -> Answer:
     return Answer(found.left[best], found.right[best], found.probability[best])
 
 
+def at_recall(found: Answer, partner: np.ndarray, recall: float) -> Answer:
+    """The likeliest pairs, as many as find that share of all partners."""
+    assert found.probability is not None
+    order = np.argsort(-found.probability, kind="stable")
+    true = np.cumsum(partner[found.left[order]] == found.right[order])
+    kept = order[: int(np.searchsorted(true, recall * len(partner) - 1e-6)) + 1]
+    return Answer(found.left[kept], found.right[kept], found.probability[kept])
+
+
 def against_truth(settings: Settings, left: Catalogue, right: Catalogue, partner: np.ndarray, tell: Tell) -> Figure:
     """Precision and recall of haply's pairs, beside those of fixed radii."""
     tell("against the truth")
@@ -336,7 +348,7 @@ def against_truth(settings: Settings, left: Catalogue, right: Catalogue, partner
 
 # -- programs that astronomers use, where they are there ---------------------------------------------------------------
 
-Peer: TypeAlias = tuple[list[Result], list[dict[str, Any]], str]
+Peer: TypeAlias = tuple[list[Result], list[dict[str, Any]], list[Claim], str]
 
 
 def _command(name: str, variable: str) -> list[str] | None:
@@ -357,6 +369,8 @@ def _beside(
     settings: Settings,
     find: Callable[[Path, Catalogue, Catalogue], Answer],
     tell: Tell,
+    *,
+    one_each: bool,
 ) -> Peer:
     """A program that asks another question: its time, from files, and its pairs against the truth."""
     left, right, partner = make_catalogues(settings, rows)
@@ -369,19 +383,30 @@ def _beside(
     ours = haply_match(left, right, *settings.same_place)
     spent = take_turns(job, {OURS: lambda: haply_match(left, right, *settings.same_place)}, 1, tell, TURN)[OURS]
     results = ranked(job, {OURS: spent, engine: seconds}, {OURS: len(ours.left), engine: len(found.left)})
-    answers = {engine: found, OURS: ours, f"{OURS}, the most probable of each source": most_probable(ours)}
+    # asked as the program asks: of each source the likeliest, or as many pairs as give its recall
+    all_near = haply_match(left, right, settings.same_place[0], settings.least_threshold)
+    theirs = scores(found, partner)
+    alike = most_probable(all_near) if one_each else at_recall(all_near, partner, theirs["recall"])
+    named = f"{OURS}, the most probable of each source" if one_each else f"{OURS}, at that recall"
+    answers = {engine: found, OURS: ours, named: alike}
     table = [
         {"match": f"{name}, {rows:,} a side", "pairs": len(answer.left), **scores(answer, partner)}
         for name, answer in answers.items()
     ]
-    return results, table, f"{engine} answers another question ({question}): its pairs are its own"
+    mine = scores(alike, partner)
+    claim = Claim(
+        f"precision and recall are no worse than those of {engine}, {rows:,} a side, where as much is asked",
+        " against ".join(f"{one['precision']:.4f} and {one['recall']:.4f}" for one in (mine, theirs)),
+        mine["precision"] >= theirs["precision"] and mine["recall"] >= theirs["recall"],
+    )
+    return results, table, [claim], f"{engine} answers another question ({question}): its pairs are its own"
 
 
 def stilts_result(settings: Settings, tell: Tell) -> Peer:
     """STILTS' match of ellipses that overlap, all pairs."""
     command = _command("stilts", STILTS)
     if command is None:
-        return [], [], f"STILTS is absent (skyellipse): put it on PATH, or its jar's path into {STILTS}"
+        return [], [], [], f"STILTS is absent (skyellipse): put it on PATH, or its jar's path into {STILTS}"
 
     def find(folder: Path, left: Catalogue, right: Catalogue) -> Answer:
         for name, side in (("left", left), ("right", right)):
@@ -403,20 +428,20 @@ def stilts_result(settings: Settings, tell: Tell) -> Peer:
         found = np.loadtxt(out, delimiter=",", skiprows=1).astype(np.int64).reshape(-1, 2)
         return Answer(found[:, 0], found[:, 1])
 
-    return _beside("stilts", "ellipses that touch", settings.stilts_rows, settings, find, tell)
+    return _beside("stilts", "ellipses that touch", settings.stilts_rows, settings, find, tell, one_each=False)
 
 
 def nway_result(settings: Settings, tell: Tell) -> Peer:
     """NWAY's most probable counterparts, at a size it can do."""
     command = _command("nway.py", NWAY)
     if command is None:
-        return [], [], f"NWAY is absent: pip install nway, or put the path of nway.py into {NWAY}"
+        return [], [], [], f"NWAY is absent: pip install nway, or put the path of nway.py into {NWAY}"
     from importlib import import_module
 
     try:
         fits = import_module("astropy.io.fits")
     except ImportError:
-        return [], [], "NWAY is left out: its tables need the package 'astropy'"
+        return [], [], [], "NWAY is left out: its tables need the package 'astropy'"
 
     def find(folder: Path, left: Catalogue, right: Catalogue) -> Answer:
         area = len(left.ra) / settings.density / 3600.0**2
@@ -440,7 +465,7 @@ def nway_result(settings: Settings, tell: Tell) -> Peer:
             kept = (found["match_flag"] == 1) & (found["RIGHT_ID"] >= 0)
             return Answer(found["LEFT_ID"][kept].astype(np.int64), found["RIGHT_ID"][kept].astype(np.int64))
 
-    return _beside("nway", "the most probable counterpart", settings.nway_rows, settings, find, tell)
+    return _beside("nway", "the most probable counterpart", settings.nway_rows, settings, find, tell, one_each=True)
 
 
 # -- in this process ---------------------------------------------------------------------------------------------------
