@@ -265,13 +265,15 @@ class _Run:
 
     def per_row(self) -> None:
         """Steps in waves; see the top of the module."""
-        nearly_free = [g for g, dear in enumerate(self.dear) if not dear]
-        self.in_order(sorted(nearly_free, key=lambda g: self.costs[g]))
-        others = sorted(set(range(len(self.groups))) - set(nearly_free), key=lambda g: self.costs[g])
-        for g in others:
-            if len(self.open) and self.groups[g].has_bounds:
-                self.bound(g)
-                self.settle()
+        order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
+        nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
+        bounded = [g for g in others if self.groups[g].has_bounds]
+        if nearly_free and bounded and self._bounds_reject_more(bounded[0], nearly_free[0]):
+            self._bound_all(bounded)
+            self.in_order(nearly_free)
+        else:
+            self.in_order(nearly_free)
+            self._bound_all(bounded)
         while len(self.open):
             begun = time.thread_time()
             rows = self.open
@@ -285,6 +287,28 @@ class _Run:
             for g in others:
                 self.compute(g, rows[chosen == g])
             self.settle()
+
+    def _bound_all(self, groups: Sequence[int]) -> None:
+        for g in groups:
+            if len(self.open):
+                self.bound(g)
+                self.settle()
+
+    def _bounds_reject_more(self, bounded: int, nearly_free: int) -> bool:
+        """Whether the bounds of one group reject more rows of a sample for their price than another group's value."""
+        if len(self.open) <= 8 * _TRIAL:
+            return False
+        begun = time.thread_time()
+        rows = self.open[np.linspace(0, len(self.open) - 1, _SAMPLE).astype(np.int64)]
+        worth, needed = [], self.threshold.reject_below
+        for g in (bounded, nearly_free):
+            asked = time.thread_time()
+            prepared = self.groups[g].prepare(self.batch, rows)
+            bounds = prepared.bounds(needed, needed) if g == bounded else None
+            upper = prepared.exact()[0] if bounds is None else bounds.upper
+            worth.append(np.count_nonzero(upper <= needed) / max(1e-9, time.thread_time() - asked))
+        self.effort.seconds["choosing"] += time.thread_time() - begun
+        return bool(worth[0] > worth[1])
 
     def as_known(self, known: np.ndarray) -> None:
         """The cheapest groups that reject a row, or all."""
