@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import oracle
 from engine import model_of
 from haply.errors import HaplyError
-from haply.joins import PairJoin
+from haply.joins import PairJoin, batches
 from haply.joins.meeting import Rows, _copied, parts_of
 from haply.joins.pair import STRATEGIES
 from haply.models import Certain, Gaussian
@@ -165,3 +165,56 @@ def test_errors_of_a_window():
             join.push("left", {"id": [1], "x": [0.0], "time": times})
     with pytest.raises(HaplyError, match=r"Times are no numbers.*datetime64"):
         join.push("left", {"id": [1], "x": [0.0], "time": np.array(["2026-01-01"], "datetime64[s]")})
+
+
+def pushed_row_by_row(join, sides, times, order):
+    found = []
+    for side, k in order:
+        batch = {"id": [k], "x": sides[side].take(np.array([k])), "time": times[side][[k]]}
+        result = join.push(SIDES[side], batch)
+        found += zip(result.left.tolist(), result.right.tolist(), strict=True)
+    return found
+
+
+@pytest.mark.parametrize("window", [None, 12.0])
+@pytest.mark.parametrize(("few", "most"), [(256, 8192), (0, 8192), (0, 12), (16, 20)])
+def test_many_small_pushes_leave_few_parts_and_lose_no_pair(window, few, most, monkeypatch):
+    monkeypatch.setattr(batches, "_FEW", few)
+    monkeypatch.setattr(batches, "_MOST_JOINED", most)
+    rng, n = np.random.default_rng(7), 120
+    sides = [Gaussian(rng.uniform(0, 6, n), rng.uniform(0.1, 0.5, n)) for _ in SIDES]
+    times = [rng.permutation(n).astype(float) for _ in SIDES]
+    near = Difference("x", "x", Region(-1.0, 1.0))
+    join = PairJoin(near, 0.5, window=window)
+    order = [(side, k) for k in range(n) for side in (0, 1)]
+    found = pushed_row_by_row(join, sides, times, order)
+    whole = PairJoin(near, 0.5, window=window)
+    for side, name in enumerate(SIDES):
+        result = whole.push(name, {"id": np.arange(n), "x": sides[side], "time": times[side]})
+    assert sorted(found) == sorted(zip(result.left.tolist(), result.right.tolist(), strict=True))
+    assert len(found) > 300
+    sizes = [len(part.rows) for part in join._stored["left"]]
+    assert sum(sizes) == n
+    assert max(sizes) <= most
+    assert len(sizes) <= max(9, 2 + 3 * n // most)
+
+
+def test_half_of_a_part_may_wait_to_be_forgotten():
+    """Rows come in the order of time, a window at a time is alive: no more than twice as many are kept."""
+    join = PairJoin(Difference("x", "x", Region(-1.0, 1.0)), 0.5, window=10.0)
+    for t in range(200):
+        join.push("left", {"id": [t], "x": [0.0], "time": [t]})
+        join.expire(t)
+        kept = join.ids("left")
+        assert set(range(max(0, t - 10), t + 1)) <= set(kept.tolist())
+        assert len(kept) <= 22
+    assert join.push("right", {"id": [0], "x": [0.0], "time": [199]}).left.tolist() == list(range(189, 200))
+
+
+def test_batches_of_other_kinds_are_kept_apart():
+    join = PairJoin(Difference("x", "x", Region(-1.0, 1.0)), 0.5)
+    for k in range(6):
+        join.push("left", {"id": [k], "x": Gaussian([0.0], [0.1]) if k % 2 else [0.0]})
+    join.push("left", {"id": ["a"], "x": [0.0]})
+    assert [type(part.rows.model) for part in join._stored["left"]] == [Certain, Gaussian] * 3 + [Certain]
+    assert sorted(map(str, join.push("right", {"id": [9], "x": [0.0]}).left)) == [*"012345", "a"]

@@ -18,7 +18,7 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.columns import read_column
+from haply.models.columns import read_column, stacked
 
 MODELS = [
     Certain([1.0, 2.0]),
@@ -115,3 +115,16 @@ def test_covariances_are_checked():
 def test_null_rows_are_refused_by_from_arrow():
     with pytest.raises(HaplyError, match="null rows"):
         Uniform.from_arrow(pa.array([{"lo": 1.0, "hi": 2.0}, None]))
+
+
+def test_models_one_after_the_other():
+    """Rows with and without probabilities among them, in arrays that may be written to."""
+    plain, weighted = Samples([[1.0, 2.0], [3.0]]), Samples([[4.0, 5.0]], [[0.25, 0.75]])
+    together = stacked([plain, weighted, plain])
+    assert together.points.values.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 1.0, 2.0, 3.0]
+    assert together.probs.values.tolist() == [0.5, 0.5, 1.0, 0.25, 0.75, 0.5, 0.5, 1.0]
+    assert stacked([plain, plain]).probs is None
+    sure = stacked([Certain([1.0]), Certain([2.0, 3.0])])
+    assert sure.mean().tolist() == [1.0, 2.0, 3.0]
+    assert sure.values["values"].flags.writeable
+    assert together.points.values.flags.writeable

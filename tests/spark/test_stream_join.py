@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 import haply as hp
 import oracle_distance as oracle
 from haply.errors import HaplyError
+from haply.models import GaussianND, Uniform, sky_positions
 from haply.spark.parcels import CONTROL
 from stream_kit import (
     DELAY,
@@ -387,3 +388,63 @@ def test_rows_that_a_condition_leaves_out_move_the_clock(spark, tmp_path):
         query.processAllAvailable()
         totals = [progress["stateOperators"][0]["numRowsTotal"] for progress in query.recentProgress]
     assert totals[-1] <= 4, totals  # an index, two pieces, and what the control cell knows
+
+
+def test_gaussian_positions_as_from_tables_over_a_restart(spark, tmp_path):
+    """Correlated errors on one side and points on the other, by key; the query is started again for the last file."""
+    rng, n = np.random.default_rng(51), 90
+    root = rng.normal(size=(n, 2, 2)) * 0.4
+    covs = (root @ root.transpose(0, 2, 1)).reshape(n, 4).tolist()
+    places = [rng.choice([-90.0, 0.0, 35.0], (n, 1)) + rng.uniform(0.0, 3.0, (n, 2)) for _ in "lr"]
+    fixes = GaussianND(places[0], covs).to_arrow()
+    for side, column in (("l", fixes), ("r", pa.array(places[1].tolist()))):
+        table = pa.table({"id": np.arange(n), "t": np.arange(n) / 2.0, "key": np.arange(n) % 2, "pos": column})
+        for k in range(3):
+            write_file(tmp_path / side, k, table.slice(30 * k, 30))
+    options = {
+        "on": "DISTANCE(left.pos, right.pos) <= 1.5 AND left.key = right.key", "threshold": 0.2, "time": "t",
+        "window": 9, "max_delay": 1,
+    }  # fmt: skip
+    waiting = [(tmp_path / side / "002.parquet").rename(tmp_path / f"{side}-last") for side in "lr"]
+    with settings(spark, spark__haply__cells=5):
+        streams = [read_stream(spark, tmp_path / side) for side in "lr"]
+        for start in range(2):
+            if start:
+                for path in waiting:
+                    path.rename(tmp_path / path.name[0] / "002.parquet")
+            plan = hp.plan_join(*streams, **options)
+            writer = plan.run().writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.start(str(tmp_path / "out"))
+            query.processAllAvailable()
+            query.stop()
+        found = pairs_in(spark.read.parquet(str(tmp_path / "out")))
+        wanted = pairs_in(hp.join(*(spark.read.parquet(str(tmp_path / side)) for side in "lr"), **options))
+    assert sorted(found) == sorted(wanted)
+    assert len(wanted) > 30
+    assert any(i < 60 <= j for i, j, _ in wanted), "with rows that were remembered over the restart"
+    text = plan.explain()
+    for part in ("streams", "left.pos (gaussian_nd), right.pos (samples)", "standard deviations", "width 24", "disc"):
+        assert part in text
+    with pytest.raises(HaplyError, match=r"Without a threshold every pair is possible"):
+        hp.join(*streams, **{**options, "threshold": None})
+
+
+def test_gaussian_positions_at_uncertain_times(spark, tmp_path):
+    """The chance of being near in time and that of being near in place multiply, on streams as on tables."""
+    rng, n = np.random.default_rng(52), 24
+    for side in "lr":
+        positions = sky_positions(10.0 + rng.uniform(0, 1e-3, n), 20.0 + rng.uniform(0, 1e-3, n), 0.6, 0.4, 0.5)
+        times = Uniform(np.arange(n) - 0.5, np.arange(n) + rng.uniform(0.0, 2.0, n))
+        write_file(
+            tmp_path / side, 0, pa.table({"id": np.arange(n), "t": times.to_arrow(), "pos": positions.to_arrow()})
+        )
+    options = {"on": "DISTANCE(left.pos, right.pos) <= 1", "threshold": 0.1, "time": "t", "window": 4}
+    with settings(spark, spark__haply__cells=2):
+        result = hp.join(*(read_stream(spark, tmp_path / side) for side in "lr"), **options)
+        with running(result, tmp_path, "uncertain") as query:
+            query.processAllAvailable()
+            found = sorted(pairs_in(spark.table("uncertain")))
+        wanted = sorted(pairs_in(hp.join(*(spark.read.parquet(str(tmp_path / side)) for side in "lr"), **options)))
+    assert [pair[:2] for pair in found] == [pair[:2] for pair in wanted]
+    assert [pair[2] for pair in found] == pytest.approx([pair[2] for pair in wanted], abs=1e-10)
+    assert len(found) > 5

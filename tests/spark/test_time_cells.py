@@ -12,19 +12,22 @@ import pyarrow as pa
 import pytest
 
 import oracle as referee
+import oracle_position as positions
 import oracle_time as oracle
 from fake_stream import FakeCells, in_batches
+from haply.errors import HaplyError
 from haply.joins.timing import reach_back
-from haply.models import Gaussian, Histogram
-from haply.probability.region import Difference, Region
+from haply.models import Gaussian, GaussianND, Histogram, MixtureND
+from haply.probability.region import Difference, Distance, Region
 from haply.pruning.intervals import row_intervals
 from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
 from haply.spark.many import _until
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack
 from haply.spark.partition import TIME
+from haply.spark.positions import PlaceNormals
 from haply.spark.stream import BLOCKS_PER_REACH
-from haply.spark.stream_worker import DifferenceOperator, Query, TimingOperator, WindowOperator
+from haply.spark.stream_worker import DifferenceOperator, PositionOperator, Query, TimingOperator, WindowOperator
 from haply.spark.worker import COUNTERS
 
 
@@ -104,6 +107,43 @@ class DifferenceCells(FakeCells):
 
         width = BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0
         return Pack(side, self.cells, width, self.clock, None, place, None, {}, further=(f"{'lr'[side]}1",))
+
+    def found(self, row):
+        return row["l0"], row["r0"]
+
+
+class PositionCells(FakeCells):
+    """Near positions in a window of certain times: rows are ids, times with a position as Arrow has it, and groups."""
+
+    def __init__(self, kinds, window, threshold, max_delay, *, within=1.0, raises=True, cells=1, seed=0):
+        self.window, self.threshold, self.max_delay = float(window), Threshold(threshold), float(max_delay)
+        self.kinds, self.near, self.raises = kinds, Distance("pos", "pos", within), raises
+        clock = Clock.of(False, self.window + self.max_delay)
+        super().__init__(("left", "right"), clock, (self.max_delay,) * 2, cells, seed)
+
+    def make_query(self, name):
+        fields = [(f"{side}{k}", kind) for side, own in zip("lr", self.kinds, strict=True) for k, kind in
+                  enumerate((pa.int64(), own))]  # fmt: skip
+        schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
+        make = partial(
+            PositionOperator, self.near, self.threshold, True, self.raises, self.window, ("l1", "r1")
+        )  # fmt: skip
+        return Query(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+
+    def table(self, side, ids, rows, groups=None):
+        times, positions = zip(*rows, strict=True)
+        return pa.table(
+            {
+                f"{'lr'[side]}0": pa.array(ids, pa.int64()), f"{'lr'[side]}1": pa.array(positions, self.kinds[side]),
+                TIME: np.array(times, float), STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
+                GROUP: group_column(len(ids), groups),
+            }
+        )  # fmt: skip
+
+    def pack(self, side):
+        width = BLOCKS_PER_REACH * self.near.limit or 1.0
+        place = PlaceNormals(self.near, self.threshold)
+        return Pack(side, self.cells, width, self.clock, f"{'lr'[side]}1", place, None, {})
 
     def found(self, row):
         return row["l0"], row["r0"]
@@ -204,6 +244,52 @@ def difference_case(seed):
     )  # fmt: skip
 
 
+def position_case(seed):
+    """Gaussians, mixtures, and points, on both sides of zero, seen in one cell or in many."""
+    rng = np.random.default_rng(seed)
+    window, max_delay = float(rng.choice([0, 4, 12])), float(rng.choice([0, 3, 20]))
+    threshold, count = [0.05, 0.3, 1e-6, 0.6][seed % 4], 40
+    times = [np.sort(rng.integers(0, 160, count)) / 2.0 for _ in range(2)]
+    groups = [rng.integers(0, int(rng.choice([1, 3, 8])), count) for _ in range(2)]
+    sides = []
+    for parts in ((1, 2), (2, 1), (1, 0), (0, 1))[seed % 4]:
+        places = rng.choice([-300.0, -17.0, 5.0], (count, 1, 1)) + rng.uniform(0.0, 1.5, (count, 1, 2))
+        root = rng.normal(size=(count, max(parts, 1), 2, 2)) * (0.4 if parts else 0.0)
+        means = places + rng.uniform(0.0, 20.0, (count, 1, 2)) * np.arange(max(parts, 1))[:, None]
+        weights = rng.dirichlet(np.ones(max(parts, 1)), count)
+        sides.append((weights, means, root @ root.transpose(0, 1, 3, 2), KINDS_OF_POSITIONS[parts]))
+    lefts, rights = ([(w[k], m[k], s[k]) for k in range(count)] for w, m, s, _ in sides)
+    chance = positions.near(lefts, rights, 1.0)
+    assert (np.abs(chance - threshold) > 1e-9).all(), "no pair is so close that rounding decides"
+    columns = [[kind.of(w[k], m[k], s[k]) for k in range(count)] for w, m, s, kind in sides]
+    return SimpleNamespace(
+        make=partial(
+            PositionCells, [kind.type for *_, kind in sides], window, threshold, max_delay,
+            cells=int(rng.choice([1, 3, 7])), seed=seed,
+        ),
+        columns=[(list(zip(times[k], columns[k], strict=True)), groups[k]) for k in range(2)], times=times,
+        batches=[in_batches(rng, own, int(rng.choice([5, 14])), max_delay) for own in times],
+        wanted=sorted(
+            (i, j) for i, j in np.argwhere(chance >= threshold).tolist()
+            if abs(times[0][i] - times[1][j]) <= window and groups[0][i] == groups[1][j]
+        ),
+    )  # fmt: skip
+
+
+KINDS_OF_POSITIONS = (
+    SimpleNamespace(type=pa.list_(pa.float64()), of=lambda w, m, s: m[0].tolist()),
+    SimpleNamespace(
+        type=GaussianND([[0.0]], [[1.0]]).to_arrow().type,
+        of=lambda w, m, s: {"mean": m[0].tolist(), "cov": s[0].ravel().tolist()},
+    ),
+    SimpleNamespace(
+        type=MixtureND([[1.0]], [[0.0]], [[1.0]]).to_arrow().type,
+        of=lambda w, m, s: {"weights": w.tolist(), "means": m.ravel().tolist(), "covs": s.ravel().tolist()},
+    ),
+)
+"""A column by how many normals a row has: none is a point."""
+
+
 def window_case(seed):
     """Times with ties, whole or in tenths, in groups or not."""
     rng = np.random.default_rng(seed)
@@ -228,7 +314,7 @@ def window_case(seed):
     )  # fmt: skip
 
 
-CASES = {"timing": timing_case, "difference": difference_case, "window": window_case}
+CASES = {"timing": timing_case, "difference": difference_case, "position": position_case, "window": window_case}
 
 
 def run_case(case, disturb=None):
@@ -367,7 +453,7 @@ def test_rows_of_idle_keys_are_forgotten_by_the_window_join():
     assert sum(bool(held["index"]) for cell, held in stream.handle.cells.items() if cell != CONTROL) <= 2
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("timing", 6), ("difference", 8), ("window", 4)])
+@pytest.mark.parametrize(("kind", "seed"), [("timing", 6), ("difference", 8), ("position", 6), ("window", 4)])
 def test_a_stream_that_stalls_loses_nothing_and_the_others_grow(kind, seed):
     """The first stream stops after two batches, the others go on to their end; then comes all that is missing."""
     case = CASES[kind](seed)
@@ -385,3 +471,37 @@ def test_a_stream_that_stalls_loses_nothing_and_the_others_grow(kind, seed):
     stalled = grown[2 : 2 + len(stall)]
     assert max(grown) == stalled[-1] > 0.7 * len(case.times[1]), "it waits"
     assert grown[-1] < 0.5 * stalled[-1], "and is let go in the end"
+
+
+def test_positions_of_other_dimensions_meet_nobody_or_fail():
+    kind = KINDS_OF_POSITIONS[1].type
+    flat, solid = ({"mean": [0.0] * dim, "cov": (0.01 * np.eye(dim)).ravel().tolist()} for dim in (2, 3))
+    stream = PositionCells([kind, kind], 5, 0.5, 0, raises=False)
+    stream.batch((0, [1, 2], [(0.0, flat), (0.0, solid)]))
+    assert sorted(stream.batch((1, [3, 4], [(1.0, solid), (1.0, flat)]))) == [(1, 4), (2, 3)]
+    stream = PositionCells([kind, kind], 5, 0.5, 0)
+    stream.batch((0, [1], [(0.0, flat)]))
+    with pytest.raises(HaplyError, match=r"(?s)Points differ in dimension.*2 coordinates.*3"):
+        stream.batch((1, [3], [(1.0, solid)]))
+
+
+def test_positions_that_reach_everywhere_have_a_home():
+    """With a threshold that rounding cannot tell from none, rows begin at minus infinity: they are in every cell."""
+    kind = KINDS_OF_POSITIONS[1].type
+    rows = [(0.0, {"mean": [x, 0.0], "cov": [0.1, 0.0, 0.0, 0.1]}) for x in (0.0, 0.5, 700.0)]
+    stream = PositionCells([kind, kind], 5, 1e-13, 0, cells=4)
+    assert stream.batch((0, [0, 1, 2], rows, [0, 1, 1])) == []
+    found = stream.batch((1, [0, 1, 2], rows, [0, 1, 1]))
+    assert {(0, 0), (1, 1), (2, 2)} <= set(found), "those of 0.9; rounding decides of those that are far apart"
+    assert len(found) == len(set(found))
+    assert (stream.counted["stored_left"], stream.counted["stored_right"]) == (3, 3)
+
+
+def test_wide_positions_are_not_sent():
+    """They are counted as hopeless before they come to any cell."""
+    kind = KINDS_OF_POSITIONS[1].type
+    rows = [(0.0, {"mean": [0.0, 0.0], "cov": [v, 0.0, 0.0, v]}) for v in (0.1, 900.0)]
+    stream = PositionCells([kind, kind], 5, 0.5, 0, cells=3)
+    assert stream.batch((0, [1, 2], rows)) == []
+    assert stream.counted["stored_left"] == 1
+    assert stream.batch((1, [3, 4], rows)) == [(1, 3)]

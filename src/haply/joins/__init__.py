@@ -1,7 +1,7 @@
 """Engine-free operators: they take batches of models and return index pairs, without Spark."""
 
 from haply.joins.pair import PairJoin, PairResult
-from haply.joins.position import PositionResult, join_positions
+from haply.joins.position import PositionJoin, PositionResult, join_positions
 from haply.joins.similarity import SimilarityJoin, SimilarityResult
 from haply.joins.timing import TimingJoin, TimingResult
 from haply.joins.tumbling import TumblingJoin
@@ -10,6 +10,7 @@ from haply.joins.window import WindowJoin, WindowResult, join_windows, uniform_w
 __all__ = [
     "PairJoin",
     "PairResult",
+    "PositionJoin",
     "PositionResult",
     "SimilarityJoin",
     "SimilarityResult",

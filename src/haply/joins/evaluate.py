@@ -275,7 +275,7 @@ def _mean_of(model: Model, index: int | None) -> np.ndarray | None:
 
 def _check_value(condition: Condition, name: str, index: int | None, kind: type[Model]) -> None:
     if isinstance(condition, Apart):
-        if not issubclass(kind, (*POINTS, OneDimensional, Sky)):
+        if not issubclass(kind, (*POINTS, OneDimensional)):
             raise HaplyError(
                 f"The condition `{condition.text}` asks for a distance of '{name}'",
                 expected="points, samples, Gaussians or mixtures of them",
@@ -300,7 +300,7 @@ def _check_points(condition: Apart, kinds: Mapping[str, type[Model]]) -> None:
     """On a line any two laws; in more dimensions points and normals."""
     ends = [kinds[name] for name in (condition.one, condition.other)]
     for name, kind, other in zip((condition.one, condition.other), ends, reversed(ends), strict=True):
-        if not issubclass(kind, (*POINTS, Sky)) and not issubclass(other, OneDimensional):
+        if not issubclass(kind, POINTS) and not issubclass(other, OneDimensional):
             raise HaplyError(
                 f"The condition `{condition.text}` asks for a distance of '{name}' in several dimensions",
                 expected="points, samples, Gaussians or mixtures of them",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from haply.joins.match import Matches, match_overlapping
-from haply.models import OneDimensional
+from haply.models import Model, OneDimensional
+from haply.models.columns import stacked
 from haply.probability.region import Region
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
@@ -22,12 +24,15 @@ _LEAST_PART = 64
 """Rows for which an index of their own pays: groups that are smaller share one."""
 
 
+_Model = TypeVar("_Model", bound=Model)
+
+
 @dataclass(frozen=True)
-class Rows:
+class Rows(Generic[_Model]):
     """Rows of one side: ids, values, intervals of values, times, and the groups within which rows meet."""
 
     ids: np.ndarray
-    model: OneDimensional
+    model: _Model
     intervals: Intervals
     times: np.ndarray
     groups: np.ndarray
@@ -35,30 +40,55 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, rows: np.ndarray) -> Rows:
+    def take(self, rows: np.ndarray) -> Self:
         """The given rows, in the given order."""
-        return Rows(
-            self.ids[rows], self.model.take(rows), self.intervals.take(rows), self.times[rows], self.groups[rows]
-        )
+        return type(self)(*(getattr(self, column.name).take(rows) for column in fields(self)))
+
+    def is_like(self, others: Rows[Any]) -> bool:
+        """Whether others can stand behind these: models of one kind, and ids that keep their type."""
+        return type(self.model) is type(others.model) and self.ids.dtype.kind == others.ids.dtype.kind
+
+    def followed_by(self, others: Self) -> Self:
+        """These rows, and others that are like them."""
+        intervals = [
+            np.concatenate([getattr(rows.intervals, end.name) for rows in (self, others)]) for end in fields(Intervals)
+        ]
+        ids = np.concatenate([self.ids, others.ids])
+        further = [np.concatenate(pair) for pair in zip(self.further_columns, others.further_columns, strict=True)]
+        return type(self)(ids, stacked([self.model, others.model]), Intervals(*intervals), *further)
+
+    @property
+    def further_columns(self) -> list[np.ndarray]:
+        """Numbers of rows beside their ids, values and intervals: times, groups, and what else there is."""
+        return [getattr(self, column.name) for column in fields(self)[3:]]
 
     @property
     def nbytes(self) -> int:
-        """Memory that is taken for them, without their models."""
-        arrays = (self.ids, self.intervals.start, self.intervals.end, self.times, self.groups)
-        return sum(array.nbytes for array in arrays)
+        """Memory that is taken for them."""
+        arrays = [self.ids, self.intervals.start, self.intervals.end, *self.further_columns]
+        return self.model.nbytes + sum(array.nbytes for array in arrays)
 
-    def near(self, first: float, last: float, window: float) -> np.ndarray:
-        """The numbers of rows that may be in a window with a row of that stretch of time."""
+    def facing(self, others: Rows[Any], window: float) -> Self:
+        """Those that may be in a window with one of the others."""
+        if not len(others) or np.isinf(window):
+            return self
+        first, last = float(others.times.min()), float(others.times.max())
         slack = window + TIME_SLACK * max(abs(first), abs(last), window)
-        return np.flatnonzero((self.times >= first - slack) & (self.times <= last + slack))
+        near = np.flatnonzero((self.times >= first - slack) & (self.times <= last + slack))
+        return self if len(near) == len(self) else self.take(near)
 
 
-def can_meet(left: Rows, right: Rows, i: np.ndarray, j: np.ndarray, window: float) -> np.ndarray:
+ValueRows = Rows[OneDimensional]
+
+
+def can_meet(left: Rows[Any], right: Rows[Any], i: np.ndarray, j: np.ndarray, window: float) -> np.ndarray:
     """Which pairs of row numbers are in a window and of one group."""
     return (np.abs(left.times[i] - right.times[j]) <= window) & (left.groups[i] == right.groups[j])
 
 
-def match_in_time(left: Rows, right: Rows, region: Region, threshold: Threshold, exact: bool, window: float) -> Matches:
+def match_in_time(
+    left: ValueRows, right: ValueRows, region: Region, threshold: Threshold, exact: bool, window: float
+) -> Matches:
     """The kept pairs of rows that can meet, as row numbers: the sweep, group by group.
 
     If the condition holds in a band, rows are swept by their values, stretch by stretch of time. Else most pairs that
@@ -67,13 +97,13 @@ def match_in_time(left: Rows, right: Rows, region: Region, threshold: Threshold,
     if not threshold.attainable:
         left, right = left.take(np.empty(0, np.int64)), right.take(np.empty(0, np.int64))
     if region.outside or region.one_sided:
-        copies, stretches = np.arange(len(right)), (np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
+        copies, one = np.arange(len(right)), (np.zeros(len(left), np.int64), np.zeros(len(right), np.int64))
+        groups = _numbered((left.groups, right.groups), one)
         slack = window + TIME_SLACK * max(window, *(np.abs(side.times).max(initial=0.0) for side in (left, right)))
         intervals = [_around(left.times, slack), _around(right.times, 0.0)]
     else:
-        copies, stretches = _copied(left.times, right.times, window)
+        copies, groups = in_stretches(left, right, window)
         intervals = [left.intervals, right.intervals.take(copies)]
-    groups = _numbered((left.groups, right.groups[copies]), stretches)
     found = match_overlapping(
         left.model, right.model.take(copies), intervals[0], intervals[1], region, threshold, exact,
         left_groups=groups[0], right_groups=groups[1],
@@ -84,6 +114,19 @@ def match_in_time(left: Rows, right: Rows, region: Region, threshold: Threshold,
     return Matches(
         found.left[kept], rows[kept], found.probability[kept], found.decided_by[kept], found.counters, found.seconds
     )
+
+
+Numbers = tuple[np.ndarray, np.ndarray] | tuple[None, None]
+"""A number for each row of two sides, which must be equal for rows to meet; none if all are."""
+
+
+def in_stretches(left: Rows[Any], right: Rows[Any], window: float) -> tuple[np.ndarray, Numbers]:
+    """Right rows, some more than once, and numbers for left and right ones: those that can meet have equal numbers.
+
+    No pair comes twice. Rows with equal numbers are of one group, but may be up to two windows apart.
+    """
+    copies, stretches = _copied(left.times, right.times, window)
+    return copies, _numbered((left.groups, right.groups[copies]), stretches)
 
 
 def _around(times: np.ndarray, window: float) -> Intervals:
@@ -126,9 +169,7 @@ def _stretches(known: np.ndarray, window: float, sides: tuple[np.ndarray, np.nda
     return found
 
 
-def _numbered(
-    groups: tuple[np.ndarray, np.ndarray], stretches: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
+def _numbered(groups: tuple[np.ndarray, np.ndarray], stretches: tuple[np.ndarray, np.ndarray]) -> Numbers:
     """Numbers for pairs of a group and a stretch; none if there is but one."""
     whole = np.concatenate(groups), np.concatenate(stretches)
     if not len(whole[0]) or all((each == each[0]).all() for each in whole):
@@ -138,7 +179,7 @@ def _numbered(
     return codes[: len(groups[0])], codes[len(groups[0]) :]
 
 
-def parts_of(rows: Rows, window: float) -> Iterator[Rows]:
+def parts_of(rows: ValueRows, window: float) -> Iterator[ValueRows]:
     """The rows in parts that are worth an index each: by group, and by stretches of time no longer than a window.
 
     Small groups are not kept apart, and few rows not by time.

@@ -1,18 +1,23 @@
-"""All pairs of two sets of uncertain positions that are likely near each other."""
+"""All pairs of uncertain positions that are likely near each other: of two sets, or of two sides batch by batch."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.models import Certain, Model, Sky
+from haply.joins.batches import BatchJoin, SideName, Stored
+from haply.joins.meeting import Rows, can_meet, in_stretches
+from haply.models import Certain, Model, Samples, Sky
 from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
-from haply.pruning.positions import POSITION_RULES, Where, limits, near_pairs, no_counts
+from haply.pruning.intervals import Intervals
+from haply.pruning.positions import POSITION_RULES, Where, intervals_on_line, limits, near_pairs, no_counts
 from haply.pruning.threshold import Threshold
 
 DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
@@ -21,7 +26,9 @@ DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
 
 @dataclass(frozen=True)
 class PositionResult:
-    """The kept pairs by row numbers, their probabilities (NaN if not asked for), and what became of the candidates."""
+    """The kept pairs by row numbers (by ids, if rows were pushed), their probabilities (NaN if not asked for), and what
+    became of the candidates.
+    """
 
     left: np.ndarray
     right: np.ndarray
@@ -56,10 +63,8 @@ def join_positions(
     >>> found.left, found.right, found.probability.round(6)
     (array([0]), array([0]), array([0.993239]))
     """
-    if probability not in ("exact", "none"):
-        raise unknown_name("choice of probability", probability, ("exact", "none"))
     near = Distance("left", "right", within)
-    return match_positions(left, right, near, Threshold(threshold, strict), probability == "exact")
+    return match_positions(left, right, near, Threshold(threshold, strict), _is_exact(probability))
 
 
 def match_positions(
@@ -71,6 +76,154 @@ def match_positions(
     places: tuple[Where, Where] | None = None,
 ) -> PositionResult:
     """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells."""
+    _check_threshold(threshold)
+    sides = _parts_of(left, "left"), _parts_of(right, "right")
+    dims = [3 if isinstance(side, Sky) else side.mean.shape[1] for side in sides]
+    empty = any((len(side) if isinstance(side, Sky) else len(side.start) - 1) == 0 for side in sides)
+    if dims[0] != dims[1] and not empty:
+        raise HaplyError("Points differ in dimension", expected=f"dim = {dims[0]}", found=f"{dims[1]}")
+    if empty or not threshold.attainable:
+        return _no_pairs(np.empty(0, np.int64), np.empty(0, np.int64))
+    found = near_pairs(*sides, limits(distance.limit, threshold, exact, dims[0]), places)
+    return PositionResult(*found.pairs, found.counters)
+
+
+@dataclass(frozen=True)
+class _Placed(Rows[Model]):
+    """Rows with their intervals on a line; of a pair, the one whose ``order`` is larger must be at ``home``."""
+
+    order: np.ndarray
+    home: np.ndarray
+
+    def facing(self, others: Rows[Any], window: float) -> Self:
+        """Those that may meet one of the others, by their times and by their places on the line."""
+        near = super().facing(others, window)
+        ends = others.intervals
+        here = near.intervals.start <= ends.end.max(initial=-np.inf)
+        here &= near.intervals.end >= ends.start.min(initial=np.inf)
+        return near if here.all() else near.take(np.flatnonzero(here))
+
+
+class PositionJoin(BatchJoin[_Placed, PositionResult]):
+    """Joins batches of two sides: pairs with ``P(|left - right| <= within) >= threshold``.
+
+    Each pair is returned once, when its later row is pushed. Rows that are too wide for any partner are not kept. With
+    a window, batches have a ``time`` as well, and pairs are those with ``|time - time| <= window``; in which order
+    pushes come does not matter. ``expire(time)`` says that nothing older will come. All positions must have one number
+    of coordinates, that of the first if it is not given.
+
+    >>> from haply.models import GaussianND
+    >>> join = PositionJoin(1.0, 0.5, window=10)
+    >>> fix = GaussianND([[0.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]])
+    >>> join.push("left", {"id": [1], "time": [0], "pos": fix}).left
+    array([], dtype=int64)
+    >>> found = join.push("right", {"id": [7, 8], "time": [3, 30], "pos": [[0.3, 0.1], [0.3, 0.1]]})
+    >>> found.left, found.right, found.probability.round(6)
+    (array([1]), array([7]), array([0.993239]))
+    """
+
+    def __init__(
+        self,
+        within: float,
+        threshold: float,
+        *,
+        window: float | None = None,
+        strict: bool = False,
+        probability: Literal["exact", "none"] = "exact",
+        dim: int | None = None,
+    ) -> None:
+        super().__init__(window)
+        self.distance, self.threshold = Distance("left", "right", within), Threshold(threshold, strict)
+        _check_threshold(self.threshold)
+        self.exact, self.dim = _is_exact(probability), dim
+        self.funnel = no_counts()
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> PositionResult:
+        """Add a batch: ``id``, ``pos`` as a model or as points, and ``time`` if there is a window.
+
+        Returns the pairs it completes.
+        """
+        ids, model, times = self._read(side, batch, "pos", lambda given: _model_of(given, side))
+        return self.arrive(side, ids, model, times, np.zeros(len(ids)))
+
+    def arrive(
+        self,
+        side: SideName,
+        ids: np.ndarray,
+        model: Model,
+        times: np.ndarray,
+        groups: np.ndarray,
+        order: np.ndarray | None = None,
+        home: np.ndarray | None = None,
+        *,
+        match: bool = True,
+    ) -> PositionResult:
+        """``push`` for callers that have checked their rows: pairs are of one group, a number for each row.
+
+        Where rows are seen in several cells, pairs are only those whose row of the larger ``order`` is at ``home``.
+        Without ``match`` the rows are only stored.
+        """
+        if not len(ids):
+            return _no_pairs(ids, ids)
+        order = np.zeros(len(ids)) if order is None else order
+        home = np.ones(len(ids)) if home is None else home
+        found = self._arrive(side, _Placed(ids, model, self._placed(model, side), times, groups, order, home), match)
+        if not found:
+            return _no_pairs(ids[:0], ids[:0])
+        left, right, probability, code = (
+            np.concatenate([getattr(part, name) for part in found]) for name in ("left", "right", "probability", "code")
+        )
+        counters = no_counts()
+        for part in found:
+            counters.add(part.funnel)
+        self.funnel.add(counters)
+        return PositionResult(left, right, probability, code, counters)
+
+    def _placed(self, model: Model, side: SideName) -> Intervals:
+        normals = _parts_of(model, side)
+        dim = 3 if isinstance(normals, Sky) else normals.mean.shape[1]
+        if self.dim not in (None, dim):
+            raise HaplyError("Points differ in dimension", expected=f"dim = {self.dim}", found=f"{dim}")
+        self.dim = dim
+        return intervals_on_line(normals, limits(self.distance.limit, self.threshold, True, dim))
+
+    def _match(self, added: _Placed, stored: Stored[_Placed], side: SideName) -> PositionResult:
+        """By place within stretches of time, which tell who may meet before any place is looked at."""
+        window = math.inf if self.window is None else self.window
+        added = added.facing(stored.rows, window)
+        there = stored.rows.facing(added, window)
+        left, right = (added, there) if side == "left" else (there, added)
+        if not len(left) or not len(right):
+            return _no_pairs(left.ids[:0], right.ids[:0])
+        copies, numbers = in_stretches(left, right, window)
+        if numbers[1] is not None:
+            right = right.take(copies)
+        where = Where(left.order, left.home, numbers[0]), Where(right.order, right.home, numbers[1])
+        found = match_positions(left.model, right.model, self.distance, self.threshold, self.exact, where)
+        kept = np.flatnonzero(can_meet(left, right, found.left, found.right, window))
+        found.funnel.kept = len(kept)
+        i, j = found.left[kept], found.right[kept]
+        return PositionResult(left.ids[i], right.ids[j], found.probability[kept], found.code[kept], found.funnel)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "within": self.distance.within, "threshold": self.threshold.value, "window": self.window,
+            "strict": self.threshold.strict, "probability": "exact" if self.exact else "none", "dim": self.dim,
+        }  # fmt: skip
+
+
+def _no_pairs(left: np.ndarray, right: np.ndarray) -> PositionResult:
+    """Nothing, with ids of these types."""
+    return PositionResult(left, right, np.empty(0), np.empty(0, np.int8), no_counts())
+
+
+def _is_exact(probability: str) -> bool:
+    if probability not in ("exact", "none"):
+        raise unknown_name("choice of probability", probability, ("exact", "none"))
+    return probability == "exact"
+
+
+def _check_threshold(threshold: Threshold) -> None:
     if threshold.value is None:
         raise HaplyError(
             "Without a threshold every pair is possible",
@@ -78,33 +231,34 @@ def match_positions(
             found="positions whose values are unbounded",
             hint="give threshold=0.01 or another limit: the answer would be the cross product",
         )
-    sides = _parts_of(left, "left"), _parts_of(right, "right")
-    dims = [3 if isinstance(side, Sky) else side.mean.shape[1] for side in sides]
-    empty = any((len(side) if isinstance(side, Sky) else len(side.start) - 1) == 0 for side in sides)
-    if dims[0] != dims[1] and not empty:
-        raise HaplyError("Points differ in dimension", expected=f"dim = {dims[0]}", found=f"{dims[1]}")
-    if empty or not threshold.attainable:
-        nothing = np.empty(0, np.int64)
-        return PositionResult(nothing, nothing, np.empty(0), np.empty(0, np.int8), no_counts())
-    found = near_pairs(*sides, limits(distance.limit, threshold, exact, dims[0]), places)
-    return PositionResult(*found.pairs, found.counters)
+
+
+def _points(given: Any, name: str) -> np.ndarray:
+    points = np.asarray(given, np.float64)
+    if points.ndim not in (1, 2) or not np.isfinite(points).all():
+        raise HaplyError(
+            f"The {name} side holds no points",
+            expected="a model, or finite numbers of shape (n, d)",
+            found="NaN or infinite numbers" if points.ndim in (1, 2) else f"shape {points.shape}",
+        )
+    return points
+
+
+def _model_of(given: Any, name: str) -> Model:
+    """A model, or points as one: a sample each."""
+    if isinstance(given, Model):
+        return given
+    points = _points(given, name)
+    return Certain(points) if points.ndim == 1 else Samples(points, dim=points.shape[1])
 
 
 def _parts_of(side: Any, name: str) -> Parts | Sky:
     if isinstance(side, Sky):
         return side
     if not isinstance(side, Model):
-        points = np.asarray(side, np.float64)
-        if points.ndim == 1:
-            return _parts_of(Certain(points), name)
-        if points.ndim != 2 or not np.isfinite(points).all():
-            raise HaplyError(
-                f"The {name} side holds no points",
-                expected="a model, or finite numbers of shape (n, d)",
-                found=f"shape {points.shape}" if points.ndim != 2 else "NaN or infinite numbers",
-            )
-        count, dim = points.shape
-        return Parts(np.arange(count + 1), np.ones(count), points, np.zeros((1, dim, dim)))
+        points = _points(side, name)
+        count, dim = len(points), 1 if points.ndim == 1 else points.shape[1]
+        return Parts(np.arange(count + 1), np.ones(count), points.reshape(count, dim), np.zeros((1, dim, dim)))
     found = parts(side)
     if found is None:
         raise HaplyError(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.pair import model_from_bytes, model_to_bytes
+from haply.joins.batches import model_from_bytes, model_to_bytes
 from haply.models import Certain, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
@@ -522,6 +522,7 @@ class _Side:
         parts, self.newest, self.forgotten, self.late, self.reach = state
         for ids, kind, data, keys in parts:
             model = model_from_bytes(kind, data)
+            assert isinstance(model, OneDimensional)
             self.insert(self.describe(ids, model, keys, threshold))
 
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
+from haply.joins.batches import SideName
 from haply.joins.moments import IndexName, MomentCounters, match_moments
-from haply.joins.pair import PairResult, SideName, concatenate
+from haply.joins.pair import PairResult, concatenate
 from haply.models import Certain, OneDimensional
+from haply.models.columns import stacked
 from haply.probability.region import Difference
 from haply.pruning.threshold import Threshold
 
@@ -122,4 +123,4 @@ def _one(models: list[OneDimensional]) -> OneDimensional:
             expected=f"{models[0].kind} throughout",
             found=" and ".join(dict.fromkeys(model.kind for model in models)),
         )
-    return type(models[0]).from_arrow(pa.concat_arrays([model.to_arrow() for model in models]))
+    return stacked(models)

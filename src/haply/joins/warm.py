@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 
@@ -38,7 +38,7 @@ from haply.numerics.order import ordered
 from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
 from haply.probability.multivariate import box
-from haply.probability.region import Difference, Region
+from haply.probability.region import Difference, Distance, Region
 from haply.pruning.clouds import extents
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
@@ -134,8 +134,17 @@ def warm_windows() -> None:
 @lru_cache(maxsize=64)
 def warm_joint(joint: Joint, kinds: tuple[tuple[str, type[Model]], ...]) -> None:
     """Compute a joint probability of two rows."""
-    values = {name: type(_example(kind)).from_arrow(_example(kind).to_arrow()) for name, kind in kinds}
-    joint.likely(values, np.zeros(2))
+    of, dims = dict(kinds), dict.fromkeys(dict(kinds), 1)
+    for condition in (one for group in joint.groups for one in group if isinstance(one, Distance)):
+        dims.update(dict.fromkeys(condition.names, _common_dimension([of[name] for name in condition.names])))
+    joint.likely({name: _example_in(kind, dims[name]) for name, kind in kinds}, np.zeros(2))
+
+
+def _common_dimension(kinds: Sequence[type[Model]]) -> int:
+    """A number of coordinates that positions of these kinds may have."""
+    if Sky in kinds:
+        return 3
+    return 2 if all(kind in (GaussianND, MixtureND, Samples) for kind in kinds) else 1
 
 
 def warm_selection(selection: Selection) -> None:

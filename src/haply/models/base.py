@@ -105,6 +105,11 @@ class Model:
             }
         )
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of its parameters."""
+        return sum(column.nbytes for column in self.values.values() if column is not None)
+
     def show(self, row: int) -> dict[str, Any]:
         """One row's parameters, as an error message shows them."""
         out: dict[str, Any] = {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,8 @@ _BY_FIELDS = {
     frozenset(parameter.name for parameter in model.parameters): model for model in MODELS if model != Certain
 }
 BY_KIND = {model.kind: model for model in MODELS}
+
+_Model = TypeVar("_Model", bound=Model)
 
 
 def model_of_fields(names: Iterable[str]) -> type[Model] | None:
@@ -108,6 +111,16 @@ def view_column(array: pa.Array | pa.ChunkedArray) -> Model:
     model_class = model_of_type(array.type)
     assert model_class is not None
     return model_class.view(model_class.fields(_as_struct(array)))
+
+
+def stacked(models: Sequence[_Model]) -> _Model:
+    """The rows of models of one kind one after the other.
+
+    In arrays of their own, which may be written to: for views of Arrow's kernels would be compiled once more.
+    """
+    kind = type(models[0])
+    together = kind.view(kind.fields(pa.concat_arrays([model.to_arrow() for model in models])))
+    return together.take(np.arange(len(together)))
 
 
 def read_column(array: pa.Array | pa.ChunkedArray) -> Column:

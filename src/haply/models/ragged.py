@@ -28,6 +28,11 @@ class Ragged:
         """How many numbers each row has."""
         return np.diff(self.start)
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of all numbers."""
+        return self.values.nbytes + self.start.nbytes
+
     def row(self, i: int) -> np.ndarray:
         """The numbers of one row."""
         return self.values[self.start[i] : self.start[i + 1]]

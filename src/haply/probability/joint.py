@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
 from haply.numerics.components import NORMAL, POINT, component_cdf, smooth_window
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import NODES, SQRT_2PI, cut_pdf
@@ -30,7 +30,7 @@ _Item = TypeVar("_Item")
 
 ZERO = "0"
 """A value that is always there, and 0: what a value is compared with that is compared with a number."""
-POINTS = (Certain, Samples, Gaussian, Mixture, GaussianND, MixtureND)
+POINTS = (Certain, Samples, Gaussian, Mixture, GaussianND, MixtureND, Sky)
 """What a distance can be asked of."""
 MOST_NORMALS = 3
 """Differences of Gaussians in a circle that are taken together: boxes in so many dimensions are exact."""

@@ -39,7 +39,7 @@ SLACK = 1e-13
 """Rounding, as a share of the lengths that are compared."""
 _NEGLIGIBLE = 8.4
 """What lies farther out than this many standard deviations has a probability below 1e-16."""
-_MOST_AXES, _CELLS_OF_AXIS = 3, 1 << 20
+_MOST_AXES, _CELLS_OF_AXIS, _KEYS = 3, 1 << 20, 1 << 62
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
 _CANDIDATES, _EVALUATED, _COUNTS = 5, 6, 7
@@ -137,6 +137,12 @@ class Where:
     order: np.ndarray
     home: np.ndarray
     group: np.ndarray | None = None
+
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """The groups, if they are whole numbers from 0 on."""
+        whole = self.group is not None and self.group.dtype.kind == "i" and self.group.min(initial=0) >= 0
+        return self.group if whole else None
 
 
 class Output(NamedTuple):
@@ -616,7 +622,8 @@ def _cells(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Keys of cells, as wide as any pair may be apart, such that neighbours along the last axis follow each other.
 
-    And the differences of keys between a cell and its neighbours in the other axes.
+    And the differences of keys between a cell and its neighbours in the other axes. Groups that are numbered have
+    cells of their own, if there are numbers enough: else rows of other groups would be passed one by one.
     """
     low, high = np.full(left.dim, np.inf), np.full(left.dim, -np.inf)
     reach = []
@@ -631,6 +638,12 @@ def _cells(
     keys = np.empty(len(mine), np.int64), np.empty(len(theirs), np.int64)
     _keys(left.near, mine, axes, low, edge, step, keys[0])
     _keys(right.near, theirs, axes, low, edge, step, keys[1])
+    places = [side.where for side in (left, right) if side.where is not None]
+    numbers = [each for each in (where.numbers for where in places) if each is not None]
+    of_group = math.prod(cells.tolist())
+    if len(numbers) == 2 and of_group * (1 + max(int(each.max(initial=0)) for each in numbers)) < _KEYS:
+        for key, number, rows in zip(keys, numbers, (mine, theirs), strict=True):
+            key += of_group * number[rows]
     offsets = np.array([np.dot(step[:-1], shift) for shift in product((-1, 0, 1), repeat=len(axes) - 1)], np.int64)
     return keys[0], keys[1], offsets
 

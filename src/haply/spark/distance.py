@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from haply.errors import HaplyError
 from haply.joins.match import Matches
 from haply.joins.similarity import SimilarityJoin
-from haply.models import Certain, Model, Samples
+from haply.models import Certain, GaussianND, MixtureND, Model, Samples, Sky
 from haply.probability.distance import clouds
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
@@ -41,7 +41,13 @@ def point_model(data_type: T.DataType) -> type[Model] | None:
 
 def dimensions(model: Model) -> np.ndarray:
     """How many coordinates each row has."""
-    return model.dim if isinstance(model, Samples) else np.ones(len(model))
+    if isinstance(model, GaussianND):
+        return model.mean().lengths
+    if isinstance(model, MixtureND):
+        return model.means.lengths // np.maximum(model.weights.lengths, 1)
+    if isinstance(model, Sky):
+        return np.full(len(model), 3)
+    return np.asarray(model.dim) if isinstance(model, Samples) else np.ones(len(model), np.int64)
 
 
 @dataclass(frozen=True)

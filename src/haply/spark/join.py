@@ -24,7 +24,7 @@ from haply.spark.indexed import IndexedPlan, fits_index
 from haply.spark.mixed import MixedPlan
 from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
 from haply.spark.positions import NORMALS, PositionPlan, position_model
-from haply.spark.stream import DifferenceStream, DistanceStream, TimingStream, check_session
+from haply.spark.stream import DifferenceStream, DistanceStream, PositionStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
 
 FITTING = {
@@ -125,23 +125,18 @@ def plan_join(
     indexes = {name: index_of(frame) for name, frame in frames.items()}
     if streaming:
         _check_streams(left, right, in_time, self_key)
-        for side in _normal_sides(condition, frames):
-            raise HaplyError(
-                "Streams of Gaussian positions cannot be joined in this version",
-                expected="samples or certain points",
-                found=f"Gaussians or mixtures on the {side} side",
-                hint="join static tables, or draw samples: hp.samples(points)",
-            )
         plan: type[JoinPlan] = TimingStream
-        if certain_times and (condition.distance is not None or condition.difference is not None):
-            plan = DistanceStream if condition.distance is not None else DifferenceStream
+        if certain_times and condition.distance is not None:
+            plan = PositionStream if _has_normals(condition, frames) else DistanceStream
+        elif certain_times and condition.difference is not None:
+            plan = DifferenceStream
     else:
         if in_time is not None and (expression is None or any(in_time.uncertain)):
             hidden = TIME_NUMBER
             left, right, condition, in_time = _joined_in_time(left, right, condition, in_time)
         plan = JoinPlan
         if condition.distance is not None:
-            plan = PositionPlan if _normal_sides(condition, frames) else DistancePlan
+            plan = PositionPlan if _has_normals(condition, frames) else DistancePlan
         elif condition.difference is not None and in_time is None and self_key is None and strategy == "auto":
             for name, compared in (("right", condition.difference.right), ("left", condition.difference.left)):
                 index = indexes[name]
@@ -244,12 +239,11 @@ def _check_difference(condition: JoinCondition, frames: dict[str, DataFrame], th
     return replace(condition, difference=Difference(names["left"], names["right"], difference.region))
 
 
-def _normal_sides(condition: JoinCondition, frames: dict[str, DataFrame]) -> list[str]:
-    """The sides whose points are Gaussians or mixtures."""
-    if condition.distance is None:
-        return []
+def _has_normals(condition: JoinCondition, frames: dict[str, DataFrame]) -> bool:
+    """Whether the points of a side are Gaussians or mixtures."""
+    assert condition.distance is not None
     columns = {"left": condition.distance.left, "right": condition.distance.right}
-    return [side for side, name in columns.items() if position_model(frames[side].schema[name].dataType) in NORMALS]
+    return any(position_model(frames[side].schema[name].dataType) in NORMALS for side, name in columns.items())
 
 
 def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame], threshold: Threshold) -> JoinCondition:

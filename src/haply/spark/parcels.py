@@ -167,6 +167,7 @@ class Pack:
         beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
         seen[beyond] = self.cells  # blocks whose numbers have no neighbours: to be safe, everywhere
         rows = np.repeat(np.arange(len(first)), seen)
+        first = np.where(np.isfinite(first), first, -_COUNTABLE)  # rows that begin nowhere are at home somewhere, too
         block = first[rows] + (np.arange(len(rows)) - np.repeat(np.cumsum(seen) - seen, seen))
         shift = np.mod(np.asarray(table[GROUP]), self.cells)  # rows of different groups never meet: deal them out
         cell = np.mod(block + shift[rows], self.cells).astype(np.int64)

@@ -23,7 +23,7 @@ from haply.errors import HaplyError
 from haply.joins.paged import OF_STRATEGY
 from haply.joins.strategies import estimated_seconds
 from haply.joins.warm import warm_moments, warm_pair, warm_selection
-from haply.models import Model
+from haply.models import Model, Samples
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds import RULES
 from haply.pruning.cascade import Counters
@@ -318,9 +318,8 @@ class JoinPlan:
         for one in conditions:
             ends = on_side(0, left(one.left)), on_side(1, right(one.right))
             for name, side, column in zip(ends, (self._left, self._right), (one.left, one.right), strict=True):
-                kind = model_of_spark_type(side.frame.schema[column].dataType)
-                assert kind is not None
-                kinds[name] = kind
+                # of what has been checked, only arrays of coordinates have no model: they are samples, one each
+                kinds[name] = model_of_spark_type(side.frame.schema[column].dataType) or Samples
             renamed.append(replace(one, left=ends[0], right=ends[1]))
         return Together.of(renamed, kinds, self.threshold)
 

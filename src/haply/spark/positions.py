@@ -25,7 +25,7 @@ from haply.pruning.intervals import Intervals
 from haply.pruning.positions import Where, intervals_on_line, limits, no_counts
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type
-from haply.spark.distance import DistancePlan, point_model
+from haply.spark.distance import DistancePlan, dimensions, point_model
 from haply.spark.plan import Side
 from haply.spark.prepare import interval_function
 from haply.spark.worker import Match, Rows
@@ -44,17 +44,6 @@ def position_model(data_type: T.DataType) -> type[Model] | None:
     """The model of a Spark column of positions: normals and their mixtures, samples, certain points and numbers."""
     model = model_of_spark_type(data_type)
     return model if model in NORMALS else point_model(data_type)
-
-
-def dimensions(model: Model) -> np.ndarray:
-    """How many coordinates each row has."""
-    if isinstance(model, GaussianND):
-        return model.mean().lengths
-    if isinstance(model, MixtureND):
-        return model.means.lengths // np.maximum(model.weights.lengths, 1)
-    if isinstance(model, Sky):
-        return np.full(len(model), 3)
-    return np.asarray(model.dim) if isinstance(model, Samples) else np.ones(len(model), np.int64)
 
 
 def _different(dims: np.ndarray) -> list[int]:

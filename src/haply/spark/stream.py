@@ -29,7 +29,7 @@ from haply.models import Model, OneDimensional
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
-from haply.spark.distance import DistancePlan, PlaceOnLine
+from haply.spark.distance import DistancePlan
 from haply.spark.parcels import (
     CELL,
     COUNTS,
@@ -51,11 +51,13 @@ from haply.spark.parcels import (
 )
 from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import JoinPlan, Observing, Side, in_words
+from haply.spark.positions import PositionPlan
 from haply.spark.stateful import CellProcessor
 from haply.spark.stream_worker import (
     DifferenceOperator,
     DistanceOperator,
     Operator,
+    PositionOperator,
     Query,
     TimingOperator,
     counter_names,
@@ -224,10 +226,12 @@ class StreamPlan(JoinPlan, ABC):
 class DistanceStream(StreamPlan, DistancePlan):
     """Near points in a window of certain times."""
 
+    _joined_by: type[DistanceOperator] = DistanceOperator
+
     def _operator(self) -> Callable[[], Operator]:
         columns = self._left.inner_name(self._left.column), self._right.inner_name(self._right.column)
         return partial(
-            DistanceOperator, self._distance, self.threshold, self.exact, self.invalid == "raise", self._window.length,
+            self._joined_by, self._distance, self.threshold, self.exact, self.invalid == "raise", self._window.length,
             columns,
         )  # fmt: skip
 
@@ -235,11 +239,17 @@ class DistanceStream(StreamPlan, DistancePlan):
         return side.inner_name(side.column)
 
     def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        return PlaceOnLine(self._distance, self.threshold)
+        return self._placed_in_python
 
     @property
     def _block_width(self) -> float:
         return BLOCKS_PER_REACH * self._distance.limit or 1.0
+
+
+class PositionStream(DistanceStream, PositionPlan):
+    """The same for Gaussian positions and mixtures of them; the other side may hold points."""
+
+    _joined_by = PositionOperator
 
 
 class PlacedInTime(StreamPlan):

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from haply.errors import HaplyError
 from haply.joins.pair import PairJoin
+from haply.joins.position import PositionJoin
 from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
 from haply.joins.window import WindowJoin, WindowResult, join_windows
@@ -33,6 +34,7 @@ from haply.probability.region import Difference, Distance
 from haply.pruning.cascade import Counters
 from haply.pruning.cloud_rules import RULES
 from haply.pruning.clouds import Places
+from haply.pruning.positions import no_counts
 from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
 from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, REACH, SIDE, Clock, from_bytes, to_bytes
@@ -414,9 +416,10 @@ class DistanceOperator:
     ) -> None:
         self.distance, self.threshold, self.exact, self.raises = distance, threshold, exact, raises
         self.window, self.columns = window, columns
-        self._joins: dict[int, SimilarityJoin] = {}
+        self._joins: dict[int, Any] = {}
 
     cut_short = (0, 0)
+    _kind: Any = SimilarityJoin
 
     def arrive(self, side: int, ids: np.ndarray, rows: pa.Table, match: bool) -> Found | None:
         """See ``Operator``. Rows whose points differ in the number of coordinates never meet."""
@@ -431,14 +434,12 @@ class DistanceOperator:
                 found=f"{odd[0]:g}",
                 hint='leave out what fits nothing with invalid="drop"',
             )
-        times = rows[TIME].to_numpy()
-        places = [rows[name].to_numpy() for name in (ORDER, HOME, GROUP)]
         found = []
         for dim in known:
             chosen = np.flatnonzero(dims == dim)
             these = model if len(known) == 1 else model.take(chosen)
-            here = Places(*(column[chosen] for column in places))
-            found.append(self._join(int(dim)).arrive(SIDES[side], ids[chosen], these, times[chosen], here, match=match))
+            columns = self._columns(rows, chosen)
+            found.append(self._join(int(dim)).arrive(SIDES[side], ids[chosen], these, *columns, match=match))
         if not match:
             return None
         left, right, probability = (
@@ -446,9 +447,15 @@ class DistanceOperator:
         )
         return Found((left, right), probability)
 
-    def _join(self, dim: int) -> SimilarityJoin:
+    @staticmethod
+    def _columns(rows: pa.Table, chosen: np.ndarray) -> tuple[Any, ...]:
+        """What the join wants to know of some rows beside their ids and positions."""
+        times, order, home, groups = (rows[name].to_numpy()[chosen] for name in (TIME, ORDER, HOME, GROUP))
+        return times, Places(order, home, groups)
+
+    def _join(self, dim: int) -> Any:
         if dim not in self._joins:
-            self._joins[dim] = SimilarityJoin(
+            self._joins[dim] = self._kind(
                 self.distance.limit, self.threshold.value, dim=dim, strict=self.threshold.strict,
                 window=self.window, probability="exact" if self.exact else "none",
             )  # fmt: skip
@@ -472,16 +479,40 @@ class DistanceOperator:
     @property
     def counts(self) -> dict[str, int]:
         """See ``Operator``."""
-        names = tuple(RULES.values())
-        counters = Counters(names, names)
+        counters = self._counters()
         for join in self._joins.values():
             counters.add(join.funnel)
         return counters.flat()
+
+    @staticmethod
+    def _counters() -> Counters:
+        names = tuple(RULES.values())
+        return Counters(names, names)
 
     @property
     def nbytes(self) -> int:
         """See ``Operator``."""
         return sum(join.stored_bytes for join in self._joins.values())
+
+
+class PositionOperator(DistanceOperator):
+    """Near positions, Gaussians or mixtures of them, in a window of certain times: see ``PositionJoin``."""
+
+    _kind = PositionJoin
+
+    @staticmethod
+    def _columns(rows: pa.Table, chosen: np.ndarray) -> tuple[Any, ...]:
+        return tuple(rows[name].to_numpy()[chosen] for name in (TIME, GROUP, ORDER, HOME))
+
+    def expire(self, time: float) -> tuple[float, float]:
+        """See ``Operator``."""
+        super().expire(time)
+        forgotten = min((join.forgotten_before(time) for join in self._joins.values()), default=time - self.window)
+        return forgotten, forgotten
+
+    @staticmethod
+    def _counters() -> Counters:
+        return no_counts()
 
 
 class HomeRule:
