@@ -112,7 +112,10 @@ def _settings(
         # pandas in and out without a Python object per value.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Rows go to and from Python in batches of a cell's size; Spark's default of 10,000 costs a fifth of a join.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+        # With a limit of bytes Spark adds up the size of a batch after every row, a third of the time of handing rows
+        # over; this number is none. Rows of more than 64 KiB want fewer of them in a batch.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         # Beyond this many bytes the JVM interprets a method instead of compiling it: Spark had better split the plan.
         "spark.sql.codegen.hugeMethodLimit": "8000",
         # haply's streaming operators keep their state in RocksDB; its native library is in the pip package.
