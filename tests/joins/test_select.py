@@ -17,7 +17,8 @@ import oracle_select as referee
 from engine import model_of
 from haply.errors import HaplyError
 from haply.joins import select
-from haply.joins.evaluate import Apart, Batch, Polynomial, Range, group_of
+from haply.joins.conditions import Apart, Batch, Polynomial, Range
+from haply.joins.evaluate import group_of
 from haply.joins.select import PLANNINGS, Selection
 from haply.models import (
     Certain,

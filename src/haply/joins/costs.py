@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from haply._version import __version__
-from haply.joins.evaluate import BOX, FORM, TREE, Apart, Batch, Group, Polynomial, Range, group_of
+from haply.joins.conditions import Apart, Batch, Polynomial, Range
+from haply.joins.evaluate import BOX, FORM, TREE, Group, group_of
 from haply.models import Gaussian, GaussianND, Model
 
 _ROWS, _ROUNDS = 2_000, 3

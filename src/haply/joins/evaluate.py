@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.ranges import Ends, above, below, both, disjoint, divided, roots
+from haply.joins.conditions import Apart, Batch, Condition, Number, Polynomial, Range, Value, ends_of
+from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
+from haply.joins.ranges import Ends, both, disjoint, divided, roots
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
-from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
 from haply.numerics.quadratic import canonical_rows, form_rows
@@ -28,86 +29,9 @@ from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
 from haply.probability.region import Difference, Distance, Linear, Region
 from haply.pruning.region import MARGINALS, REGION_RULES, Bounds, Box, bound_forms, bound_regions
 
-Number = float | str
-"""A number, or the name of a column of certain numbers, one a row."""
-
-Value = tuple[str, int | None]
-"""An uncertain column, and which of its components; None for one that has no components."""
-
 NORMALS = (Gaussian, Mixture, GaussianND, MixtureND)
 MOST_BOXES = 64
 """Boxes that a union of ranges may be cut into."""
-_FLAT = 1e-12
-"""Curvatures below this share of the largest are none."""
-
-
-class Range(NamedTuple):
-    """Numbers from ``low`` to ``high``; an end that there is not is infinite."""
-
-    low: Number
-    high: Number
-    low_closed: bool = True
-    high_closed: bool = True
-
-
-@dataclass(frozen=True)
-class Polynomial:
-    """``sum of factor * value + sum of factor * value * value`` lies in one of the ranges.
-
-    With a ``centre`` it is about the values minus those numbers; there are no linear terms then.
-    """
-
-    linear: tuple[tuple[Value, Number], ...]
-    squares: tuple[tuple[Value, Value, Number], ...]
-    ranges: tuple[Range, ...]
-    text: str = ""
-    centre: tuple[tuple[Value, float], ...] = ()
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of, each once."""
-        named = [value for value, _ in self.linear] + [value for one, two, _ in self.squares for value in (one, two)]
-        return tuple(dict.fromkeys(named))
-
-
-@dataclass(frozen=True)
-class Apart:
-    """The distance of two columns is at most ``limit``, or, if ``beyond``, is not."""
-
-    one: str
-    other: str
-    limit: Number
-    closed: bool = True
-    beyond: bool = False
-    text: str = ""
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of."""
-        return (self.one, None), (self.other, None)
-
-
-Condition = Polynomial | Apart
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows that are decided together: a model for each uncertain column, and columns of certain numbers."""
-
-    values: Mapping[str, Model]
-    numbers: Mapping[str, np.ndarray]
-    rows: int
-
-    def take(self, rows: np.ndarray) -> Batch:
-        """Some of the rows."""
-        if len(rows) == self.rows:
-            return self
-        models = {name: model if len(model) == 1 else model.take(rows) for name, model in self.values.items()}
-        return Batch(models, {name: numbers[rows] for name, numbers in self.numbers.items()}, len(rows))
-
-    def number(self, number: Number) -> Any:
-        """One for all rows, or an array."""
-        return self.numbers[number] if isinstance(number, str) else number
 
 
 class Prepared(Protocol):
@@ -357,21 +281,6 @@ def one_region(ranges: tuple[Range, ...]) -> Region | None:
     return None
 
 
-# -- ranges -----------------------------------------------------------------------------------------------------------
-
-
-def _ends(ranges: tuple[Range, ...], batch: Batch) -> Ends:
-    return disjoint(
-        [
-            (
-                above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
-                below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
-            )
-            for each in ranges
-        ]
-    )
-
-
 # -- one value of any law ----------------------------------------------------------------------------------------------
 
 
@@ -429,93 +338,16 @@ class _Interval:
 # -- normals -----------------------------------------------------------------------------------------------------------
 
 
-class _Coordinates:
-    """All coordinates of the columns of a group, side by side, as mixtures of normals."""
-
-    def __init__(self, group: Group, batch: Batch) -> None:
-        found: list[Parts] = []
-        self.at: dict[str, int] = {}
-        self.size = 0
-        for name, _ in group.kinds:
-            one = parts(batch.values[name])
-            assert one is not None
-            self.at[name] = self.size
-            self.size += one.mean.shape[1]
-            found.append(one)
-        self.sizes = {name: one.mean.shape[1] for (name, _), one in zip(group.kinds, found, strict=True)}
-        self.means = np.empty((batch.rows, self.size))
-        self.covs: list[tuple[int, np.ndarray]] = []
-        if all(len(one.weight) == len(one.start) - 1 for one in found):  # no mixtures
-            self.start, self.owner = np.arange(batch.rows + 1), np.arange(batch.rows)
-            self.weight = np.ones(batch.rows)
-            for (name, _), one in zip(group.kinds, found, strict=True):
-                at = self.at[name]
-                self.means[:, at : at + one.mean.shape[1]] = one.mean
-                self.covs.append((at, one.cov))
-            return
-        counts = [np.broadcast_to(np.diff(one.start), (batch.rows,)) for one in found]
-        total = np.prod(counts, axis=0)
-        self.start = np.concatenate([[0], np.cumsum(total)]).astype(np.int64)
-        self.owner = np.repeat(np.arange(batch.rows), total)
-        left = np.arange(self.start[-1]) - self.start[self.owner]
-        self.weight = np.ones(len(self.owner))
-        self.means = np.empty((len(self.owner), self.size))
-        for (name, _), one, count in zip(group.kinds, found, counts, strict=True):
-            row = self.owner if len(one.start) > 2 or batch.rows == 1 else np.zeros_like(self.owner)
-            part = one.start[:-1][row] + left % count[self.owner]
-            left = left // count[self.owner]
-            self.weight *= one.weight[part]
-            at, dim = self.at[name], one.mean.shape[1]
-            self.means[:, at : at + dim] = one.mean[part]
-            self.covs.append((at, one.cov[part if len(one.cov) > 1 else np.zeros_like(part)]))
-
-    def place(self, condition: Condition, value: Value) -> int:
-        name, index = value
-        if index is not None and index >= self.sizes[name]:
-            raise HaplyError(
-                f"The condition `{condition.text}` asks for a component that is not there",
-                expected=f"{name}[0] to {name}[{self.sizes[name] - 1}]",
-                found=f"{name}[{index}]",
-            )
-        return self.at[name] + (index or 0)
-
-    def transformed(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariances of ``rows @ x``: (l, k) for all, or (n, l, k) with one for each row."""
-        if rows.ndim == 2:
-            means = self.means @ rows.T
-        else:
-            rows = rows[self.owner]
-            means = np.matmul(rows, self.means[:, :, None])[:, :, 0]
-        count = rows.shape[-2]
-        covs = np.zeros((len(means), count, count))
-        for at, cov in self.covs:
-            dim = cov.shape[-1]
-            mine = rows[..., at : at + dim]
-            if dim == 1 and mine.ndim == 2:
-                covs += cov * (mine @ mine.T)
-            else:
-                covs += mine @ cov @ np.swapaxes(mine, -1, -2)
-        return means, covs
-
-
-def _take_parts(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """New starts, and the numbers of the parts of some rows."""
-    if start[-1] == len(start) - 1:  # one part each
-        return np.arange(len(rows) + 1), rows
-    taken = Ragged(np.arange(start[-1]), start).take(rows)
-    return taken.start, taken.values
-
-
 class _Box:
     """Sums of normals, each in a union of ranges: boxes that do not overlap, whose probabilities add up."""
 
     def __init__(self, group: Group, batch: Batch) -> None:
-        normals = _Coordinates(group, batch)
+        normals = Coordinates([name for name, _ in group.kinds], batch)
         sums: dict[tuple[tuple[Value, Number], ...], Ends] = {}
         asked: dict[tuple[tuple[Value, Number], ...], Condition] = {}
         for condition in group.conditions:
             assert isinstance(condition, Polynomial)
-            ends = _ends(condition.ranges, batch)
+            ends = ends_of(condition.ranges, batch)
             asked[condition.linear] = condition
             known = sums.get(condition.linear)
             sums[condition.linear] = ends if known is None else both(known, ends)
@@ -540,7 +372,7 @@ class _Box:
 
     def take(self, rows: np.ndarray) -> _Box:
         taken = object.__new__(_Box)
-        start, chosen = _take_parts(self.parts.start, rows)
+        start, chosen = take_parts(self.parts.start, rows)
         taken.parts = Parts(start, self.parts.weight[chosen], self.parts.mean[chosen], self.parts.cov[chosen])
         taken.boxes = [(low[rows], high[rows]) for low, high in self.boxes]
         return taken
@@ -592,7 +424,7 @@ class _Form:
     def __init__(self, group: Group, batch: Batch) -> None:
         (condition,) = group.conditions
         assert isinstance(condition, Polynomial)
-        normals = _Coordinates(group, batch)
+        normals = Coordinates([name for name, _ in group.kinds], batch)
         k = normals.size
         numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
         by_row = any(isinstance(factor, str) for factor in numbers)
@@ -610,20 +442,20 @@ class _Form:
         if by_row:
             lower, bent, slanted = np.eye(k), matrix[normals.owner], line[normals.owner]
         else:
-            lower, bent, slanted = _fewer_dimensions(matrix, line)
+            lower, bent, slanted = fewer_dimensions(matrix, line)
         means, covs = normals.transformed(lower)
         if slanted.any():
             means, covs, bent = _with_a_constant(means, covs, bent, slanted)
         bent = bent if bent.ndim == 3 else bent[None]
         self.start, self.weight, self.owner = normals.start, normals.weight, normals.owner
         self.curve, self.slope, self.constant = canonical_rows(solid(means), solid(covs), solid(bent))
-        self.ends = _ends(condition.ranges, batch)
+        self.ends = ends_of(condition.ranges, batch)
         if not by_row and not line.any():
             self.ends = [_reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
 
     def take(self, rows: np.ndarray) -> _Form:
         taken = object.__new__(_Form)
-        taken.start, chosen = _take_parts(self.start, rows)
+        taken.start, chosen = take_parts(self.start, rows)
         taken.owner = np.repeat(np.arange(len(rows)), np.diff(taken.start))
         taken.weight, taken.curve = self.weight[chosen], self.curve[chosen]
         taken.slope, taken.constant = self.slope[chosen], self.constant[chosen]
@@ -694,38 +526,6 @@ def _reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[n
     if (curves <= 0.0).all():
         return low, np.where(high >= 0.0, math.inf, high)
     return low, high
-
-
-def _fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables.
-
-    Squares are completed one after the other, which leaves the numbers of ``(x - y)^2`` as they are; a form without any
-    square, as ``x y``, is turned instead.
-    """
-    scale = float(np.abs(matrix).max())
-    left = matrix.copy()
-    rows: list[np.ndarray] = []
-    curves: list[float] = []
-    while len(rows) < len(matrix):
-        i = int(np.abs(np.diag(left)).argmax())
-        if not abs(left[i, i]) > _FLAT * scale:
-            break
-        rows.append(left[i] / left[i, i])
-        curves.append(float(left[i, i]))
-        left = left - curves[-1] * np.outer(rows[-1], rows[-1])
-        left[i] = left[:, i] = 0.0
-    directions = np.array(rows)
-    if np.abs(left).max() > _FLAT * scale:
-        value, vector = np.linalg.eigh(matrix)
-        kept = np.abs(value) > _FLAT * np.abs(value).max()
-        directions, curves = vector[:, kept].T, value[kept].tolist()
-    if len(directions) == len(matrix):
-        return np.eye(len(matrix)), matrix, line
-    along = np.linalg.lstsq(directions.T, line, rcond=None)[0]
-    rest = line - directions.T @ along
-    if np.abs(rest).max() > _FLAT * max(float(np.abs(line).max()), 1e-300):
-        directions, curves, along = np.vstack([directions, rest]), [*curves, 0.0], np.append(along, 1.0)
-    return directions, np.diag(curves), along
 
 
 def _with_a_constant(
