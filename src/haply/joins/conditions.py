@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from haply.joins.ranges import Ends, above, below, disjoint
 from haply.models import Model
+from haply.pruning.region import Bounds
 
 Number = float | str
 """A number, or the name of a column of certain numbers, one a row."""
@@ -85,6 +86,19 @@ class Batch:
     def number(self, number: Number) -> Any:
         """One for all rows, or an array."""
         return self.numbers[number] if isinstance(number, str) else number
+
+
+class Prepared(Protocol):
+    """The group's view of some rows, made once: what bounds and exact values are both computed from."""
+
+    def take(self, rows: np.ndarray) -> Prepared:
+        """Some of the rows."""
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value."""
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        """The probabilities, and whether they are counts of equally likely cases, rounded once."""
 
 
 def ends_of(ranges: tuple[Range, ...], batch: Batch) -> Ends:

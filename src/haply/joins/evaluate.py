@@ -1,23 +1,25 @@
 """Groups of conditions on the uncertain values of a row: bounds that cost little, and the exact probability.
 
 A group holds all conditions that share uncertain columns. What can be computed depends on what they ask and of which
-laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; and
-trees of differences of any laws. ``group_of`` picks, and refuses before any data is read what none can do.
+laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; any of
+these together, of normals (see ``joins.curved``); and trees of differences of any laws. ``group_of`` picks, and refuses
+before any data is read what none can do.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Apart, Batch, Condition, Number, Polynomial, Range, Value, ends_of
+from haply.joins.conditions import Apart, Batch, Condition, Number, Polynomial, Prepared, Range, Value, ends_of
+from haply.joins.curved import SINGLY, Curved
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
-from haply.joins.ranges import Ends, both, disjoint, divided, roots
+from haply.joins.ranges import Ends, both, disjoint, divided, reachable, roots
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
@@ -32,19 +34,6 @@ from haply.pruning.region import MARGINALS, REGION_RULES, Bounds, Box, bound_for
 NORMALS = (Gaussian, Mixture, GaussianND, MixtureND)
 MOST_BOXES = 64
 """Boxes that a union of ranges may be cut into."""
-
-
-class Prepared(Protocol):
-    """The group's view of some rows, made once: what bounds and exact values are both computed from."""
-
-    def take(self, rows: np.ndarray) -> Prepared:
-        """Some of the rows."""
-
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
-        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value."""
-
-    def exact(self) -> tuple[np.ndarray, bool]:
-        """The probabilities, and whether they are counts of equally likely cases, rounded once."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ class Group:
     @property
     def has_bounds(self) -> bool:
         """Whether there are bounds that may cost less than the value."""
-        return self.method in (FORM, DISTANCE, TREE) or (self.method == BOX and self.size > 1)
+        return self.method in (FORM, DISTANCE, CURVED, TREE) or (self.method == BOX and self.size > 1)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -83,17 +72,25 @@ class Group:
 
     @property
     def shapes(self) -> list[tuple[str, type[Model], int]]:
-        """Its columns, their kinds, and a number of dimensions that they may have: what is asked for, or two."""
+        """Its columns, their kinds, and a number of dimensions that they may have: what is asked for, or two.
+
+        Those of a distance have the same.
+        """
         asked = [value for condition in self.conditions for value in condition.values]
         on_a_line = all(issubclass(kind, OneDimensional) for _, kind in self.kinds)
         most = {name: max((i or 0) + 1 for n, i in asked if n == name) for name, _ in self.kinds}
         least = 1 if on_a_line else 3 if any(kind is Sky for _, kind in self.kinds) else 2
-        return [(name, kind, max(least, most[name])) for name, kind in self.kinds]
+        dims = {name: max(least, most[name]) for name, _ in self.kinds}
+        apart = [(one.one, one.other) for one in self.conditions if isinstance(one, Apart)]
+        flat = {name for name, kind in self.kinds if issubclass(kind, OneDimensional) and kind is not Samples}
+        for ends in apart * len(apart):
+            dims |= dict.fromkeys(ends, 1 if flat & set(ends) else max(dims[name] for name in ends))
+        return [(name, kind, dims[name]) for name, kind in self.kinds]
 
     @property
     def cost_name(self) -> str:
         """The name of its cost for one row."""
-        return f"{self.method} {self.size}" if self.method in (BOX, FORM, TREE) else self.method
+        return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE) else self.method
 
     def prepare(self, batch: Batch, rows: np.ndarray | None = None) -> Prepared:
         """Rows ready to be computed; all, if none are given."""
@@ -134,7 +131,7 @@ class Group:
         return found
 
 
-INTERVAL, BOX, FORM, DISTANCE, TREE = "interval", "box", "form", "distance", "tree"
+INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
 
 
 def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Group:
@@ -155,26 +152,29 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
     if len(polynomials) < len(given):
         if len(given) == 1:
             return Group(given, of, DISTANCE, 1)
+        counted = all(issubclass(kind, (Certain, Samples)) for _, kind in of)
+        if not counted and all(issubclass(kind, POINTS) for _, kind in of):
+            return _curved_group(given, of)
         joint = _joint(given)
         if joint is not None:
             Joint.of(joint, dict(of))  # refuses what it cannot do
             return Group(given, of, TREE, len(given))
-        raise _tied(given, "a distance by itself, or with differences of samples")
+        raise _tied(given, "a distance by itself, with differences of samples, or Gaussians and mixtures throughout")
     if len(named) == 1 and issubclass(of[0][1], OneDimensional):
         return Group(given, of, INTERVAL, 1)
     normal = all(issubclass(kind, NORMALS) for _, kind in of)
     curved = [condition for condition in polynomials if condition.squares]
     if curved:
-        if len(polynomials) > 1:
-            raise _tied(given, "a square by itself: no other condition on the same columns")
         if not normal:
             other = next((name, kind) for name, kind in of if not issubclass(kind, NORMALS))
             raise HaplyError(
-                f"The condition `{curved[0].text}` squares several uncertain columns",
+                f"The condition `{curved[0].text}` squares several uncertain columns"
+                if len(given) == 1
+                else f"The condition `{curved[0].text}` has squares and shares uncertain columns with others",
                 expected="Gaussians or mixtures of them",
                 found=f"'{other[0]}', which is {other[1].kind}",
             )
-        return Group(given, of, FORM, len(curved[0].values))
+        return Group(given, of, FORM, len(curved[0].values)) if len(given) == 1 else _curved_group(given, of)
     if normal:
         forms = {condition.linear for condition in polynomials}
         boxes = math.prod(len(condition.ranges) for condition in polynomials)
@@ -186,6 +186,28 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
         raise _tied(given, "differences of two columns compared with numbers, or Gaussians and mixtures throughout")
     Joint.of(joint, dict(of))
     return Group(given, of, TREE, len(given))
+
+
+def _curved_group(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> Group:
+    """Its size is the number of directions that it depends on at most; points have two, unless more are asked for."""
+    for condition in given:
+        group_of([condition], dict(of))  # what cannot be computed by itself is refused
+    ranges = sum(1 if isinstance(condition, Apart) else len(condition.ranges) for condition in given)
+    if ranges > MOST_BOXES:
+        raise _tied(given, f"at most {MOST_BOXES} ranges")
+    group = Group(given, of, CURVED, 0)
+    dims = {name: dim for name, _, dim in group.shapes}
+    coordinates: set[Value] = set()
+    directions = 0
+    for condition in given:
+        if isinstance(condition, Apart):
+            coordinates |= {(name, k) for name in (condition.one, condition.other) for k in range(dims[name])}
+            directions += dims[condition.one]
+            continue
+        coordinates |= {(name, index or 0) for name, index in condition.values}
+        squared = {value for one, two, _ in condition.squares for value in (one, two)}
+        directions += len(squared) + any(value not in squared for value, _ in condition.linear)
+    return replace(group, size=min(directions, len(coordinates)))
 
 
 def _mean_of(model: Model, index: int | None) -> np.ndarray | None:
@@ -451,7 +473,7 @@ class _Form:
         self.curve, self.slope, self.constant = canonical_rows(solid(means), solid(covs), solid(bent))
         self.ends = ends_of(condition.ranges, batch)
         if not by_row and not line.any():
-            self.ends = [_reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
+            self.ends = [reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
 
     def take(self, rows: np.ndarray) -> _Form:
         taken = object.__new__(_Form)
@@ -517,15 +539,6 @@ def _between(chance: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         return chance(low, True, True)
     below = chance(low, False, False)
     return np.where(below < 0.5, chance(high, False, True) - below, chance(low, True, True) - chance(high, True, False))
-
-
-def _reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A range without an end that a sum of squares never passes: no tail is then computed for it."""
-    if (curves >= 0.0).all():
-        return np.where(low <= 0.0, -math.inf, low), high
-    if (curves <= 0.0).all():
-        return low, np.where(high >= 0.0, math.inf, high)
-    return low, high
 
 
 def _with_a_constant(
@@ -619,8 +632,15 @@ class _Tree:
         return np.broadcast_to(found, (self.rows,)), counts
 
 
-SINGLY = 100
-"""The code of the bound by single conditions: all together are no likelier than the least likely one."""
+def _curved(group: Group, batch: Batch) -> Curved:
+    """With what each condition is by itself, for the bounds."""
+    kinds = dict(group.kinds)
+    alone = [group_of([condition], kinds).prepare for condition in group.conditions]
+    return Curved(group.conditions, list(kinds), alone, batch)
+
+
 RULE_NAMES = {**REGION_RULES, SINGLY: "one by one"}
 
-_METHODS: dict[str, Any] = {INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, TREE: _Tree}
+_METHODS: dict[str, Any] = {
+    INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, CURVED: _curved, TREE: _Tree,
+}  # fmt: skip

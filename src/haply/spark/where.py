@@ -230,6 +230,7 @@ def _in_words(group: Group) -> str:
         "box": f"box in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "form": "quadratic form of",
         "distance": "distance of",
+        "curved": f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
     }[group.method]
     return f"{group.text}: {how} {shared}"
