@@ -730,6 +730,11 @@ TEXTS = {
     "(a - 1) ** 2 + power(b, 2) <= 4": lambda d: (d.a - 1) ** 2 + d.b**2 <= 4,
     "(a - b) * (a + b) > c": lambda d: (d.a - d.b) * (d.a + d.b) > d.c,
     "c * a * a + b < 1": lambda d: d.c * d.a**2 + d.b < 1,
+    "(a - 1) ** 2 + b * b < 4 AND a > b": lambda d: ((d.a - 1) ** 2 + d.b**2 < 4) & (d.a > d.b),
+    "a * b > c AND (a + b < 2 OR a + b > 3)": lambda d: (d.a * d.b > d.c) & ((d.a + d.b < 2) | (d.a + d.b > 3)),
+    "distance(p, q) > 1 AND p[0] * p[1] < c": lambda d: (
+        (((d.p - d.q) ** 2).sum(axis=1) > 1) & (d.p[:, 0] * d.p[:, 1] < d.c)
+    ),
     "a * b BETWEEN -1 AND 1": lambda d: (d.a * d.b >= -1) & (d.a * d.b <= 1),
     "NOT (a * a BETWEEN 1 AND 4)": lambda d: (d.a**2 < 1) | (d.a**2 > 4),
     "u * u < 1 AND a > b AND b > -1": lambda d: (d.u**2 < 1) & (d.a > d.b) & (d.b > -1),
@@ -806,16 +811,14 @@ KINDS: dict[str, type[Model]] = {
 }  # fmt: skip
 
 REFUSED = {
-    "a * a + b * b < 1 AND a < 2": ["share uncertain columns", "`a \\* a \\+ b \\* b < 1`", "a square by itself"],
-    "a * b < 1 AND a * a - b * b < 2": ["cannot be computed together", "a square by itself"],
     "u * u + a * a < 1": ["squares several uncertain columns", "Gaussians or mixtures", "'u', which is uniform"],
     "u * v < 1": ["squares several uncertain columns", "uniform"],
     "u + v < 1": ["cannot be computed together", "differences of two columns"],
     "2 * u - v < 1": ["cannot be computed together", "differences of two columns"],
     "u - v < k": ["cannot be computed together", "compared with numbers"],
     "u - v < 1 AND v - h < 1 AND h - u < 1": ["circle", "leave one out"],
-    "distance(p, q) < 1 AND p[0] < 1": ["'p'"],
-    "distance(p, q) < 1 AND distance(q, m) < 1": ["tied", "samples throughout"],
+    "distance(a, u) < 1 AND u < 1": ["distance is asked of 'u'", "samples, Gaussians or mixtures"],
+    "distance(a, u) > 1 AND u < 1": ["cannot be computed together", "a distance by itself", "Gaussians and mixtures"],
     "p < 1": ["'p', which has several components", "p\\[0\\]"],
     "a[1] < 1": ["component of 'a'", "gaussian_nd or hp.mixture_nd"],
     "s[0] < 1": ["component of 's'", "samples"],
@@ -923,6 +926,7 @@ def test_means_that_miss_are_those_of_values_without_spread():
     for text in (
         "a + 2 * b < 1 AND a - b > 0", "abs(a - b) > 1 AND a > -2", "k * a + b BETWEEN -1 AND 1 AND a < k",
         "a * a + b * b < 4", "(a - 1) ** 2 + b * b > 2", "p[0] + a < 1 AND p[1] - a < 2",
+        "(a - 1) ** 2 + b * b < 4 AND a + k * b > 0",
     ):  # fmt: skip
         found = split_rows(parse(text), lambda column: column.name == "k")
         (group,) = Selection.of(found.groups, kinds, Threshold(0.5)).groups
