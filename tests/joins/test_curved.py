@@ -247,6 +247,8 @@ def test_nothing_varies():
     for sign, holds in (("<=", 1.0), ("<", 0.0), (">=", 1.0), (">", 0.0)):
         assert ask_text(f"x * x + y * y {sign} 25 AND x < y", columns)[0] == holds
         assert ask_text(f"x * x + y * y <= 25 AND x + y {sign} 7", columns)[0] == holds
+        assert ask_text(f"(x - y) ** 2 {sign} 1 AND x < y", columns)[0] == holds
+        assert ask_text(f"distance(x, y) {sign} 1 AND x < y", columns)[0] == holds
     assert ask_text("x * x + y * y <= 25 AND x > y", columns)[0] == 0.0
 
 
@@ -257,6 +259,18 @@ def test_a_square_that_is_zero_has_no_probability():
     points_ = {name: [NormalND([0.0, 0.0], np.eye(2))] for name in "pq"}
     assert ask_text("distance(p, q) <= 0 AND p[0] < 1", points_)[0] == 0.0
     assert ask_text("distance(p, q) > 0 AND p[0] < 1", points_)[0] == pytest.approx(float(normal_cdf(1.0)), abs=SPACE)
+
+
+@pytest.mark.parametrize("mean", [0.0, 2.0])
+@pytest.mark.parametrize("width", [1e-2, 1e-5, 1e-8])
+def test_a_narrow_strip_is_as_good_as_a_difference(mean, width):
+    """The square of one difference, and the distance of two numbers: what a box says without any square."""
+    columns = {"x": [oracle.Normal(mean, 1.0)], "y": [oracle.Normal(0.0, 1.0)]}
+    wanted = ask_text(f"abs(x - y) <= {width!r} AND x > 0", columns)[0]
+    assert ask_text(f"(x - y) ** 2 <= {width * width!r} AND x > 0", columns)[0] == pytest.approx(wanted, abs=1e-14)
+    assert ask_text(f"distance(x, y) <= {width!r} AND x > 0", columns)[0] == pytest.approx(wanted, abs=1e-14)
+    outside = ask_text(f"distance(x, y) > {width!r} AND x > 0", columns)[0]
+    assert outside == pytest.approx(float(normal_cdf(mean)) - wanted, abs=1e-13)
 
 
 def test_far_tails_keep_their_digits():

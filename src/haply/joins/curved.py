@@ -15,7 +15,7 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.joins.conditions import Apart, Batch, Condition, Polynomial, Prepared, ends_of
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
-from haply.joins.ranges import Ends, reachable
+from haply.joins.ranges import Ends, disjoint, reachable, roots
 from haply.numerics.curved import curved_rows, root_rows
 from haply.numerics.jit import solid
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE
@@ -149,6 +149,12 @@ def _polynomial(condition: Polynomial, normals: Coordinates, batch: Batch) -> _A
     if not matrix.any():
         return _Asked(line[None], np.zeros((1, 1)), np.ones(1), centre, ends)
     directions, bent, slanted = fewer_dimensions(matrix, line)
+    if len(directions) == 1:  # its roots say the same, and say it with all digits
+        pieces: Ends = []
+        for each in condition.ranges:
+            low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
+            pieces += roots(bent[0], slanted, low, high, each.low_closed, each.high_closed)
+        return _Asked(directions, np.zeros((1, 1)), np.ones(1), centre, disjoint(pieces))
     if slanted.any():
         return _Asked(directions, bent, slanted, centre, ends)
     curves = np.linalg.eigvalsh(bent)
@@ -169,6 +175,14 @@ def _distance(condition: Apart, normals: Coordinates, batch: Batch) -> _Asked:
     one, two = (whole[normals.at[name] : normals.at[name] + dim] for name in (condition.one, condition.other))
     limit = np.atleast_1d(np.asarray(batch.number(condition.limit), np.float64))
     limit = limit if condition.closed else np.nextafter(limit, -math.inf)
+    if dim == 1:  # a difference without its sign
+        beside = np.where(limit < 0.0, -math.inf, np.nextafter(limit, math.inf))
+        never = np.full(1, math.inf)
+        inside: Ends = [(np.where(limit < 0.0, math.inf, -limit), limit)]
+        outside: Ends = disjoint([(-never, -beside), (beside, never)])
+        return _Asked(
+            one - two, np.zeros((1, 1)), np.ones(1), np.zeros(normals.size), outside if condition.beyond else inside
+        )
     square = np.where(limit < 0.0, -math.inf, limit * limit)
     never = np.full(1, math.inf)
     far = np.where(limit < 0.0, -math.inf, np.nextafter(square, math.inf))
