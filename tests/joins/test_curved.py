@@ -151,6 +151,12 @@ def some_normals(rng, rows, names="xyz"):
     }
 
 
+def with_error(question):
+    """Probabilities and how far off they may be: rows without mixtures."""
+    made = question.group.prepare(question.batch)
+    return curved_rows(made.bent, made.slant, made.low, made.high, made.first, TOLERANCE, MOST_POINTS)
+
+
 def test_in_space():
     rng = np.random.default_rng(312)
     columns = some_normals(rng, 12)
@@ -158,7 +164,11 @@ def test_in_space():
         Ask((), ((X, X, 1.0), (Y, Y, 1.0)), ((-INF, 2.5, True, True),)),
         Ask((), ((Y, Y, 1.0), (Z, Z, 1.0)), ((-INF, 3.0, True, True),)),
     ]
-    check(Question(columns, asks), "curved", cylinders(columns, 2.5, 3.0), SPACE)
+    question, wanted = Question(columns, asks), cylinders(columns, 2.5, 3.0)
+    check(question, "curved", wanted, SPACE)
+    found, error = with_error(question)
+    assert (np.abs(found - wanted) <= error).all()
+    assert error.max() < 1e-6
 
 
 def test_in_space_against_draws():
@@ -181,10 +191,7 @@ def test_the_lattice_says_how_far_off_it_is():
     ]
     wanted = cylinders(columns, 2.5, 3.0)
     question = Question(columns, asks)
-    prepared = question.group.prepare(question.batch)
-    found, error = curved_rows(
-        prepared.bent, prepared.slant, prepared.low, prepared.high, prepared.first, TOLERANCE, MOST_POINTS
-    )
+    found, error = with_error(question)
     assert (np.abs(found - wanted) <= error).all()
     assert error.max() < 2e-3
     asks = [quadratic(rng, places=(X, Y, Z, w)) for _ in range(2)]

@@ -52,10 +52,10 @@ class Curved:
     ) -> None:
         normals = Coordinates(names, batch)
         count, size = normals.means.shape
-        roots = np.zeros((count, size, size))
+        factors = np.zeros((count, size, size))
         for at, cov in normals.covs:
             here = slice(at, at + cov.shape[-1])
-            roots[:, here, here] = root_rows(solid(cov))
+            factors[:, here, here] = root_rows(solid(cov))
         asked = [_asked(condition, normals, batch) for condition in conditions]
         self.batch, self.alone = batch, tuple(alone)
         self.start, self.weight = normals.start, normals.weight
@@ -67,7 +67,7 @@ class Curved:
             matrix = one.matrix[normals.owner] if one.matrix.ndim == 3 else one.matrix
             line = one.line[normals.owner] if one.line.ndim == 2 else one.line
             place = (normals.means - one.centre) @ one.directions.T
-            along = one.directions @ roots
+            along = one.directions @ factors
             half = (matrix @ place[:, :, None])[:, :, 0]
             constant = (place * (half + line)).sum(axis=1)
             turned = np.swapaxes(along, 1, 2)

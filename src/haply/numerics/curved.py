@@ -519,7 +519,7 @@ def _in_space(count, bent, slant, marks, stack, sums, room):
             miss = _error(sums)
             if miss <= OUTER or size + 2 > len(stack) or done > most:
                 total += sums[0]
-                error += miss + inner
+                error += 10.0 * miss + inner  # surfaces that touch make corners that nobody marked
             else:
                 size = _halve(stack, size)
         edge = following
