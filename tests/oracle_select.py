@@ -318,11 +318,31 @@ def _quadratic_roots(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> list[np.nda
         return [q / a, c / q]
 
 
+def _crossings(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> np.ndarray:
+    """The first coordinate of where two borders cross: zeros of the determinant that two quadratics have when they
+    share a root (Sylvester's), found by its values at nine places; NaN where there are less than four."""
+    places = np.cos(np.pi * (np.arange(9) + 0.5) / 9)
+    found = np.full((one[0].shape[1], 4), np.nan)
+    for k in range(len(found)):
+        (a, b, c), (d, e, f) = (
+            [np.polynomial.polynomial.polyval(_REACH * places, x[:, k]) for x in y] for y in (one, two)
+        )
+        rows = [[a, b, c, 0 * a], [0 * a, a, b, c], [d, e, f, 0 * a], [0 * a, d, e, f]]
+        values = np.linalg.det(np.array(rows).transpose(2, 0, 1))
+        if not np.isfinite(values).all() or not values.any():
+            continue
+        roots = np.polynomial.chebyshev.chebroots(np.polynomial.chebyshev.chebfit(places, values, 4))
+        real = roots.real[np.abs(roots.imag) < 1e-6]
+        found[k, : len(real)] = _REACH * real
+    return found
+
+
 def _plane(asked: list[_Polynomials], panels: int = 12, enough: float = 1e-15) -> np.ndarray:
     """Two that matter: the second in closed form, given the first."""
     count = len(asked[0].constant)
     marks = [np.linspace(-_REACH, _REACH, panels + 1)[:, None] + np.zeros(count)]
-    lines = []
+    lines: list[Any] = []
+    borders: list[Any] = []
     for a in asked:
         for end in (end for each in a.ranges for end in each[:2]):
             if not np.isfinite(end).any():
@@ -338,9 +358,15 @@ def _plane(asked: list[_Polynomials], panels: int = 12, enough: float = 1e-15) -
                 _quadratic_roots(4 * c01 * c01 - 4 * c11 * c00, 4 * c01 * b1 - 4 * c11 * b0, b1 * b1 - 4 * c11 * rest)
             )
             lines.append((b0, b1, rest))
+            borders.append(
+                (a, np.array([c11, 0 * c11]), np.array([b1, 2 * c01]), np.array([a.constant - end, b0, c00]))
+            )
     for one, two in itertools.combinations(lines, 2):  # where two straight borders cross
         with np.errstate(all="ignore"):
             marks.append([(one[1] * two[2] - two[1] * one[2]) / (one[0] * two[1] - two[0] * one[1])])
+    for (one, *mine), (two, *yours) in itertools.combinations(borders, 2):
+        if one is not two:
+            marks.append(_crossings(mine, yours).T)
     edges = np.concatenate([np.atleast_2d(np.array(each)) for each in marks])
     edges = np.sort(np.clip(np.nan_to_num(edges, nan=_REACH), -_REACH, _REACH), axis=0)
     low, high = edges[:-1].T, edges[1:].T
@@ -361,14 +387,16 @@ def _plane(asked: list[_Polynomials], panels: int = 12, enough: float = 1e-15) -
             )
         return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi) * _along(parts)
 
-    return halved(density, problem[real], low[real], high[real], count, enough)
+    # borders that cross make corners, which one halving may miss by chance
+    return halved(density, problem[real], low[real], high[real], count, enough, twice=len(asked) > 1)
 
 
 def halved(
     density: Callable[[np.ndarray, np.ndarray], np.ndarray],
     problem: np.ndarray, low: np.ndarray, high: np.ndarray, count: int, enough: float = 1e-15, most: int = 1_000_000,
+    twice: bool = False,
 ) -> np.ndarray:  # fmt: skip
-    """Integrals of many problems at once: panels are halved until that changes nothing."""
+    """Integrals of many problems at once: panels are halved until that changes nothing, if asked for twice in a row."""
 
     def integral(which: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         middle, half = 0.5 * (a + b), 0.5 * (b - a)
@@ -378,14 +406,17 @@ def halved(
 
     found = np.zeros(count)
     whole = integral(problem, low, high)
+    before = np.full(len(problem), not twice)
     for _ in range(50):
         if not len(problem) or len(problem) > most:  # what is left is rounding
             break
         middle = 0.5 * (low + high)
         left, right = integral(problem, low, middle), integral(problem, middle, high)
         fine = np.abs(whole - left - right) <= enough + 1e-13 * np.abs(left + right)
+        same, fine = fine, fine & before
         np.add.at(found, problem[fine], (left + right)[fine])
         open_ = ~fine
+        before = np.tile((same | (not twice))[open_], 2)
         problem, whole = np.tile(problem[open_], 2), np.concatenate([left[open_], right[open_]])
         low, high = (
             np.concatenate([low[open_], middle[open_]]),

@@ -117,6 +117,20 @@ CASES = {
         lambda r: sums(r, [Ask(((("p", 0), 1.0),), (), ((0.0, INF, False, True),)),
                            Ask(((("p", 1), 1.0), (("p", 0), -1.0)), (), ((-INF, r[9][0], True, False),))]),
     ),
+    "x * x + y * y <= 3 AND x - y > c - 1": (
+        lambda: (hp.col("x") ** 2 + hp.col("y") ** 2 <= 3) & (hp.col("x") - hp.col("y") > hp.col("c") - 1),
+        lambda r: sums(r, [Ask((), ((X, X, 1.0), (Y, Y, 1.0)), ((-INF, 3.0, True, True),)),
+                           Ask(((X, 1.0), (Y, -1.0)), (), ((r[2] - 1.0, INF, False, True),))]),
+    ),
+    "distance(p, at) <= 1 AND p[0] > 0": (
+        lambda: (hp.distance(hp.col("p"), hp.col("at")) <= 1) & (hp.col("p")[0] > 0),
+        lambda r: referee.normals(
+            {"p": [_spot(r[7])]},
+            [Ask(tuple((("p", k), -2.0 * r[9][k]) for k in (0, 1)), tuple((("p", k), ("p", k), 1.0) for k in (0, 1)),
+                 ((-INF, 1.0 - r[9][0] ** 2 - r[9][1] ** 2, True, True),)),
+             Ask(((("p", 0), 1.0),), (), ((0.0, INF, False, True),))],
+        )[0],
+    ),
     "distance(p, q) <= 2": (
         lambda: hp.distance(hp.col("p"), hp.col("q")) <= 2,
         lambda r: referee.distances({"p": [_spot(r[7])], "q": [_spot(r[8])]}, referee.Near("p", "q", 2.0))[0],

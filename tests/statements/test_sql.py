@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from typing import Any
@@ -125,6 +126,14 @@ def test_the_first_query_of_claro(spark: Any) -> None:
     kept = hp.sql(query.replace("SELECT objID, PROB() AS p", "SELECT *") + " WITH THRESHOLD 0.05", Galaxy=galaxy)
     assert kept.columns == ["objID", "r", "q_r", "u_r", "probability"]
     assert [row.objID for row in kept.collect()] == [1]
+
+
+def test_squares_beside_other_conditions_on_the_same_columns(spark: Any) -> None:
+    # a circle of two sds, cut through its middle
+    one = spark.range(1).selectExpr("0.0 AS m", "1.0 AS s")
+    inner = "SELECT GAUSSIAN(m, s) AS x, GAUSSIAN(m, s + 0) AS y FROM t"
+    query = f"SELECT PROB() AS p FROM ({inner}) u WHERE x*x + y*y < 4 AND x > y"
+    assert hp.sql(query, t=one).first().p == pytest.approx(0.5 * -math.expm1(-2.0), abs=1e-12)
 
 
 def test_the_second_query_of_claro(spark: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from haply.joins.evaluate import Batch, Condition, Polynomial, Range
+from haply.joins.conditions import Batch, Condition, Polynomial, Range
 from haply.models import Gaussian, GaussianND, Model
 
 # (d1, d2, static order, static ms, dynamic ms, gain %, optimal ms)

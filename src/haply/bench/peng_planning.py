@@ -16,8 +16,8 @@ import numpy as np
 from haply.bench import peng_data as data
 from haply.bench.measure import OURS, Claim, Figure, Report, Result, Tell, circumstances
 from haply.errors import HaplyError
+from haply.joins.conditions import Batch
 from haply.joins.costs import Costs
-from haply.joins.evaluate import Batch
 from haply.joins.select import PLANNINGS, Effort, Selection
 from haply.models import Gaussian
 from haply.pruning.threshold import Threshold

@@ -31,7 +31,7 @@ from haply.bench.measure import (
     take_turns,
 )
 from haply.errors import HaplyError
-from haply.joins.evaluate import Batch, Polynomial, Range
+from haply.joins.conditions import Batch, Polynomial, Range
 from haply.joins.select import Effort, Selection
 from haply.models import Gaussian, GaussianND
 from haply.numerics.normal import normal_cdf

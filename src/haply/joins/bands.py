@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from haply.joins.evaluate import Polynomial, Value, one_region
+from haply.joins.conditions import Polynomial, Value
+from haply.joins.evaluate import one_region
 from haply.probability.region import Region
 
 Terms = tuple[tuple[Value, float], ...]

@@ -6,6 +6,7 @@ Only ratios matter: they tell which group of conditions a row should have comput
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -16,11 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from haply._version import __version__
-from haply.joins.evaluate import BOX, FORM, TREE, Apart, Batch, Group, Polynomial, Range, group_of
+from haply.joins.conditions import Apart, Batch, Polynomial, Range
+from haply.joins.evaluate import BOX, CURVED, FORM, TREE, Group, group_of
 from haply.models import Gaussian, GaussianND, Model
 
 _ROWS, _ROUNDS = 2_000, 3
-_GROWTH = {BOX: 4.0, FORM: 1.5, TREE: 2.0}
+_GROWTH = {BOX: 4.0, FORM: 1.5, CURVED: 1.5, TREE: 2.0}
 """How much dearer one more dimension is than the largest that was measured."""
 
 
@@ -49,7 +51,7 @@ class Costs:
 def _of_this_machine(path: str) -> Costs:
     try:
         kept = json.loads(Path(path).read_text())
-        if kept["machine"] == _machine():
+        if kept["machine"] == _machine() and {name for name, _, _ in _examples()} <= set(kept["seconds"]):
             return Costs(tuple((str(name), float(value)) for name, value in kept["seconds"].items()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
@@ -119,6 +121,14 @@ def _examples() -> list[tuple[str, Group, Batch]]:
     trees = [
         Group(tuple(chain), tuple((n, Gaussian) for n in names[: len(chain) + 1]), TREE, len(chain)) for chain in chains
     ]
-    few = batch.take(np.arange(40))
+    beside = Polynomial(((("a", None), 1.0),), (), (Range(0.0, math.inf),))
+    first = ("p", 0)
+    curved = [
+        group_of([Polynomial((), ((first, first, 1.0),), (Range(-math.inf, 1.0),)),
+                  Polynomial(((first, 1.0),), (), (Range(0.0, math.inf),))], kinds),
+        *(group_of([squares(count), beside], kinds) for count in (2, 3, 4)),
+    ]  # fmt: skip
+    few, fewest = batch.take(np.arange(40)), batch.take(np.arange(2))
     cases: list[tuple[str, Group, Batch]] = [(group.cost_name, group, batch) for group in found]
-    return cases + [(group.cost_name, group, few) for group in trees]
+    cases += [(group.cost_name, group, few) for group in (*trees, *curved[:3])]
+    return [*cases, *((group.cost_name, group, fewest) for group in curved[3:])]

@@ -1,23 +1,26 @@
 """Groups of conditions on the uncertain values of a row: bounds that cost little, and the exact probability.
 
 A group holds all conditions that share uncertain columns. What can be computed depends on what they ask and of which
-laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; and
-trees of differences of any laws. ``group_of`` picks, and refuses before any data is read what none can do.
+laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; any of
+these together, of normals (see ``joins.curved``); and trees of differences of any laws. ``group_of`` picks, and refuses
+before any data is read what none can do.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.ranges import Ends, above, below, both, disjoint, divided, roots
+from haply.joins.conditions import Apart, Batch, Condition, Number, Polynomial, Prepared, Range, Value, ends_of
+from haply.joins.curved import SINGLY, Curved
+from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
+from haply.joins.ranges import Ends, both, disjoint, divided, reachable, roots
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
-from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
 from haply.numerics.quadratic import canonical_rows, form_rows
@@ -28,99 +31,9 @@ from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
 from haply.probability.region import Difference, Distance, Linear, Region
 from haply.pruning.region import MARGINALS, REGION_RULES, Bounds, Box, bound_forms, bound_regions
 
-Number = float | str
-"""A number, or the name of a column of certain numbers, one a row."""
-
-Value = tuple[str, int | None]
-"""An uncertain column, and which of its components; None for one that has no components."""
-
 NORMALS = (Gaussian, Mixture, GaussianND, MixtureND)
 MOST_BOXES = 64
 """Boxes that a union of ranges may be cut into."""
-_FLAT = 1e-12
-"""Curvatures below this share of the largest are none."""
-
-
-class Range(NamedTuple):
-    """Numbers from ``low`` to ``high``; an end that there is not is infinite."""
-
-    low: Number
-    high: Number
-    low_closed: bool = True
-    high_closed: bool = True
-
-
-@dataclass(frozen=True)
-class Polynomial:
-    """``sum of factor * value + sum of factor * value * value`` lies in one of the ranges.
-
-    With a ``centre`` it is about the values minus those numbers; there are no linear terms then.
-    """
-
-    linear: tuple[tuple[Value, Number], ...]
-    squares: tuple[tuple[Value, Value, Number], ...]
-    ranges: tuple[Range, ...]
-    text: str = ""
-    centre: tuple[tuple[Value, float], ...] = ()
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of, each once."""
-        named = [value for value, _ in self.linear] + [value for one, two, _ in self.squares for value in (one, two)]
-        return tuple(dict.fromkeys(named))
-
-
-@dataclass(frozen=True)
-class Apart:
-    """The distance of two columns is at most ``limit``, or, if ``beyond``, is not."""
-
-    one: str
-    other: str
-    limit: Number
-    closed: bool = True
-    beyond: bool = False
-    text: str = ""
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of."""
-        return (self.one, None), (self.other, None)
-
-
-Condition = Polynomial | Apart
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Rows that are decided together: a model for each uncertain column, and columns of certain numbers."""
-
-    values: Mapping[str, Model]
-    numbers: Mapping[str, np.ndarray]
-    rows: int
-
-    def take(self, rows: np.ndarray) -> Batch:
-        """Some of the rows."""
-        if len(rows) == self.rows:
-            return self
-        models = {name: model if len(model) == 1 else model.take(rows) for name, model in self.values.items()}
-        return Batch(models, {name: numbers[rows] for name, numbers in self.numbers.items()}, len(rows))
-
-    def number(self, number: Number) -> Any:
-        """One for all rows, or an array."""
-        return self.numbers[number] if isinstance(number, str) else number
-
-
-class Prepared(Protocol):
-    """The group's view of some rows, made once: what bounds and exact values are both computed from."""
-
-    def take(self, rows: np.ndarray) -> Prepared:
-        """Some of the rows."""
-
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
-        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value."""
-
-    def exact(self) -> tuple[np.ndarray, bool]:
-        """The probabilities, and whether they are counts of equally likely cases, rounded once."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +55,7 @@ class Group:
     @property
     def has_bounds(self) -> bool:
         """Whether there are bounds that may cost less than the value."""
-        return self.method in (FORM, DISTANCE, TREE) or (self.method == BOX and self.size > 1)
+        return self.method in (FORM, DISTANCE, CURVED, TREE) or (self.method == BOX and self.size > 1)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -159,17 +72,25 @@ class Group:
 
     @property
     def shapes(self) -> list[tuple[str, type[Model], int]]:
-        """Its columns, their kinds, and a number of dimensions that they may have: what is asked for, or two."""
+        """Its columns, their kinds, and a number of dimensions that they may have: what is asked for, or two.
+
+        Those of a distance have the same.
+        """
         asked = [value for condition in self.conditions for value in condition.values]
         on_a_line = all(issubclass(kind, OneDimensional) for _, kind in self.kinds)
         most = {name: max((i or 0) + 1 for n, i in asked if n == name) for name, _ in self.kinds}
         least = 1 if on_a_line else 3 if any(issubclass(kind, Sky) for _, kind in self.kinds) else 2
-        return [(name, kind, max(least, most[name])) for name, kind in self.kinds]
+        dims = {name: max(least, most[name]) for name, _ in self.kinds}
+        apart = [(one.one, one.other) for one in self.conditions if isinstance(one, Apart)]
+        flat = {name for name, kind in self.kinds if issubclass(kind, OneDimensional) and kind is not Samples}
+        for ends in apart * len(apart):
+            dims |= dict.fromkeys(ends, 1 if flat & set(ends) else max(dims[name] for name in ends))
+        return [(name, kind, dims[name]) for name, kind in self.kinds]
 
     @property
     def cost_name(self) -> str:
         """The name of its cost for one row."""
-        return f"{self.method} {self.size}" if self.method in (BOX, FORM, TREE) else self.method
+        return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE) else self.method
 
     def prepare(self, batch: Batch, rows: np.ndarray | None = None) -> Prepared:
         """Rows ready to be computed; all, if none are given."""
@@ -210,7 +131,7 @@ class Group:
         return found
 
 
-INTERVAL, BOX, FORM, DISTANCE, TREE = "interval", "box", "form", "distance", "tree"
+INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
 
 
 def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Group:
@@ -231,26 +152,29 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
     if len(polynomials) < len(given):
         if len(given) == 1:
             return Group(given, of, DISTANCE, 1)
+        counted = all(issubclass(kind, (Certain, Samples)) for _, kind in of)
+        if not counted and all(issubclass(kind, POINTS) for _, kind in of):
+            return _curved_group(given, of)
         joint = _joint(given)
         if joint is not None:
             Joint.of(joint, dict(of))  # refuses what it cannot do
             return Group(given, of, TREE, len(given))
-        raise _tied(given, "a distance by itself, or with differences of samples")
+        raise _tied(given, "a distance by itself, with differences of samples, or Gaussians and mixtures throughout")
     if len(named) == 1 and issubclass(of[0][1], OneDimensional):
         return Group(given, of, INTERVAL, 1)
     normal = all(issubclass(kind, NORMALS) for _, kind in of)
     curved = [condition for condition in polynomials if condition.squares]
     if curved:
-        if len(polynomials) > 1:
-            raise _tied(given, "a square by itself: no other condition on the same columns")
         if not normal:
             other = next((name, kind) for name, kind in of if not issubclass(kind, NORMALS))
             raise HaplyError(
-                f"The condition `{curved[0].text}` squares several uncertain columns",
+                f"The condition `{curved[0].text}` squares several uncertain columns"
+                if len(given) == 1
+                else f"The condition `{curved[0].text}` has squares and shares uncertain columns with others",
                 expected="Gaussians or mixtures of them",
                 found=f"'{other[0]}', which is {other[1].kind}",
             )
-        return Group(given, of, FORM, len(curved[0].values))
+        return Group(given, of, FORM, len(curved[0].values)) if len(given) == 1 else _curved_group(given, of)
     if normal:
         forms = {condition.linear for condition in polynomials}
         boxes = math.prod(len(condition.ranges) for condition in polynomials)
@@ -262,6 +186,28 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
         raise _tied(given, "differences of two columns compared with numbers, or Gaussians and mixtures throughout")
     Joint.of(joint, dict(of))
     return Group(given, of, TREE, len(given))
+
+
+def _curved_group(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> Group:
+    """Its size is the number of directions that it depends on at most; points have two, unless more are asked for."""
+    for condition in given:
+        group_of([condition], dict(of))  # what cannot be computed by itself is refused
+    ranges = sum(1 if isinstance(condition, Apart) else len(condition.ranges) for condition in given)
+    if ranges > MOST_BOXES:
+        raise _tied(given, f"at most {MOST_BOXES} ranges")
+    group = Group(given, of, CURVED, 0)
+    dims = {name: dim for name, _, dim in group.shapes}
+    coordinates: set[Value] = set()
+    directions = 0
+    for condition in given:
+        if isinstance(condition, Apart):
+            coordinates |= {(name, k) for name in (condition.one, condition.other) for k in range(dims[name])}
+            directions += dims[condition.one]
+            continue
+        coordinates |= {(name, index or 0) for name, index in condition.values}
+        squared = {value for one, two, _ in condition.squares for value in (one, two)}
+        directions += len(squared) + any(value not in squared for value, _ in condition.linear)
+    return replace(group, size=min(directions, len(coordinates)))
 
 
 def _mean_of(model: Model, index: int | None) -> np.ndarray | None:
@@ -357,21 +303,6 @@ def one_region(ranges: tuple[Range, ...]) -> Region | None:
     return None
 
 
-# -- ranges -----------------------------------------------------------------------------------------------------------
-
-
-def _ends(ranges: tuple[Range, ...], batch: Batch) -> Ends:
-    return disjoint(
-        [
-            (
-                above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
-                below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
-            )
-            for each in ranges
-        ]
-    )
-
-
 # -- one value of any law ----------------------------------------------------------------------------------------------
 
 
@@ -429,93 +360,16 @@ class _Interval:
 # -- normals -----------------------------------------------------------------------------------------------------------
 
 
-class _Coordinates:
-    """All coordinates of the columns of a group, side by side, as mixtures of normals."""
-
-    def __init__(self, group: Group, batch: Batch) -> None:
-        found: list[Parts] = []
-        self.at: dict[str, int] = {}
-        self.size = 0
-        for name, _ in group.kinds:
-            one = parts(batch.values[name])
-            assert one is not None
-            self.at[name] = self.size
-            self.size += one.mean.shape[1]
-            found.append(one)
-        self.sizes = {name: one.mean.shape[1] for (name, _), one in zip(group.kinds, found, strict=True)}
-        self.means = np.empty((batch.rows, self.size))
-        self.covs: list[tuple[int, np.ndarray]] = []
-        if all(len(one.weight) == len(one.start) - 1 for one in found):  # no mixtures
-            self.start, self.owner = np.arange(batch.rows + 1), np.arange(batch.rows)
-            self.weight = np.ones(batch.rows)
-            for (name, _), one in zip(group.kinds, found, strict=True):
-                at = self.at[name]
-                self.means[:, at : at + one.mean.shape[1]] = one.mean
-                self.covs.append((at, one.cov))
-            return
-        counts = [np.broadcast_to(np.diff(one.start), (batch.rows,)) for one in found]
-        total = np.prod(counts, axis=0)
-        self.start = np.concatenate([[0], np.cumsum(total)]).astype(np.int64)
-        self.owner = np.repeat(np.arange(batch.rows), total)
-        left = np.arange(self.start[-1]) - self.start[self.owner]
-        self.weight = np.ones(len(self.owner))
-        self.means = np.empty((len(self.owner), self.size))
-        for (name, _), one, count in zip(group.kinds, found, counts, strict=True):
-            row = self.owner if len(one.start) > 2 or batch.rows == 1 else np.zeros_like(self.owner)
-            part = one.start[:-1][row] + left % count[self.owner]
-            left = left // count[self.owner]
-            self.weight *= one.weight[part]
-            at, dim = self.at[name], one.mean.shape[1]
-            self.means[:, at : at + dim] = one.mean[part]
-            self.covs.append((at, one.cov[part if len(one.cov) > 1 else np.zeros_like(part)]))
-
-    def place(self, condition: Condition, value: Value) -> int:
-        name, index = value
-        if index is not None and index >= self.sizes[name]:
-            raise HaplyError(
-                f"The condition `{condition.text}` asks for a component that is not there",
-                expected=f"{name}[0] to {name}[{self.sizes[name] - 1}]",
-                found=f"{name}[{index}]",
-            )
-        return self.at[name] + (index or 0)
-
-    def transformed(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariances of ``rows @ x``: (l, k) for all, or (n, l, k) with one for each row."""
-        if rows.ndim == 2:
-            means = self.means @ rows.T
-        else:
-            rows = rows[self.owner]
-            means = np.matmul(rows, self.means[:, :, None])[:, :, 0]
-        count = rows.shape[-2]
-        covs = np.zeros((len(means), count, count))
-        for at, cov in self.covs:
-            dim = cov.shape[-1]
-            mine = rows[..., at : at + dim]
-            if dim == 1 and mine.ndim == 2:
-                covs += cov * (mine @ mine.T)
-            else:
-                covs += mine @ cov @ np.swapaxes(mine, -1, -2)
-        return means, covs
-
-
-def _take_parts(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """New starts, and the numbers of the parts of some rows."""
-    if start[-1] == len(start) - 1:  # one part each
-        return np.arange(len(rows) + 1), rows
-    taken = Ragged(np.arange(start[-1]), start).take(rows)
-    return taken.start, taken.values
-
-
 class _Box:
     """Sums of normals, each in a union of ranges: boxes that do not overlap, whose probabilities add up."""
 
     def __init__(self, group: Group, batch: Batch) -> None:
-        normals = _Coordinates(group, batch)
+        normals = Coordinates([name for name, _ in group.kinds], batch)
         sums: dict[tuple[tuple[Value, Number], ...], Ends] = {}
         asked: dict[tuple[tuple[Value, Number], ...], Condition] = {}
         for condition in group.conditions:
             assert isinstance(condition, Polynomial)
-            ends = _ends(condition.ranges, batch)
+            ends = ends_of(condition.ranges, batch)
             asked[condition.linear] = condition
             known = sums.get(condition.linear)
             sums[condition.linear] = ends if known is None else both(known, ends)
@@ -540,7 +394,7 @@ class _Box:
 
     def take(self, rows: np.ndarray) -> _Box:
         taken = object.__new__(_Box)
-        start, chosen = _take_parts(self.parts.start, rows)
+        start, chosen = take_parts(self.parts.start, rows)
         taken.parts = Parts(start, self.parts.weight[chosen], self.parts.mean[chosen], self.parts.cov[chosen])
         taken.boxes = [(low[rows], high[rows]) for low, high in self.boxes]
         return taken
@@ -592,7 +446,7 @@ class _Form:
     def __init__(self, group: Group, batch: Batch) -> None:
         (condition,) = group.conditions
         assert isinstance(condition, Polynomial)
-        normals = _Coordinates(group, batch)
+        normals = Coordinates([name for name, _ in group.kinds], batch)
         k = normals.size
         numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
         by_row = any(isinstance(factor, str) for factor in numbers)
@@ -610,20 +464,20 @@ class _Form:
         if by_row:
             lower, bent, slanted = np.eye(k), matrix[normals.owner], line[normals.owner]
         else:
-            lower, bent, slanted = _fewer_dimensions(matrix, line)
+            lower, bent, slanted = fewer_dimensions(matrix, line)
         means, covs = normals.transformed(lower)
         if slanted.any():
             means, covs, bent = _with_a_constant(means, covs, bent, slanted)
         bent = bent if bent.ndim == 3 else bent[None]
         self.start, self.weight, self.owner = normals.start, normals.weight, normals.owner
         self.curve, self.slope, self.constant = canonical_rows(solid(means), solid(covs), solid(bent))
-        self.ends = _ends(condition.ranges, batch)
+        self.ends = ends_of(condition.ranges, batch)
         if not by_row and not line.any():
-            self.ends = [_reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
+            self.ends = [reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
 
     def take(self, rows: np.ndarray) -> _Form:
         taken = object.__new__(_Form)
-        taken.start, chosen = _take_parts(self.start, rows)
+        taken.start, chosen = take_parts(self.start, rows)
         taken.owner = np.repeat(np.arange(len(rows)), np.diff(taken.start))
         taken.weight, taken.curve = self.weight[chosen], self.curve[chosen]
         taken.slope, taken.constant = self.slope[chosen], self.constant[chosen]
@@ -685,47 +539,6 @@ def _between(chance: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         return chance(low, True, True)
     below = chance(low, False, False)
     return np.where(below < 0.5, chance(high, False, True) - below, chance(low, True, True) - chance(high, True, False))
-
-
-def _reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A range without an end that a sum of squares never passes: no tail is then computed for it."""
-    if (curves >= 0.0).all():
-        return np.where(low <= 0.0, -math.inf, low), high
-    if (curves <= 0.0).all():
-        return low, np.where(high >= 0.0, math.inf, high)
-    return low, high
-
-
-def _fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables.
-
-    Squares are completed one after the other, which leaves the numbers of ``(x - y)^2`` as they are; a form without any
-    square, as ``x y``, is turned instead.
-    """
-    scale = float(np.abs(matrix).max())
-    left = matrix.copy()
-    rows: list[np.ndarray] = []
-    curves: list[float] = []
-    while len(rows) < len(matrix):
-        i = int(np.abs(np.diag(left)).argmax())
-        if not abs(left[i, i]) > _FLAT * scale:
-            break
-        rows.append(left[i] / left[i, i])
-        curves.append(float(left[i, i]))
-        left = left - curves[-1] * np.outer(rows[-1], rows[-1])
-        left[i] = left[:, i] = 0.0
-    directions = np.array(rows)
-    if np.abs(left).max() > _FLAT * scale:
-        value, vector = np.linalg.eigh(matrix)
-        kept = np.abs(value) > _FLAT * np.abs(value).max()
-        directions, curves = vector[:, kept].T, value[kept].tolist()
-    if len(directions) == len(matrix):
-        return np.eye(len(matrix)), matrix, line
-    along = np.linalg.lstsq(directions.T, line, rcond=None)[0]
-    rest = line - directions.T @ along
-    if np.abs(rest).max() > _FLAT * max(float(np.abs(line).max()), 1e-300):
-        directions, curves, along = np.vstack([directions, rest]), [*curves, 0.0], np.append(along, 1.0)
-    return directions, np.diag(curves), along
 
 
 def _with_a_constant(
@@ -819,8 +632,15 @@ class _Tree:
         return np.broadcast_to(found, (self.rows,)), counts
 
 
-SINGLY = 100
-"""The code of the bound by single conditions: all together are no likelier than the least likely one."""
+def _curved(group: Group, batch: Batch) -> Curved:
+    """With what each condition is by itself, for the bounds."""
+    kinds = dict(group.kinds)
+    alone = [group_of([condition], kinds).prepare for condition in group.conditions]
+    return Curved(group.conditions, list(kinds), alone, batch)
+
+
 RULE_NAMES = {**REGION_RULES, SINGLY: "one by one"}
 
-_METHODS: dict[str, Any] = {INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, TREE: _Tree}
+_METHODS: dict[str, Any] = {
+    INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, CURVED: _curved, TREE: _Tree,
+}  # fmt: skip

@@ -48,6 +48,15 @@ def both(one: Ends, other: Ends) -> Ends:
     return [(np.maximum(a, c), np.minimum(b, d)) for a, b in one for c, d in other]
 
 
+def reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A range without an end that a sum of squares never passes: no tail is then computed for it."""
+    if (curves >= 0.0).all():
+        return np.where(low <= 0.0, -math.inf, low), high
+    if (curves <= 0.0).all():
+        return low, np.where(high >= 0.0, math.inf, high)
+    return low, high
+
+
 def divided(
     slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from haply.errors import unknown_name
+from haply.joins.conditions import Batch, Condition, Prepared
 from haply.joins.costs import Costs
-from haply.joins.evaluate import BOX, INTERVAL, RULE_NAMES, Batch, Condition, Group, Prepared, group_of
+from haply.joins.evaluate import BOX, INTERVAL, RULE_NAMES, Group, group_of
 from haply.models import Model
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold

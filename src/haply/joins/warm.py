@@ -9,8 +9,9 @@ from itertools import product
 
 import numpy as np
 
+from haply.joins.conditions import Batch
 from haply.joins.costs import calibrate
-from haply.joins.evaluate import Batch, Group
+from haply.joins.evaluate import Group
 from haply.joins.match import match_overlapping
 from haply.joins.moments import match_moments
 from haply.joins.paged import OF_STRATEGY, match_paged

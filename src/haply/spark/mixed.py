@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from haply.errors import HaplyError
 from haply.joins.bands import Band, Terms, bands_of
-from haply.joins.evaluate import Apart, Polynomial
+from haply.joins.conditions import Apart, Polynomial
 from haply.joins.select import Selection
 from haply.models import Gaussian, GaussianND, Model, OneDimensional
 from haply.probability.region import Difference, Distance

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.evaluate import Batch, Group
+from haply.joins.conditions import Batch
+from haply.joins.evaluate import Group
 from haply.joins.select import EVALUATED, PLANNINGS, RULES, Planning, Selection
 from haply.joins.warm import warm_selection
 from haply.models import Certain, Model, Samples
@@ -229,6 +230,7 @@ def _in_words(group: Group) -> str:
         "box": f"box in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "form": "quadratic form of",
         "distance": "distance of",
+        "curved": f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
     }[group.method]
     return f"{group.text}: {how} {shared}"

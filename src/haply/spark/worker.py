@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from haply.joins.evaluate import Batch
+from haply.joins.conditions import Batch
 from haply.joins.match import Matches, match_overlapping
 from haply.joins.moments import match_moments
 from haply.joins.paged import OF_STRATEGY, PagedJoin

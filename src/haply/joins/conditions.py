@@ -1,0 +1,114 @@
+"""What may be asked of the uncertain values of a row, as plain data, and rows that are decided together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from haply.joins.ranges import Ends, above, below, disjoint
+from haply.models import Model
+from haply.pruning.region import Bounds
+
+Number = float | str
+"""A number, or the name of a column of certain numbers, one a row."""
+
+Value = tuple[str, int | None]
+"""An uncertain column, and which of its components; None for one that has no components."""
+
+
+class Range(NamedTuple):
+    """Numbers from ``low`` to ``high``; an end that there is not is infinite."""
+
+    low: Number
+    high: Number
+    low_closed: bool = True
+    high_closed: bool = True
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """``sum of factor * value + sum of factor * value * value`` lies in one of the ranges.
+
+    With a ``centre`` it is about the values minus those numbers; there are no linear terms then.
+    """
+
+    linear: tuple[tuple[Value, Number], ...]
+    squares: tuple[tuple[Value, Value, Number], ...]
+    ranges: tuple[Range, ...]
+    text: str = ""
+    centre: tuple[tuple[Value, float], ...] = ()
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values that it speaks of, each once."""
+        named = [value for value, _ in self.linear] + [value for one, two, _ in self.squares for value in (one, two)]
+        return tuple(dict.fromkeys(named))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The distance of two columns is at most ``limit``, or, if ``beyond``, is not."""
+
+    one: str
+    other: str
+    limit: Number
+    closed: bool = True
+    beyond: bool = False
+    text: str = ""
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values that it speaks of."""
+        return (self.one, None), (self.other, None)
+
+
+Condition = Polynomial | Apart
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that are decided together: a model for each uncertain column, and columns of certain numbers."""
+
+    values: Mapping[str, Model]
+    numbers: Mapping[str, np.ndarray]
+    rows: int
+
+    def take(self, rows: np.ndarray) -> Batch:
+        """Some of the rows."""
+        if len(rows) == self.rows:
+            return self
+        models = {name: model if len(model) == 1 else model.take(rows) for name, model in self.values.items()}
+        return Batch(models, {name: numbers[rows] for name, numbers in self.numbers.items()}, len(rows))
+
+    def number(self, number: Number) -> Any:
+        """One for all rows, or an array."""
+        return self.numbers[number] if isinstance(number, str) else number
+
+
+class Prepared(Protocol):
+    """The group's view of some rows, made once: what bounds and exact values are both computed from."""
+
+    def take(self, rows: np.ndarray) -> Prepared:
+        """Some of the rows."""
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value."""
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        """The probabilities, and whether they are counts of equally likely cases, rounded once."""
+
+
+def ends_of(ranges: tuple[Range, ...], batch: Batch) -> Ends:
+    """The ranges as closed intervals that do not overlap."""
+    return disjoint(
+        [
+            (
+                above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
+                below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
+            )
+            for each in ranges
+        ]
+    )
