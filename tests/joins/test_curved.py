@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 import oracle
 import oracle_select as referee
 from haply.errors import HaplyError
+from haply.joins import costs
 from haply.joins.conditions import Apart, Batch, Polynomial, Range
+from haply.joins.costs import Costs
 from haply.joins.evaluate import group_of
 from haply.joins.select import PLANNINGS, Selection
 from haply.models import Certain, Gaussian, GaussianND, Samples, Sky, Uniform
@@ -497,6 +500,19 @@ def test_points_of_different_dimension_and_components_that_are_not_there():
         group_of([near, first], kinds).prepare(Batch({"p": p, "q": q}, {}, 1))
     with pytest.raises(HaplyError, match="component that is not there"):
         group_of([near, sixth], kinds).prepare(Batch({"p": p, "q": p}, {}, 1))
+
+
+def test_costs_that_were_measured_before_there_was_this_are_measured_again(monkeypatch, tmp_path):
+    kept = tmp_path / "costs.json"
+    known = {name: 1e-6 for name, _, _ in costs._examples()}
+    monkeypatch.setattr(costs, "calibrate", lambda path: Costs((("measured", 1.0),)))
+    for leave_out, again in (("", False), ("curved 2", True)):
+        seconds = {name: value for name, value in known.items() if name != leave_out}
+        kept.write_text(json.dumps({"machine": costs._machine(), "seconds": seconds}))
+        costs._of_this_machine.cache_clear()
+        assert (dict(costs._of_this_machine(str(kept)).seconds) == {"measured": 1.0}) == again
+    costs._of_this_machine.cache_clear()
+    assert {f"curved {size}" for size in (1, 2, 3, 4)} <= set(known)
 
 
 def test_many_ranges():

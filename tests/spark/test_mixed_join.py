@@ -7,10 +7,14 @@ import pytest
 
 import haply as hp
 import oracle_region as oracle
+import oracle_select as referee
 from haply.errors import HaplyError
+from oracle import Normal
+from oracle_select import Ask
 
 COLUMNS = ("u", "g", "r", "x", "y")
 COLOURS = "abs((left.u - left.g) - (right.u - right.g)) < 0.3 AND abs((left.g - left.r) - (right.g - right.r)) < 0.3"
+MANY_RANGES = " AND ".join(f"(left.u - {k}*right.u < -1 OR left.u - {k}*right.u > 1)" for k in range(1, 8))
 PLACES = "(left.x - right.x)*(left.x - right.x) + power(left.y - right.y, 2) < 4"
 
 
@@ -162,11 +166,30 @@ def test_plan_and_refusals(tables):
         (COLOURS, {"threshold": None}, "Without a threshold every pair is possible"),
         (COLOURS, {"self_key": "id"}, "does not go with self_key"),
         (COLOURS, {"strategy": "sweep"}, "does not go with strategy='sweep'"),
-        ("left.u * right.u < 1 AND left.u - right.u < 1", {}, "share uncertain columns.*left.u"),
+        (MANY_RANGES, {}, "share uncertain columns.*left.u.*at most 64"),
         ("left.u > right.u OR left.id = 1", {}, "left.u"),
     ):
         with pytest.raises(HaplyError, match=message):
             hp.join(left, right, on, **{"threshold": 0.5, **options})
+
+
+def test_squares_beside_a_condition_on_the_same_columns(tables):
+    """Near in the plane, and one to the right of the other: half a disc, not its probability times the other's."""
+    (left, mine), (right, theirs) = tables
+    found = hp.join(left, right, f"{PLACES} AND left.x > right.x", 0.2).collect()
+    rows = {(row.id_left, row.id_right): row.probability for row in found}
+    pairs = [(a[0], b[0], values(a), values(b)) for a in mine for b in theirs]
+    columns = {
+        name: [Normal(a[name][0] - b[name][0], float(np.hypot(a[name][1], b[name][1]))) for _, _, a, b in pairs]
+        for name in "xy"
+    }
+    x, y = ("x", None), ("y", None)
+    near = Ask((), ((x, x, 1.0), (y, y, 1.0)), ((-np.inf, 4.0, True, False),))
+    chance = referee.normals(columns, [near, Ask(((x, 1.0),), (), ((0.0, np.inf, False, True),))])
+    wanted = {(i, j): p for (i, j, _, _), p in zip(pairs, chance, strict=True) if p >= 0.2}
+    assert rows.keys() == wanted.keys()
+    assert 10 < len(wanted) < len(pairs) / 2
+    assert rows == pytest.approx(wanted, abs=1e-11)
 
 
 def test_places_in_the_plane_and_another_condition(spark):
