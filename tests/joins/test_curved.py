@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oracle
+import oracle_position
 import oracle_select as referee
 from haply.errors import HaplyError
 from haply.joins import costs
@@ -447,7 +448,7 @@ def test_no_rows():
 
 
 KINDS = {"x": Gaussian, "y": Gaussian, "p": GaussianND, "q": GaussianND, "r": GaussianND, "u": Uniform, "s": Sky,
-         "t": Sky, "k": Certain}  # fmt: skip
+         "t": Sky, "w": Sky, "k": Certain}  # fmt: skip
 
 
 def planned(text):
@@ -464,6 +465,7 @@ def planned(text):
         ("distance(p, q) < 3 AND p[2] > 1", 4),
         ("distance(p, q) < 3 AND distance(q, r) < 2", 4),
         ("x * y > k AND k * x + y < 5", 2),
+        ("distance(s, t) < 3 AND distance(s, w) < 2", 6),
     ],
 )
 def test_its_size_is_the_number_of_directions(text, size):
@@ -477,7 +479,7 @@ def test_its_size_is_the_number_of_directions(text, size):
     [
         ("x * x + y * y < 1 AND x - u < 2", ["has squares and shares uncertain columns", "'u', which is uniform"]),
         ("x * u < 1 AND x > y", ["has squares and shares uncertain columns", "Gaussians or mixtures"]),
-        ("distance(s, t) < 1 AND distance(s, p) < 1", ["'s'", "points, samples"]),
+        ("distance(s, t) < 1 AND distance(s, u) < 1", ["'u'", "points, samples"]),
         (
             "x * y < 1 AND " + " AND ".join(f"(x - {k} * y < -{k} OR x - {k} * y > {k})" for k in range(1, 33)),
             ["at most 64 ranges"],
@@ -513,6 +515,48 @@ def test_costs_that_were_measured_before_there_was_this_are_measured_again(monke
         assert (dict(costs._of_this_machine(str(kept)).seconds) == {"measured": 1.0}) == again
     costs._of_this_machine.cache_clear()
     assert {f"curved {size}" for size in (1, 2, 3, 4)} <= set(known)
+
+
+def test_three_catalogues_on_the_sky():
+    """Given the first position the others are independent, and all is flat at this size."""
+    rng = np.random.default_rng(350)
+    n = 3
+    ra, dec = np.array([0.0, 123.0, 359.9999]), np.array([-30.0, 89.999, 10.0])
+    shift, errors = rng.normal(0.0, 0.3, (2, 2, n)), rng.uniform(0.1, 0.5, (3, 2, n))
+    corr = rng.uniform(-0.8, 0.8, (3, n))
+
+    def sky(which, east, north):
+        """Along the great circle, as a step to the east changes the declination near a pole."""
+        base, lift = np.radians(ra), np.radians(dec)
+        up = np.array([np.cos(lift) * np.cos(base), np.cos(lift) * np.sin(base), np.sin(lift)])
+        toward_east = np.array([-np.sin(base), np.cos(base), np.zeros(n)])
+        toward_north = np.array([-np.sin(lift) * np.cos(base), -np.sin(lift) * np.sin(base), np.cos(lift)])
+        x, y, z = up + np.radians(east / 3600.0) * toward_east + np.radians(north / 3600.0) * toward_north
+        return Sky(np.degrees(np.arctan2(y, x)), np.degrees(np.arctan2(z, np.hypot(x, y))), *errors[which], corr[which])
+
+    batch = Batch({"s": sky(0, np.zeros(n), np.zeros(n)), "t": sky(1, *shift[0]), "w": sky(2, *shift[1])}, {}, n)
+    near = [Apart("s", "t", 0.9, text="distance(s, t) <= 0.9"), Apart("s", "w", 1.1, text="distance(s, w) <= 1.1")]
+    prepared = group_of(near, dict.fromkeys("stw", Sky)).prepare(batch)
+    found, _ = prepared.exact()
+    nodes, weights = np.polynomial.hermite_e.hermegauss(24)
+    grid = np.stack(np.meshgrid(nodes, nodes), -1).reshape(-1, 2)
+    share = np.outer(weights, weights).ravel() / (2.0 * math.pi)
+    for k in (0, 2):  # at the pole "north" of the others is another direction
+        covs = [
+            np.array([[e * e, c * e * u], [c * e * u, u * u]])
+            for (e, u), c in zip(errors[:, :, k], corr[:, k], strict=True)
+        ]
+        places = grid @ np.linalg.cholesky(covs[0]).T
+        chances = [
+            oracle_position.ball(
+                shift[which, :, k] - places, np.broadcast_to(covs[which + 1], (len(grid), 2, 2)), radius
+            )
+            for which, radius in ((0, 0.9), (1, 1.1))
+        ]
+        assert found[k] == pytest.approx(
+            (share * chances[0] * chances[1]).sum(), abs=3e-4
+        )  # a lattice of six directions
+    check_bounds(prepared, found, 3e-4)
 
 
 def test_many_ranges():
