@@ -553,9 +553,7 @@ def test_three_catalogues_on_the_sky():
             )
             for which, radius in ((0, 0.9), (1, 1.1))
         ]
-        assert found[k] == pytest.approx(
-            (share * chances[0] * chances[1]).sum(), abs=3e-4
-        )  # a lattice of six directions
+        assert found[k] == pytest.approx((share * chances[0] * chances[1]).sum(), abs=3e-4)  # by a lattice
     check_bounds(prepared, found, 3e-4)
 
 
