@@ -23,6 +23,7 @@ from haply.joins.costs import Costs
 from haply.joins.evaluate import BOX, INTERVAL, RULE_NAMES, Group, group_of
 from haply.models import Model
 from haply.pruning.cascade import Counters
+from haply.pruning.groups import choose, residual, settle
 from haply.pruning.threshold import Threshold
 
 Planning = Literal["per_row", "static", "optimal"]
@@ -140,18 +141,8 @@ class _Run:
         self._prepared: dict[int, tuple[np.ndarray, Prepared]] = {}
         self.costs = [selection.costs.of(group) for group in self.groups]
         """Seconds for a row of each group: as measured before, or, better, in this batch."""
-
-    def _of_open(self, of_all: np.ndarray) -> np.ndarray:
-        """Of a number for each row those of the open ones."""
-        return of_all if len(self.open) == len(of_all) else of_all[self.open]
-
-    def _product(self, of_groups: np.ndarray, but: int = -1) -> np.ndarray:
-        """Over the groups, for the open rows."""
-        found = np.ones(len(self.open))
-        for g, of_all in enumerate(of_groups):
-            if g != but:
-                found *= self._of_open(of_all)
-        return found
+        self.expected = np.full(len(self.groups), 0.5)
+        """The probability of rows of which nothing is known, as far as a trial has told it."""
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -186,13 +177,11 @@ class _Run:
         begun = time.thread_time()
         rows = self.open
         group = self.groups[g]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            below = np.nan_to_num(self.threshold.reject_below / self._product(self.upper, but=g), nan=math.inf)
-            # once its lower bound is there, this group does not reject the row: more bounds are of no use
+        below = residual(self.threshold.reject_below, rows, self.upper, g)
+        if self.selection.exact:  # once its lower bound is there, this group does not reject the row
             enough = np.maximum(below, 0.0)
-            if not self.selection.exact:
-                least = self._product(self.lower, but=g)
-                enough = np.nan_to_num(self.threshold.accept_from / least, nan=math.inf)
+        else:
+            enough = residual(self.threshold.accept_from, rows, self.lower, g)
         likely_ones_too = True
         if len(rows) > 8 * _TRIAL and not hopeless:
             chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
@@ -205,6 +194,7 @@ class _Run:
                 if not self.selection.exact:
                     decided |= found.lower >= enough[chosen]
                 few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
+                chances = 0.5 * (found.lower + found.upper)
                 if len(few) >= _FEW // 4:
                     some = trial.take(few)
                     asked = time.thread_time()
@@ -213,10 +203,13 @@ class _Run:
                     self.effort.seconds["exact"] += spent
                     begun += spent
                     self.costs[g] = spent / len(few)
+                    chances[few] = self.lower[g, rows[chosen[few]]]
                 # without bounds it would be computed, after all that is cheaper
                 dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
                 saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
-                where = _where_bounds_pay(decided, group.missed(self.batch, rows[chosen]), saved, price)
+                missed = group.missed(self.batch, rows[chosen])
+                where = _where_bounds_pay(decided, missed, saved, price)
+                self.expected[g] = chances[~missed if where == "missed" and missed is not None else slice(None)].mean()
                 if where == "nowhere":
                     self.effort.seconds["bounds"] += time.thread_time() - begun
                     return
@@ -240,21 +233,11 @@ class _Run:
 
     def settle(self) -> None:
         """Take the decided rows out of the open ones."""
-        rows = self.open
-        if not len(rows):
-            return
-        upper = self._product(self.upper)
-        # what is computed in full is decided by its value, at the end
-        full = np.logical_and.reduce([self._of_open(known) for known in self.computed])
-        rejected = (upper <= self.threshold.reject_below) & ~full
-        if not self.selection.exact:
-            sure = (self._product(self.lower) >= self.threshold.accept_from) & ~full
-            self.accepted[rows[sure]] = True
-            self.code[rows[sure]] = self.rule[rows[sure]]
-        else:
-            sure = np.zeros(len(rows), bool)
-        self.code[rows[rejected]] = -self.rule[rows[rejected]]
-        self.open = rows[~(rejected | sure | full)]
+        accept_from = math.inf if self.selection.exact else self.threshold.accept_from
+        self.open = settle(
+            self.open, self.lower, self.upper, self.computed, self.rule, self.threshold.reject_below, accept_from,
+            self.code, self.accepted,
+        )  # fmt: skip
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 
@@ -278,12 +261,8 @@ class _Run:
         while len(self.open):
             begun = time.thread_time()
             rows = self.open
-            chosen, highest = np.full(len(rows), others[0]), np.full(len(rows), -math.inf)
-            for g in others:
-                rank = self._of_open(self.lower[g]) + self._of_open(self.upper[g])
-                rank = (1.0 - 0.5 * rank) / self.costs[g]
-                better = (rank > highest) & ~self._of_open(self.computed[g])
-                chosen[better], highest[better] = g, rank[better]
+            costs = np.array(self.costs)
+            chosen = choose(rows, self.lower, self.upper, self.computed, self.expected, np.array(others), costs)
             self.effort.seconds["choosing"] += time.thread_time() - begun
             for g in others:
                 self.compute(g, rows[chosen == g])
@@ -300,7 +279,7 @@ class _Run:
         if len(self.open) <= 8 * _TRIAL:
             return False
         begun = time.thread_time()
-        rows = self.open[np.linspace(0, len(self.open) - 1, _SAMPLE).astype(np.int64)]
+        rows = self.open[np.linspace(0, len(self.open) - 1, _FEW).astype(np.int64)]
         worth, needed = [], self.threshold.reject_below
         for g in (bounded, nearly_free):
             asked = time.thread_time()
