@@ -32,6 +32,29 @@ def number(value: Value) -> Column:
     return F.lit(float(value)).cast("double")
 
 
+def _spelled(value: Value) -> str | None:
+    """The same as SQL text, which there is not of every column."""
+    if isinstance(value, Column) or (isinstance(value, str) and "`" in value):
+        return None
+    if isinstance(value, str):
+        return f"CAST({'.'.join(map(quoted, value.split('.')))} AS DOUBLE)"
+    return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+def numbers(**fields: Value) -> Column:
+    """A struct of doubles that is null when one of them is.
+
+    As one text where it can be: every other step of making a column is a question to the JVM and an answer.
+    """
+    texts = {name: _spelled(value) for name, value in fields.items()}
+    if None in texts.values():
+        return struct(**{name: number(value) for name, value in fields.items()})
+    known = " AND ".join(f"{text} IS NOT NULL" for text in texts.values())
+    return F.expr(
+        f"CASE WHEN {known} THEN struct({', '.join(f'{text} AS {name}' for name, text in texts.items())}) END"
+    )
+
+
 def _numbers(values: Value) -> Column:
     """An array of doubles from a name, an array column, or a list of names, columns and numbers."""
     if isinstance(values, str):
@@ -54,17 +77,17 @@ def struct(given: Sequence[Column] | None = None, /, **fields: Column) -> Column
 
 def uniform(lo: Value, hi: Value) -> Column:
     """Uniform on ``[lo, hi]``."""
-    return struct(lo=number(lo), hi=number(hi))
+    return numbers(lo=lo, hi=hi)
 
 
 def gaussian(mean: Value, sd: Value) -> Column:
     """Normal with a mean and a standard deviation."""
-    return struct(mean=number(mean), sd=number(sd))
+    return numbers(mean=mean, sd=sd)
 
 
 def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
     """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
-    return struct(mean=number(mean), sd=number(sd), lo=number(lo), hi=number(hi))
+    return numbers(mean=mean, sd=sd, lo=lo, hi=hi)
 
 
 def mixture(weights: Value, means: Value, sds: Value) -> Column:

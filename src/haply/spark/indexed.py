@@ -207,11 +207,11 @@ class IndexedPlan(JoinPlan):
         }  # fmt: skip
         asking, asked = self._asking_side, self._asked_side
         number = LEFT if asking.name == "left" else RIGHT
-        rows = stack.spread(self._own_rows(asking), asking.inner, number, [F.lit(True).alias(FITS)])
+        rows = stack.spread(self._own_rows(asking), asking.inner, number, [f"true AS {FITS}"])
         ask = AskPages(packed[asking.name], number, self._pages())
         parcels = rows.mapInArrow(lambda batches: ask(batches), PARCEL_TYPE)
         metrics = {
-            f"{name}_{asking.name}": F.expr(f"sum(get({COUNTS}, {k}))") for k, name in enumerate(ROW_COUNTS)
+            f"{name}_{asking.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)
         }  # fmt: skip
         parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL").drop(COUNTS)
         pages = parcels.repartition(CELL).sortWithinPartitions(CELL)

@@ -244,14 +244,14 @@ class WindowPlan:
             sorted_parcels = together.where(F.col(CELL) != CONTROL).repartition(CELL).sortWithinPartitions(CELL)
             joined = sorted_parcels.mapInArrow(lambda batches: cell_join(batches), schema)
         names = counter_names(query.make(), self.names)
-        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
+        metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
         combinations = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
         for condition in self._conditions.certain:
             combinations = combinations.where(F.expr(to_sql(condition, self._inner_column)))
         for one, other in itertools.pairwise(self._keys):  # cells go by a hash of the key
             first, second = (self._inner(name, self._keys[name]) for name in (one, other))
             combinations = combinations.where(F.col(first) == F.col(second))
-        combinations = observing.watch(combinations, {"kept": F.count(F.lit(1))})
+        combinations = observing.watch(combinations, {"kept": "count(1)"})
         shown = [
             F.col(inner).alias(f"{name}_{column}")
             for name in self.names
@@ -345,7 +345,7 @@ class WindowPlan:
             dict(zip(inners, frame.columns, strict=True)), None, uncertain,
         )  # fmt: skip
         packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
-        counts = {f"{what}_{name}": F.sum(F.get(COUNTS, F.lit(k))) for k, what in enumerate(ROW_COUNTS)}
+        counts = {f"{what}_{name}": f"sum(get({COUNTS}, {k}))" for k, what in enumerate(ROW_COUNTS)}
         marked = observing.watch(packed, counts)
         if self.streaming:
             marked = marked.withWatermark(NEWEST, f"{clock.delay(self.delays[name])} milliseconds")

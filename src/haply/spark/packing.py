@@ -47,10 +47,11 @@ _PLACES, _WIDTHS, _LEVELS = 4096, 256, np.arange(1, QUANTILES) / QUANTILES
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
 
 
-def sketch_frame(stacked: DataFrame, sketch: Sketch, share: float) -> DataFrame:
+def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> DataFrame:
     """What tasks have seen of a share of the rows of both sides: see ``Sketch``."""
-    chosen = stacked if share >= 1.0 else stacked.where(f"rand(0) < {share}D")
-    return chosen.select(*sketch.columns).mapInArrow(lambda batches: sketch(batches), SKETCH_TYPE)
+    # Chosen before the union: Spark then computes the columns of chosen rows only.
+    left, right = (side if share >= 1.0 else side.where(f"rand(0) < {share}D") for side in stacked)
+    return left.unionByName(right).select(*sketch.columns).mapInArrow(lambda batches: sketch(batches), SKETCH_TYPE)
 
 
 def edges_frame(sketches: DataFrame, share: float, settings: CellSettings) -> DataFrame:

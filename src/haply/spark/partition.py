@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.pruning.cells import BINS, QUANTILES, ROWS_PER_CELL, Grid, Layout, Profile, lay_out
-from haply.spark.columns import arrow_function
+from haply.spark.columns import arrow_function, quoted
 
 START, END, LOW, HIGH = "__start", "__end", "__low", "__high"
 CELL, NATIVE, SIDE, TIME = "__cell", "__native", "__side", "__time"
@@ -148,22 +148,23 @@ class Stack:
         frame: DataFrame,
         names: list[str],
         side: int,
-        more: Sequence[Any],
+        more: Sequence[str],
         fields: Mapping[str, tuple[str, ...]] | None = None,
     ) -> DataFrame:
         """One side's columns in their places, some columns besides; structs in ``fields`` field by field."""
         at = dict(zip(self.left if side == LEFT else self.right, names, strict=True))
-        places = []
+        places, empty = [], {}
         for place, column in enumerate(self.columns):
             if fields is not None and column in fields:
                 assert place in at
                 parts = zip(field_names(column, fields[column]), fields[column], strict=True)
-                places += [F.col(f"{at[place]}.{field}").alias(name) for name, field in parts]
+                places += [f"{at[place]}.{quoted(field)} AS {quoted(name)}" for name, field in parts]
             elif place in at:
-                places.append(F.col(at[place]).alias(column))
+                places.append(f"{at[place]} AS {column}")
             else:
-                places.append(F.lit(None).cast(self.types[place]).alias(column))
-        return frame.select(*places, *more, F.lit(side).cast("tinyint").alias(SIDE))
+                empty[column] = F.lit(None).cast(self.types[place])
+        spread = frame.selectExpr(*places, *more, f"CAST({side} AS TINYINT) AS {SIDE}")
+        return spread.withColumns(empty) if empty else spread
 
     def hashable(self, fields: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
         """The columns that tell rows apart by a hash."""

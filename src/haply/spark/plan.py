@@ -329,7 +329,7 @@ class JoinPlan:
             return self._question.renamed((left, right))
         return self._together(self.condition.further, left, right)
 
-    def _row_counts(self, side: Side) -> dict[str, Any]:
+    def _row_counts(self, side: Side) -> dict[str, str]:
         states = ["__interval.state", *(f"__state{k}" for k in range(len(self._checked_columns(side))))]
         bad, null = (" OR ".join(f"{state} = {code}" for state in states) for code in (BAD, NULL))
         counts = {
@@ -338,7 +338,7 @@ class JoinPlan:
             "hopeless": f"count_if(__interval.state = {HOPELESS})",
             "invalid": f"count_if({bad})",
         }
-        return {f"{name}_{side.name}": F.expr(count) for name, count in counts.items()}
+        return {f"{name}_{side.name}": count for name, count in counts.items()}
 
     def _takes_part(self, side: Side) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
@@ -374,13 +374,13 @@ class JoinPlan:
     def _overlapping_parcels(self, observing: Observing) -> DataFrame:
         """The same where Python finds the intervals: rows go to their cells in parcels."""
         stack, keys = self._stack, [f"__key{position}" for position in self._grouped_keys]
-        both, share = self._stacked, self._settings.sampled
+        both, share = self._stacked[0].unionByName(self._stacked[1]), self._settings.sampled
         layout = edges_frame(self._sketches(share), share, self._settings)
         pack = Pack(self._packed_sides(raising=self.invalid == "raise"), self._fields, tuple(self._sent_along))
         placed = with_layout(both, layout, stack.hashable(self._fields))
         parcels = placed.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         metrics = {
-            f"{name}_{side.name}": F.expr(f"sum(IF({SIDE} = {number}, get({COUNTS}, {k}), 0L))")
+            f"{name}_{side.name}": f"sum(IF({SIDE} = {number}, get({COUNTS}, {k}), 0L))"
             for side, number in ((self._left, LEFT), (self._right, RIGHT))
             for k, name in enumerate(ROW_COUNTS)
         }
@@ -415,18 +415,18 @@ class JoinPlan:
         return [*keys, *([TIME] if self.window is not None else [])]
 
     @cached_property
-    def _stacked(self) -> DataFrame:
-        """The rows of both sides, and whether they have all that certain conditions need."""
+    def _stacked(self) -> list[DataFrame]:
+        """The rows of each side in their places, and whether they have all that certain conditions need."""
         frames = []
         for side, number in ((self._left, LEFT), (self._right, RIGHT)):
             known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
             known.append(str(self.threshold.attainable))
             if self.window is not None:
                 known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
-            fits = F.expr(" AND ".join(known)).alias(FITS)
+            fits = f"{' AND '.join(known)} AS {FITS}"
             own = self._own_rows(side)
             frames.append(self._stack.spread(own, side.inner, number, [*self._sent_along, fits], self._fields))
-        return frames[0].unionByName(frames[1])
+        return frames
 
     def _sketches(self, share: float) -> DataFrame:
         """Where the rows are, from a share of them."""
@@ -476,10 +476,11 @@ class JoinPlan:
                 for part in parts:
                     schema.add(f"{name}_{part}", T.DoubleType())
                 if parts:
-                    whole.append(F.struct(*(F.col(f"{name}_{part}").alias(part) for part in parts)).alias(name))
+                    fields = ", ".join(f"{quoted(f'{name}_{part}')} AS {quoted(part)}" for part in parts)
+                    whole.append(f"struct({fields}) AS {name}")
                 else:
                     schema.add(name, field.dataType)
-                    whole.append(F.col(name))
+                    whole.append(name)
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
         together = self._asked(
             lambda name: stack.columns[stack.left[self._left.original.index(name)]],
@@ -491,8 +492,8 @@ class JoinPlan:
         joined = cells.mapInArrow(worker(kernel), schema)
         counters = self._counters() if self._question is None else self._question.counters(self._counters())
         names = [*counter_names(counters), *ones]
-        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
-        pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).select(*whole, "probability")
+        metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
+        pairs = observing.watch(joined, metrics).where(f"{COUNTERS} IS NULL").selectExpr(*whole, "probability")
         for position, (one, other) in enumerate(self.condition.equalities):
             if f"__key{position}" not in keys:
                 pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
@@ -554,7 +555,7 @@ class JoinPlan:
             found.append(ours.drop(*spare).join(theirs.drop(*spare), on))
         pairs = found[0] if len(found) == 1 else found[0].unionByName(found[1])
         pairs = self._without_same(pairs).select(*self._payload, F.lit(1.0).alias("probability"))
-        return observing.watch(pairs, {"sure": F.count(F.lit(1))})
+        return observing.watch(pairs, {"sure": "count(1)"})
 
     def _same(self, left: DataFrame, right: DataFrame, observing: Observing) -> DataFrame:
         """A row and itself: the difference is certainly 0."""
@@ -568,7 +569,7 @@ class JoinPlan:
             good[1] = good[1].withColumnRenamed(f"__key{position}", f"__their_key{position}")
             on = on & (F.col(f"__key{position}") == F.col(f"__their_key{position}"))
         pairs = good[0].join(good[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
-        return observing.watch(pairs, {"same": F.count(F.lit(1))})
+        return observing.watch(pairs, {"same": "count(1)"})
 
     def _without_same(self, pairs: DataFrame) -> DataFrame:
         if not self._sees_itself:
@@ -599,15 +600,15 @@ class JoinPlan:
                 for side, name in ((self._left, self.window.left), (self._right, self.window.right))
             ]
             pairs = pairs.where(F.expr(f"abs({times[0]} - {times[1]}) <= {self.window.length!r}D"))
-        pairs = observing.watch(pairs, {"kept": F.count(F.lit(1))})
+        pairs = observing.watch(pairs, {"kept": "count(1)"})
         shown = [
             inner
             for side in (self._left, self._right)
             for inner, name in zip(side.inner, side.original, strict=True)
             if name != self._hidden
         ]
-        renamed = [F.col(inner).alias(name) for inner, name in zip(shown, self._names, strict=True)]
-        return pairs.select(*renamed, *(["probability"] if self.exact else []))
+        renamed = [f"{inner} AS {quoted(name)}" for inner, name in zip(shown, self._names, strict=True)]
+        return pairs.selectExpr(*renamed, *(["probability"] if self.exact else []))
 
     # -- explaining it ------------------------------------------------------------------------------------------------
 
@@ -711,13 +712,13 @@ class Observing:
         """For joins that have nothing to count."""
         return cls(None)
 
-    def watch(self, frame: DataFrame, metrics: dict[str, Any]) -> DataFrame:
-        """The frame with these aggregates reported to the funnel, if there is one."""
+    def watch(self, frame: DataFrame, metrics: dict[str, str]) -> DataFrame:
+        """The frame with these aggregates, in SQL, reported to the funnel, if there is one."""
         if self.funnel is None:
             return frame
         observation = Observation()
         observed = frame.observe(
-            observation, *(F.coalesce(value, F.lit(0)).alias(name) for name, value in metrics.items())
+            observation, *(F.expr(f"coalesce({value}, 0)").alias(name) for name, value in metrics.items())
         )
         self.funnel.follow(lambda: observation.get)
         return observed

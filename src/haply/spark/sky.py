@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from haply.models.sky import AngleUnit, arcseconds_in, chord
-from haply.spark.columns import Value, number, struct
+from haply.spark.columns import Value, number, numbers
 
 __all__ = ["chord", "ellipse", "position"]
 
@@ -22,11 +22,8 @@ def position(
     ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
     Distances of positions are in arcseconds. Its fields are the arguments, with errors in arcseconds.
     """
-    scale = F.lit(arcseconds_in(errors_in))
-    return struct(
-        ra=number(ra), dec=number(dec), ra_error=scale * number(ra_error), dec_error=scale * number(dec_error),
-        corr=number(corr),
-    )  # fmt: skip
+    east, north = (_in_arcseconds(error, errors_in) for error in (ra_error, dec_error))
+    return numbers(ra=ra, dec=dec, ra_error=east, dec_error=north, corr=corr)
 
 
 def ellipse(
@@ -36,6 +33,10 @@ def ellipse(
 
     The angle is from north to east. Its fields are the arguments, with semi-axes in arcseconds.
     """
-    scale = arcseconds_in(errors_in)
-    long, short = (number(axis) if scale == 1.0 else F.lit(scale) * number(axis) for axis in (major, minor))
-    return struct(ra=number(ra), dec=number(dec), major=long, minor=short, angle=number(angle))
+    long, short = (_in_arcseconds(axis, errors_in) for axis in (major, minor))
+    return numbers(ra=ra, dec=dec, major=long, minor=short, angle=angle)
+
+
+def _in_arcseconds(error: Value, unit: AngleUnit) -> Value:
+    scale = arcseconds_in(unit)
+    return error if scale == 1.0 else F.lit(scale) * number(error)

@@ -108,7 +108,7 @@ class StreamPlan(JoinPlan, ABC):
         )
         joined = found.mapInArrow(unpack, schema)
         names = counter_names(self._operator()())
-        metrics = {name: F.sum(F.get(COUNTERS, F.lit(k))) for k, name in enumerate(names) if name != "kept"}
+        metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
         for one, other in self.condition.equalities:
             pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
@@ -201,7 +201,7 @@ class StreamPlan(JoinPlan, ABC):
             partial(reach_back, threshold=self.threshold) if uncertain else None,
         )  # fmt: skip
         packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
-        counts = {f"{name}_{side.name}": F.sum(F.get(COUNTS, F.lit(k))) for k, name in enumerate(ROW_COUNTS)}
+        counts = {f"{name}_{side.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)}
         marked = observing.watch(packed, counts).withWatermark(
             NEWEST, f"{clock.delay(self._window.max_delay)} milliseconds"
         )
@@ -341,14 +341,14 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
 class StreamObserving(Observing):
     """Counters of a stream: summed over the progress reports of its query."""
 
-    def watch(self, frame: DataFrame, metrics: dict[str, Any]) -> DataFrame:
-        """The frame with these aggregates reported to the funnel, if there is one."""
+    def watch(self, frame: DataFrame, metrics: dict[str, str]) -> DataFrame:
+        """The frame with these aggregates, in SQL, reported to the funnel, if there is one."""
         if self.funnel is None:
             return frame
         name, totals = f"haply-{uuid.uuid4().hex}", Totals()
         _listener_of(frame.sparkSession).observed[name] = totals
         self.funnel.follow(totals.read, live=True)
-        return frame.observe(name, *(F.coalesce(value, F.lit(0)).alias(name) for name, value in metrics.items()))
+        return frame.observe(name, *(F.expr(f"coalesce({value}, 0)").alias(name) for name, value in metrics.items()))
 
 
 class Totals:

@@ -165,11 +165,11 @@ class WherePlan:
         decide = arrow_function(lambda rows: worker(rows), _FOUND_TYPE).asNondeterministic()
         packed = F.struct(*(column.alias(f"c{k}") for k, column in enumerate(given)))
         decided = observing.watch(frame.withColumn(_FOUND, decide(packed)), self._counts())
-        kept = observing.watch(decided.where(F.col(f"{_FOUND}.kept")), {"kept": F.count(F.lit(1))})
+        kept = observing.watch(decided.where(F.col(f"{_FOUND}.kept")), {"kept": "count(1)"})
         shown = [F.col(quoted(name)) for name in frame.columns]
         return kept.select(*shown, *([F.col(f"{_FOUND}.probability").alias("probability")] if exact else []))
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self) -> dict[str, str]:
         usable = f"{_FOUND}.state = {USABLE}"
         counts = {
             "rows_left": "count(1)",
@@ -182,7 +182,7 @@ class WherePlan:
         for code, name in RULES.items():
             counts[f"rejected:{name}"] = f"count_if({usable} AND {_FOUND}.code = {-code})"
             counts[f"accepted:{name}"] = f"count_if({usable} AND {_FOUND}.code = {code})"
-        return {name: F.expr(count) for name, count in counts.items()}
+        return counts
 
     def explain(self) -> str:
         """How the selection will run, in words."""
