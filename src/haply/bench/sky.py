@@ -79,13 +79,15 @@ class Settings:
     stilts_rows: int = 1_000_000
     nway_rows: int = 2_000
     repetitions: int = 3
+    warm_repetitions: int = 8
+    """On Spark, which the JVM goes on compiling for several runs."""
     cores: str = "2"
     memory: str = "4g"
     shuffle_partitions: int = 16
     seed: int = 11
 
 
-QUICK = Settings(rows=20_000, stilts_rows=5_000, nway_rows=300, repetitions=1)
+QUICK = Settings(rows=20_000, stilts_rows=5_000, nway_rows=300, repetitions=1, warm_repetitions=1)
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def spark_results(
         check_same(job, {OURS: ours, TREE: program})
         pairs = dict.fromkeys(engines, len(program.left))
         del program, ours, table
-        seconds = take_turns(job, engines, settings.repetitions, tell)
+        seconds = take_turns(job, engines, settings.warm_repetitions, tell)
     peak = memory[OURS]
     notes.append(
         f"on Spark with {settings.cores} cores: peak memory of JVM and Python workers "
@@ -255,13 +257,18 @@ def read_catalogue(path: Path) -> Catalogue:
     return Catalogue(*(table[name].to_numpy()[order] for name in Catalogue.__dataclass_fields__))
 
 
+_SCHEMA = "id bigint, " + ", ".join(f"{name} double" for name in Catalogue.__dataclass_fields__)
+
+
 def spark_match(session: SparkSession, paths: list[Path], within: float, threshold: float) -> DataFrame:
     """Ours on Spark: columns ``i, j, probability``."""
     from haply.spark.join import join
     from haply.spark.sky import ellipse
 
     sides = [
-        session.read.parquet(str(path)).select("id", ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
+        session.read.schema(_SCHEMA)
+        .parquet(str(path))
+        .select("id", ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
         for path in paths
     ]
     on = f"distance(left.pos, right.pos) <= {within!r}"
