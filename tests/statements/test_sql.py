@@ -107,6 +107,28 @@ def test_equal_keys_of_all_tables_are_the_key_of_a_window_join(tables: dict[str,
     assert rows(plan.run()) == [(1, 0.9), (2, 2.2)]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a.id, PROB() FROM a, b WHERE abs(a.x - b.x) <= 0.5 AND a.m < b.time WITH THRESHOLD 0.5",
+        "SELECT a.name, b.x.mean AS y FROM a, b WHERE WINDOW(a, b) = 7 ORDER BY b.s, a.id",
+        "SELECT GAUSSIAN(b.m, a.s) AS g FROM a, b WHERE abs(a.x - b.x) <= 0.5 AND a.id = b.id WITH THRESHOLD 0.5",
+        "SELECT a.id FROM a, b, c WHERE WINDOW(a, b) = 7 AND WINDOW(b, c) = 8",
+        "SELECT c.id FROM a, b, c WHERE abs(a.x - b.x) <= 0.5 AND abs(b.x - c.m) < 1 WITH THRESHOLD 0.2",
+        "SELECT b.id FROM a, b",
+        "SELECT id FROM a WHERE x > 2 WITH THRESHOLD 0.5",
+    ],
+)
+def test_columns_that_a_query_does_not_name_are_not_computed(tables: dict[str, Any], query: str) -> None:
+    spoilt = {
+        name: frame.select(frame.columns[0], F.expr("raise_error('computed')").alias("spoilt"), *frame.columns[1:])
+        for name, frame in tables.items()
+    }
+    found, wanted = (sorted(map(str, hp.sql(query, **given).collect())) for given in (spoilt, tables))
+    assert found == wanted
+    assert found
+
+
 # -- the papers' queries -----------------------------------------------------------------------------------------------
 
 

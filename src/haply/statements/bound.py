@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from haply.query import Column, Expression, to_sql
+from haply.query import Column, Expression, columns_of, to_sql
 from haply.spark.columns import quoted
 from haply.spark.tables import ordered, with_constructed
 from haply.statements.syntax import Select, Statement
@@ -22,6 +22,8 @@ class Table:
     frame: Any
     shown: tuple[str, ...]
     made: dict[str, str] = field(default_factory=dict)
+    places: tuple[int, ...] | None = None
+    """Where its columns were before those that the query does not need were left out."""
 
     def find(self, name: str) -> str | None:
         """The column's name as the table spells it."""
@@ -64,21 +66,42 @@ class Bound:
     """Columns that the select list makes of the wide rows: name, constructor and arguments."""
     order: list[tuple[str, bool, bool | None]] = field(default_factory=list)
     with_probability: bool = False
+    used: set[tuple[str, str]] = field(default_factory=set)
+    """Tables and columns whose place in the wide rows somebody has asked for."""
 
     def wide_names(self) -> list[str]:
         """The columns of the wide rows: those of all tables in order."""
-        return [f"t{n}_{k}" for n, table in enumerate(self.tables) for k in range(len(table.frame.columns))]
+        return [
+            f"t{n}_{k}"
+            for n, table in enumerate(self.tables)
+            for k in (range(len(table.frame.columns)) if table.places is None else table.places)
+        ]
 
     def wide_column(self, column: Column) -> str:
-        """SQL for a column of the wide rows."""
+        """SQL for a column of the wide rows, which is then one that the query needs."""
         if column.table is None:
             return column.name
+        self.used.add((column.table, column.name))
         (place,) = (n for n, table in enumerate(self.tables) if table.alias == column.table)
-        return f"t{place}_{self.tables[place].frame.columns.index(column.name)}"
+        table = self.tables[place]
+        at = table.frame.columns.index(column.name)
+        return f"t{place}_{at if table.places is None else table.places[at]}"
 
     def wide_sql(self, expression: Expression) -> str:
         """SQL for an expression over the wide rows."""
         return to_sql(expression, self.wide_column)
+
+    def narrowed(self) -> Bound:
+        """The same over tables that have only the columns it needs: a join takes all that it is given to Python."""
+        needed = {*self.used, *self.times.items()}
+        needed |= {(str(column.table), column.name) for one in self.conditions for column in columns_of(one)}
+        tables = []
+        for table in self.tables:
+            names = table.frame.columns
+            places = tuple(k for k, name in enumerate(names) if (table.alias, name) in needed) or (0,)
+            frame = table.frame.select(*(quoted(names[k]) for k in places))
+            tables.append(replace(table, frame=frame, places=places) if len(places) < len(names) else table)
+        return replace(self, tables=tables)
 
     def finished(self, wide: Any) -> Any:
         """The result, from the wide rows of a plan."""

@@ -41,7 +41,7 @@ def plan_sql(
                 hint="the arguments besides tables are spark, time, max_delay, invalid and funnel",
             )
     statement = read(query)
-    bound = bind(statement, spark, time, tables)
+    bound = bind(statement, spark, time, tables).narrowed()
     options = _Options(max_delay, invalid, funnel)
     try:
         plan = _plan(bound, options)
