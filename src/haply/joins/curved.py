@@ -131,19 +131,9 @@ def _polynomial(condition: Polynomial, normals: Coordinates, batch: Batch) -> _A
     centre = np.zeros(size)
     for value, place in condition.centre:
         centre[normals.place(condition, value)] = place
-    numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
-    by_row = any(isinstance(factor, str) for factor in numbers)
-    matrix = np.zeros((*((batch.rows,) if by_row else ()), size, size))
-    line = np.zeros((*((batch.rows,) if by_row else ()), size))
-    for one, two, factor in condition.squares:
-        i, j = normals.place(condition, one), normals.place(condition, two)
-        share = np.multiply(0.5, batch.number(factor))
-        matrix[..., i, j] += share
-        matrix[..., j, i] += share
-    for value, factor in condition.linear:
-        line[..., normals.place(condition, value)] += batch.number(factor)
+    matrix, line = normals.form(condition, batch)
     ends = ends_of(condition.ranges, batch)
-    if by_row:
+    if matrix.ndim == 3:
         used = sorted({normals.place(condition, value) for value in condition.values})
         return _Asked(np.eye(size)[used], matrix[:, used][:, :, used], line[:, used], centre, ends)
     if not matrix.any():

@@ -447,22 +447,12 @@ class _Form:
         (condition,) = group.conditions
         assert isinstance(condition, Polynomial)
         normals = Coordinates([name for name, _ in group.kinds], batch)
-        k = normals.size
-        numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
-        by_row = any(isinstance(factor, str) for factor in numbers)
-        matrix = np.zeros((*((batch.rows,) if by_row else ()), k, k))
-        line = np.zeros((*((batch.rows,) if by_row else ()), k))
-        for one, two, factor in condition.squares:
-            i, j = normals.place(condition, one), normals.place(condition, two)
-            share = np.multiply(0.5, batch.number(factor))
-            matrix[..., i, j] += share
-            matrix[..., j, i] += share
-        for value, factor in condition.linear:
-            line[..., normals.place(condition, value)] += batch.number(factor)
+        matrix, line = normals.form(condition, batch)
+        by_row = matrix.ndim == 3
         for value, centre in condition.centre:
             normals.means[:, normals.place(condition, value)] -= centre
         if by_row:
-            lower, bent, slanted = np.eye(k), matrix[normals.owner], line[normals.owner]
+            lower, bent, slanted = np.eye(normals.size), matrix[normals.owner], line[normals.owner]
         else:
             lower, bent, slanted = fewer_dimensions(matrix, line)
         means, covs = normals.transformed(lower)

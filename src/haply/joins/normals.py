@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Batch, Condition, Value
+from haply.joins.conditions import Batch, Condition, Polynomial, Value
 from haply.models.ragged import Ragged
 from haply.probability.multivariate import Parts, parts
 
@@ -65,6 +65,20 @@ class Coordinates:
                 found=f"{name}[{index}]",
             )
         return self.at[name] + (index or 0)
+
+    def form(self, condition: Polynomial, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """``A`` and ``b`` of a polynomial ``x' A x + b' x``: for all rows or, where columns are factors, for each."""
+        numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
+        rows = (batch.rows,) if any(isinstance(factor, str) for factor in numbers) else ()
+        matrix, line = np.zeros((*rows, self.size, self.size)), np.zeros((*rows, self.size))
+        for one, two, factor in condition.squares:
+            i, j = self.place(condition, one), self.place(condition, two)
+            share = np.multiply(0.5, batch.number(factor))
+            matrix[..., i, j] += share
+            matrix[..., j, i] += share
+        for value, factor in condition.linear:
+            line[..., self.place(condition, value)] += batch.number(factor)
+        return matrix, line
 
     def transformed(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariances of ``rows @ x``: (l, k) for all, or (n, l, k) with one for each row."""
