@@ -101,9 +101,9 @@ def _examples() -> list[tuple[str, Group, Batch]]:
     values: dict[str, Model] = {
         name: Gaussian(random.normal(0, 1, _ROWS), 0.5 + random.random(_ROWS)) for name in names
     }
-    points = random.normal(0, 1, (2, _ROWS, 2))
+    points = random.normal(0, 1, (3, _ROWS, 2))
     covs = np.array([[1.0, 0.3], [0.3, 0.7]]) * (0.5 + random.random((_ROWS, 1, 1)))
-    values |= {name: GaussianND(point, covs) for name, point in zip("pq", points, strict=True)}
+    values |= {name: GaussianND(point, covs) for name, point in zip("pqo", points, strict=True)}
     kinds = {name: type(model) for name, model in values.items()}
     batch = Batch(values, {}, _ROWS)
 
@@ -128,7 +128,8 @@ def _examples() -> list[tuple[str, Group, Batch]]:
                   Polynomial(((first, 1.0),), (), (Range(0.0, math.inf),))], kinds),
         *(group_of([squares(count), beside], kinds) for count in (2, 3, 4)),
     ]  # fmt: skip
+    star = group_of([Apart("p", "q", 1.0), Apart("p", "o", 1.0)], kinds)
     few, fewest = batch.take(np.arange(40)), batch.take(np.arange(2))
     cases: list[tuple[str, Group, Batch]] = [(group.cost_name, group, batch) for group in found]
-    cases += [(group.cost_name, group, few) for group in (*trees, *curved[:3])]
+    cases += [(group.cost_name, group, few) for group in (*trees, *curved[:3], star)]
     return [*cases, *((group.cost_name, group, fewest) for group in curved[3:])]

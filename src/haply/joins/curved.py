@@ -18,6 +18,7 @@ from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
 from haply.joins.ranges import Ends, disjoint, reachable, roots
 from haply.numerics.curved import curved_rows, root_rows
 from haply.numerics.jit import solid
+from haply.numerics.star import star_rows
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE
 from haply.pruning.region import Bounds
 
@@ -58,6 +59,7 @@ class Curved:
             factors[:, here, here] = root_rows(solid(cov))
         asked = [_asked(condition, normals, batch) for condition in conditions]
         self.batch, self.alone = batch, tuple(alone)
+        self.star = _Star.of(conditions, normals, factors, batch)
         self.start, self.weight = normals.start, normals.weight
         self.bent = np.empty((count, len(asked), size, size))
         self.slant = np.empty((count, len(asked), size))
@@ -90,6 +92,7 @@ class Curved:
         taken.start, chosen = take_parts(self.start, rows)
         taken.weight, taken.bent, taken.slant = self.weight[chosen], self.bent[chosen], self.slant[chosen]
         taken.low, taken.high = self.low[chosen], self.high[chosen]
+        taken.star = None if self.star is None else self.star.take(chosen)
         return taken
 
     def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
@@ -107,16 +110,79 @@ class Curved:
             upper = np.minimum(upper, found.upper)
         return Bounds(np.maximum(lower, 0.0), upper, np.full(self.batch.rows, SINGLY, np.int8))
 
+    def _by_directions(self, rows: Any) -> np.ndarray:
+        low, high = solid(self.low[rows]), solid(self.high[rows])
+        return curved_rows(
+            solid(self.bent[rows]), solid(self.slant[rows]), low, high, self.first, TOLERANCE, MOST_POINTS
+        )[0]
+
     def exact(self) -> tuple[np.ndarray, bool]:
         """The probabilities, which are never counts."""
         rows = len(self.start) - 1
-        chance, _ = curved_rows(
-            solid(self.bent), solid(self.slant), solid(self.low), solid(self.high), self.first, TOLERANCE, MOST_POINTS
-        )
+        if self.star is None:
+            chance = self._by_directions(slice(None))
+        else:
+            chance, miss = self.star.chances()
+            left = np.flatnonzero(~(miss <= TOLERANCE))
+            if len(left):
+                chance[left] = self._by_directions(left)
         if len(chance) == rows:
             return chance, False
         owner = np.repeat(np.arange(rows), np.diff(self.start))
         return np.minimum(np.bincount(owner, self.weight * chance, rows), 1.0), False
+
+
+def middle_of(conditions: Sequence[Condition]) -> str | None:
+    """The column from which all are distances, to others that are different, if that is what is asked."""
+    ends = [{one.one, one.other} for one in conditions if isinstance(one, Apart)]
+    if len(ends) < 2 or len(ends) < len(conditions):
+        return None
+    shared = sorted(set.intersection(*ends))
+    if len(shared) != 1 or len(set.union(*ends)) != len(ends) + 1:
+        return None
+    return shared[0]
+
+
+class _Star(NamedTuple):
+    """Points that are to be near one in the middle, or not: see ``star_rows``."""
+
+    middle: np.ndarray
+    root: np.ndarray
+    means: np.ndarray
+    covs: np.ndarray
+    squares: np.ndarray
+    beyond: np.ndarray
+
+    @classmethod
+    def of(
+        cls, conditions: Sequence[Condition], normals: Coordinates, factors: np.ndarray, batch: Batch
+    ) -> _Star | None:
+        """None if the conditions are something else, or not about a plane or the sky."""
+        name = middle_of(conditions)
+        if name is None or not 2 <= normals.sizes[name] <= 3 or len(set(normals.sizes.values())) > 1:
+            return None
+        rows, dim = len(normals.means), normals.sizes[name]
+        covs = {at: np.broadcast_to(cov, (rows, dim, dim)) for at, cov in normals.covs}
+        places = {other: slice(at, at + dim) for other, at in normals.at.items()}
+        apart = [one for one in conditions if isinstance(one, Apart)]
+        others = [one.other if one.one == name else one.one for one in apart]
+        limits = [np.broadcast_to(batch.number(one.limit), (batch.rows,))[normals.owner] for one in apart]
+        here = places[name]
+        return cls(
+            normals.means[:, here],
+            factors[:, here, here],
+            np.stack([normals.means[:, places[other]] for other in others], axis=1),
+            np.stack([covs[normals.at[other]] for other in others], axis=1),
+            np.stack([np.where(limit < 0.0, -1.0, limit * limit) for limit in limits], axis=1),
+            np.array([one.beyond for one in apart]),
+        )
+
+    def take(self, rows: np.ndarray) -> _Star:
+        of_rows = {name: getattr(self, name)[rows] for name in self._fields if name != "beyond"}
+        return self._replace(**of_rows)
+
+    def chances(self) -> tuple[np.ndarray, np.ndarray]:
+        return star_rows(*self)
 
 
 def _asked(condition: Condition, normals: Coordinates, batch: Batch) -> _Asked:

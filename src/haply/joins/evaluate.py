@@ -17,7 +17,7 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.joins.conditions import Apart, Batch, Condition, Number, Polynomial, Prepared, Range, Value, ends_of
-from haply.joins.curved import SINGLY, Curved
+from haply.joins.curved import SINGLY, Curved, middle_of
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
 from haply.joins.ranges import Ends, both, disjoint, divided, reachable, roots
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
@@ -90,6 +90,8 @@ class Group:
     @property
     def cost_name(self) -> str:
         """The name of its cost for one row."""
+        if self.method == CURVED and middle_of(self.conditions) is not None:
+            return STAR
         return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE) else self.method
 
     def prepare(self, batch: Batch, rows: np.ndarray | None = None) -> Prepared:
@@ -132,6 +134,8 @@ class Group:
 
 
 INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
+STAR = "star"
+"""The cost of distances from one column to several others, which are curved but have a way of their own."""
 
 
 def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Group:

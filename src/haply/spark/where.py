@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.conditions import Batch
-from haply.joins.evaluate import Group
+from haply.joins.evaluate import STAR, Group
 from haply.joins.select import EVALUATED, PLANNINGS, RULES, Planning, Selection
 from haply.joins.warm import warm_selection
 from haply.models import Certain, Model, Samples
@@ -230,7 +230,9 @@ def _in_words(group: Group) -> str:
         "box": f"box in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "form": "quadratic form of",
         "distance": "distance of",
-        "curved": f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
+        "curved": "distances from one point to others, of"
+        if group.cost_name == STAR
+        else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
     }[group.method]
     return f"{group.text}: {how} {shared}"
