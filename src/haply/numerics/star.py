@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from haply.numerics.disc import Room, ball_chance, room_for
+from haply.numerics.disc import SURE, Room, ball_chance, room_for
 from haply.numerics.jit import bare, solid
 
 REACH = 7.0
@@ -26,7 +26,7 @@ FLAT = 1e-7
 
 
 @bare
-def _over_plane(shift, middle, axes, steps, means, covs, squares, beyond, mean, room):
+def _over_plane(shift, middle, axes, steps, means, covs, squares, farthest, beyond, mean, room):
     """The sum over nodes that are so many steps off the mean."""
     dim, others = len(middle), len(squares)
     total = 0.0
@@ -41,9 +41,11 @@ def _over_plane(shift, middle, axes, steps, means, covs, squares, beyond, mean, 
             v = (j + shift) * steps[1]
             chance = math.exp(-0.5 * (u * u + v * v))
             for k in range(others):
+                away = 0.0
                 for c in range(dim):
                     mean[c] = means[k, c] - middle[c] - axes[c, 0] * u - axes[c, 1] * v
-                near = ball_chance(mean, covs[k], squares[k], room)
+                    away += mean[c] * mean[c]
+                near = ball_chance(mean, covs[k], squares[k], room) if away <= farthest[k] else 0.0
                 chance *= 1.0 - near if beyond[k] else near
                 if chance <= 0.0:
                     break
@@ -52,9 +54,9 @@ def _over_plane(shift, middle, axes, steps, means, covs, squares, beyond, mean, 
 
 
 @bare
-def _star_rows(rows, middle, axes, steps, nodes, means, covs, squares, beyond, mean, room, chance, miss):
+def _star_rows(rows, middle, axes, steps, nodes, means, covs, squares, farthest, beyond, mean, room, chance, miss):
     for row in rows:
-        args = means[row], covs[row], squares[row], beyond, mean, room
+        args = means[row], covs[row], squares[row], farthest[row], beyond, mean, room
         while True:
             one = _over_plane(0.0, middle[row], axes[row], steps[row], *args)
             two = _over_plane(0.5, middle[row], axes[row], steps[row], *args)
@@ -95,9 +97,11 @@ def star_rows(
     chance, miss = np.zeros(n), np.full(n, math.inf)
     rows = np.flatnonzero(flat & (nodes <= MOST_NODES))
     if len(rows):
+        variance = np.trace(covs, axis1=2, axis2=3)
+        farthest = (np.sqrt(np.maximum(squares, 0.0)) + SURE * np.sqrt(variance)) ** 2
         room: Room = room_for(dim)
         _star_rows(
             rows, solid(middle), solid(axes @ directions), steps, nodes, solid(means), solid(covs), solid(squares),
-            beyond, np.empty(dim), room, chance, miss,
+            solid(farthest), beyond, np.empty(dim), room, chance, miss,
         )  # fmt: skip
     return chance, miss

@@ -239,7 +239,7 @@ def _in_words(group: Group) -> str:
 
 
 def _price(seconds: float) -> str:
-    return f"{1e6 * seconds:.2g} µs"
+    return f"{1e6 * seconds:.2g} µs" if seconds < 1e-4 else f"{1e3 * seconds:.2g} ms"
 
 
 @dataclass(frozen=True)
