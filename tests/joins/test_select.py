@@ -934,3 +934,36 @@ def test_means_that_miss_are_those_of_values_without_spread():
         assert 20 < holds.sum() < rows - 20
         assert np.array_equal(group.missed(batch, np.arange(rows)), ~holds)
         assert np.array_equal(group.missed(batch, some), ~holds[some])
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e7])
+def test_units_do_not_matter(unit):
+    """A square is not forgotten because its factor is small: its column has large numbers."""
+    columns = {name: [oracle.Normal(0.0, sd)] for name, sd in (("x", unit), ("y", 1.0), ("z", unit))}
+    square = unit * unit
+    half = 1.0 - math.exp(-2.0)
+    assert ask_text(f"x*x/{square!r} + y*y < 4", columns) == pytest.approx(half, abs=1e-12)
+    assert ask_text(f"x*x + {square!r}*y*y < {4 * square!r}", columns) == pytest.approx(half, abs=1e-12)
+    assert ask_text(f"x*x/{square!r} + y*y < 4 AND x > 0", columns) == pytest.approx(half / 2, abs=1e-12)
+    for text in ("x*y/{0} + z*z/{1} < 1", "x*z/{1} + y*y - y < 1", "x/{0} + y*y < 1", "x*x/{1} + y < 1"):
+        same = ask_text(text.format(1.0, 1.0), {name: [oracle.Normal(0.0, 1.0)] for name in "xyz"})
+        assert ask_text(text.format(repr(unit), repr(square)), columns) == pytest.approx(same, abs=1e-11)
+
+
+@pytest.mark.parametrize(("mean", "sd"), [(1e6, 1.0), (1.7e9, 1e-3), (1.7e15, 10.0)])
+def test_an_open_end_takes_nothing_from_a_value_without_atoms(mean, sd):
+    """The next double may be far away, as seen from the error; only a certain value can be there and not beyond."""
+    columns = {"x": [oracle.Normal(mean, sd), oracle.Normal(mean, 0.0)], "y": [oracle.Normal(0.0, 1.0)] * 2}
+    for text, wanted in (
+        ("x > {m}", [0.5, 0.0]),
+        ("x < {m}", [0.5, 0.0]),
+        ("x >= {m}", [0.5, 1.0]),
+        ("x < {m} OR x > {m}", [1.0, 0.0]),
+        ("x > {m} AND x + y < 1e300", [0.5, 0.0]),
+        ("x > {m} AND y*y + x*y > -1e300", [0.5, 0.0]),
+    ):
+        assert ask_text(text.format(m=repr(mean)), columns) == pytest.approx(wanted, abs=1e-12), text
+    kinds = {"x": Gaussian}
+    groups = split_rows(parse(f"x > {mean!r}"), lambda column: False).groups
+    chosen = Selection.of(groups, kinds, Threshold(0.5)).select(Batch({"x": Gaussian([mean], [sd])}, {}, 1))
+    assert chosen.rows.tolist() == [0]

@@ -102,6 +102,20 @@ def test_an_unknown_parameter_makes_the_value_null(numbers):
     assert hp.check(frame, "s").count() == 0
 
 
+@pytest.mark.parametrize("name", ["m", "M", "a b", "s.m", "`d.e`", "`q``r`", "${v}", "select"])
+def test_any_name_will_do(spark, name):
+    """Spark replaces ``${v}`` wherever it reads SQL."""
+    plain, two = name.strip("`").replace("``", "`"), F.lit(2)
+    values = spark.range(1).select(F.struct(two.alias("m")).alias("s") if name == "s.m" else two.alias(plain))
+    for mean in (name, F.col(name)):
+        (row,) = values.select(hp.gaussian(mean, 1e-300).alias("x")).collect()
+        assert (row.x.mean, row.x.sd) == (2.0, 1e-300)
+    if name != "s.m":
+        other = spark.range(1).select(hp.gaussian(F.lit(2.0), F.lit(1.0)).alias("y"))
+        pairs = hp.join(values.withColumn("x", hp.gaussian(name, 1.0)), other, hp.left.x < hp.right.y, 0.1)
+        assert pairs.columns == [plain, "x", "y", "probability"]
+
+
 def test_impossible_arguments():
     with pytest.raises(HaplyError, match="differ in dimension"):
         hp.samples([[1, 2], [3]])

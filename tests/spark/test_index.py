@@ -77,6 +77,16 @@ def test_pages_far_away_are_not_read(spark, tmp_path):
     assert f"index         {counts['pages_total']} pages of 50 rows of the right table" in plan
 
 
+def test_a_query_that_names_few_columns_keeps_the_index(spark, tmp_path):
+    rows = spark.range(200).select("id", F.lit("more").alias("more"), hp.uniform("id", F.col("id") + 0.5).alias("x"))
+    hp.build_index(rows, "x", str(tmp_path / "index"), page_rows=20)
+    few = rows.where("id IN (7, 90)").drop("more")
+    query = "SELECT a.id AS i, b.id AS j FROM a, b WHERE abs(a.x - b.x) < 0.2 WITH THRESHOLD 0.3"
+    plan = hp.plan_sql(query, a=hp.read_index(str(tmp_path / "index")), b=few)
+    assert "pages" in plan.explain()
+    assert sorted(map(tuple, plan.run().collect())) == [(7, 7), (90, 90)]
+
+
 def test_other_conditions_are_looked_at_too(spark, tmp_path):
     probes, rows = values("hist", 20, 6), values("normal", 70, 5)
     left = frame(spark, probes).withColumn("k", F.col("id") % 2)

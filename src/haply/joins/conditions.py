@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from haply.joins.ranges import Ends, above, below, disjoint
-from haply.models import Model
+from haply.models import Gaussian, GaussianND, Histogram, Mixture, Model, Uniform
 from haply.pruning.region import Bounds
 
 Number = float | str
@@ -101,14 +101,56 @@ class Prepared(Protocol):
         """The probabilities, and whether they are counts of equally likely cases, rounded once."""
 
 
-def ends_of(ranges: tuple[Range, ...], batch: Batch) -> Ends:
+def ends_of(condition: Polynomial, batch: Batch) -> Ends:
     """The ranges as closed intervals that do not overlap."""
+    smooth = is_smooth(condition, batch)
+
+    def end(number: Number) -> np.ndarray:
+        return np.atleast_1d(np.asarray(batch.number(number), np.float64))
+
+    def closed(number: Number, written: bool) -> Any:
+        # at 0 the next double is as good, and says of squares that there are none below
+        return written | (smooth & (end(number) != 0.0))
+
     return disjoint(
         [
             (
-                above(np.atleast_1d(np.asarray(batch.number(each.low), np.float64)), each.low_closed),
-                below(np.atleast_1d(np.asarray(batch.number(each.high), np.float64)), each.high_closed),
+                above(end(each.low), closed(each.low, each.low_closed)),
+                below(end(each.high), closed(each.high, each.high_closed)),
             )
-            for each in ranges
-        ]
+            for each in condition.ranges
+        ],
+        smooth,
     )
+
+
+def is_smooth(condition: Polynomial, batch: Batch) -> Any:
+    """For which rows it is known that the polynomial has no value of positive probability: for all, none, or by row.
+
+    It is then all the same whether an end is open or closed.
+    """
+    if all(each.low_closed and each.high_closed for each in condition.ranges) and len(condition.ranges) == 1:
+        return False
+    found = np.ones(1, bool)
+    for name in dict.fromkeys(name for name, _ in condition.values):
+        found = found & _without_atoms(batch.values[name])
+    for factor in (*(factor for _, factor in condition.linear), *(factor for _, _, factor in condition.squares)):
+        found = found & (np.atleast_1d(batch.number(factor)) != 0.0)
+    return bool(found[0]) if (found == found[0]).all() else found
+
+
+def _without_atoms(model: Model) -> np.ndarray:
+    """Rows of a law that has a density; only those of which that is plain to see."""
+    match model:
+        case Gaussian():
+            return np.asarray(model.sd) > 0.0
+        case Uniform():
+            return np.asarray(model.lo < model.hi)
+        case Mixture():
+            return np.minimum.reduceat(model.sds.values, model.sds.start[:-1]) > 0.0
+        case GaussianND() if len(model) and (model.cov.lengths == 4).all():
+            cov = model.cov.values.reshape(-1, 4)
+            return cov[:, 0] * cov[:, 3] - cov[:, 1] * cov[:, 2] > 1e-12 * cov[:, 0] * cov[:, 3]
+        case Histogram():
+            return np.ones(1, bool)
+    return np.zeros(1, bool)

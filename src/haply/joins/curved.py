@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Apart, Batch, Condition, Polynomial, Prepared, ends_of
+from haply.joins.conditions import Apart, Batch, Condition, Polynomial, Prepared, ends_of, is_smooth
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
 from haply.joins.ranges import Ends, disjoint, reachable, roots
 from haply.numerics.curved import curved_rows, root_rows
@@ -198,7 +198,7 @@ def _polynomial(condition: Polynomial, normals: Coordinates, batch: Batch) -> _A
     for value, place in condition.centre:
         centre[normals.place(condition, value)] = place
     matrix, line = normals.form(condition, batch)
-    ends = ends_of(condition.ranges, batch)
+    ends = ends_of(condition, batch)
     if matrix.ndim == 3:
         used = sorted({normals.place(condition, value) for value in condition.values})
         return _Asked(np.eye(size)[used], matrix[:, used][:, :, used], line[:, used], centre, ends)
@@ -206,11 +206,12 @@ def _polynomial(condition: Polynomial, normals: Coordinates, batch: Batch) -> _A
         return _Asked(line[None], np.zeros((1, 1)), np.ones(1), centre, ends)
     directions, bent, slanted = fewer_dimensions(matrix, line)
     if len(directions) == 1:  # its roots say the same, and say it with all digits
+        smooth = is_smooth(condition, batch)
         pieces: Ends = []
         for each in condition.ranges:
             low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
-            pieces += roots(bent[0], slanted, low, high, each.low_closed, each.high_closed)
-        return _Asked(directions, np.zeros((1, 1)), np.ones(1), centre, disjoint(pieces))
+            pieces += roots(bent[0], slanted, low, high, each.low_closed | smooth, each.high_closed | smooth)
+        return _Asked(directions, np.zeros((1, 1)), np.ones(1), centre, disjoint(pieces, smooth))
     if slanted.any():
         return _Asked(directions, bent, slanted, centre, ends)
     curves = np.linalg.eigvalsh(bent)

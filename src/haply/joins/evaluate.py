@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Apart, Batch, Condition, Number, Polynomial, Prepared, Range, Value, ends_of
+from haply.joins.conditions import (
+    Apart,
+    Batch,
+    Condition,
+    Number,
+    Polynomial,
+    Prepared,
+    Range,
+    Value,
+    ends_of,
+    is_smooth,
+)
 from haply.joins.curved import SINGLY, Curved, middle_of
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
 from haply.joins.ranges import Ends, both, disjoint, divided, reachable, roots
@@ -316,15 +327,16 @@ def _solved(condition: Polynomial, batch: Batch) -> Ends:
     curve: Any = batch.number(condition.squares[0][2]) if condition.squares else 0.0
     slope, curve = np.atleast_1d(np.asarray(slope, np.float64)), np.atleast_1d(np.asarray(curve, np.float64))
     found: Ends = []
+    smooth = is_smooth(condition, batch)
     for each in condition.ranges:
         low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
         if condition.squares:
-            found += roots(curve, slope, low, high, each.low_closed, each.high_closed)
+            found += roots(curve, slope, low, high, each.low_closed | smooth, each.high_closed | smooth)
         else:
-            found.append(divided(slope, low, high, each.low_closed, each.high_closed))
+            found.append(divided(slope, low, high, each.low_closed | smooth, each.high_closed | smooth))
     for _, centre in condition.centre:
         found = [(low + centre, high + centre) for low, high in found]
-    return disjoint(found)
+    return disjoint(found, smooth)
 
 
 class _Interval:
@@ -373,7 +385,7 @@ class _Box:
         asked: dict[tuple[tuple[Value, Number], ...], Condition] = {}
         for condition in group.conditions:
             assert isinstance(condition, Polynomial)
-            ends = ends_of(condition.ranges, batch)
+            ends = ends_of(condition, batch)
             asked[condition.linear] = condition
             known = sums.get(condition.linear)
             sums[condition.linear] = ends if known is None else both(known, ends)
@@ -465,7 +477,7 @@ class _Form:
         bent = bent if bent.ndim == 3 else bent[None]
         self.start, self.weight, self.owner = normals.start, normals.weight, normals.owner
         self.curve, self.slope, self.constant = canonical_rows(solid(means), solid(covs), solid(bent))
-        self.ends = ends_of(condition.ranges, batch)
+        self.ends = ends_of(condition, batch)
         if not by_row and not line.any():
             self.ends = [reachable(*each, np.linalg.eigvalsh(matrix)) for each in self.ends]
 

@@ -12,7 +12,7 @@ from haply.models.ragged import Ragged
 from haply.probability.multivariate import Parts, parts
 
 _FLAT = 1e-12
-"""Curvatures below this share of the largest are none."""
+"""What is below this share of the numbers that it is the rest of is nothing."""
 
 
 class Coordinates:
@@ -111,29 +111,44 @@ def fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, 
     """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables.
 
     Squares are completed one after the other, which leaves the numbers of ``(x - y)^2`` as they are; a form without any
-    square, as ``x y``, is turned instead.
+    square, as ``x y``, is turned instead. Whether something is left is asked of each factor beside what it was computed
+    from: a small one may belong to a column of large numbers.
     """
-    scale = float(np.abs(matrix).max())
-    left = matrix.copy()
+    left, size = matrix.copy(), np.abs(matrix)
     rows: list[np.ndarray] = []
     curves: list[float] = []
     while len(rows) < len(matrix):
-        i = int(np.abs(np.diag(left)).argmax())
-        if not abs(left[i, i]) > _FLAT * scale:
+        squares = np.where(_is_left(left, size).diagonal(), np.abs(left.diagonal()), 0.0)
+        i = int(squares.argmax())
+        if not squares[i] > 0.0:
             break
         rows.append(left[i] / left[i, i])
         curves.append(float(left[i, i]))
-        left = left - curves[-1] * np.outer(rows[-1], rows[-1])
+        taken = curves[-1] * np.outer(rows[-1], rows[-1])
+        left, size = left - taken, size + np.abs(taken)
         left[i] = left[:, i] = 0.0
     directions = np.array(rows)
-    if np.abs(left).max() > _FLAT * scale:
-        value, vector = np.linalg.eigh(matrix)
-        kept = np.abs(value) > _FLAT * np.abs(value).max()
-        directions, curves = vector[:, kept].T, value[kept].tolist()
+    if _is_left(left, size).any():
+        directions, curves = _turned(matrix)
     if len(directions) == len(matrix):
         return np.eye(len(matrix)), matrix, line
     along = np.linalg.lstsq(directions.T, line, rcond=None)[0]
-    rest = line - directions.T @ along
-    if np.abs(rest).max() > _FLAT * max(float(np.abs(line).max()), 1e-300):
+    known = directions.T @ along
+    rest = np.where(_is_left(line - known, np.abs(line) + np.abs(known)), line - known, 0.0)
+    if rest.any():
         directions, curves, along = np.vstack([directions, rest]), [*curves, 0.0], np.append(along, 1.0)
     return directions, np.diag(curves), along
+
+
+def _is_left(left: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Which numbers are more than the rounding of those that they are made of."""
+    return np.abs(left) > _FLAT * size
+
+
+def _turned(matrix: np.ndarray) -> tuple[np.ndarray, list[float]]:
+    """Directions of a form and its curvatures along them, by eigenvectors, with columns in units of their own."""
+    size = np.abs(matrix).max(axis=1)
+    unit = np.where(size > 0.0, 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0)), 1.0)
+    value, vector = np.linalg.eigh(unit[:, None] * matrix * unit)
+    kept = np.abs(value) > _FLAT * np.abs(value).max()
+    return (vector / unit[:, None])[:, kept].T, value[kept].tolist()

@@ -1,6 +1,8 @@
 """Sets of numbers for many rows at once: unions of closed intervals, with an end for all rows or for each.
 
-An open end is the next double inside: closed intervals of doubles say the same, and need no cases of their own.
+An open end is the next double inside: closed intervals of doubles say the same, and need no cases of their own. Only
+where what lies in them has no atoms is an end taken as closed, since the next double may be a good part of an error
+away: a time of this century in seconds, by 2e-7.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ def below(end: np.ndarray, closed: Any) -> np.ndarray:
     return np.where(closed | np.isinf(end), end, np.nextafter(end, -math.inf))
 
 
-def disjoint(intervals: Ends) -> Ends:
-    """The same set in intervals that do not overlap."""
+def disjoint(intervals: Ends, smooth: Any = False) -> Ends:
+    """The same set in intervals that do not overlap, but for their ends where it is one of values without atoms."""
     if len(intervals) < 2:
         return intervals
     shape = np.broadcast_shapes(*(end.shape for interval in intervals for end in interval))
@@ -36,9 +38,8 @@ def disjoint(intervals: Ends) -> Ends:
     order = np.argsort(lows, axis=0, kind="stable")
     lows, highs = np.take_along_axis(lows, order, 0), np.take_along_axis(highs, order, 0)
     reached = np.maximum.accumulate(highs, axis=0)
-    lows[1:] = np.maximum(
-        lows[1:], np.where(reached[:-1] == -math.inf, -math.inf, np.nextafter(reached[:-1], math.inf))
-    )
+    beside = np.where(smooth | np.isinf(reached[:-1]), reached[:-1], np.nextafter(reached[:-1], math.inf))
+    lows[1:] = np.maximum(lows[1:], beside)
     highs = np.where(lows == math.inf, -math.inf, highs)  # after one without end there is nothing
     return list(zip(lows, highs, strict=True))
 
@@ -58,7 +59,7 @@ def reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np
 
 
 def divided(
-    slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
+    slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: Any, high_closed: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """``low <= slope x <= high`` solved for x."""
     rising = slope > 0.0
@@ -75,7 +76,7 @@ def divided(
 
 
 def roots(
-    curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: bool, high_closed: bool
+    curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: Any, high_closed: Any
 ) -> Ends:
     """``low <= curve x^2 + slope x <= high`` solved for x: an interval without a smaller one around the same middle."""
     up = curve > 0.0

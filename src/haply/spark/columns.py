@@ -33,8 +33,8 @@ def number(value: Value) -> Column:
 
 
 def _spelled(value: Value) -> str | None:
-    """The same as SQL text, which there is not of every column."""
-    if isinstance(value, Column) or (isinstance(value, str) and "`" in value):
+    """The same as SQL text, which there is not of every column; Spark would replace ``${...}`` there."""
+    if isinstance(value, Column) or (isinstance(value, str) and ("`" in value or "${" in value)):
         return None
     if isinstance(value, str):
         return f"CAST({'.'.join(map(quoted, value.split('.')))} AS DOUBLE)"

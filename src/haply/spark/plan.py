@@ -607,8 +607,8 @@ class JoinPlan:
             for inner, name in zip(side.inner, side.original, strict=True)
             if name != self._hidden
         ]
-        renamed = [f"{inner} AS {quoted(name)}" for inner, name in zip(shown, self._names, strict=True)]
-        return pairs.selectExpr(*renamed, *(["probability"] if self.exact else []))
+        probability = ["probability"] if self.exact else []
+        return pairs.select(*shown, *probability).toDF(*self._names, *probability)
 
     # -- explaining it ------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from haply.query import Column, Expression, columns_of, to_sql
 from haply.spark.columns import quoted
+from haply.spark.index import index_of
 from haply.spark.tables import ordered, with_constructed
 from haply.statements.syntax import Select, Statement
 
@@ -97,6 +98,9 @@ class Bound:
         needed |= {(str(column.table), column.name) for one in self.conditions for column in columns_of(one)}
         tables = []
         for table in self.tables:
+            if index_of(table.frame) is not None:  # which what is made from the table has not
+                tables.append(table)
+                continue
             names = table.frame.columns
             places = tuple(k for k, name in enumerate(names) if (table.alias, name) in needed) or (0,)
             frame = table.frame.select(*(quoted(names[k]) for k in places))
