@@ -136,7 +136,7 @@ def is_smooth(condition: Polynomial, batch: Batch) -> Any:
         found = found & _without_atoms(batch.values[name])
     for factor in (*(factor for _, factor in condition.linear), *(factor for _, _, factor in condition.squares)):
         found = found & (np.atleast_1d(batch.number(factor)) != 0.0)
-    return bool(found[0]) if (found == found[0]).all() else found
+    return True if found.all() else found if found.any() else False
 
 
 def _without_atoms(model: Model) -> np.ndarray:

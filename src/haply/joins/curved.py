@@ -1,7 +1,7 @@
 """Several conditions on normals that share columns, some of them with squares, products or distances.
 
-Each becomes a polynomial of the same independent standard normals, seen from the means, so that large means cost no
-digits; how likely all lie in their ranges together is then a matter of ``numerics.curved``.
+Each becomes a polynomial of the same independent standard normals, seen from the means, or from its own centre where it
+has one; how likely all lie in their ranges together is then a matter of ``numerics.curved``.
 """
 
 from __future__ import annotations
