@@ -17,7 +17,7 @@ import oracle
 import oracle_select as referee
 from haply.errors import HaplyError
 from oracle_select import Ask, NormalND
-from stream_kit import read_stream, running, write_file
+from stream_kit import await_that, read_stream, running, write_file
 
 SCHEMA = """id long, site string, c double, x struct<mean:double,sd:double>, y struct<mean:double,sd:double>,
 h struct<edges:array<double>,probs:array<double>>, s struct<points:array<double>,probs:array<double>,dim:int>,
@@ -309,6 +309,7 @@ def test_streams(spark, tmp_path):
     with running(result, tmp_path, "where_stream") as query:
         query.processAllAvailable()
         found = kept(spark.table("where_stream"))
+        await_that(lambda: funnel.to_dict()["kept"] == len(found), "all rows are counted")
     assert found == pytest.approx(kept(hp.where(spark.read.parquet(str(folder)), text, 0.2)))
     assert found
     counts = funnel.to_dict()
