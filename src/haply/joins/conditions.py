@@ -133,7 +133,8 @@ def is_smooth(condition: Polynomial, batch: Batch) -> Any:
         return False
     found = np.ones(1, bool)
     for name in dict.fromkeys(name for name, _ in condition.values):
-        found = found & _without_atoms(batch.values[name])
+        here = _without_atoms(batch.values[name])
+        found = found if here.all() else found & here
     for factor in (*(factor for _, factor in condition.linear), *(factor for _, _, factor in condition.squares)):
         found = found & (np.atleast_1d(batch.number(factor)) != 0.0)
     return True if found.all() else found if found.any() else False
