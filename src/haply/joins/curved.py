@@ -16,8 +16,9 @@ from haply.errors import HaplyError
 from haply.joins.conditions import Apart, Batch, Condition, Polynomial, Prepared, ends_of, is_smooth
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
 from haply.joins.ranges import Ends, disjoint, reachable, roots
-from haply.numerics.curved import curved_rows, root_rows
+from haply.numerics.curved import curved_rows
 from haply.numerics.jit import solid
+from haply.numerics.quadratic import root_rows
 from haply.numerics.star import star_rows
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE
 from haply.pruning.region import Bounds

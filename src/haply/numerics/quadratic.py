@@ -87,6 +87,21 @@ def unscale(cov, root):
 
 
 @bare
+def _root_rows(covs, roots, left, used):
+    for i in range(len(covs)):
+        factor(covs[i], roots[i], left, used)
+        unscale(covs[i], roots[i])
+
+
+def root_rows(covs: np.ndarray) -> np.ndarray:
+    """The factors ``root`` of covariances, ``cov = root @ root.T``; see ``factor``."""
+    dim = covs.shape[-1]
+    roots = np.empty(covs.shape)
+    _root_rows(covs, roots, np.empty(dim), np.empty(dim, np.int64))
+    return roots
+
+
+@bare
 def diagonalise(matrix, vector):
     """Rotate a symmetric matrix to its eigenvalues on the diagonal, and a vector along with it (Jacobi's method).
 
