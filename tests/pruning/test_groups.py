@@ -64,3 +64,11 @@ def test_choose(seed):
             if not computed[h, row]:
                 ranks[int(h)] = (1.0 - chance) / costs[h]
         assert g == (max(ranks, key=ranks.__getitem__) if ranks else -1)
+
+
+def test_a_row_whose_bounds_are_no_numbers_has_a_group_chosen():
+    """Planning goes on until every group of an open row is computed, and would do so for ever."""
+    nothing, none_yet = np.full((2, 3), math.nan), np.zeros((2, 3), bool)
+    none_yet[0, 1] = True
+    chosen = choose(np.arange(3), nothing, nothing, none_yet, np.full(2, 0.5), np.array([0, 1]), np.ones(2))
+    assert chosen.tolist() == [0, 1, 0]

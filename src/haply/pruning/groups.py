@@ -78,7 +78,7 @@ def _choose_rows(rows, lower, upper, computed, expected, groups, costs, chosen):
                 low, high = lower[g, row], upper[g, row]
                 chance = expected[g] if low <= 0.0 and high >= 1.0 else 0.5 * (low + high)
                 rank = (1.0 - chance) / costs[g]
-                if rank > highest:
+                if chosen[k] < 0 or rank > highest:  # one in any case, also where bounds are no numbers
                     chosen[k], highest = g, rank
 
 
