@@ -16,10 +16,9 @@ from haply.joins import costs
 from haply.joins.conditions import Apart, Batch, Polynomial, Range
 from haply.joins.costs import Costs
 from haply.joins.evaluate import group_of
+from haply.joins.normals import Coordinates
 from haply.joins.select import PLANNINGS, Selection
 from haply.models import Certain, Gaussian, GaussianND, Samples, Sky, Uniform
-from haply.numerics.curved import curved_rows
-from haply.probability.multivariate import MOST_POINTS, TOLERANCE
 from haply.pruning.threshold import Threshold
 from haply.query.rewrites import split_rows
 from haply.query.text import parse
@@ -158,7 +157,7 @@ def some_normals(rng, rows, names="xyz"):
 def with_error(question):
     """Probabilities and how far off they may be: rows without mixtures."""
     made = question.group.prepare(question.batch)
-    return curved_rows(made.bent, made.slant, made.low, made.high, made.first, TOLERANCE, MOST_POINTS)
+    return made.of_parts(Coordinates(made.names, question.batch))
 
 
 def test_in_space():
@@ -499,9 +498,9 @@ def test_points_of_different_dimension_and_components_that_are_not_there():
     near = Apart("p", "q", 1.0, text="distance(p, q) <= 1")
     first, sixth = (Polynomial(((("p", k), 1.0),), (), (Range(0.0, 1.0),), f"p[{k}] in [0, 1]") for k in (0, 5))
     with pytest.raises(HaplyError, match="differ in dimension"):
-        group_of([near, first], kinds).prepare(Batch({"p": p, "q": q}, {}, 1))
+        group_of([near, first], kinds).prepare(Batch({"p": p, "q": q}, {}, 1)).exact()
     with pytest.raises(HaplyError, match="component that is not there"):
-        group_of([near, sixth], kinds).prepare(Batch({"p": p, "q": p}, {}, 1))
+        group_of([near, sixth], kinds).prepare(Batch({"p": p, "q": p}, {}, 1)).exact()
 
 
 def test_costs_that_were_measured_before_there_was_this_are_measured_again(monkeypatch, tmp_path):
@@ -596,6 +595,16 @@ def test_a_star_says_what_it_cannot_do():
     drawn = rng.normal(size=(3, 400_000, 3))
     close = [np.linalg.norm(drawn[0] - other, axis=1) <= 1.0 for other in drawn[1:]]
     assert found == pytest.approx([(close[0] & close[1]).mean()], abs=4e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_of_all_widths_around_one_point(seed):
+    """From far narrower than the middle's to far wider, singular ones too, by whichever way takes them."""
+    rng = np.random.default_rng(370 + seed)
+    columns = {name: points(rng, 12, 2) for name in "mab"}
+    check_draws(
+        Question(columns, [Near("m", "a", 2.0), Near("b", "m", 1.0, beyond=bool(seed % 2))]), "curved", seed=seed
+    )
 
 
 def test_mixtures_around_a_mixture():

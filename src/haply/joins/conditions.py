@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from haply.joins.ranges import Ends, above, below, disjoint
+from haply.joins.ranges import Ends, above, below, disjoint, divided, roots
 from haply.models import Gaussian, GaussianND, Histogram, Mixture, Model, Uniform
 from haply.pruning.region import Bounds
 
@@ -87,6 +87,10 @@ class Batch:
         """One for all rows, or an array."""
         return self.numbers[number] if isinstance(number, str) else number
 
+    def array(self, number: Number) -> np.ndarray:
+        """The same as an array, of one number or of one for each row."""
+        return np.atleast_1d(np.asarray(self.number(number), np.float64))
+
 
 class Prepared(Protocol):
     """The group's view of some rows, made once: what bounds and exact values are both computed from."""
@@ -104,24 +108,27 @@ class Prepared(Protocol):
 def ends_of(condition: Polynomial, batch: Batch) -> Ends:
     """The ranges as closed intervals that do not overlap."""
     smooth = is_smooth(condition, batch)
-
-    def end(number: Number) -> np.ndarray:
-        return np.atleast_1d(np.asarray(batch.number(number), np.float64))
-
-    def closed(number: Number, written: bool) -> Any:
+    found: Ends = []
+    for each in condition.ranges:
+        low, high = batch.array(each.low), batch.array(each.high)
         # at 0 the next double is as good, and says of squares that there are none below
-        return written | (smooth & (end(number) != 0.0))
+        low_closed, high_closed = each.low_closed | (smooth & (low != 0.0)), each.high_closed | (smooth & (high != 0.0))
+        found.append((above(low, low_closed), below(high, high_closed)))
+    return disjoint(found, smooth)
 
-    return disjoint(
-        [
-            (
-                above(end(each.low), closed(each.low, each.low_closed)),
-                below(end(each.high), closed(each.high, each.high_closed)),
-            )
-            for each in condition.ranges
-        ],
-        smooth,
-    )
+
+def solved(condition: Polynomial, curve: np.ndarray, slope: np.ndarray, batch: Batch) -> Ends:
+    """Where ``x``, seen from any centre, lies for which ``curve x^2 + slope x``, the polynomial, is in its ranges."""
+    smooth = is_smooth(condition, batch)
+    found: Ends = []
+    for each in condition.ranges:
+        low, high = batch.array(each.low), batch.array(each.high)
+        low_closed, high_closed = each.low_closed | smooth, each.high_closed | smooth
+        if condition.squares:
+            found += roots(curve, slope, low, high, low_closed, high_closed)
+        else:
+            found.append(divided(slope, low, high, low_closed, high_closed))
+    return disjoint(found, smooth)
 
 
 def is_smooth(condition: Polynomial, batch: Batch) -> Any:
@@ -136,7 +143,7 @@ def is_smooth(condition: Polynomial, batch: Batch) -> Any:
         here = _without_atoms(batch.values[name])
         found = found if here.all() else found & here
     for factor in (*(factor for _, factor in condition.linear), *(factor for _, _, factor in condition.squares)):
-        found = found & (np.atleast_1d(batch.number(factor)) != 0.0)
+        found = found & (batch.array(factor) != 0.0)
     return True if found.all() else found if found.any() else False
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Apart, Batch, Condition, Polynomial, Prepared, ends_of, is_smooth
-from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
-from haply.joins.ranges import Ends, disjoint, reachable, roots
+from haply.joins.conditions import Apart, Batch, Condition, Polynomial, Prepared, ends_of, solved
+from haply.joins.normals import Coordinates, fewer_dimensions
+from haply.joins.ranges import Ends, disjoint, reachable
 from haply.numerics.curved import curved_rows
 from haply.numerics.jit import solid
 from haply.numerics.quadratic import root_rows
@@ -43,7 +43,10 @@ class _Asked(NamedTuple):
 
 
 class Curved:
-    """Polynomials and distances of normals, each in a union of ranges, all together."""
+    """Polynomials and distances of normals, each in a union of ranges, all together.
+
+    Bounds look at each condition by itself; what all together take is made only for rows whose value is asked for.
+    """
 
     def __init__(
         self,
@@ -52,49 +55,11 @@ class Curved:
         alone: Sequence[Callable[[Batch], Prepared]],
         batch: Batch,
     ) -> None:
-        normals = Coordinates(names, batch)
-        count, size = normals.means.shape
-        factors = np.zeros((count, size, size))
-        for at, cov in normals.covs:
-            here = slice(at, at + cov.shape[-1])
-            factors[:, here, here] = root_rows(solid(cov))
-        asked = [_asked(condition, normals, batch) for condition in conditions]
-        self.batch, self.alone = batch, tuple(alone)
-        self.star = _Star.of(conditions, normals, factors, batch)
-        self.start, self.weight = normals.start, normals.weight
-        self.bent = np.empty((count, len(asked), size, size))
-        self.slant = np.empty((count, len(asked), size))
-        self.first = np.cumsum([0, *(len(one.ends) for one in asked)])
-        self.low, self.high = np.empty((2, count, self.first[-1]))
-        for k, one in enumerate(asked):
-            matrix = one.matrix[normals.owner] if one.matrix.ndim == 3 else one.matrix
-            line = one.line[normals.owner] if one.line.ndim == 2 else one.line
-            place = (normals.means - one.centre) @ one.directions.T
-            along = one.directions @ factors
-            half = (matrix @ place[:, :, None])[:, :, 0]
-            constant = (place * (half + line)).sum(axis=1)
-            turned = np.swapaxes(along, 1, 2)
-            self.bent[:, k] = turned @ matrix @ along
-            self.slant[:, k] = (turned @ (2.0 * half + line)[:, :, None])[:, :, 0]
-            varies = (along != 0.0).any(axis=(1, 2))
-            for e, (low, high) in enumerate(one.ends, self.first[k]):
-                low, high = (np.broadcast_to(end, (batch.rows,))[normals.owner] for end in (low, high))
-                # what varies is 0 with no probability; squares that cancel would say otherwise
-                if one.never_negative:
-                    high = np.where(varies & (high <= 0.0), -math.inf, high)
-                if one.never_positive:
-                    low = np.where(varies & (low >= 0.0), math.inf, low)
-                self.low[:, e], self.high[:, e] = low - constant, high - constant
+        self.conditions, self.names, self.alone, self.batch = conditions, names, alone, batch
 
     def take(self, rows: np.ndarray) -> Curved:
         """Some of the rows."""
-        taken = object.__new__(Curved)
-        taken.batch, taken.alone, taken.first = self.batch.take(rows), self.alone, self.first
-        taken.start, chosen = take_parts(self.start, rows)
-        taken.weight, taken.bent, taken.slant = self.weight[chosen], self.bent[chosen], self.slant[chosen]
-        taken.low, taken.high = self.low[chosen], self.high[chosen]
-        taken.star = None if self.star is None else self.star.take(chosen)
-        return taken
+        return Curved(self.conditions, self.names, self.alone, self.batch.take(rows))
 
     def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
         """By single conditions: no likelier than the least likely, nor unlikelier than what is left when each takes
@@ -111,26 +76,61 @@ class Curved:
             upper = np.minimum(upper, found.upper)
         return Bounds(np.maximum(lower, 0.0), upper, np.full(self.batch.rows, SINGLY, np.int8))
 
-    def _by_directions(self, rows: Any) -> np.ndarray:
-        low, high = solid(self.low[rows]), solid(self.high[rows])
-        return curved_rows(
-            solid(self.bent[rows]), solid(self.slant[rows]), low, high, self.first, TOLERANCE, MOST_POINTS
-        )[0]
-
     def exact(self) -> tuple[np.ndarray, bool]:
         """The probabilities, which are never counts."""
-        rows = len(self.start) - 1
-        if self.star is None:
-            chance = self._by_directions(slice(None))
-        else:
-            chance, miss = self.star.chances()
-            left = np.flatnonzero(~(miss <= TOLERANCE))
-            if len(left):
-                chance[left] = self._by_directions(left)
-        if len(chance) == rows:
+        normals = Coordinates(self.names, self.batch)
+        chance, _ = self.of_parts(normals)
+        if len(chance) == self.batch.rows:
             return chance, False
-        owner = np.repeat(np.arange(rows), np.diff(self.start))
-        return np.minimum(np.bincount(owner, self.weight * chance, rows), 1.0), False
+        return np.minimum(np.bincount(normals.owner, normals.weight * chance, self.batch.rows), 1.0), False
+
+    def of_parts(self, normals: Coordinates) -> tuple[np.ndarray, np.ndarray]:
+        """The probability of each part of the mixtures, and how far off it may be."""
+        count, size = normals.means.shape
+        roots = np.zeros((count, size, size))
+        for at, cov in normals.covs:
+            here = slice(at, at + cov.shape[-1])
+            roots[:, here, here] = root_rows(solid(cov))
+        asked = [_asked(condition, normals, self.batch) for condition in self.conditions]
+        middle = middle_of(self.conditions)
+        chance, miss = np.empty(count), np.full(count, math.inf)
+        if middle is not None and 2 <= normals.sizes[middle] <= 3:
+            chance, miss = _around(middle, self.conditions, normals, roots, self.batch)
+        left = np.flatnonzero(~(miss <= TOLERANCE))
+        if len(left):
+            chance[left], miss[left] = _by_directions(asked, normals, roots, left)
+        return chance, miss
+
+
+def _by_directions(
+    asked: Sequence[_Asked], normals: Coordinates, roots: np.ndarray, parts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for some of the parts, by ``curved_rows``."""
+    owner, means, roots = normals.owner[parts], normals.means[parts], roots[parts]
+    count, size = means.shape
+    bent, slant = np.empty((count, len(asked), size, size)), np.empty((count, len(asked), size))
+    first = np.cumsum([0, *(len(one.ends) for one in asked)])
+    lows, highs = np.empty((2, count, first[-1]))
+    for k, one in enumerate(asked):
+        matrix = one.matrix[owner] if one.matrix.ndim == 3 else one.matrix
+        line = one.line[owner] if one.line.ndim == 2 else one.line
+        place = (means - one.centre) @ one.directions.T
+        along = one.directions @ roots
+        half = (matrix @ place[:, :, None])[:, :, 0]
+        constant = (place * (half + line)).sum(axis=1)
+        turned = np.swapaxes(along, 1, 2)
+        bent[:, k] = turned @ matrix @ along
+        slant[:, k] = (turned @ (2.0 * half + line)[:, :, None])[:, :, 0]
+        varies = (along != 0.0).any(axis=(1, 2))
+        for e, ends in enumerate(one.ends, first[k]):
+            low, high = (end if len(end) == 1 else end[owner] for end in ends)
+            # what varies is 0 with no probability; squares that cancel would say otherwise
+            if one.never_negative:
+                high = np.where(varies & (high <= 0.0), -math.inf, high)
+            if one.never_positive:
+                low = np.where(varies & (low >= 0.0), math.inf, low)
+            lows[:, e], highs[:, e] = low - constant, high - constant
+    return curved_rows(solid(bent), solid(slant), solid(lows), solid(highs), first, TOLERANCE, MOST_POINTS)
 
 
 def middle_of(conditions: Sequence[Condition]) -> str | None:
@@ -144,46 +144,24 @@ def middle_of(conditions: Sequence[Condition]) -> str | None:
     return shared[0]
 
 
-class _Star(NamedTuple):
-    """Points that are to be near one in the middle, or not: see ``star_rows``."""
-
-    middle: np.ndarray
-    root: np.ndarray
-    means: np.ndarray
-    covs: np.ndarray
-    squares: np.ndarray
-    beyond: np.ndarray
-
-    @classmethod
-    def of(
-        cls, conditions: Sequence[Condition], normals: Coordinates, factors: np.ndarray, batch: Batch
-    ) -> _Star | None:
-        """None if the conditions are something else, or not about a plane or the sky."""
-        name = middle_of(conditions)
-        if name is None or not 2 <= normals.sizes[name] <= 3 or len(set(normals.sizes.values())) > 1:
-            return None
-        rows, dim = len(normals.means), normals.sizes[name]
-        covs = {at: np.broadcast_to(cov, (rows, dim, dim)) for at, cov in normals.covs}
-        places = {other: slice(at, at + dim) for other, at in normals.at.items()}
-        apart = [one for one in conditions if isinstance(one, Apart)]
-        others = [one.other if one.one == name else one.one for one in apart]
-        limits = [np.broadcast_to(batch.number(one.limit), (batch.rows,))[normals.owner] for one in apart]
-        here = places[name]
-        return cls(
-            normals.means[:, here],
-            factors[:, here, here],
-            np.stack([normals.means[:, places[other]] for other in others], axis=1),
-            np.stack([covs[normals.at[other]] for other in others], axis=1),
-            np.stack([np.where(limit < 0.0, -1.0, limit * limit) for limit in limits], axis=1),
-            np.array([one.beyond for one in apart]),
-        )
-
-    def take(self, rows: np.ndarray) -> _Star:
-        of_rows = {name: getattr(self, name)[rows] for name in self._fields if name != "beyond"}
-        return self._replace(**of_rows)
-
-    def chances(self) -> tuple[np.ndarray, np.ndarray]:
-        return star_rows(*self)
+def _around(
+    middle: str, conditions: Sequence[Condition], normals: Coordinates, roots: np.ndarray, batch: Batch
+) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities of distances from one column, and how far off they may be: see ``star_rows``."""
+    rows, dim = len(normals.means), normals.sizes[middle]
+    places = {name: slice(at, at + dim) for name, at in normals.at.items()}
+    covs = {at: np.broadcast_to(cov, (rows, dim, dim)) for at, cov in normals.covs}
+    apart = [one for one in conditions if isinstance(one, Apart)]
+    others = [one.other if one.one == middle else one.one for one in apart]
+    limits = np.stack([np.broadcast_to(batch.array(one.limit), (batch.rows,)) for one in apart], axis=1)[normals.owner]
+    return star_rows(
+        normals.means[:, places[middle]],
+        roots[:, places[middle], places[middle]],
+        np.stack([normals.means[:, places[other]] for other in others], axis=1),
+        np.stack([covs[normals.at[other]] for other in others], axis=1),
+        np.where(limits < 0.0, -1.0, limits * limits),
+        np.array([one.beyond for one in apart]),
+    )
 
 
 def _asked(condition: Condition, normals: Coordinates, batch: Batch) -> _Asked:
@@ -207,12 +185,8 @@ def _polynomial(condition: Polynomial, normals: Coordinates, batch: Batch) -> _A
         return _Asked(line[None], np.zeros((1, 1)), np.ones(1), centre, ends)
     directions, bent, slanted = fewer_dimensions(matrix, line)
     if len(directions) == 1:  # its roots say the same, and say it with all digits
-        smooth = is_smooth(condition, batch)
-        pieces: Ends = []
-        for each in condition.ranges:
-            low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
-            pieces += roots(bent[0], slanted, low, high, each.low_closed | smooth, each.high_closed | smooth)
-        return _Asked(directions, np.zeros((1, 1)), np.ones(1), centre, disjoint(pieces, smooth))
+        ends = solved(condition, bent[0], slanted, batch)
+        return _Asked(directions, np.zeros((1, 1)), np.ones(1), centre, ends)
     if slanted.any():
         return _Asked(directions, bent, slanted, centre, ends)
     curves = np.linalg.eigvalsh(bent)
@@ -231,7 +205,7 @@ def _distance(condition: Apart, normals: Coordinates, batch: Batch) -> _Asked:
         )
     whole = np.eye(normals.size)
     one, two = (whole[normals.at[name] : normals.at[name] + dim] for name in (condition.one, condition.other))
-    limit = np.atleast_1d(np.asarray(batch.number(condition.limit), np.float64))
+    limit = batch.array(condition.limit)
     limit = limit if condition.closed else np.nextafter(limit, -math.inf)
     if dim == 1:  # a difference without its sign
         beside = np.where(limit < 0.0, -math.inf, np.nextafter(limit, math.inf))

@@ -26,11 +26,11 @@ from haply.joins.conditions import (
     Range,
     Value,
     ends_of,
-    is_smooth,
+    solved,
 )
 from haply.joins.curved import SINGLY, Curved, middle_of
 from haply.joins.normals import Coordinates, fewer_dimensions, take_parts
-from haply.joins.ranges import Ends, both, disjoint, divided, reachable, roots
+from haply.joins.ranges import Ends, both, reachable
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
@@ -321,24 +321,6 @@ def one_region(ranges: tuple[Range, ...]) -> Region | None:
 # -- one value of any law ----------------------------------------------------------------------------------------------
 
 
-def _solved(condition: Polynomial, batch: Batch) -> Ends:
-    """Where the one value lies for which the condition holds."""
-    slope: Any = batch.number(condition.linear[0][1]) if condition.linear else 0.0
-    curve: Any = batch.number(condition.squares[0][2]) if condition.squares else 0.0
-    slope, curve = np.atleast_1d(np.asarray(slope, np.float64)), np.atleast_1d(np.asarray(curve, np.float64))
-    found: Ends = []
-    smooth = is_smooth(condition, batch)
-    for each in condition.ranges:
-        low, high = (np.atleast_1d(np.asarray(batch.number(end), np.float64)) for end in (each.low, each.high))
-        if condition.squares:
-            found += roots(curve, slope, low, high, each.low_closed | smooth, each.high_closed | smooth)
-        else:
-            found.append(divided(slope, low, high, each.low_closed | smooth, each.high_closed | smooth))
-    for _, centre in condition.centre:
-        found = [(low + centre, high + centre) for low, high in found]
-    return disjoint(found, smooth)
-
-
 class _Interval:
     """One value, of any law, in a union of intervals: its distribution function says all."""
 
@@ -350,7 +332,11 @@ class _Interval:
         ends: Ends | None = None
         for condition in group.conditions:
             assert isinstance(condition, Polynomial)
-            mine = _solved(condition, batch)
+            slope = batch.array(condition.linear[0][1] if condition.linear else 0.0)
+            curve = batch.array(condition.squares[0][2] if condition.squares else 0.0)
+            mine = solved(condition, curve, slope, batch)
+            for _, centre in condition.centre:
+                mine = [(low + centre, high + centre) for low, high in mine]
             ends = mine if ends is None else both(ends, mine)
         assert ends is not None
         self.ends = [(low, high) for low, high in ends if (low <= high).any()]
