@@ -25,7 +25,7 @@ def sketched(tasks):
     for values, sides in tasks:
         columns = {"x": pa.array(values), FITS: pa.array(np.ones(len(values), bool)), SIDE: pa.array(sides, pa.int8())}
         batches = pa.table(columns).to_batches(max_chunksize=1000)
-        found += [row for batch in Sketch((side, side), {})(iter(batches)) for row in batch.to_pylist()]
+        found += [row for batch in Sketch((side, side), {}, True)(iter(batches)) for row in batch.to_pylist()]
     return found
 
 
@@ -62,7 +62,7 @@ def test_what_takes_no_part_is_not_seen():
         FITS: pa.array([True, False, True]),
         SIDE: pa.array([0, 0, 0], pa.int8()),
     }
-    sketch = Sketch((side, side), {})
+    sketch = Sketch((side, side), {}, True)
     assert sketch.columns == ["x", "y", FITS, SIDE]
     (row,) = [row for batch in sketch(iter(pa.table(columns).to_batches())) for row in batch.to_pylist()]
     assert row["rows"] == 2

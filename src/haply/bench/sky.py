@@ -53,6 +53,7 @@ DataFrame: TypeAlias = Any
 SparkSession: TypeAlias = Any
 
 TREE = "cKDTree+numpy"
+BY_CELLS = "haply by cells"
 LARGE, STILTS, NWAY = "HAPLY_BENCH_SKY_ROWS", "HAPLY_STILTS", "HAPLY_NWAY"
 """Environment variables: rows of a further run on Spark, and where two programs are that are not on PATH."""
 _BLOCK = 1 << 11
@@ -173,7 +174,9 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
     config = {
         **settings.__dict__,
         "formulations": {
-            OURS: "sky_ellipses and join_positions, one thread; on Spark hp.sky.ellipse and hp.join",
+            OURS: "sky_ellipses and join_positions, one thread; on Spark hp.sky.ellipse and hp.join with the right "
+            "table broadcast",
+            BY_CELLS: "the same without broadcast, as it is done where no table fits into memory",
             TREE: "two trees and their pairs within reach; half-plane filter; the integral along the circle in NumPy, "
             "blocks of 2,048 pairs with as many nodes as they need; one thread",
         },
@@ -216,23 +219,25 @@ def spark_results(
         for path, side in zip(paths, (left, right), strict=True):
             write_catalogue(path, side)
         engines: dict[str, Callable[[], Any]] = {
-            OURS: watched(OURS, lambda: spark_match(session, paths, *settings.same_place), memory),
+            OURS: watched(OURS, lambda: spark_match(session, paths, *settings.same_place, "right"), memory),
+            BY_CELLS: watched(BY_CELLS, lambda: spark_match(session, paths, *settings.same_place), memory),
             TREE: lambda: tree_match(read_catalogue(paths[0]), read_catalogue(paths[1]), *settings.same_place),
         }
         tell(f"{job}: first run of {TREE}")
         program = engines[TREE]()
-        tell(f"{job}: first run of {OURS}")
-        table = spark_match(session, paths, *settings.same_place).toArrow()
-        ours = Answer(*(table[name].to_numpy() for name in ("i", "j", "probability")))
-        check_same(job, {OURS: ours, TREE: program})
+        for name, sent in ((OURS, "right"), (BY_CELLS, None)):
+            tell(f"{job}: first run of {name}")
+            table = spark_match(session, paths, *settings.same_place, sent).toArrow()
+            ours = Answer(*(table[column].to_numpy() for column in ("i", "j", "probability")))
+            check_same(job, {OURS: ours, TREE: program})
         pairs = dict.fromkeys(engines, len(program.left))
         del program, ours, table
         seconds = take_turns(job, engines, settings.warm_repetitions, tell)
-    peak = memory[OURS]
-    notes.append(
-        f"on Spark with {settings.cores} cores: peak memory of JVM and Python workers "
-        f"{peak['jvm']:,.0f} and {peak['python_workers']:,.0f} MiB"
-    )
+    for name, peak in memory.items():
+        notes.append(
+            f"{name} on Spark with {settings.cores} cores: peak memory of JVM and Python workers "
+            f"{peak['jvm']:,.0f} and {peak['python_workers']:,.0f} MiB"
+        )
     return ranked(job, seconds, pairs)
 
 
@@ -261,7 +266,9 @@ def read_catalogue(path: Path) -> Catalogue:
 _SCHEMA = "id bigint, " + ", ".join(f"{name} double" for name in Catalogue.__dataclass_fields__)
 
 
-def spark_match(session: SparkSession, paths: list[Path], within: float, threshold: float) -> DataFrame:
+def spark_match(
+    session: SparkSession, paths: list[Path], within: float, threshold: float, broadcast: Any = None
+) -> DataFrame:
     """Ours on Spark: columns ``i, j, probability``."""
     from haply.spark.join import join
     from haply.spark.sky import ellipse
@@ -273,7 +280,8 @@ def spark_match(session: SparkSession, paths: list[Path], within: float, thresho
         for path in paths
     ]
     on = f"distance(left.pos, right.pos) <= {within!r}"
-    pairs = join(sides[0], sides[1], on=on, threshold=threshold)
+    columns = ["id_left", "id_right"]
+    pairs = join(sides[0], sides[1], on=on, threshold=threshold, columns=columns, broadcast=broadcast)
     return pairs.selectExpr("id_left AS i", "id_right AS j", "probability")
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from haply.errors import HaplyError, unknown_name
 from haply.models import Certain, Histogram, Model
@@ -251,6 +252,11 @@ def model_of_spark_type(data_type: T.DataType) -> type[Model] | None:
         )
         return model_of_fields(data_type.names) if numeric else None
     return Certain if isinstance(data_type, T.NumericType) else None
+
+
+def arrow_schema(schema: T.StructType) -> pa.Schema:
+    """The same for Arrow, with times in UTC."""
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def find_column(frame: DataFrame, name: str, table: str) -> str:

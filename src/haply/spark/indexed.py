@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from haply.joins.match import Matches, match_all
-from haply.models import Model, OneDimensional
+from haply.models import OneDimensional
 from haply.models.columns import read_column
 from haply.probability.region import Region
-from haply.pruning.intervals import Intervals, interval_ends, row_intervals
-from haply.pruning.threshold import Pairing, Threshold
+from haply.pruning.intervals import Intervals, interval_ends
+from haply.pruning.threshold import Threshold
 from haply.query.conditions import JoinCondition
 from haply.spark.index import Index
-from haply.spark.packing import COUNTS, FITS, PARCEL, PARCEL_TYPE, PackedSide, parcels_of, usable_rows
+from haply.spark.packing import COUNTS, PARCEL, PARCEL_TYPE, PackedSide, parcels_of, usable_rows
 from haply.spark.parcels import ROW_COUNTS
 from haply.spark.partition import CELL, END, LEFT, NATIVE, RIGHT, START
-from haply.spark.plan import JoinPlan, Observing, Side
+from haply.spark.plan import JoinPlan, Observing
 from haply.spark.worker import CellJoin, Rows, cells_of, opened
 
 READ = "pages_read"
@@ -40,22 +40,6 @@ def fits_index(condition: JoinCondition) -> bool:
         return False
     region = condition.difference.region
     return not (region.outside or region.one_sided)
-
-
-@dataclass(frozen=True)
-class PlaceRows:
-    """Row intervals of one side of a difference."""
-
-    is_left: bool
-    region: Region
-    threshold: Threshold
-    exact: bool
-    pairing: Pairing
-
-    def __call__(self, model: Model) -> Intervals:
-        """See ``row_intervals``."""
-        assert isinstance(model, OneDimensional)
-        return row_intervals(model, self.is_left, self.region, self.threshold, self.exact, self.pairing)
 
 
 class PageList:
@@ -114,7 +98,7 @@ class PageJoin:
             page = int(cell[CELL][0].as_py())
             asking, asked = opened(cell[PARCEL]), self._page(page)
             sides = (asking, asked) if self.number == RIGHT else (asked, asking)
-            yield from self.cells.decided(*sides)
+            yield from self.cells.decided(*sides, [1])
 
     def _page(self, page: int) -> pa.Table:
         table = self.index.read_page(page).rename_columns(list(self.names))
@@ -169,9 +153,6 @@ class IndexedPlan(JoinPlan):
             pairs = pairs.where(F.expr(self._sql(expression)))
         return self._finish([pairs], observing)
 
-    def _place(self, side: Side) -> PlaceRows:
-        return PlaceRows(side.name == "left", self.region, self.threshold, self.exact, self._pairing)
-
     def _pages(self) -> Intervals:
         ends = interval_ends(
             self._asked_side.name == "left", self.region, self.threshold, self.exact, self._pairing
@@ -203,11 +184,11 @@ class IndexedPlan(JoinPlan):
     def _by_pages(self, observing: Observing) -> DataFrame:
         stack, raising = self._stack, self.invalid == "raise"
         packed = {
-            side.name: self._packed_side(side, self._place(side), raising) for side in (self._left, self._right)
+            side.name: self._packed_side(side, self._by_quantiles(side), raising) for side in (self._left, self._right)
         }  # fmt: skip
         asking, asked = self._asking_side, self._asked_side
         number = LEFT if asking.name == "left" else RIGHT
-        rows = stack.spread(self._own_rows(asking), asking.inner, number, [f"true AS {FITS}"])
+        rows = stack.spread(self._own_rows(asking), asking.inner, number, [], named=False)
         ask = AskPages(packed[asking.name], number, self._pages())
         parcels = rows.mapInArrow(lambda batches: ask(batches), PARCEL_TYPE)
         metrics = {
@@ -223,7 +204,7 @@ class IndexedPlan(JoinPlan):
             reading = PageJoin(index, packed[asked.name], names, 1 - number, cells)
             return lambda batches: reading(batches)
 
-        return self._joined(pages, stack, [], observing, match, join, (READ,))
+        return self._joined(pages, stack, [], observing, match, join, {READ: "sum"})
 
     def _explain_partitioning(self) -> list[str]:
         return [

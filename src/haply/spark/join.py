@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,12 +18,12 @@ from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, respelled, split_join
 from haply.query.conditions import JoinCondition, UnfitError
 from haply.query.text import parse
-from haply.spark.columns import find_column, model_of_spark_type
+from haply.spark.columns import find_column, model_of_spark_type, quoted
 from haply.spark.distance import DistancePlan
 from haply.spark.index import index_of
 from haply.spark.indexed import IndexedPlan, fits_index
 from haply.spark.mixed import MixedPlan
-from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
+from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode, SideName, result_columns
 from haply.spark.positions import NORMALS, PositionPlan, position_model
 from haply.spark.stream import DifferenceStream, DistanceStream, PositionStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
@@ -36,6 +37,8 @@ TIME_NUMBER = "__haply_time"
 """A column of certain times as numbers, for the join alone."""
 
 ALL_STRATEGIES = ("auto", "sweep", "pages", "pti", "moments", "grid")
+_BY_INDEX = (None, None, "auto")
+"""What is asked for, of self_key, broadcast and strategy, where an index may be used."""
 
 
 def plan_join(
@@ -53,6 +56,8 @@ def plan_join(
     self_key: str | None = None,
     invalid: InvalidMode = "raise",
     suffixes: tuple[str, str] = ("_left", "_right"),
+    columns: Sequence[str] | None = None,
+    broadcast: SideName | None = None,
     funnel: Any = None,
 ) -> JoinPlan | MixedPlan:
     """Check and plan a join without running it; the arguments are those of ``hp.join``."""
@@ -70,6 +75,11 @@ def plan_join(
     expression = parse(on) if isinstance(on, str) else on
     if expression is not None and not isinstance(expression, Expression):
         raise HaplyError("The condition cannot be read", expected="an expression or text", found=type(on).__name__)
+    if isinstance(columns, str):
+        raise HaplyError("columns is one name", expected="a list of names", found=repr(columns))
+    if broadcast is not None:
+        _one_of("table to broadcast", broadcast, ("left", "right"))
+    result = result_columns(left.columns, right.columns, suffixes, probability == "exact", columns)
     frames = {"left": left, "right": right}
 
     def type_of(column: Column) -> T.DataType:
@@ -94,11 +104,25 @@ def plan_join(
         expression = respelled(
             expression, lambda column: find_column(frames[str(column.table)], column.name, str(column.table))
         )
+    if columns is not None:
+        needed: set[tuple[str, str]] = {(one.side, one.column) for one in result}
+        if expression is not None:
+            needed |= {(str(column.table), column.name) for column in columns_of(expression)}
+        if in_time is not None:
+            needed |= {("left", in_time.left), ("right", in_time.right)}
+        if self_key is not None:
+            needed |= {(name, find_column(frame, self_key, name)) for name, frame in frames.items()}
+        for name, frame in frames.items():
+            frames[name] = _narrowed(frame, {column for side, column in needed if side == name})
+        left, right = frames["left"], frames["right"]
+    if expression is not None:
         try:
             condition = split_join(expression, is_certain, can_sweep)
         except UnfitError:
             _check_mixed(left, right, strategy, self_key, in_time)
-            return MixedPlan(left, right, expression, limit, probability == "exact", invalid, suffixes, funnel)
+            return MixedPlan(
+                left, right, expression, limit, probability == "exact", invalid, result, funnel, broadcast
+            )  # fmt: skip
     streaming = left.isStreaming or right.isStreaming
     kind = "distance" if condition.distance is not None else "difference"
     certain_times = in_time is None or not any(in_time.uncertain)
@@ -121,10 +145,9 @@ def plan_join(
         self_key = find_column(left, self_key, "left")
     if in_time is not None and any(in_time.uncertain):
         _check_uncertain_time(condition, in_time, frames, limit)
-    hidden = None
     indexes = {name: index_of(frame) for name, frame in frames.items()}
     if streaming:
-        _check_streams(left, right, in_time, self_key)
+        _check_streams(left, right, in_time, self_key, broadcast)
         plan: type[JoinPlan] = TimingStream
         if certain_times and condition.distance is not None:
             plan = PositionStream if _has_normals(condition, frames) else DistanceStream
@@ -132,12 +155,11 @@ def plan_join(
             plan = DifferenceStream
     else:
         if in_time is not None and (expression is None or any(in_time.uncertain)):
-            hidden = TIME_NUMBER
             left, right, condition, in_time = _joined_in_time(left, right, condition, in_time)
         plan = JoinPlan
         if condition.distance is not None:
             plan = PositionPlan if _has_normals(condition, frames) else DistancePlan
-        elif condition.difference is not None and in_time is None and self_key is None and strategy == "auto":
+        elif condition.difference is not None and in_time is None and (self_key, broadcast, strategy) == _BY_INDEX:
             for name, compared in (("right", condition.difference.right), ("left", condition.difference.left)):
                 index = indexes[name]
                 if index is not None and index.column == compared and fits_index(condition):
@@ -145,9 +167,17 @@ def plan_join(
                     break
     return plan(
         left, right, condition, limit,
-        exact=probability == "exact", self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
-        window=in_time, hidden=hidden, strategy=strategy,
+        exact=probability == "exact", self_key=self_key, invalid=invalid, result=result, funnel=funnel,
+        window=in_time, strategy=strategy, broadcast=broadcast,
     )  # fmt: skip
+
+
+def _narrowed(frame: DataFrame, needed: set[str]) -> DataFrame:
+    """A table with the columns that are needed. One with an index stays as it is: what is made from it has none."""
+    kept = [name for name in frame.columns if name in needed] or frame.columns[:1]
+    if len(kept) == len(frame.columns) or index_of(frame) is not None:
+        return frame
+    return frame.select(*(quoted(name) for name in kept))
 
 
 def _check_mixed(
@@ -266,7 +296,9 @@ def _check_distance(condition: JoinCondition, frames: dict[str, DataFrame], thre
     return replace(condition, distance=replace(distance, left=names["left"], right=names["right"]))
 
 
-def _check_streams(left: DataFrame, right: DataFrame, window: TimeWindow | None, self_key: str | None) -> None:
+def _check_streams(
+    left: DataFrame, right: DataFrame, window: TimeWindow | None, self_key: str | None, broadcast: str | None
+) -> None:
     """What a join of streams needs, and what it cannot do yet."""
     if not (left.isStreaming and right.isStreaming):
         raise HaplyError(
@@ -280,6 +312,8 @@ def _check_streams(left: DataFrame, right: DataFrame, window: TimeWindow | None,
         )
     if self_key is not None:
         raise HaplyError("A join of streams takes no self_key in this version")
+    if broadcast is not None:
+        raise HaplyError("A stream cannot be broadcast", expected="two tables", hint="leave out broadcast")
     check_session(left.sparkSession)
 
 
@@ -303,6 +337,8 @@ def join(
     self_key: str | None = None,
     invalid: InvalidMode = "raise",
     suffixes: tuple[str, str] = ("_left", "_right"),
+    columns: Sequence[str] | None = None,
+    broadcast: SideName | None = None,
     funnel: Any = None,
 ) -> DataFrame:
     """Pairs of rows for which a condition on uncertain values holds with at least the threshold's probability.
@@ -331,11 +367,17 @@ def join(
         ``"raise"`` fails on a row that is not a distribution; ``"drop"`` leaves it out and counts it.
     suffixes
         Added to names that both sides have.
+    columns
+        Which columns of the tables the result has, by their names there, besides ``probability``; all by default. What
+        neither the result nor a condition needs is not read, and what only a condition needs does not come out.
+    broadcast
+        ``"left"`` or ``"right"``: this table goes whole to every task, and the other stays where it is. Faster for a
+        table that fits into the memory of the driver and of every worker; by default both are sent to their cells.
     funnel
         An ``hp.Funnel()`` to fill.
     """
     return plan_join(
         left, right, on, threshold,
         strict=strict, time=time, window=window, max_delay=max_delay, probability=probability, strategy=strategy,
-        self_key=self_key, invalid=invalid, suffixes=suffixes, funnel=funnel,
+        self_key=self_key, invalid=invalid, suffixes=suffixes, columns=columns, broadcast=broadcast, funnel=funnel,
     ).run()  # fmt: skip

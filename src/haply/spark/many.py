@@ -31,7 +31,7 @@ from haply.pruning.windows import POLICIES
 from haply.query import Column, Expression, respelled, to_sql
 from haply.query.rewrites import ManyCondition, split_many
 from haply.query.text import parse
-from haply.spark.columns import find_column, model_of_spark_type, quoted
+from haply.spark.columns import arrow_schema, find_column, model_of_spark_type, quoted
 from haply.spark.parcels import (
     CELL,
     CONTROL,
@@ -55,7 +55,7 @@ from haply.spark.parcels import (
 from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import Observing
 from haply.spark.stateful import CellProcessor
-from haply.spark.stream import BLOCKS_PER_REACH, STREAM_CELLS, StreamObserving, arrow_schema, check_session
+from haply.spark.stream import BLOCKS_PER_REACH, STREAM_CELLS, StreamObserving, check_session
 from haply.spark.stream_worker import Memory, Query, WholeWindows, WindowOperator, counter_names
 from haply.spark.window import certain_times, length_of
 from haply.spark.worker import COUNTERS, Together, on_side

@@ -8,7 +8,7 @@ rows with uncertain columns, and ``hp.where`` decides them: jointly where condit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from haply.query.expressions import Call, Not
 from haply.query.rewrites import RowCondition, split_rows
 from haply.spark.columns import quoted
 from haply.spark.distance import DistancePlan
-from haply.spark.plan import InvalidMode, JoinPlan, output_names
+from haply.spark.plan import InvalidMode, JoinPlan, Shown, SideName
 from haply.spark.positions import NORMALS, PositionPlan, position_model
 from haply.spark.where import WherePlan, check_numbers, column_kinds, is_known_point
 from haply.spark.worker import PairQuestion
@@ -47,15 +47,18 @@ class MixedPlan:
     threshold: Threshold
     exact: bool
     invalid: InvalidMode
-    suffixes: tuple[str, str]
+    result: Sequence[Shown]
     funnel: Any
+    broadcast: SideName | None = None
 
     def __post_init__(self) -> None:
         """Refuses what cannot be done, before any data is read."""
         try:
-            rows, kinds, _ = self._parts()
+            rows, kinds, selection = self._parts()
             left, right = self._renamed()
             check_numbers(left.crossJoin(right), rows)
+            if self.broadcast is not None:
+                self._candidates(rows, kinds, selection)
         except HaplyError as refusal:
             raise HaplyError(self._in_words(str(refusal))) from None
         unbounded = [name for name, kind in kinds.items() if not getattr(kind, "bounded", False)]
@@ -135,11 +138,21 @@ class MixedPlan:
             condition = replace(
                 condition, left_only=(*condition.left_only, *there[0]), right_only=(*condition.right_only, *there[1])
             )
+        # a selection on the pairs needs more of them than the result
+        columns = self._shown if question is not None else [*self._inner("left"), *self._inner("right")]
         return plan(
             left, right, condition, self.threshold,
-            exact=self.exact and question is not None, self_key=None, invalid=self.invalid, suffixes=("", "_"),
+            exact=self.exact and question is not None, self_key=None, invalid=self.invalid,
+            result=[Shown("left" if name.startswith("left_") else "right", name, name) for name in columns],
             funnel=self.funnel if question is not None else _first_stage(self.funnel), question=question,
+            broadcast=self.broadcast,
         )  # fmt: skip
+
+    @property
+    def _shown(self) -> list[str]:
+        """The columns of the result as they are called here."""
+        original = {"left": self.left.columns, "right": self.right.columns}
+        return [self._inner(one.side)[original[one.side].index(one.column)] for one in self.result]
 
     def _generator(
         self, rows: RowCondition, kinds: Mapping[str, type[Model]], left: DataFrame, right: DataFrame
@@ -176,14 +189,12 @@ class MixedPlan:
         if self.funnel is not None:
             self.funnel.start_over()
         plan = self._candidates(rows, kinds, selection)
-        inner = self._inner("left") + self._inner("right")
-        pairs = plan.run().select(*inner, *(["probability"] if plan.exact else []))
+        pairs = plan.run()
         if not plan.asks_all:
             uncertain = RowCondition((), rows.groups, rows.numbers)
             columns = {name: name for name in selection.columns}
             pairs = WherePlan(pairs, uncertain, columns, selection, self.invalid, _second_stage(self.funnel)).run()
-        names = output_names(self.left.columns, self.right.columns, self.suffixes, with_probability=self.exact)
-        shown = [F.col(name).alias(wanted) for name, wanted in zip(inner, names, strict=True)]
+        shown = [F.col(name).alias(one.name) for name, one in zip(self._shown, self.result, strict=True)]
         return pairs.select(*shown, *(["probability"] if self.exact else []))
 
     def explain(self) -> str:

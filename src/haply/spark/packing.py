@@ -44,7 +44,8 @@ PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<b
 SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary"
 _LAYOUT, _SALT = "__layout", "__salt"
 _PLACES, _WIDTHS, _LEVELS = 4096, 256, np.arange(1, QUANTILES) / QUANTILES
-_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 18, 1 << 26
+ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 1 << 26
+"""How much of a partition is held in Python before it is worked on."""
 
 
 def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> DataFrame:
@@ -154,6 +155,8 @@ class Sketch:
     """Without anything to raise: bad rows are passed over here and reported where pairs are made."""
     fields: Mapping[str, tuple[str, ...]]
     """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
+    marked: bool
+    """Whether rows say if they fit certain conditions."""
 
     @property
     def columns(self) -> list[str]:
@@ -162,13 +165,13 @@ class Sketch:
         for side in self.sides:
             for name in (side.value, *(name for name, _ in side.further)):
                 found += field_names(name, self.fields[name]) if name in self.fields else [name]
-        return [*dict.fromkeys(found), FITS, SIDE]
+        return [*dict.fromkeys(found), *([FITS] if self.marked else []), SIDE]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sketches of the rows that take part."""
         seen: tuple[list[Intervals], list[Intervals]] = ([], [])
         for batch in batches:
-            for side, rows in _by_side(_folded([batch], self.fields)):
+            for side, rows in _by_side(folded([batch], self.fields)):
                 spec = replace(self.sides[side], payload=())
                 seen[side].append(usable_rows(rows, spec, ())[1])
         for side, found in enumerate(seen):
@@ -191,7 +194,22 @@ def _evenly(values: np.ndarray, most: int) -> np.ndarray:
     return ordered if count <= most else ordered[((np.arange(most) + 0.5) * count / most).astype(np.int64)]
 
 
-def _folded(batches: list[pa.RecordBatch], fields: Mapping[str, tuple[str, ...]]) -> pa.Table:
+def in_blocks(
+    batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE, size: int = BYTES_AT_ONCE
+) -> Iterator[list[pa.RecordBatch]]:
+    """Batches together, until they have that many rows or bytes; empty ones are left out."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+        if sum(part.num_rows for part in held) >= rows or sum(part.nbytes for part in held) >= size:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+def folded(batches: list[pa.RecordBatch], fields: Mapping[str, tuple[str, ...]]) -> pa.Table:
     """A table whose structs are whole: an unknown struct has come as unknown fields, which means the same."""
     table = pa.Table.from_batches(batches).combine_chunks()
     for column, names in fields.items():
@@ -225,23 +243,13 @@ class Pack:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parcels, and a row of counts for each batch of them."""
         layout: CellEdges | None = None
-        held: list[pa.RecordBatch] = []
-        for batch in batches:
-            if not batch.num_rows:
-                continue
+        for held in in_blocks(batches):
             if layout is None:
-                layout = CellEdges.unpacked(batch.column(_LAYOUT)[0].as_py(), batch.column(_SALT)[0].is_valid)
-            held.append(batch.drop_columns([_LAYOUT]))
-            enough = sum(part.num_rows for part in held) >= _ROWS_AT_ONCE
-            if enough or sum(part.nbytes for part in held) >= _BYTES_AT_ONCE:
-                yield from self._packed(held, layout)
-                held = []
-        if layout is not None and held:
-            yield from self._packed(held, layout)
-
-    def _packed(self, batches: list[pa.RecordBatch], layout: CellEdges) -> Iterator[pa.RecordBatch]:
-        for side, rows in _by_side(_folded(batches, self.fields)):
-            yield self._side(rows, side, layout)
+                packed, salt = (held[0].column(name)[0] for name in (_LAYOUT, _SALT))
+                layout = CellEdges.unpacked(packed.as_py(), salt.is_valid)
+            parts = [batch.drop_columns([_LAYOUT]) for batch in held]
+            for side, rows in _by_side(folded(parts, self.fields)):
+                yield self._side(rows, side, layout)
 
     def _side(self, table: pa.Table, side: int, layout: CellEdges) -> pa.RecordBatch:
         table, intervals, counts = usable_rows(table, self.sides[side], (*self.more, _SALT))
@@ -249,8 +257,18 @@ class Pack:
         return parcels_of(table.drop_columns([_SALT]), intervals, rows, native, cell, side, counts)
 
 
-def usable_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
-    """The rows that take part, with their intervals, and what was counted."""
+class GoodRows(NamedTuple):
+    """Rows that take part as far as their values and certain conditions tell, and how many others there are."""
+
+    table: pa.Table
+    model: Model
+    rows: int
+    null: int
+    bad: int
+
+
+def good_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> GoodRows:
+    """The rows whose values are all there, none of them bad."""
     good, bad = np.ones(table.num_rows, dtype=bool), np.zeros(table.num_rows, dtype=bool)
     whole = None
     for name, called in ((side.value, side.called), *side.further):
@@ -265,16 +283,22 @@ def usable_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> tup
         good &= here
     nulls = int((~good & ~bad).sum())
     kept = table.select([*dict.fromkeys((side.value, *side.payload)), *more])
-    usable = good & table[FITS].to_numpy(zero_copy_only=False)
+    usable = good & table[FITS].to_numpy(zero_copy_only=False) if FITS in table.column_names else good
     if whole is None or not usable.all():
         kept = kept.filter(pa.array(usable))
         whole = view_column(kept[side.value])
-    found = side.place(whole)
+    return GoodRows(kept, whole, table.num_rows, nulls, int(bad.sum()))
+
+
+def usable_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
+    """The rows that take part and may have partners, with their intervals, and what was counted."""
+    good = good_rows(table, side, more)
+    kept, found = good.table, side.place(good.model)
     hopeless = int(found.hopeless.sum())
     if hopeless:
         rows = np.flatnonzero(~found.hopeless)
         kept, found = kept.take(pa.array(rows)), found.take(rows)
-    return kept, found, [table.num_rows, nulls, hopeless, int(bad.sum())]
+    return kept, found, [good.rows, good.null, hopeless, good.bad]
 
 
 def parcels_of(

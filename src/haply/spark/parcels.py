@@ -194,10 +194,15 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def to_bytes(table: pa.Table) -> bytes:
     """A table as Arrow bytes."""
+    return bytes(to_buffer(table))
+
+
+def to_buffer(table: pa.Table) -> pa.Buffer:
+    """The same without a copy."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
 def from_bytes(data: Any) -> pa.Table:

@@ -150,8 +150,13 @@ class Stack:
         side: int,
         more: Sequence[str],
         fields: Mapping[str, tuple[str, ...]] | None = None,
+        *,
+        named: bool = True,
     ) -> DataFrame:
-        """One side's columns in their places, some columns besides; structs in ``fields`` field by field."""
+        """One side's columns in their places, some columns besides; structs in ``fields`` field by field.
+
+        Rows have the number of their side with them, if it is to be ``named``.
+        """
         at = dict(zip(self.left if side == LEFT else self.right, names, strict=True))
         places, empty = [], {}
         for place, column in enumerate(self.columns):
@@ -163,7 +168,7 @@ class Stack:
                 places.append(f"{at[place]} AS {column}")
             else:
                 empty[column] = F.lit(None).cast(self.types[place])
-        spread = frame.selectExpr(*places, *more, f"CAST({side} AS TINYINT) AS {SIDE}")
+        spread = frame.selectExpr(*places, *more, *([f"CAST({side} AS TINYINT) AS {SIDE}"] if named else []))
         return spread.withColumns(empty) if empty else spread
 
     def hashable(self, fields: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:

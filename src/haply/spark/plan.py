@@ -10,16 +10,16 @@ The plan has up to three parts, united at the end:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, unknown_name
 from haply.joins.paged import OF_STRATEGY
 from haply.joins.strategies import estimated_seconds
 from haply.joins.warm import warm_moments, warm_pair, warm_selection
@@ -30,9 +30,9 @@ from haply.pruning.cascade import Counters
 from haply.pruning.cells import expected_candidates, lay_out
 from haply.pruning.intervals import Intervals, accepts_above, accepts_below, pairing
 from haply.pruning.threshold import Pairing, Threshold
-from haply.query import Column, Expression, to_sql
+from haply.query import Column, Expression, columns_of, to_sql
 from haply.query.conditions import JoinCondition
-from haply.spark.columns import find_column, model_of_spark_type, quoted
+from haply.spark.columns import arrow_schema, find_column, model_of_spark_type, quoted
 from haply.spark.packing import (
     COUNTS,
     FITS,
@@ -66,7 +66,8 @@ from haply.spark.partition import (
     profiles,
     read_profile,
 )
-from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, interval_column, state_function
+from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, PlaceRows, interval_column, state_function
+from haply.spark.whole import Meet, Ready, beside, sent_frame
 from haply.spark.window import TimeWindow
 from haply.spark.worker import (
     COUNTERS,
@@ -86,7 +87,17 @@ ProbabilityMode = Literal["exact", "none"]
 InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
 
+SideName = Literal["left", "right"]
+
 _MOST_RANGES = 256
+
+
+class Shown(NamedTuple):
+    """A column of the result: the side and the column there that it comes from, and its name."""
+
+    side: SideName
+    column: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -124,24 +135,28 @@ class JoinPlan:
         exact: bool,
         self_key: str | None,
         invalid: InvalidMode,
-        suffixes: tuple[str, str],
+        result: Sequence[Shown],
         funnel: Any,
         window: TimeWindow | None = None,
-        hidden: str | None = None,
         question: PairQuestion | None = None,
         strategy: str = "auto",
+        broadcast: SideName | None = None,
     ) -> None:
         self.condition, self.threshold, self.exact, self.strategy = condition, threshold, exact, strategy
         self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
-        self._hidden = hidden
-        """A column that was added to both tables for the join alone."""
+        self._result, self._broadcast = tuple(result), broadcast
         self._question = question
         """All conditions on a pair, if the one that is planned only finds the candidates; it must hold in a band."""
         compared = condition.difference or condition.distance
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
-        shown = [[name for name in frame.columns if name != hidden] for frame in (left, right)]
-        self._names = output_names(shown[0], shown[1], suffixes, with_probability=exact)
+        if broadcast is not None and self._uncertain and self._has_sure_pairs:
+            raise HaplyError(
+                "A table is broadcast for conditions that hold for values near each other",
+                expected="a distance, or a difference within a band",
+                found=self._explain_condition(),
+                hint="leave out broadcast",
+            )
 
     @staticmethod
     def _side(name: str, frame: DataFrame, column: str) -> Side:
@@ -161,24 +176,16 @@ class JoinPlan:
         observing = Observing(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
-        meets_itself = self._sees_itself and self._holds_for_itself and self.threshold.attainable
-        if self._placed_in_python is not None:
-            warm_parcels()
+        if self._broadcast is not None:
+            parts = [self._overlapping_whole(self._broadcast, observing)]
+        elif self._placed_in_python is not None:
             parts = [self._overlapping_parcels(observing)]
-            if meets_itself:
-                parts.append(self._same(self._prepared(self._left), self._prepared(self._right), observing))
-            return self._finish(parts, observing)
-        left, right = self._prepared(self._left), self._prepared(self._right)
-        counted = [
-            observing.watch(rows, self._row_counts(side)) for rows, side in ((left, self._left), (right, self._right))
-        ]
-        layout = layout_frame(self._profiles(), self._settings)
-        usable = [self._usable(rows, side) for rows, side in zip(counted, (self._left, self._right), strict=True)]
-        parts = [self._overlapping(usable[0], usable[1], layout, observing)]
+        else:
+            parts = [self._overlapping(observing)]
         if self._has_sure_pairs:
-            parts.append(self._sure(self._usable(left, self._left), self._usable(right, self._right), observing))
-        if meets_itself:
-            parts.append(self._same(left, right, observing))
+            parts.append(self._sure(observing))
+        if self._sees_itself and self._holds_for_itself and self.threshold.attainable:
+            parts.append(self._same(observing))
         return self._finish(parts, observing)
 
     # -- what depends on the condition: here a set of differences ------------------------------------------------------
@@ -358,22 +365,47 @@ class JoinPlan:
             f"least({start}, {end}) AS {LOW}", f"{end} AS {HIGH}",  # as in Sweep: where others are met from this row
         )  # fmt: skip
 
-    @property
-    def _payload(self) -> list[str]:
-        return self._left.inner + self._right.inner
+    def _of(self, side: SideName) -> Side:
+        return self._left if side == "left" else self._right
 
-    def _overlapping(self, left: DataFrame, right: DataFrame, layout: DataFrame, observing: Observing) -> DataFrame:
-        stack, keys = self._stack, [f"__key{position}" for position in self._grouped_keys]
-        more = [START, END, LOW, HIGH, *self._sent_along]
-        both = stack.spread(left, self._left.inner, LEFT, more).unionByName(
-            stack.spread(right, self._right.inner, RIGHT, more)
-        )
+    @cached_property
+    def _payload(self) -> list[str]:
+        """The columns that pairs have: those of the result, and what certain conditions on pairs need."""
+        used: list[tuple[str, str]] = [(one.side, one.column) for one in self._result]
+        ungrouped = [pair for k, pair in enumerate(self.condition.equalities) if k not in self._grouped_keys]
+        for expression in (*self.condition.residual, *(one for pair in ungrouped for one in pair)):
+            used += [(str(column.table), column.name) for column in columns_of(expression)]
+        if self._sees_itself:
+            used += [("left", str(self.self_key)), ("right", str(self.self_key))]
+        if self.window is not None:
+            used += [("left", self.window.left), ("right", self.window.right)]
+        return [
+            inner
+            for side in (self._left, self._right)
+            for inner, name in zip(side.inner, side.original, strict=True)
+            if (side.name, name) in used
+        ]
+
+    @cached_property
+    def _rows(self) -> tuple[DataFrame, DataFrame]:
+        """Both sides with their intervals and states."""
+        return self._prepared(self._left), self._prepared(self._right)
+
+    def _overlapping(self, observing: Observing) -> DataFrame:
+        """Pairs of rows whose intervals overlap: Spark finds the intervals, and sends rows to their cells."""
+        stack, keys = self._stack, self._keys
+        more, spread = [START, END, LOW, HIGH, *self._sent_along], []
+        for side, rows, number in zip((self._left, self._right), self._rows, (LEFT, RIGHT), strict=True):
+            usable = self._usable(observing.watch(rows, self._row_counts(side)), side)
+            spread.append(stack.spread(usable, side.inner, number, more))
+        both, layout = spread[0].unionByName(spread[1]), layout_frame(self._profiles(), self._settings)
         cells = place(both, layout, stack.hashable()).repartition(CELL).sortWithinPartitions(CELL, SIDE)
         return self._joined(cells, stack, keys, observing, self._match())
 
     def _overlapping_parcels(self, observing: Observing) -> DataFrame:
         """The same where Python finds the intervals: rows go to their cells in parcels."""
-        stack, keys = self._stack, [f"__key{position}" for position in self._grouped_keys]
+        warm_parcels()
+        stack, keys = self._stack, self._keys
         both, share = self._stacked[0].unionByName(self._stacked[1]), self._settings.sampled
         layout = edges_frame(self._sketches(share), share, self._settings)
         pack = Pack(self._packed_sides(raising=self.invalid == "raise"), self._fields, tuple(self._sent_along))
@@ -387,6 +419,33 @@ class JoinPlan:
         parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL")
         cells = parcels.repartition(CELL).sortWithinPartitions(CELL, SIDE)
         return self._joined(cells, stack, keys, observing, self._match(), parcel=PARCEL)
+
+    def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
+        """The same where one side goes whole to every task of the other, which finds the intervals of both."""
+        placing, marks = self._placed_in_python, self._marks
+        ready, frames = {}, {}
+        for side, number in ((self._left, LEFT), (self._right, RIGHT)):
+            packed = self._packed_side(side, placing or self._by_quantiles(side), self.invalid == "raise")
+            along, counted = tuple(self._sent_along), self.funnel is not None
+            ready[side.name] = Ready(packed, self._fields, along, placing is None, counted)
+            more = [*self._sent_along, *marks]
+            frames[side.name] = self._stack.spread(
+                self._own_rows(side), side.inner, number, more, self._fields, named=False
+            )
+        stays = "left" if sent == "right" else "right"
+        number = LEFT if sent == "left" else RIGHT
+        rows = beside(frames[stays], sent_frame(frames[sent], ready[sent]))
+
+        def join(cells: CellJoin) -> Any:
+            meet = Meet(ready[stays], cells, number)
+            return lambda batches: meet(batches)
+
+        counts = {f"{name}_{stays}": "sum" for name in ROW_COUNTS} | {f"{name}_{sent}": "max" for name in ROW_COUNTS}
+        return self._joined(rows, self._stack, self._keys, observing, self._match(), join, counts)
+
+    def _by_quantiles(self, side: Side) -> PlaceRows:
+        """Row intervals of a side of a difference."""
+        return PlaceRows(side.name == "left", self.region, self.threshold, self.exact, self._pairing)
 
     @cached_property
     def _stack(self) -> Stack:
@@ -411,26 +470,35 @@ class JoinPlan:
     @property
     def _sent_along(self) -> list[str]:
         """Columns that both sides have besides their own: keys and times."""
-        keys = [f"__key{position}" for position in self._grouped_keys]
-        return [*keys, *([TIME] if self.window is not None else [])]
+        return [*self._keys, *([TIME] if self.window is not None else [])]
+
+    @property
+    def _keys(self) -> list[str]:
+        return [f"__key{position}" for position in self._grouped_keys]
+
+    @property
+    def _marks(self) -> list[str]:
+        """SQL for whether a row has all that certain conditions need; nothing if they need nothing."""
+        known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
+        if not self.threshold.attainable:
+            known.append("false")
+        if self.window is not None:
+            known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
+        return [f"{' AND '.join(known)} AS {FITS}"] if known else []
 
     @cached_property
     def _stacked(self) -> list[DataFrame]:
-        """The rows of each side in their places, and whether they have all that certain conditions need."""
+        """The rows of each side in their places, and their marks."""
         frames = []
         for side, number in ((self._left, LEFT), (self._right, RIGHT)):
-            known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
-            known.append(str(self.threshold.attainable))
-            if self.window is not None:
-                known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
-            fits = f"{' AND '.join(known)} AS {FITS}"
-            own = self._own_rows(side)
-            frames.append(self._stack.spread(own, side.inner, number, [*self._sent_along, fits], self._fields))
+            more = [*self._sent_along, *self._marks]
+            frames.append(self._stack.spread(self._own_rows(side), side.inner, number, more, self._fields))
         return frames
 
     def _sketches(self, share: float) -> DataFrame:
         """Where the rows are, from a share of them."""
-        return sketch_frame(self._stacked, Sketch(self._packed_sides(raising=False), self._fields), share)
+        sketch = Sketch(self._packed_sides(raising=False), self._fields, bool(self._marks))
+        return sketch_frame(self._stacked, sketch, share)
 
     def _packed_sides(self, raising: bool) -> tuple[PackedSide, PackedSide]:
         placing = self._placed_in_python
@@ -440,9 +508,13 @@ class JoinPlan:
     def _packed_side(self, side: Side, placing: Callable[[Model], Intervals], raising: bool) -> PackedSide:
         """What a worker wants to know to make parcels of a side's stacked rows."""
         at = self._stack.left if side.name == "left" else self._stack.right
-        payload = tuple(self._stack.columns[column] for column in at)
+        places = dict(zip(side.original, (self._stack.columns[column] for column in at), strict=True))
         checked = self._checked_columns(side)
-        where = {name: payload[side.original.index(name)] for name in (side.column, *checked)}
+        asked = checked if self._question is None else self._question.columns(int(side.name == "right"))
+        payload = tuple(
+            place for name, place in places.items() if name in asked or side.inner_name(name) in self._payload
+        )
+        where = {name: places[name] for name in (side.column, *checked)}
         raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
         further = tuple((where[name], name) for name in checked)
         return PackedSide(where[side.column], payload, further, placing, side.column, raise_as)
@@ -455,23 +527,25 @@ class JoinPlan:
         observing: Observing,
         match: Match,
         worker: Callable[[CellJoin], Any] = lambda kernel: lambda batches: kernel(batches),
-        ones: tuple[str, ...] = (),
+        more: Mapping[str, str] | None = None,
         *,
         parcel: str | None = None,
     ) -> DataFrame:
         """The kept pairs of rows, or parcels of rows, that come sorted by cell.
 
         ``worker`` makes the function that runs in Python; a function, because Spark does not take another callable: it
-        travels to the workers by what it closes over. ``ones`` are counters of cells.
+        travels to the workers by what it closes over. ``more`` are what it counts besides, and how that adds up.
         """
         columns, schema, whole = [], T.StructType(), []
         for side, at in ((self._left, stack.left), (self._right, stack.right)):
             assert side.model is not None
-            payload = tuple(stack.columns[column] for column in at)
+            places = [stack.columns[column] for column in at]
             value = side.original.index(side.column)
             in_parts = is_flat(side.frame.schema[side.column].dataType)
-            columns.append(SideColumns(payload[value], payload, in_parts))
-            for position, (name, field) in enumerate(zip(side.inner, side.frame.schema.fields, strict=True)):
+            sent = [position for position, name in enumerate(side.inner) if name in self._payload]
+            columns.append(SideColumns(places[value], tuple(places[position] for position in sent), in_parts))
+            for position in sent:
+                name, field = side.inner[position], side.frame.schema.fields[position]
                 parts = [part.name for part in field.dataType] if in_parts and position == value else []  # type: ignore[attr-defined]
                 for part in parts:
                     schema.add(f"{name}_{part}", T.DoubleType())
@@ -481,27 +555,42 @@ class JoinPlan:
                 else:
                     schema.add(name, field.dataType)
                     whole.append(name)
-        schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
+        schema.add("probability", T.DoubleType())
+        if self.funnel is not None:
+            schema.add(COUNTERS, T.ArrayType(T.LongType()))
         together = self._asked(
             lambda name: stack.columns[stack.left[self._left.original.index(name)]],
             lambda name: stack.columns[stack.right[self._right.original.index(name)]],
         )
+        counters = self._counters() if self._question is None else self._question.counters(self._counters())
+        counts = dict.fromkeys(counter_names(counters), "sum")
         kernel = CellJoin(
-            columns[0], columns[1], tuple(schema.names), tuple(keys), match, together, parcel, len(ones)
+            columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together, parcel
         )  # fmt: skip
         joined = cells.mapInArrow(worker(kernel), schema)
-        counters = self._counters() if self._question is None else self._question.counters(self._counters())
-        names = [*counter_names(counters), *ones]
-        metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
-        pairs = observing.watch(joined, metrics).where(f"{COUNTERS} IS NULL").selectExpr(*whole, "probability")
+        pairs = joined if self.funnel is None else self._counted(joined, counts | dict(more or {}), observing)
+        if self.funnel is not None or whole != schema.names[: len(whole)]:
+            pairs = pairs.selectExpr(*whole, "probability")
         for position, (one, other) in enumerate(self.condition.equalities):
             if f"__key{position}" not in keys:
                 pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
         return self._without_same(pairs)
 
+    @staticmethod
+    def _counted(joined: DataFrame, counts: Mapping[str, str], observing: Observing) -> DataFrame:
+        """The pairs without the rows of counters, which are observed; with them, how each counter adds up."""
+        metrics = {
+            name: f"{adds_up}(get({COUNTERS}, {k}))"
+            for k, (name, adds_up) in enumerate(counts.items())
+            if name != "kept"
+        }
+        return observing.watch(joined, metrics).where(f"{COUNTERS} IS NULL")
+
     @cached_property
     def _grouped_keys(self) -> list[int]:
         """The equalities the kernel itself groups by: keys of one plain type on both sides."""
+        if not self.condition.equalities:
+            return []
         frames = [side.frame.toDF(*side.inner) for side in (self._left, self._right)]
         grouped = []
         for position, pair in enumerate(self.condition.equalities):
@@ -514,7 +603,7 @@ class JoinPlan:
                 grouped.append(position)
         return grouped
 
-    def _sure(self, left: DataFrame, right: DataFrame, observing: Observing) -> DataFrame:
+    def _sure(self, observing: Observing) -> DataFrame:
         """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
 
         The cells here are equally wide, between the least and the largest position: unlike quantiles these do not
@@ -529,7 +618,10 @@ class JoinPlan:
                 f"{ranges} AS __ranges",
             )
         )
-        left, right = left.crossJoin(span), right.crossJoin(span)
+        left, right = (
+            self._usable(rows, side).crossJoin(span)
+            for rows, side in zip(self._rows, (self._left, self._right), strict=True)
+        )
 
         def cell_of(position: str) -> str:
             place = f"floor(({position} - __origin) / nullif(__span, 0D) * __ranges)"
@@ -557,12 +649,12 @@ class JoinPlan:
         pairs = self._without_same(pairs).select(*self._payload, F.lit(1.0).alias("probability"))
         return observing.watch(pairs, {"sure": "count(1)"})
 
-    def _same(self, left: DataFrame, right: DataFrame, observing: Observing) -> DataFrame:
+    def _same(self, observing: Observing) -> DataFrame:
         """A row and itself: the difference is certainly 0."""
         assert self.self_key is not None
         mine, theirs = (side.inner_name(self.self_key) for side in (self._left, self._right))
         good = [
-            frame.where(F.col("__interval.state").isin(USABLE, HOPELESS)).drop("__interval") for frame in (left, right)
+            frame.where(F.col("__interval.state").isin(USABLE, HOPELESS)).drop("__interval") for frame in self._rows
         ]
         on = F.col(mine) == F.col(theirs)
         for position in range(len(self.condition.equalities)):
@@ -585,6 +677,11 @@ class JoinPlan:
         texts = [self._sql(expression) for expression in conditions]
         texts += [f"({self._sql(one)}) = ({self._sql(other)})" for one, other in self.condition.equalities]
         on = F.expr(" AND ".join(f"({text})" for text in texts)) if texts else F.lit(True)
+        if self._broadcast is not None:
+            frames = [
+                F.broadcast(frame) if name == self._broadcast else frame
+                for name, frame in zip(("left", "right"), frames, strict=True)
+            ]
         return frames[0].join(frames[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
 
     def _finish(self, parts: list[DataFrame], observing: Observing) -> DataFrame:
@@ -601,14 +698,10 @@ class JoinPlan:
             ]
             pairs = pairs.where(F.expr(f"abs({times[0]} - {times[1]}) <= {self.window.length!r}D"))
         pairs = observing.watch(pairs, {"kept": "count(1)"})
-        shown = [
-            inner
-            for side in (self._left, self._right)
-            for inner, name in zip(side.inner, side.original, strict=True)
-            if name != self._hidden
-        ]
+        shown = [self._of(one.side).inner_name(one.column) for one in self._result]
+        names = [one.name for one in self._result]
         probability = ["probability"] if self.exact else []
-        return pairs.select(*shown, *probability).toDF(*self._names, *probability)
+        return pairs.select(*shown, *probability).toDF(*names, *probability)
 
     # -- explaining it ------------------------------------------------------------------------------------------------
 
@@ -683,8 +776,11 @@ class JoinPlan:
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
         sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
         candidates = expected_candidates(one, other)
+        how = f"{layout.cells} cells by quantiles of the intervals, {sliced} of them sliced"
+        if self._broadcast is not None:
+            how = f"none: the {self._broadcast} table goes whole to every task of the other"
         lines = [
-            f"  partitioning  {layout.cells} cells by quantiles of the intervals, {sliced} of them sliced",
+            f"  partitioning  {how}",
             f"  estimates     {one.rows:,} x {other.rows:,} usable rows, "
             f"about {candidates:,.0f} candidate pairs of {one.rows * other.rows:,}",
         ]
@@ -749,14 +845,22 @@ def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Reg
     return [*rules, f"{names[3]} (where one value has many parts)"]
 
 
-def output_names(left: list[str], right: list[str], suffixes: tuple[str, str], with_probability: bool) -> list[str]:
-    """Names of the result's columns: those that clash get the suffixes."""
+def result_columns(
+    left: Sequence[str],
+    right: Sequence[str],
+    suffixes: tuple[str, str],
+    with_probability: bool,
+    wanted: Sequence[str] | None = None,
+) -> list[Shown]:
+    """The columns of the result besides the probability, those that clash with the suffixes: all, or those wanted."""
     taken = {"probability"} if with_probability else set()
     clashes = {name.lower() for name in left} & {name.lower() for name in right}
     clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
-    out = [name + suffixes[0] if name.lower() in clashes else name for name in left]
-    out += [name + suffixes[1] if name.lower() in clashes else name for name in right]
-    lowered = [name.lower() for name in (*out, *taken)]
+    shown: list[Shown] = []
+    sides: tuple[tuple[SideName, Sequence[str], str], ...] = ("left", left, suffixes[0]), ("right", right, suffixes[1])
+    for side, columns, suffix in sides:
+        shown += [Shown(side, name, name + suffix if name.lower() in clashes else name) for name in columns]
+    lowered = [*(one.name.lower() for one in shown), *taken]
     twice = sorted({name for name in lowered if lowered.count(name) > 1})
     if twice:
         raise HaplyError(
@@ -765,4 +869,12 @@ def output_names(left: list[str], right: list[str], suffixes: tuple[str, str], w
             found=", ".join(twice),
             hint="rename a column, or choose other suffixes",
         )
-    return out
+    return shown if wanted is None else [_wanted(shown, name) for name in wanted]
+
+
+def _wanted(shown: list[Shown], name: str) -> Shown:
+    """The column of the result that has this name, in any case unless two differ by it alone."""
+    same = [one for one in shown if one.name == name] or [one for one in shown if one.name.lower() == name.lower()]
+    if len(same) != 1:
+        raise unknown_name("column of the result", name, [one.name for one in shown])
+    return same[0]

@@ -109,7 +109,7 @@ class MatchPositions:
             (mine, rows), (theirs, others) = (
                 _of_dimension(side.model, own, dim) for side, own in zip(sides, dims, strict=True)
             )
-            places = _where(left, rows), _where(right, others)
+            places = _where(left, right, rows, others)
             found = match_positions(mine, theirs, self.distance, self.threshold, self.exact, places)
             columns.append((rows[found.left], others[found.right], found.probability, found.code))
             counters.add(found.funnel)
@@ -118,9 +118,18 @@ class MatchPositions:
         return Matches(i, j, probability, code, counters, seconds)
 
 
-def _where(rows: Rows, chosen: np.ndarray) -> Where:
-    group = None if rows.groups is None else rows.groups[chosen]
-    return Where(rows.start[chosen], rows.native[chosen], group)
+def _where(left: Rows, right: Rows, mine: np.ndarray, theirs: np.ndarray) -> tuple[Where, Where] | None:
+    """Which pairs belong to this cell; nothing where all do."""
+    if left.native is None and right.native is None and left.groups is None:
+        return None
+    found = []
+    for rows, chosen in ((left, mine), (right, theirs)):
+        group = None if rows.groups is None else rows.groups[chosen]
+        placed = (np.zeros(len(chosen)), np.ones(len(chosen), bool))
+        if rows.native is not None:
+            placed = rows.start[chosen], rows.native[chosen]
+        found.append(Where(*placed, group))
+    return found[0], found[1]
 
 
 def _example(kind: type[Model], dim: int) -> Model:
@@ -133,8 +142,8 @@ def _example(kind: type[Model], dim: int) -> Model:
 
 
 @lru_cache(maxsize=64)
-def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bool) -> None:
-    """Run a small join with the layout that rows coming from Arrow have."""
+def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bool, whole: bool) -> None:
+    """Run a small join with the layout that rows coming from Arrow have, in a cell or whole."""
     match = MatchPositions(Distance("", "", 1.0), threshold, exact, True)
     place = PlaceNormals(match.distance, threshold)
     kinds = left, right
@@ -144,7 +153,7 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
         example = _example(kind, dim)
         model = type(example).from_arrow(example.to_arrow())
         found = place(model)
-        sides.append(Rows(model, found.start, found.end, np.ones(len(model), dtype=bool)))
+        sides.append(Rows(model, found.start, found.end, None if whole else np.ones(len(model), dtype=bool)))
     if dimensions(sides[0].model)[0] == dimensions(sides[1].model)[0]:
         match(sides[0], sides[1])
 
@@ -159,7 +168,7 @@ class PositionPlan(DistancePlan):
     def _warm(self) -> None:
         assert self._left.model is not None
         assert self._right.model is not None
-        _warm(self._left.model, self._right.model, self.threshold, self._needs_values)  # type: ignore[arg-type]
+        _warm(self._left.model, self._right.model, self.threshold, self._needs_values, self._broadcast is not None)  # type: ignore[arg-type]
 
     @property
     def _placed_in_python(self) -> PlaceNormals:

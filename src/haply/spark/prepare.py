@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,22 @@ USABLE, NULL, HOPELESS, BAD = 0, 1, 2, 3
 """What a row is to a join."""
 
 
+@dataclass(frozen=True)
+class PlaceRows:
+    """Row intervals of one side of a difference."""
+
+    is_left: bool
+    region: Region
+    threshold: Threshold
+    exact: bool
+    pairing: Pairing
+
+    def __call__(self, model: Model) -> Intervals:
+        """See ``row_intervals``."""
+        assert isinstance(model, OneDimensional)
+        return row_intervals(model, self.is_left, self.region, self.threshold, self.exact, self.pairing)
+
+
 def interval_column(
     column: str,
     model: type[Model],
@@ -41,11 +58,7 @@ def interval_column(
     if model in _NATIVE:
         return F.expr(_native_intervals(column, model, is_left, region, threshold, exact, pairing, raise_as))
 
-    def find(rows: Model) -> Intervals:
-        assert isinstance(rows, OneDimensional)
-        return row_intervals(rows, is_left, region, threshold, exact, pairing)
-
-    return interval_function(find, raise_as)(F.col(column))
+    return interval_function(PlaceRows(is_left, region, threshold, exact, pairing), raise_as)(F.col(column))
 
 
 def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) -> Any:

@@ -14,11 +14,9 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.errors import HaplyError
@@ -29,6 +27,7 @@ from haply.models import Model, OneDimensional
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
+from haply.spark.columns import arrow_schema
 from haply.spark.distance import DistancePlan
 from haply.spark.parcels import (
     CELL,
@@ -331,11 +330,6 @@ class DifferenceStream(PlacedInTime):
 def _in_time(model: Model, is_left: bool, region: Region, threshold: Threshold) -> Intervals:
     assert isinstance(model, OneDimensional)
     return row_intervals(model, is_left, region, threshold, True)
-
-
-def arrow_schema(schema: T.StructType) -> pa.Schema:
-    """The same for Arrow, with times in UTC."""
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 class StreamObserving(Observing):

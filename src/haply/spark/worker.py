@@ -62,12 +62,15 @@ class SideColumns:
 
 @dataclass(frozen=True)
 class Rows:
-    """One side of a cell: values, intervals, which rows are native here, numbers for equal keys, and times."""
+    """One side of a cell: values, intervals, which rows are native here, numbers for equal keys, and times.
+
+    Where a side is whole, all rows are native, and only those have intervals whose pairs are found by them.
+    """
 
     model: Model
     start: np.ndarray
     end: np.ndarray
-    native: np.ndarray
+    native: np.ndarray | None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
 
@@ -180,7 +183,10 @@ class MatchDifferences:
         assert isinstance(left.model, OneDimensional)
         assert isinstance(right.model, OneDimensional)
         from_position = min(
-            np.minimum(side.start, side.end).min(initial=np.inf, where=side.native) for side in (left, right)
+            np.minimum(side.start, side.end).min(initial=np.inf, where=side.native)
+            if side.native is not None
+            else -np.inf
+            for side in (left, right)
         )
         owned = partial(_of_this_cell, left, right, from_position)
         if self.strategy == "moments":
@@ -213,14 +219,14 @@ class CellJoin:
 
     left: SideColumns
     right: SideColumns
-    names: tuple[str, ...]
+    schema: pa.Schema
     keys: tuple[str, ...]
     match: Match
+    counters: int
+    """How many there are."""
     together: Together | PairQuestion | None = None
     parcel: str | None = None
     """The column that has the rows of a side as Arrow bytes; without it every row stands for itself."""
-    ones: int = 0
-    """How many further counters there are, each of which counts the calls."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
@@ -233,18 +239,30 @@ class CellJoin:
                     left, right = (opened(side[self.parcel]) for side in (left, right))
                 yield from self.decided(left, right)
 
-    def decided(self, left: pa.Table, right: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Kept pairs of two tables, their counters before them."""
-        yield from self._decide(left, right).to_batches(max_chunksize=_PAIRS_PER_BATCH)
+    def decided(self, left: pa.Table, right: pa.Table, more: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+        """Kept pairs of two tables, their counters before them, and behind these what else was counted."""
+        yield from self._decide(left, right, more).to_batches(max_chunksize=_PAIRS_PER_BATCH)
 
-    def _decide(self, left_rows: pa.Table, right_rows: pa.Table) -> pa.Table:
+    def nothing(self, more: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """What was counted where there are no rows of one side."""
+        if self._counts:
+            counts = [*[0] * self.counters, *more]
+            columns = [pa.array([counts if field.name == COUNTERS else None], field.type) for field in self.schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    @property
+    def _counts(self) -> bool:
+        """Whether anybody asks for counters."""
+        return COUNTERS in self.schema.names
+
+    def _decide(self, left_rows: pa.Table, right_rows: pa.Table, more: Sequence[int]) -> pa.Table:
         groups = _shared_codes([(left_rows[key], right_rows[key]) for key in self.keys]) if self.keys else (None, None)
         sides = [
             Rows(
                 view_column(rows[columns.value]),
-                rows[START].to_numpy(),
-                rows[END].to_numpy(),
-                rows[NATIVE].to_numpy(zero_copy_only=False),
+                _numbers(rows, START),
+                _numbers(rows, END),
+                rows[NATIVE].to_numpy(zero_copy_only=False) if NATIVE in rows.column_names else None,
                 group,
                 rows[TIME].to_numpy() if TIME in rows.column_names else None,
             )
@@ -259,12 +277,14 @@ class CellJoin:
             *self.left.taken(left_rows, found.left),
             *self.right.taken(right_rows, found.right),
         ]
+        if not self._counts:
+            return pa.table([*taken, pa.array(found.probability)], names=self.schema.names)
         seconds = {**found.seconds, "assemble": time.perf_counter() - matched}
         seconds["prepare"] += matched - begun - sum(found.seconds.values())
         counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
-        counts += [1] * self.ones
+        counts += more
         counters = pa.list_(pa.int64())
-        names = list(self.names)
+        names = self.schema.names
         pairs = pa.table([*taken, pa.array(found.probability), pa.nulls(len(found.left), counters)], names=names)
         first = [
             *(pa.nulls(1, column.type) for column in taken),
@@ -293,6 +313,11 @@ class CellJoin:
         kept, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
         seconds = {**found.seconds, "decide": found.seconds["decide"] + time.perf_counter() - begun}
         return Matches(found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, seconds)
+
+
+def _numbers(rows: pa.Table, name: str) -> np.ndarray:
+    """A column of numbers, or none at all."""
+    return rows[name].to_numpy() if name in rows.column_names else np.empty(0)
 
 
 def opened(parcels: pa.ChunkedArray) -> pa.Table:

@@ -52,6 +52,7 @@ class _Binder:
                 )  # fmt: skip
             frame = self.frame(source)
             tables.append(Table(source.alias, frame, tuple(frame.columns)))
+        self.check_hint(select)
         found = Bound(self.statement, select, tables)
         scope = Scope(found, self.spark, self.time)
         written = [(original, scope.condition(original)) for original in select.conditions]
@@ -59,10 +60,25 @@ class _Binder:
         for original, condition in written:
             if condition is not None:
                 self.sort(found, scope, original, condition, wide)
+        found.used.clear()  # conditions name their columns themselves
         self.choose(found, scope, wide, inside)
         return found
 
     # -- tables --------------------------------------------------------------------------------------------------------
+
+    def check_hint(self, select: Select) -> None:
+        """A hint is about a join of two tables, and names one of them."""
+        if select.broadcast is None:
+            return
+        hint, names = select.broadcast, [source.alias for source in select.sources]
+        if len(names) != 2:
+            raise self.statement.error(
+                hint.start, "BROADCAST is for a join of two tables", found=f"{len(names)} of them",
+                hint="leave out the hint",
+            )  # fmt: skip
+        if hint.table.lower() not in [name.lower() for name in names]:
+            with self.statement.at(hint.start):
+                raise unknown_name("table", hint.table, names)
 
     def frame(self, source: Source) -> Any:
         if source.query is not None:

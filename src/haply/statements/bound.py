@@ -69,13 +69,16 @@ class Bound:
     with_probability: bool = False
     used: set[tuple[str, str]] = field(default_factory=set)
     """Tables and columns whose place in the wide rows somebody has asked for."""
+    lean: bool = False
+    """Whether the wide rows have those columns only."""
 
     def wide_names(self) -> list[str]:
         """The columns of the wide rows: those of all tables in order."""
         return [
-            f"t{n}_{k}"
+            f"t{n}_{at if table.places is None else table.places[at]}"
             for n, table in enumerate(self.tables)
-            for k in (range(len(table.frame.columns)) if table.places is None else table.places)
+            for at, name in enumerate(table.frame.columns)
+            if not self.lean or (table.alias, name) in self.used
         ]
 
     def wide_column(self, column: Column) -> str:

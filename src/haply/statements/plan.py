@@ -11,6 +11,7 @@ from haply.query import Column, Expression, Literal, with_columns
 from haply.query.expressions import And, Comparison
 from haply.spark.join import plan_join
 from haply.spark.many import WindowPlan
+from haply.spark.plan import result_columns
 from haply.spark.several import SeveralPlan
 from haply.spark.tables import is_table, uncertain_model, with_sure, without_probability
 from haply.spark.where import plan_where
@@ -198,11 +199,18 @@ def _two(bound: Bound, options: _Options) -> Any:
         (length,) = windows.values()
         times = bound.times[left.alias], bound.times[right.alias]
         timed = {"time": times, "window": length, "max_delay": options.max_delay}
-    return plan_join(
-        left.frame, right.frame, on, bound.select.threshold,
+    hint, frames = bound.select.broadcast, (left.frame, right.frame)
+    result = result_columns(left.frame.columns, right.frame.columns, _SUFFIXES, bound.with_probability)
+    aliases = {"left": left.alias, "right": right.alias}
+    plan = plan_join(
+        *frames, on, bound.select.threshold,
         strict=bound.select.strict, probability=_mode(bound), invalid=options.invalid, suffixes=_SUFFIXES,
+        columns=[one.name for one in result if (aliases[one.side], one.column) in bound.used],
+        broadcast=None if hint is None else "left" if hint.table.lower() == left.alias.lower() else "right",
         funnel=options.funnel, **timed,
     )  # fmt: skip
+    bound.lean = True
+    return plan
 
 
 def _windows_of(bound: Bound) -> dict[tuple[str, str], Any]:

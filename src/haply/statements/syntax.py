@@ -41,6 +41,7 @@ _AGGREGATE_WORDS = (
     "stddev stddev_pop stddev_samp sum var_pop var_samp variance"
 )
 _AGGREGATES = frozenset(_AGGREGATE_WORDS.split())
+_BROADCASTS = ("BROADCAST", "BROADCASTJOIN", "MAPJOIN")  # as Spark has it
 _EXAMPLE = "SELECT * FROM a, b WHERE abs(a.x - b.x) <= 1 WITH THRESHOLD 0.5"
 _DEEPEST_QUERY = 20
 
@@ -76,6 +77,14 @@ class Order:
 
 
 @dataclass(frozen=True)
+class Hint:
+    """``/*+ BROADCAST(a) */``: a table that goes whole to every task."""
+
+    table: str
+    start: int
+
+
+@dataclass(frozen=True)
 class Select:
     """A query as it is written; the conditions must hold all."""
 
@@ -88,6 +97,7 @@ class Select:
     threshold_start: int | None
     order: tuple[Order, ...]
     limit: int | None
+    broadcast: Hint | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +161,7 @@ class _SelectParser(Parser):
             what = "the query is empty" if self.next.kind == "end" else "a query begins with SELECT"
             raise self.error(self.next, what, expected="SELECT", hint=f"write {_EXAMPLE}")
         self.take()
+        broadcast = self.hint() if self.take_if("/*+") else None
         self.refuse_what_is_for_the_result()
         self.take_if("ALL")
         items = [self.item()]
@@ -188,8 +199,22 @@ class _SelectParser(Parser):
                 limit = self.limit()
         self.inside -= 1
         return Select(
-            start, tuple(items), tuple(sources), tuple(conditions), threshold, strict, threshold_start, order, limit
-        )
+            start, tuple(items), tuple(sources), tuple(conditions), threshold, strict, threshold_start, order, limit,
+            broadcast,
+        )  # fmt: skip
+
+    def hint(self) -> Hint:
+        if self.next.key not in _BROADCASTS:
+            raise self.error(
+                self.next, "this hint is not known", expected="BROADCAST(table)", hint="write /*+ BROADCAST(b) */"
+            )
+        self.take()
+        self.require("(", "BROADCAST names no table")
+        token = self.next
+        name = self.name("BROADCAST names no table")
+        self.require(")", "BROADCAST is of one table")
+        self.require("*/", "the hint is not closed")
+        return Hint(name, token.start)
 
     # -- the select list -----------------------------------------------------------------------------------------------
 
