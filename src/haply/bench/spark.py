@@ -251,6 +251,15 @@ def watched(name: str, query: Callable[[], DataFrame], memory: dict[str, dict[st
     return run
 
 
+def unwatched(query: Callable[[], DataFrame]) -> Callable[[], None]:
+    """The query run from planning to the last row, and nothing besides: looking at memory takes time from it."""
+
+    def run() -> None:
+        query().write.format("noop").mode("overwrite").save()
+
+    return run
+
+
 @contextlib.contextmanager
 def peak_memory(every_seconds: float = 0.2) -> Iterator[dict[str, float]]:
     """Peak resident memory, in MiB, of this process's JVM and of all its Python workers together.

@@ -142,7 +142,12 @@ def _settings(
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Not `spark.log.level`, which counts only from the moment the context exists and announces itself.
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_log4j(scratch).as_uri()}",
+            # One JVM: what it hands to its own tasks goes over no network.
+            "spark.broadcast.compress": "false",
         }
+        # The cores are shared with Python workers: a collector that works beside them, as G1 does, takes them away.
+        if "GC" not in str(extra_conf.get("spark.driver.extraJavaOptions", "")):
+            settings["spark.driver.extraJavaOptions"] += " -XX:+UseParallelGC -XX:NewRatio=1"
     for key, value in extra_conf.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         # JVM options add up: a caller's -D flag should not bring the log noise back.
