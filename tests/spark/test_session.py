@@ -230,7 +230,15 @@ def test_extra_settings_win_and_java_options_add_up() -> None:
     assert settings["spark.ui.enabled"] == "true"
     assert settings["spark.driver.extraJavaOptions"].startswith("-Dlog4j2.configurationFile=file:///")
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+    assert "ParallelGC" in settings["spark.driver.extraJavaOptions"]
     assert "spark.sql.shuffle.partitions" not in settings
+
+
+def test_there_is_one_collector_of_garbage() -> None:
+    """Java refuses to start with two."""
+    settings = session._settings("1g", None, {"spark.driver.extraJavaOptions": "-XX:+UseZGC"}, starts_jvm=True)
+    assert "ParallelGC" not in settings["spark.driver.extraJavaOptions"]
+    assert "UseZGC" in settings["spark.driver.extraJavaOptions"]
 
 
 def test_workers_are_born_with_haply(spark) -> None:
