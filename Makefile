@@ -23,7 +23,7 @@ demo: $(READY) ## run the demonstration; its report is out/demo/report.html
 # The second run repeats joins over Spark Connect. HAPLY_TEST_CONNECT=1 with any other test files does the same for them.
 test: $(READY) ## run the test suite
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
-	HAPLY_TEST_CONNECT=1 $(BIN)/python -m pytest -q tests/spark/test_join.py -k "$(OVER_CONNECT)"
+	HAPLY_TEST_CONNECT=1 $(BIN)/python -m pytest -q tests/spark/test_join.py tests/spark/test_whole.py -k "$(OVER_CONNECT)"
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check .
