@@ -48,8 +48,8 @@ def test_report_has_its_shape(spark, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     said: list[str] = []
     report = sky.measure(spark, SMALL, said.append)
-    assert [result.engine for result in report.results] == [sky.OURS, sky.TREE] * 3
-    assert len({result.pairs for result in report.results[-2:]}) == 1
+    assert [result.engine for result in report.results] == [*[sky.OURS, sky.TREE] * 3, sky.BY_CELLS]
+    assert len({result.pairs for result in report.results[-3:]}) == 1
     (truth,) = report.figures
     assert len(truth.rows) == len(SMALL.fixed_radii) + 2
     assert all(0.0 < row["precision"] <= 1.0 for row in truth.rows)
