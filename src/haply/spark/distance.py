@@ -112,12 +112,7 @@ class MatchClouds:
         for side, rows, chosen in (("right", right, theirs), ("left", left, mine)):
             times = np.zeros(len(chosen)) if rows.times is None else rows.times[chosen]
             group = 0.0 if rows.groups is None else rows.groups[chosen]
-            place, native = (
-                (np.zeros(len(chosen)), np.ones(len(chosen), bool))
-                if rows.native is None
-                else (rows.start[chosen], rows.native[chosen])
-            )
-            places = Places(place, native, group)
+            places = Places(*rows.placed(chosen), group)
             found = join.arrive(side, chosen, rows.model.take(chosen), times, places)  # type: ignore[arg-type]
         assert found is not None
         return found.left, found.right, found.probability, np.zeros(len(found.left), np.int8), join.funnel

@@ -23,8 +23,9 @@ from haply.spark.distance import DistancePlan
 from haply.spark.index import index_of
 from haply.spark.indexed import IndexedPlan, fits_index
 from haply.spark.mixed import MixedPlan
-from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode, SideName, result_columns
+from haply.spark.plan import InvalidMode, JoinPlan, ProbabilityMode
 from haply.spark.positions import NORMALS, PositionPlan, position_model
+from haply.spark.result import Shown, SideName, result_columns
 from haply.spark.stream import DifferenceStream, DistanceStream, PositionStream, TimingStream, check_session
 from haply.spark.window import TimeWindow, time_window
 
@@ -105,15 +106,7 @@ def plan_join(
             expression, lambda column: find_column(frames[str(column.table)], column.name, str(column.table))
         )
     if columns is not None:
-        needed: set[tuple[str, str]] = {(one.side, one.column) for one in result}
-        if expression is not None:
-            needed |= {(str(column.table), column.name) for column in columns_of(expression)}
-        if in_time is not None:
-            needed |= {("left", in_time.left), ("right", in_time.right)}
-        if self_key is not None:
-            needed |= {(name, find_column(frame, self_key, name)) for name, frame in frames.items()}
-        for name, frame in frames.items():
-            frames[name] = _narrowed(frame, {column for side, column in needed if side == name})
+        frames = _narrowed(frames, result, expression, in_time, self_key)
         left, right = frames["left"], frames["right"]
     if expression is not None:
         try:
@@ -172,12 +165,27 @@ def plan_join(
     )  # fmt: skip
 
 
-def _narrowed(frame: DataFrame, needed: set[str]) -> DataFrame:
-    """A table with the columns that are needed. One with an index stays as it is: what is made from it has none."""
-    kept = [name for name in frame.columns if name in needed] or frame.columns[:1]
-    if len(kept) == len(frame.columns) or index_of(frame) is not None:
-        return frame
-    return frame.select(*(quoted(name) for name in kept))
+def _narrowed(
+    frames: dict[str, DataFrame],
+    result: Sequence[Shown],
+    expression: Expression | None,
+    window: TimeWindow | None,
+    self_key: str | None,
+) -> dict[str, DataFrame]:
+    """The tables with what the result and conditions need. One with an index stays: what is made from it has none."""
+    needed: set[tuple[str, str]] = {(one.side, one.column) for one in result}
+    if expression is not None:
+        needed |= {(str(column.table), column.name) for column in columns_of(expression)}
+    if window is not None:
+        needed |= {("left", window.left), ("right", window.right)}
+    if self_key is not None:
+        needed |= {(side, find_column(frame, self_key, side)) for side, frame in frames.items()}
+    narrowed = {}
+    for side, frame in frames.items():
+        kept = [name for name in frame.columns if (side, name) in needed] or frame.columns[:1]
+        whole = len(kept) == len(frame.columns) or index_of(frame) is not None
+        narrowed[side] = frame if whole else frame.select(*(quoted(name) for name in kept))
+    return narrowed
 
 
 def _check_mixed(
@@ -368,8 +376,9 @@ def join(
     suffixes
         Added to names that both sides have.
     columns
-        Which columns of the tables the result has, by their names there, besides ``probability``; all by default. What
-        neither the result nor a condition needs is not read, and what only a condition needs does not come out.
+        Which columns the result has besides ``probability``, by their names in it (``"id_left"`` where both tables have
+        an ``id``); all by default. What only a condition needs then does not come out, and what nothing needs is not
+        read.
     broadcast
         ``"left"`` or ``"right"``: this table goes whole to every task, and the other stays where it is. Faster for a
         table that fits into the memory of the driver and of every worker; by default both are sent to their cells.

@@ -28,8 +28,9 @@ from haply.query.expressions import Call, Not
 from haply.query.rewrites import RowCondition, split_rows
 from haply.spark.columns import quoted
 from haply.spark.distance import DistancePlan
-from haply.spark.plan import InvalidMode, JoinPlan, Shown, SideName
+from haply.spark.plan import InvalidMode, JoinPlan
 from haply.spark.positions import NORMALS, PositionPlan, position_model
+from haply.spark.result import Shown, SideName
 from haply.spark.where import WherePlan, check_numbers, column_kinds, is_known_point
 from haply.spark.worker import PairQuestion
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import HaplyError
 from haply.joins.paged import OF_STRATEGY
 from haply.joins.strategies import estimated_seconds
 from haply.joins.warm import warm_moments, warm_pair, warm_selection
@@ -67,6 +67,7 @@ from haply.spark.partition import (
     read_profile,
 )
 from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, PlaceRows, interval_column, state_function
+from haply.spark.result import Shown, SideName
 from haply.spark.whole import Meet, Ready, beside, sent_frame
 from haply.spark.window import TimeWindow
 from haply.spark.worker import (
@@ -87,17 +88,7 @@ ProbabilityMode = Literal["exact", "none"]
 InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
 
-SideName = Literal["left", "right"]
-
 _MOST_RANGES = 256
-
-
-class Shown(NamedTuple):
-    """A column of the result: the side and the column there that it comes from, and its name."""
-
-    side: SideName
-    column: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -843,38 +834,3 @@ def _rules_used(left: type[Model] | None, right: type[Model] | None, region: Reg
         return [names[2], f"{names[3]} (where one value has many parts)"]
     rules = [names[0], names[1]] if not exact else [names[1] if region.outside else names[0]]
     return [*rules, f"{names[3]} (where one value has many parts)"]
-
-
-def result_columns(
-    left: Sequence[str],
-    right: Sequence[str],
-    suffixes: tuple[str, str],
-    with_probability: bool,
-    wanted: Sequence[str] | None = None,
-) -> list[Shown]:
-    """The columns of the result besides the probability, those that clash with the suffixes: all, or those wanted."""
-    taken = {"probability"} if with_probability else set()
-    clashes = {name.lower() for name in left} & {name.lower() for name in right}
-    clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
-    shown: list[Shown] = []
-    sides: tuple[tuple[SideName, Sequence[str], str], ...] = ("left", left, suffixes[0]), ("right", right, suffixes[1])
-    for side, columns, suffix in sides:
-        shown += [Shown(side, name, name + suffix if name.lower() in clashes else name) for name in columns]
-    lowered = [*(one.name.lower() for one in shown), *taken]
-    twice = sorted({name for name in lowered if lowered.count(name) > 1})
-    if twice:
-        raise HaplyError(
-            "Two columns of the result would have one name",
-            expected="different names",
-            found=", ".join(twice),
-            hint="rename a column, or choose other suffixes",
-        )
-    return shown if wanted is None else [_wanted(shown, name) for name in wanted]
-
-
-def _wanted(shown: list[Shown], name: str) -> Shown:
-    """The column of the result that has this name, in any case unless two differ by it alone."""
-    same = [one for one in shown if one.name == name] or [one for one in shown if one.name.lower() == name.lower()]
-    if len(same) != 1:
-        raise unknown_name("column of the result", name, [one.name for one in shown])
-    return same[0]

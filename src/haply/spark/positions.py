@@ -125,10 +125,7 @@ def _where(left: Rows, right: Rows, mine: np.ndarray, theirs: np.ndarray) -> tup
     found = []
     for rows, chosen in ((left, mine), (right, theirs)):
         group = None if rows.groups is None else rows.groups[chosen]
-        placed = (np.zeros(len(chosen)), np.ones(len(chosen), bool))
-        if rows.native is not None:
-            placed = rows.start[chosen], rows.native[chosen]
-        found.append(Where(*placed, group))
+        found.append(Where(*rows.placed(chosen), group))
     return found[0], found[1]
 
 

@@ -74,6 +74,12 @@ class Rows:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
 
+    def placed(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where chosen rows begin, and which are native: one place for all where a side is whole."""
+        if self.native is None:
+            return np.zeros(len(chosen)), np.ones(len(chosen), bool)
+        return self.start[chosen], self.native[chosen]
+
 
 @dataclass(frozen=True)
 class Together:

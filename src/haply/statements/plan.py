@@ -11,7 +11,7 @@ from haply.query import Column, Expression, Literal, with_columns
 from haply.query.expressions import And, Comparison
 from haply.spark.join import plan_join
 from haply.spark.many import WindowPlan
-from haply.spark.plan import result_columns
+from haply.spark.result import result_columns
 from haply.spark.several import SeveralPlan
 from haply.spark.tables import is_table, uncertain_model, with_sure, without_probability
 from haply.spark.where import plan_where

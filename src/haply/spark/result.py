@@ -1,0 +1,53 @@
+"""The columns of a join's result: which there are, what they are called, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from haply.errors import HaplyError, unknown_name
+
+SideName = Literal["left", "right"]
+
+
+class Shown(NamedTuple):
+    """A column of the result: the side and the column there that it comes from, and its name."""
+
+    side: SideName
+    column: str
+    name: str
+
+
+def result_columns(
+    left: Sequence[str],
+    right: Sequence[str],
+    suffixes: tuple[str, str],
+    with_probability: bool,
+    wanted: Sequence[str] | None = None,
+) -> list[Shown]:
+    """The columns of the result besides the probability, those that clash with the suffixes: all, or those wanted."""
+    taken = {"probability"} if with_probability else set()
+    clashes = {name.lower() for name in left} & {name.lower() for name in right}
+    clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
+    shown: list[Shown] = []
+    sides: tuple[tuple[SideName, Sequence[str], str], ...] = ("left", left, suffixes[0]), ("right", right, suffixes[1])
+    for side, columns, suffix in sides:
+        shown += [Shown(side, name, name + suffix if name.lower() in clashes else name) for name in columns]
+    lowered = [*(one.name.lower() for one in shown), *taken]
+    twice = sorted({name for name in lowered if lowered.count(name) > 1})
+    if twice:
+        raise HaplyError(
+            "Two columns of the result would have one name",
+            expected="different names",
+            found=", ".join(twice),
+            hint="rename a column, or choose other suffixes",
+        )
+    return shown if wanted is None else [_wanted(shown, name) for name in wanted]
+
+
+def _wanted(shown: list[Shown], name: str) -> Shown:
+    """The column of the result that has this name, in any case unless two differ by it alone."""
+    same = [one for one in shown if one.name == name] or [one for one in shown if one.name.lower() == name.lower()]
+    if len(same) != 1:
+        raise unknown_name("column of the result", name, [one.name for one in shown])
+    return same[0]
