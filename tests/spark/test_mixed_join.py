@@ -143,8 +143,11 @@ def test_bad_rows_are_not_lost_from_sight_and_pairs_come_without_probabilities(s
         [(99, 0, *({"mean": 500.0, "sd": -1.0} for _ in COLUMNS))],
         left.schema,
     )
-    with pytest.raises(Exception, match="not a distribution"):
-        hp.join(left.unionByName(bad), right, COLOURS, 0.2).collect()
+    nearby = "abs(left.g - right.g) < 1 AND left.u > right.u"
+    beyond = "left.g > right.g AND left.u > 1"
+    for on, broadcast in ((COLOURS, None), (COLOURS, "right"), (nearby, "left"), (beyond, None)):
+        with pytest.raises(Exception, match=r"Column '[ugr]' of the left table has a row that is not a distribution"):
+            hp.join(left.unionByName(bad), right, on, 0.2, broadcast=broadcast).collect()
     funnel = hp.Funnel()
     found = hp.join(
         left.unionByName(bad), right, COLOURS, 0.2, probability="none", invalid="drop", funnel=funnel

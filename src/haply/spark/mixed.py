@@ -146,8 +146,22 @@ class MixedPlan:
             exact=self.exact and question is not None, self_key=None, invalid=self.invalid,
             result=[Shown("left" if name.startswith("left_") else "right", name, name) for name in columns],
             funnel=self.funnel if question is not None else _first_stage(self.funnel), question=question,
-            broadcast=self.broadcast,
+            broadcast=self.broadcast, called=self._called(generator),
         )  # fmt: skip
+
+    def _called(self, generator: Band | Distance | None) -> dict[str, str]:
+        """The columns of the plan by their names there, as the tables call them; sums as they are written."""
+        called = {
+            inner: name
+            for side, frame in (("left", self.left), ("right", self.right))
+            for inner, name in zip(self._inner(side), frame.columns, strict=True)
+        }
+        if isinstance(generator, Band):
+            for terms in (generator.left, generator.right):
+                (name, index), factor = terms[0]
+                alone = len(terms) == 1 and factor == 1.0 and index is None
+                called[_text(terms)] = called[name] if alone else self._in_words(_text(terms))
+        return called
 
     @property
     def _shown(self) -> list[str]:
@@ -194,7 +208,8 @@ class MixedPlan:
         if not plan.asks_all:
             uncertain = RowCondition((), rows.groups, rows.numbers)
             columns = {name: name for name in selection.columns}
-            pairs = WherePlan(pairs, uncertain, columns, selection, self.invalid, _second_stage(self.funnel)).run()
+            funnel = _second_stage(self.funnel)
+            pairs = WherePlan(pairs, uncertain, columns, selection, self.invalid, funnel, self._in_words).run()
         shown = [F.col(name).alias(one.name) for name, one in zip(self._shown, self.result, strict=True)]
         return pairs.select(*shown, *(["probability"] if self.exact else []))
 

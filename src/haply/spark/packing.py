@@ -271,7 +271,8 @@ def good_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> GoodR
     """The rows whose values are all there, none of them bad."""
     good, bad = np.ones(table.num_rows, dtype=bool), np.zeros(table.num_rows, dtype=bool)
     whole = None
-    for name, called in ((side.value, side.called), *side.further):
+    # the others first: a value may be a sum of them, and people know the parts by their names
+    for name, called in (*side.further, (side.value, side.called)):
         read = read_column(table[name])
         if len(read.bad_rows) and side.raise_as is not None:
             raise bad_row(side.raise_as.format(called), read.example)

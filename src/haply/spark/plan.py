@@ -89,6 +89,7 @@ InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
 
 _MOST_RANGES = 256
+_COLUMN_OF = "Column '{}' of the {} table"
 
 
 @dataclass(frozen=True)
@@ -132,12 +133,15 @@ class JoinPlan:
         question: PairQuestion | None = None,
         strategy: str = "auto",
         broadcast: SideName | None = None,
+        called: Mapping[str, str] | None = None,
     ) -> None:
         self.condition, self.threshold, self.exact, self.strategy = condition, threshold, exact, strategy
         self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
         self._result, self._broadcast = tuple(result), broadcast
         self._question = question
         """All conditions on a pair, if the one that is planned only finds the candidates; it must hold in a band."""
+        self._called = called or {}
+        """What messages about bad rows call columns that have another name here."""
         compared = condition.difference or condition.distance
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
@@ -281,10 +285,13 @@ class JoinPlan:
         """The side's rows that pass its own certain conditions, with their interval and state."""
         frame = self._own_rows(side)
         raising = self.invalid == "raise" and not lenient
-        raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
-        frame = frame.withColumn("__interval", self._interval(side, raise_as and raise_as.format(side.column)))
+
+        def raise_as(name: str) -> str | None:
+            return _COLUMN_OF.format(self._called.get(name, name), side.name) if raising else None
+
+        frame = frame.withColumn("__interval", self._interval(side, raise_as(side.column)))
         for position, name in enumerate(self._checked_columns(side)):
-            state = state_function(raise_as and raise_as.format(name))(F.col(side.inner_name(name)))
+            state = state_function(raise_as(name))(F.col(side.inner_name(name)))
             frame = frame.withColumn(f"__state{position}", state)
         return frame
 
@@ -506,9 +513,10 @@ class JoinPlan:
             place for name, place in places.items() if name in asked or side.inner_name(name) in self._payload
         )
         where = {name: places[name] for name in (side.column, *checked)}
-        raise_as = f"Column '{{}}' of the {side.name} table" if raising else None
-        further = tuple((where[name], name) for name in checked)
-        return PackedSide(where[side.column], payload, further, placing, side.column, raise_as)
+        raise_as = _COLUMN_OF.format("{}", side.name) if raising else None
+        called = {name: self._called.get(name, name) for name in where}
+        further = tuple((where[name], called[name]) for name in checked)
+        return PackedSide(where[side.column], payload, further, placing, called[side.column], raise_as)
 
     def _joined(
         self,

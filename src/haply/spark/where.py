@@ -138,6 +138,8 @@ class WherePlan:
     selection: Selection
     invalid: InvalidMode
     funnel: Any
+    called: Callable[[str], str] = str
+    """What messages about bad rows call a column of the condition."""
 
     def run(self) -> DataFrame:
         """The kept rows, as a lazy DataFrame."""
@@ -157,7 +159,8 @@ class WherePlan:
         if self.funnel is not None:
             self.funnel.start_over()
         observing = (StreamObserving if frame.isStreaming else Observing)(self.funnel)
-        worker = _Worker(self.selection, tuple(self.columns), tuple(self.condition.numbers), self.invalid == "raise")
+        called = tuple(map(self.called, self.columns)) if self.invalid == "raise" else None
+        worker = _Worker(self.selection, tuple(self.columns), tuple(self.condition.numbers), called)
         given = [F.col(quoted(name)) for name in self.columns.values()]
         given += [F.expr(_sql(number)).cast("double") for number in self.condition.numbers.values()]
         # A function, because Spark does not take another callable; of one column, so that its arguments are fixed.
@@ -249,7 +252,8 @@ class _Worker:
     selection: Selection
     names: tuple[str, ...]
     numbers: tuple[str, ...]
-    raises: bool
+    called: tuple[str, ...] | None
+    """What the columns are called when a bad row is refused; None leaves bad rows out."""
 
     def __call__(self, rows: pa.StructArray) -> pa.StructArray:
         """Which rows are kept, with what probability, decided by what."""
@@ -257,10 +261,10 @@ class _Worker:
         count = len(rows)
         state = np.full(count, USABLE, np.int8)
         read = []
-        for name, array in zip(self.names, arrays, strict=False):
+        for position, array in enumerate(arrays[: len(self.names)]):
             column = read_column(array)
-            if len(column.bad_rows) and self.raises:
-                raise bad_row(f"Column '{name}'", column.example)
+            if len(column.bad_rows) and self.called is not None:
+                raise bad_row(f"Column '{self.called[position]}'", column.example)
             mine = np.full(count, NULL, np.int8)
             mine[column.rows] = USABLE
             mine[column.bad_rows] = BAD
