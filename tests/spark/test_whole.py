@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from pyspark.errors import PySparkException
@@ -233,7 +235,7 @@ QUERY = "SELECT {} a.id AS i, b.id AS j, PROB() AS p FROM a, b WHERE abs(a.x - b
 def test_sql_hints(spark):
     tables = {"a": wide(spark, 19), "b": wide(spark, 20)}
     wanted = collect(hp.join(tables["a"], tables["b"], BAND, 0.2))
-    for hint in ("", "/*+ BROADCAST(b) */", "/*+ broadcast(A) */", "/*+ MAPJOIN(b) */"):
+    for hint in ("", "/*+ BROADCAST(b) */", "/*+broadcast(`A`)*/", "/*+ MAPJOIN(b) */"):
         found = hp.sql(QUERY.format(hint), **tables)
         assert found.columns == ["i", "j", "p"]
         assert {(row.i, row.j): row.p for row in found.collect()} == pytest.approx(wanted)
@@ -252,6 +254,8 @@ def test_sql_hints_that_are_wrong(spark):
         with pytest.raises(HaplyError, match="line 1, column") as refusal:
             hp.plan_sql(QUERY.format(hint), **tables)
         assert wrong in str(refusal.value)
+    with pytest.raises(HaplyError, match=r"(?s)line 1, column 22.*conditions that hold for values near each other"):
+        hp.plan_sql("SELECT /*+ BROADCAST(b) */ a.id FROM a, b WHERE a.x > b.x WITH THRESHOLD 0.5", **tables)
     with pytest.raises(HaplyError, match="BROADCAST is for a join of two tables"):
         hp.plan_sql("SELECT /*+ BROADCAST(a) */ id FROM a WHERE x > 1 WITH THRESHOLD 0.2", **tables)
 
@@ -265,8 +269,14 @@ def test_refusals(spark):
         hp.plan_join(one, one, BAND, 0.5, broadcast="both")
     with pytest.raises(HaplyError, match=r"There is no column of the result 'id_lft'.*did you mean 'id_left'"):
         hp.plan_join(one, one, BAND, 0.5, columns=["id_lft"])
-    with pytest.raises(HaplyError, match="columns is one name"):
-        hp.plan_join(one, one, BAND, 0.5, columns="id_left")
+    for columns, wrong in (
+        ("id_left", "chosen by name. Expected a list of names. Found 'id_left'"),
+        ([1], "Found [1]"),
+        (["id_left", "ID_left"], "columns names 'ID_left' twice"),
+        (["id_left", "probability"], "leave it out: it always comes"),
+    ):
+        with pytest.raises(HaplyError, match=re.escape(wrong)):
+            hp.plan_join(one, one, BAND, 0.5, columns=columns)
     for on in ("left.x < right.x", "abs(left.x - right.x) > 2"):
         with pytest.raises(HaplyError, match="conditions that hold for values near each other"):
             hp.plan_join(one, one, on, 0.5, broadcast="left")
@@ -277,3 +287,67 @@ def test_explain(spark):
     text = hp.plan_join(one, one, BAND, 0.5, broadcast="left").explain()
     assert "partitioning  none: the left table goes whole to every task of the other" in text
     assert "30 x 30 usable rows" in text
+
+
+# -- what was wrong once -----------------------------------------------------------------------------------------------
+
+
+def rows_of(spark):
+    """Twenty rows with all kinds of columns."""
+    return spark.range(20).select(
+        "id",
+        (F.col("id") % 2).alias("n"),
+        F.concat(F.lit("k"), F.col("id") % 2).alias("key"),
+        hp.gaussian(F.col("id") / 3, F.lit(0.3)).alias("x"),
+        hp.gaussian(F.col("id") * 1.0, F.lit(1.0)).alias("t"),
+        hp.gaussian(F.col("id") + 50.0, F.lit(1.0)).alias("u"),
+    )
+
+
+def test_a_table_with_itself_by_certain_conditions(spark):
+    one = rows_of(spark)
+    assert hp.join(one, one, "left.key = right.key", self_key="id").count() == 200
+    assert hp.join(one, one, "left.key = right.key", 1.0, strict=True).count() == 0
+
+
+def test_a_row_and_itself_with_uncertain_times(spark):
+    one = rows_of(spark)
+    pairs = collect(hp.join(one, one, BAND, 0.01, time="t", window=1, self_key="id"))
+    assert {pair: p for pair, p in pairs.items() if pair[0] == pair[1]} == {(i, i): 1.0 for i in range(20)}
+    unknown = one.withColumn("t", F.when(F.col("id") != 3, F.col("t")))
+    found = collect(hp.join(unknown, unknown, BAND, 0.01, time="t", window=1, self_key="id"))
+    assert found == pytest.approx({pair: p for pair, p in pairs.items() if 3 not in pair})
+    later = collect(hp.join(one, one, "left.x > right.x", 0.01, time="t", window=1, self_key="id"))
+    assert later
+    assert not any(i == j for i, j in later)
+    with pytest.raises(HaplyError, match="Expected conditions that each compare a column with itself.*'t' with 'u'"):
+        hp.plan_join(one, one, BAND, 0.1, time=("t", "u"), window=1, self_key="id")
+
+
+def test_keys_in_letters_of_another_case(spark):
+    one = rows_of(spark)
+    wanted = collect(hp.join(one, one, BAND, 0.5, self_key="id"))
+    found = hp.join(one, one.withColumnRenamed("id", "ID"), BAND, 0.5, self_key="id").collect()
+    assert {(row.id_left, row.ID_right): row.probability for row in found} == wanted
+
+
+def test_strings_that_are_equal_by_their_collation(spark):
+    one = spark.range(6).selectExpr("id", "IF(id % 2 = 0, 'a', 'A') COLLATE UTF8_LCASE AS key")
+    one = one.select("id", "key", hp.gaussian(F.lit(1.0), F.lit(0.1)).alias("x"))
+    for side in (None, "right"):
+        assert hp.join(one, one, f"{BAND} AND left.key = right.key", 0.5, broadcast=side).count() == 36
+
+
+@pytest.mark.parametrize("on", [BAND, "distance(left.x, right.x) <= 0.8"])
+def test_a_funnel_of_a_join_that_no_row_takes_part_in(spark, on):
+    one = rows_of(spark).withColumn("key", F.lit(None).cast("string"))
+    for side in (None, "left"):
+        funnel = hp.Funnel()
+        assert hp.join(one, one, f"{on} AND left.key = right.key", 0.2, broadcast=side, funnel=funnel).count() == 0
+        assert (funnel.to_dict()["rows_left"], funnel.to_dict()["rows_right"]) == (20, 20)
+
+
+def test_times_that_are_no_numbers_are_called_by_their_name(spark):
+    one = spark.createDataFrame([(1, 0.0), (2, float("nan"))], "id long, seen double")
+    with pytest.raises(PySparkException, match="Column 'seen' of the left table"):
+        hp.join(one, one.where("id = 1"), time="seen", window=1).collect()

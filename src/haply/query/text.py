@@ -138,6 +138,10 @@ def tokens_of(source: str, start: int, stop: int) -> list[Token]:
             if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _owns_dot(*tokens[-2:])):
                 first, written = tokens.pop().start, "." + written  # sqlglot cuts .5 in two
             tokens.append(Token("number", written, first, last))
+        elif raw.token_type == TokenType.HINT and written.endswith("*/"):
+            tokens.append(Token("symbol", "/*+", first, first + 3))
+            tokens += tokens_of(source, first + 3, last - 2)[:-1]
+            tokens.append(Token("symbol", "*/", last - 2, last))
         else:  # sqlglot makes one token of some pairs of words, of 5.x and of |>, and two of **
             for piece in re.finditer(r"\w+|\|(?=>)|[^\w\s]+", written):
                 kind = "number" if piece[0].isdigit() else "word" if re.match(r"\w", piece[0]) else "symbol"

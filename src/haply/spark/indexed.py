@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from haply.models.columns import read_column
 from haply.probability.region import Region
 from haply.pruning.intervals import Intervals, interval_ends
 from haply.pruning.threshold import Threshold
+from haply.query import Expression
 from haply.query.conditions import JoinCondition
 from haply.spark.index import Index
 from haply.spark.packing import COUNTS, PARCEL, PARCEL_TYPE, PackedSide, parcels_of, usable_rows
@@ -148,10 +150,23 @@ class IndexedPlan(JoinPlan):
             rows = {f"rows_{self._asked_side.name}": int(self.index.rows.sum()), "pages_total": len(self.index)}
             self.funnel.follow(lambda: rows)
         pairs = self._by_pages(observing)
-        own = self.condition.left_only if self._asked_side.name == "left" else self.condition.right_only
-        for expression in own:
+        for expression in self._own_conditions:
             pairs = pairs.where(F.expr(self._sql(expression)))
         return self._finish([pairs], observing)
+
+    @property
+    def _own_conditions(self) -> tuple[Expression, ...]:
+        """Certain conditions on the indexed table: its pages are read whole, so pairs are asked."""
+        return self.condition.left_only if self._asked_side.name == "left" else self.condition.right_only
+
+    @property
+    def _asked_of_pairs(self) -> list[Expression]:
+        return [*super()._asked_of_pairs, *self._own_conditions]
+
+    @cached_property
+    def _grouped_keys(self) -> list[int]:
+        """None: pages are not made by keys."""
+        return []
 
     def _pages(self) -> Intervals:
         ends = interval_ends(
@@ -194,8 +209,7 @@ class IndexedPlan(JoinPlan):
         metrics = {
             f"{name}_{asking.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)
         }  # fmt: skip
-        parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL").drop(COUNTS)
-        pages = parcels.repartition(CELL).sortWithinPartitions(CELL)
+        pages = observing.parcels(parcels, metrics).repartition(CELL).sortWithinPartitions(CELL)
         places = stack.left if asked.name == "left" else stack.right
         names = tuple(stack.columns[place] for place in places)
         index, match = self.index, MatchPage(self.region, self.threshold, self._needs_values)
@@ -204,7 +218,7 @@ class IndexedPlan(JoinPlan):
             reading = PageJoin(index, packed[asked.name], names, 1 - number, cells)
             return lambda batches: reading(batches)
 
-        return self._joined(pages, stack, [], observing, match, join, {READ: "sum"})
+        return self._joined(pages, stack, self._keys, observing, match, join, {READ: "sum"})
 
     def _explain_partitioning(self) -> list[str]:
         return [

@@ -76,8 +76,6 @@ def plan_join(
     expression = parse(on) if isinstance(on, str) else on
     if expression is not None and not isinstance(expression, Expression):
         raise HaplyError("The condition cannot be read", expected="an expression or text", found=type(on).__name__)
-    if isinstance(columns, str):
-        raise HaplyError("columns is one name", expected="a list of names", found=repr(columns))
     if broadcast is not None:
         _one_of("table to broadcast", broadcast, ("left", "right"))
     result = result_columns(left.columns, right.columns, suffixes, probability == "exact", columns)
@@ -138,6 +136,7 @@ def plan_join(
         self_key = find_column(left, self_key, "left")
     if in_time is not None and any(in_time.uncertain):
         _check_uncertain_time(condition, in_time, frames, limit)
+    called: dict[tuple[str, str], str] = {}
     indexes = {name: index_of(frame) for name, frame in frames.items()}
     if streaming:
         _check_streams(left, right, in_time, self_key, broadcast)
@@ -148,7 +147,9 @@ def plan_join(
             plan = DifferenceStream
     else:
         if in_time is not None and (expression is None or any(in_time.uncertain)):
+            called = {("left", TIME_NUMBER): in_time.left, ("right", TIME_NUMBER): in_time.right}
             left, right, condition, in_time = _joined_in_time(left, right, condition, in_time)
+            _check_itself(condition, self_key)
         plan = JoinPlan
         if condition.distance is not None:
             plan = PositionPlan if _has_normals(condition, frames) else DistancePlan
@@ -161,7 +162,7 @@ def plan_join(
     return plan(
         left, right, condition, limit,
         exact=probability == "exact", self_key=self_key, invalid=invalid, result=result, funnel=funnel,
-        window=in_time, strategy=strategy, broadcast=broadcast,
+        window=in_time, strategy=strategy, broadcast=broadcast, called=called,
     )  # fmt: skip
 
 
@@ -246,6 +247,19 @@ def _joined_in_time(
     else:
         condition = replace(condition, difference=near)
     return frames[0], frames[1], condition, None
+
+
+def _check_itself(condition: JoinCondition, self_key: str | None) -> None:
+    """Refuse a row that would be one variable with itself in one condition, and two in another."""
+    conditions = [one for one in (condition.difference, condition.distance, *condition.further) if one is not None]
+    same = [one.left == one.right for one in conditions]
+    if self_key is not None and any(same) and not all(same):
+        two = conditions[same.index(False)]
+        raise HaplyError(
+            "self_key does not go with conditions on one column and on two different ones",
+            expected="conditions that each compare a column with itself",
+            found=f"'{two.left}' with '{two.right}'",
+        )
 
 
 def _without_threshold(name: str, side: str, model: type[Model]) -> HaplyError:

@@ -309,6 +309,7 @@ class WindowPlan:
             ("spark.haply.cells", cells), ("windows", sorted(self.windows.items())),
             ("keys", sorted(self._keys.items())), ("max_delay", sorted(self.delays.items())),
             ("condition", str([str(one) for one in self._conditions.uncertain])), ("threshold", self.threshold.value),
+            ("columns", tuple(self.frames[name].schema.simpleString() for name in self.names)),
         )  # fmt: skip
         make: Any = partial(WholeWindows, self.windows, self.names)
         if self.streaming or self.algorithm != "auto":

@@ -149,18 +149,18 @@ class MixedPlan:
             broadcast=self.broadcast, called=self._called(generator),
         )  # fmt: skip
 
-    def _called(self, generator: Band | Distance | None) -> dict[str, str]:
-        """The columns of the plan by their names there, as the tables call them; sums as they are written."""
+    def _called(self, generator: Band | Distance | None) -> dict[tuple[str, str], str]:
+        """The columns of the plan by side and name there, as the tables call them; sums as they are written."""
         called = {
-            inner: name
+            (side, inner): name
             for side, frame in (("left", self.left), ("right", self.right))
             for inner, name in zip(self._inner(side), frame.columns, strict=True)
         }
         if isinstance(generator, Band):
-            for terms in (generator.left, generator.right):
+            for side, terms in (("left", generator.left), ("right", generator.right)):
                 (name, index), factor = terms[0]
                 alone = len(terms) == 1 and factor == 1.0 and index is None
-                called[_text(terms)] = called[name] if alone else self._in_words(_text(terms))
+                called[side, _text(terms)] = called[side, name] if alone else self._in_words(_text(terms))
         return called
 
     @property

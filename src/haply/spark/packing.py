@@ -199,12 +199,15 @@ def in_blocks(
 ) -> Iterator[list[pa.RecordBatch]]:
     """Batches together, until they have that many rows or bytes; empty ones are left out."""
     held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
     for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-        if sum(part.num_rows for part in held) >= rows or sum(part.nbytes for part in held) >= size:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        held_rows, held_bytes = held_rows + batch.num_rows, held_bytes + batch.nbytes
+        if held_rows >= rows or held_bytes >= size:
             yield held
-            held = []
+            held, held_rows, held_bytes = [], 0, 0
     if held:
         yield held
 

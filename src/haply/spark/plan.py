@@ -90,6 +90,7 @@ InvalidMode = Literal["raise", "drop"]
 
 _MOST_RANGES = 256
 _COLUMN_OF = "Column '{}' of the {} table"
+_BINARY = T.StringType().collation
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class JoinPlan:
         question: PairQuestion | None = None,
         strategy: str = "auto",
         broadcast: SideName | None = None,
-        called: Mapping[str, str] | None = None,
+        called: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
         self.condition, self.threshold, self.exact, self.strategy = condition, threshold, exact, strategy
         self.self_key, self.invalid, self.funnel, self.window = self_key, invalid, funnel, window
@@ -141,7 +142,7 @@ class JoinPlan:
         self._question = question
         """All conditions on a pair, if the one that is planned only finds the candidates; it must hold in a band."""
         self._called = called or {}
-        """What messages about bad rows call columns that have another name here."""
+        """What messages about bad rows call columns, by side and name, that have another name here."""
         compared = condition.difference or condition.distance
         self._left = self._side("left", left, compared.left if compared else "")
         self._right = self._side("right", right, compared.right if compared else "")
@@ -179,7 +180,8 @@ class JoinPlan:
             parts = [self._overlapping(observing)]
         if self._has_sure_pairs:
             parts.append(self._sure(observing))
-        if self._sees_itself and self._holds_for_itself and self.threshold.attainable:
+        itself = self._sees_itself and self._holds_for_itself and all(map(_holds_at_0, self.condition.further))
+        if itself and self.threshold.attainable:
             parts.append(self._same(observing))
         return self._finish(parts, observing)
 
@@ -257,7 +259,12 @@ class JoinPlan:
     @property
     def _sees_itself(self) -> bool:
         """Whether a row of the left and the same row of the right are one variable in this condition."""
-        return self.self_key is not None and self._compared.left == self._compared.right
+        return self._uncertain and self.self_key is not None and self._compared.left == self._compared.right
+
+    def _key_of(self, side: Side) -> str:
+        """The key that tells which rows are one variable; tables may spell it in letters of another case."""
+        key = str(self.self_key)
+        return side.inner_name(key if key in side.original else next(n for n in side.original if _alike(n, key)))
 
     @cached_property
     def _settings(self) -> CellSettings:
@@ -287,7 +294,7 @@ class JoinPlan:
         raising = self.invalid == "raise" and not lenient
 
         def raise_as(name: str) -> str | None:
-            return _COLUMN_OF.format(self._called.get(name, name), side.name) if raising else None
+            return _COLUMN_OF.format(self._called.get((side.name, name), name), side.name) if raising else None
 
         frame = frame.withColumn("__interval", self._interval(side, raise_as(side.column)))
         for position, name in enumerate(self._checked_columns(side)):
@@ -370,19 +377,23 @@ class JoinPlan:
     def _payload(self) -> list[str]:
         """The columns that pairs have: those of the result, and what certain conditions on pairs need."""
         used: list[tuple[str, str]] = [(one.side, one.column) for one in self._result]
-        ungrouped = [pair for k, pair in enumerate(self.condition.equalities) if k not in self._grouped_keys]
-        for expression in (*self.condition.residual, *(one for pair in ungrouped for one in pair)):
+        for expression in self._asked_of_pairs:
             used += [(str(column.table), column.name) for column in columns_of(expression)]
-        if self._sees_itself:
-            used += [("left", str(self.self_key)), ("right", str(self.self_key))]
         if self.window is not None:
             used += [("left", self.window.left), ("right", self.window.right)]
+        keys = [self._key_of(side) for side in (self._left, self._right)] if self._sees_itself else []
         return [
             inner
             for side in (self._left, self._right)
             for inner, name in zip(side.inner, side.original, strict=True)
-            if (side.name, name) in used
+            if (side.name, name) in used or inner in keys
         ]
+
+    @property
+    def _asked_of_pairs(self) -> list[Expression]:
+        """Certain conditions, or parts of them, that pairs are asked once they are found."""
+        ungrouped = [pair for k, pair in enumerate(self.condition.equalities) if k not in self._grouped_keys]
+        return [*self.condition.residual, *(one for pair in ungrouped for one in pair)]
 
     @cached_property
     def _rows(self) -> tuple[DataFrame, DataFrame]:
@@ -414,8 +425,7 @@ class JoinPlan:
             for side, number in ((self._left, LEFT), (self._right, RIGHT))
             for k, name in enumerate(ROW_COUNTS)
         }
-        parcels = observing.watch(parcels, metrics).where(f"{PARCEL} IS NOT NULL")
-        cells = parcels.repartition(CELL).sortWithinPartitions(CELL, SIDE)
+        cells = observing.parcels(parcels, metrics).repartition(CELL).sortWithinPartitions(CELL, SIDE)
         return self._joined(cells, stack, keys, observing, self._match(), parcel=PARCEL)
 
     def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
@@ -514,7 +524,7 @@ class JoinPlan:
         )
         where = {name: places[name] for name in (side.column, *checked)}
         raise_as = _COLUMN_OF.format("{}", side.name) if raising else None
-        called = {name: self._called.get(name, name) for name in where}
+        called = {name: self._called.get((side.name, name), name) for name in where}
         further = tuple((where[name], called[name]) for name in checked)
         return PackedSide(where[side.column], payload, further, placing, called[side.column], raise_as)
 
@@ -598,7 +608,9 @@ class JoinPlan:
                 for frame, expression in zip(frames, pair, strict=True)
             ]
             plain = (T.StringType, T.IntegralType, T.DateType, T.TimestampType, T.BooleanType, T.BinaryType)
-            if types[0] == types[1] and isinstance(types[0], plain):
+            # of collated strings, Spark alone knows which are equal
+            binary = getattr(types[0], "collation", _BINARY) == _BINARY
+            if types[0] == types[1] and isinstance(types[0], plain) and binary:
                 grouped.append(position)
         return grouped
 
@@ -650,11 +662,12 @@ class JoinPlan:
 
     def _same(self, observing: Observing) -> DataFrame:
         """A row and itself: the difference is certainly 0."""
-        assert self.self_key is not None
-        mine, theirs = (side.inner_name(self.self_key) for side in (self._left, self._right))
-        good = [
-            frame.where(F.col("__interval.state").isin(USABLE, HOPELESS)).drop("__interval") for frame in self._rows
-        ]
+        mine, theirs = (self._key_of(side) for side in (self._left, self._right))
+        good = []
+        for side, rows in zip((self._left, self._right), self._rows, strict=True):
+            known = [f"__state{k} = {USABLE}" for k in range(len(self._checked_columns(side)))]
+            known.append(f"__interval.state IN ({USABLE}, {HOPELESS})")
+            good.append(rows.where(" AND ".join(known)).drop("__interval"))
         on = F.col(mine) == F.col(theirs)
         for position in range(len(self.condition.equalities)):
             good[1] = good[1].withColumnRenamed(f"__key{position}", f"__their_key{position}")
@@ -665,8 +678,7 @@ class JoinPlan:
     def _without_same(self, pairs: DataFrame) -> DataFrame:
         if not self._sees_itself:
             return pairs
-        assert self.self_key is not None
-        mine, theirs = (side.inner_name(self.self_key) for side in (self._left, self._right))
+        mine, theirs = (self._key_of(side) for side in (self._left, self._right))
         return pairs.where(~F.coalesce(F.col(mine) == F.col(theirs), F.lit(False)))
 
     def _certain_join(self) -> DataFrame:
@@ -681,7 +693,8 @@ class JoinPlan:
                 F.broadcast(frame) if name == self._broadcast else frame
                 for name, frame in zip(("left", "right"), frames, strict=True)
             ]
-        return frames[0].join(frames[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
+        pairs = frames[0].join(frames[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
+        return pairs if self.threshold.attainable else pairs.where(F.lit(False))
 
     def _finish(self, parts: list[DataFrame], observing: Observing) -> DataFrame:
         pairs = parts[0]
@@ -817,6 +830,24 @@ class Observing:
         )
         self.funnel.follow(lambda: observation.get)
         return observed
+
+    def parcels(self, frame: DataFrame, metrics: dict[str, str]) -> DataFrame:
+        """The same for parcels among which rows stand that only count.
+
+        Where somebody asks, these go on: if nothing did, Spark would drop the empty part of its plan, and what it saw.
+        """
+        if self.funnel is None:
+            return frame.where(f"{PARCEL} IS NOT NULL").drop(COUNTS)
+        return self.watch(frame, metrics).drop(COUNTS)
+
+
+def _holds_at_0(condition: Difference | Distance) -> bool:
+    """Whether a condition holds for one value and itself."""
+    return isinstance(condition, Distance) or condition.region.contains(0.0)
+
+
+def _alike(one: str, other: str) -> bool:
+    return one.lower() == other.lower()
 
 
 def _in_time(seconds: float) -> str:

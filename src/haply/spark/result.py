@@ -42,12 +42,21 @@ def result_columns(
             found=", ".join(twice),
             hint="rename a column, or choose other suffixes",
         )
-    return shown if wanted is None else [_wanted(shown, name) for name in wanted]
+    return shown if wanted is None else _wanted(shown, wanted, with_probability)
 
 
-def _wanted(shown: list[Shown], name: str) -> Shown:
-    """The column of the result that has this name, in any case unless two differ by it alone."""
-    same = [one for one in shown if one.name == name] or [one for one in shown if one.name.lower() == name.lower()]
-    if len(same) != 1:
-        raise unknown_name("column of the result", name, [one.name for one in shown])
-    return same[0]
+def _wanted(shown: list[Shown], wanted: Sequence[str], with_probability: bool) -> list[Shown]:
+    """The columns that have these names, in letters of any case."""
+    if isinstance(wanted, str) or not all(isinstance(name, str) for name in wanted):
+        raise HaplyError("The columns of a result are chosen by name", expected="a list of names", found=repr(wanted))
+    known, found = {one.name.lower(): one for one in shown}, []
+    for name in wanted:
+        if name.lower() == "probability" and with_probability:
+            raise HaplyError("'probability' is one of the columns", expected="columns of the two tables",
+                hint="leave it out: it always comes, as the last; probability=\"none\" does without it")  # fmt: skip
+        if name.lower() not in known:
+            raise unknown_name("column of the result", name, [one.name for one in shown])
+        if known[name.lower()] in found:
+            raise HaplyError(f"columns names '{name}' twice", expected="different names")
+        found.append(known[name.lower()])
+    return found

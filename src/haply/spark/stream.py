@@ -169,6 +169,7 @@ class StreamPlan(JoinPlan, ABC):
             ("threshold", self.threshold.value), ("time", (self._window.left, self._window.right)),
             ("window", self._window.length),
             ("max_delay", self._window.max_delay),
+            ("columns", tuple(side.frame.schema.simpleString() for side in (self._left, self._right))),
         )  # fmt: skip
         together = self._together(self._multiplied, self._left.inner_name, self._right.inner_name)
         return Query(

@@ -332,10 +332,12 @@ def opened(parcels: pa.ChunkedArray) -> pa.Table:
 
 
 def cells_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of one cell after the other; only one cell is held at a time."""
+    """The rows of one cell after the other; only one cell is held at a time. Rows of no cell are left out."""
     held: list[pa.RecordBatch] = []
     current: int | None = None
     for batch in batches:
+        if batch.column(CELL).null_count:
+            batch = batch.filter(batch.column(CELL).is_valid())
         if not batch.num_rows:
             continue
         cells = batch.column(CELL).to_numpy()

@@ -149,6 +149,9 @@ def _plan(bound: Bound, options: _Options) -> Any:
             except HaplyError as refusal:
                 if any(table.frame.isStreaming for table in bound.tables):
                     raise
+                if bound.select.broadcast is not None:
+                    with bound.statement.at(bound.select.broadcast.start):
+                        raise
                 first = refusal
     if any(table.frame.isStreaming for table in bound.tables):
         raise HaplyError(
