@@ -156,8 +156,7 @@ class DistancePlan(JoinPlan):
     def _holds_for_itself(self) -> bool:
         return True
 
-    @property
-    def _placed_in_python(self) -> Callable[[Model], Intervals]:
+    def _placing(self, side: Side) -> Callable[[Model], Intervals]:
         return PlaceOnLine(self._distance, self.threshold)
 
     def _interval(self, side: Side, raise_as: str | None) -> Any:

@@ -199,7 +199,7 @@ class IndexedPlan(JoinPlan):
     def _by_pages(self, observing: Observing) -> DataFrame:
         stack, raising = self._stack, self.invalid == "raise"
         packed = {
-            side.name: self._packed_side(side, self._by_quantiles(side), raising) for side in (self._left, self._right)
+            side.name: self._packed_side(side, raising) for side in (self._left, self._right)
         }  # fmt: skip
         asking, asked = self._asking_side, self._asked_side
         number = LEFT if asking.name == "left" else RIGHT

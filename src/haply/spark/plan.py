@@ -64,7 +64,6 @@ from haply.spark.partition import (
     layout_frame,
     place,
     profiles,
-    read_profile,
 )
 from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, PlaceRows, interval_column, state_function
 from haply.spark.result import Shown, SideName
@@ -174,12 +173,10 @@ class JoinPlan:
             self.funnel.start_over()
         if self._broadcast is not None:
             parts = [self._overlapping_whole(self._broadcast, observing)]
-        elif self._placed_in_python is not None:
-            parts = [self._overlapping_parcels(observing)]
+        elif self._has_sure_pairs:
+            parts = [self._overlapping_rows(observing), self._sure(observing)]
         else:
-            parts = [self._overlapping(observing)]
-        if self._has_sure_pairs:
-            parts.append(self._sure(observing))
+            parts = [self._overlapping_parcels(observing)]
         itself = self._sees_itself and self._holds_for_itself and all(map(_holds_at_0, self.condition.further))
         if itself and self.threshold.attainable:
             parts.append(self._same(observing))
@@ -215,10 +212,9 @@ class JoinPlan:
     def _counters(self) -> Counters:
         return Counters()
 
-    @property
-    def _placed_in_python(self) -> Callable[[Model], Intervals] | None:
-        """How rows are given their intervals, where this takes Python: they then travel in parcels (see ``Pack``)."""
-        return None
+    def _placing(self, side: Side) -> Callable[[Model], Intervals]:
+        """How the rows of a side are given their intervals."""
+        return PlaceRows(side.name == "left", self.region, self.threshold, self.exact, self._pairing)
 
     # -- what is common to all -----------------------------------------------------------------------------------------
 
@@ -400,8 +396,11 @@ class JoinPlan:
         """Both sides with their intervals and states."""
         return self._prepared(self._left), self._prepared(self._right)
 
-    def _overlapping(self, observing: Observing) -> DataFrame:
-        """Pairs of rows whose intervals overlap: Spark finds the intervals, and sends rows to their cells."""
+    def _overlapping_rows(self, observing: Observing) -> DataFrame:
+        """Pairs of rows whose intervals overlap, where the others are sure: Spark sends rows to their cells.
+
+        It finds the intervals as well, the same for both parts to the last digit, so that every pair is in one of them.
+        """
         stack, keys = self._stack, self._keys
         more, spread = [START, END, LOW, HIGH, *self._sent_along], []
         for side, rows, number in zip((self._left, self._right), self._rows, (LEFT, RIGHT), strict=True):
@@ -412,7 +411,7 @@ class JoinPlan:
         return self._joined(cells, stack, keys, observing, self._match())
 
     def _overlapping_parcels(self, observing: Observing) -> DataFrame:
-        """The same where Python finds the intervals: rows go to their cells in parcels."""
+        """Pairs of rows whose intervals overlap, where only these count: Python finds them, for parcels of rows."""
         warm_parcels()
         stack, keys = self._stack, self._keys
         both, share = self._stacked[0].unionByName(self._stacked[1]), self._settings.sampled
@@ -429,13 +428,13 @@ class JoinPlan:
         return self._joined(cells, stack, keys, observing, self._match(), parcel=PARCEL)
 
     def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
-        """The same where one side goes whole to every task of the other, which finds the intervals of both."""
-        placing, marks = self._placed_in_python, self._marks
+        """The same where one side goes whole to every task of the other."""
+        marks = self._marks
         ready, frames = {}, {}
         for side, number in ((self._left, LEFT), (self._right, RIGHT)):
-            packed = self._packed_side(side, placing or self._by_quantiles(side), self.invalid == "raise")
+            packed = self._packed_side(side, self.invalid == "raise")
             along, counted = tuple(self._sent_along), self.funnel is not None
-            ready[side.name] = Ready(packed, self._fields, along, placing is None, counted)
+            ready[side.name] = Ready(packed, self._fields, along, self.condition.difference is not None, counted)
             more = [*self._sent_along, *marks]
             frames[side.name] = self._stack.spread(
                 self._own_rows(side), side.inner, number, more, self._fields, named=False
@@ -450,10 +449,6 @@ class JoinPlan:
 
         counts = {f"{name}_{stays}": "sum" for name in ROW_COUNTS} | {f"{name}_{sent}": "max" for name in ROW_COUNTS}
         return self._joined(rows, self._stack, self._keys, observing, self._match(), join, counts)
-
-    def _by_quantiles(self, side: Side) -> PlaceRows:
-        """Row intervals of a side of a difference."""
-        return PlaceRows(side.name == "left", self.region, self.threshold, self.exact, self._pairing)
 
     @cached_property
     def _stack(self) -> Stack:
@@ -509,11 +504,9 @@ class JoinPlan:
         return sketch_frame(self._stacked, sketch, share)
 
     def _packed_sides(self, raising: bool) -> tuple[PackedSide, PackedSide]:
-        placing = self._placed_in_python
-        assert placing is not None
-        return self._packed_side(self._left, placing, raising), self._packed_side(self._right, placing, raising)
+        return self._packed_side(self._left, raising), self._packed_side(self._right, raising)
 
-    def _packed_side(self, side: Side, placing: Callable[[Model], Intervals], raising: bool) -> PackedSide:
+    def _packed_side(self, side: Side, raising: bool) -> PackedSide:
         """What a worker wants to know to make parcels of a side's stacked rows."""
         at = self._stack.left if side.name == "left" else self._stack.right
         places = dict(zip(side.original, (self._stack.columns[column] for column in at), strict=True))
@@ -526,7 +519,7 @@ class JoinPlan:
         raise_as = _COLUMN_OF.format("{}", side.name) if raising else None
         called = {name: self._called.get((side.name, name), name) for name in where}
         further = tuple((where[name], called[name]) for name in checked)
-        return PackedSide(where[side.column], payload, further, placing, called[side.column], raise_as)
+        return PackedSide(where[side.column], payload, further, self._placing(side), called[side.column], raise_as)
 
     def _joined(
         self,
@@ -779,12 +772,7 @@ class JoinPlan:
 
     def _explain_partitioning(self) -> list[str]:
         # all rows, as small tables would leave a sample empty
-        if self._placed_in_python is not None:
-            one, other = profiles_of(self._sketches(1.0).collect(), 1.0)
-        else:
-            row = self._profiles(sampled=1.0).first()
-            assert row is not None
-            one, other = read_profile(row["left"]), read_profile(row["right"])
+        one, other = profiles_of(self._sketches(1.0).collect(), 1.0)
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
         sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
         candidates = expected_candidates(one, other)

@@ -167,8 +167,7 @@ class PositionPlan(DistancePlan):
         assert self._right.model is not None
         _warm(self._left.model, self._right.model, self.threshold, self._needs_values, self._broadcast is not None)  # type: ignore[arg-type]
 
-    @property
-    def _placed_in_python(self) -> PlaceNormals:
+    def _placing(self, side: Side) -> PlaceNormals:
         return PlaceNormals(self._distance, self.threshold)
 
     def _interval(self, side: Side, raise_as: str | None) -> Any:

@@ -239,7 +239,7 @@ class DistanceStream(StreamPlan, DistancePlan):
         return side.inner_name(side.column)
 
     def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        return self._placed_in_python
+        return self._placing(side)
 
     @property
     def _block_width(self) -> float:
