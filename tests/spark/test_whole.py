@@ -320,7 +320,7 @@ def test_a_row_and_itself_with_uncertain_times(spark):
     later = collect(hp.join(one, one, "left.x > right.x", 0.01, time="t", window=1, self_key="id"))
     assert later
     assert not any(i == j for i, j in later)
-    with pytest.raises(HaplyError, match="Expected conditions that each compare a column with itself.*'t' with 'u'"):
+    with pytest.raises(HaplyError, match=r"Expected conditions that each compare a column with itself.*'t' with 'u'"):
         hp.plan_join(one, one, BAND, 0.1, time=("t", "u"), window=1, self_key="id")
 
 
@@ -351,3 +351,22 @@ def test_times_that_are_no_numbers_are_called_by_their_name(spark):
     one = spark.createDataFrame([(1, 0.0), (2, float("nan"))], "id long, seen double")
     with pytest.raises(PySparkException, match="Column 'seen' of the left table"):
         hp.join(one, one.where("id = 1"), time="seen", window=1).collect()
+
+
+def test_a_stream_does_not_go_on_with_other_columns(spark, tmp_path):
+    """What is remembered of rows would be read as other columns."""
+    one = rows_of(spark).select("id", F.col("id").cast("double").alias("t"), "u", "x")
+    one.coalesce(1).write.parquet(str(tmp_path / "rows"))
+
+    def run(columns):
+        side = spark.readStream.schema(one.schema).parquet(str(tmp_path / "rows"))
+        pairs = hp.join(side, side, BAND, 0.5, time="t", window=9, columns=columns).select("id_left", "id_right")
+        writer = pairs.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start(str(tmp_path / "pairs")).awaitTermination()
+
+    run(None)
+    one.withColumn("id", F.col("id") + 20).coalesce(1).write.mode("append").parquet(str(tmp_path / "rows"))
+    with pytest.raises(PySparkException, match="The checkpoint was written by another join"):
+        run(["id_left", "id_right"])
+    run(None)
+    assert spark.read.parquet(str(tmp_path / "pairs")).where("id_left >= 20 AND id_right < 20").count() > 0
