@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -192,6 +193,8 @@ def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
     assert str(result.report) in said.replace("\n", "")
     assert "What to try next" in said
     assert "haply bench --quick" in said
+    steps = re.findall(r"^\((\d+)/(\d+)\)", said, re.MULTILINE)
+    assert [(int(k), int(n)) for k, n in steps] == [(k, len(steps)) for k in range(1, len(steps) + 1)]
 
 
 @pytest.mark.slow

@@ -206,7 +206,7 @@ def run_demo(
     console = console or Console(highlight=False)
     begun = time.perf_counter()
     _introduce(console)
-    steps = _Steps(console, total=10 if spark is None else 9)
+    steps = _Steps(console, total=11 if spark is None else 10)
     if spark is not None:
         return _tell(Path(out), rows, spark, console, steps, begun)
     cores = os.cpu_count() or 2

@@ -218,7 +218,7 @@ class IndexedPlan(JoinPlan):
             reading = PageJoin(index, packed[asked.name], names, 1 - number, cells)
             return lambda batches: reading(batches)
 
-        return self._joined(pages, stack, self._keys, observing, match, join, {READ: "sum"})
+        return self._joined(pages, observing, match, join, {READ: "sum"})
 
     def _explain_partitioning(self) -> list[str]:
         return [

@@ -1,8 +1,8 @@
 """Rows of tables in parcels: the rows of a batch that go to one cell travel as one piece of Arrow bytes.
 
 Spark's own way, an interval for each row, a row for each cell, and all rows sorted by cell, takes it longer than the
-join itself where intervals are more than arithmetic. Here Python finds intervals and cells for many rows at once, and
-what Spark moves and sorts are parcels, some hundred times fewer than rows.
+join itself. Here Python finds intervals and cells for many rows at once, and what Spark moves and sorts are parcels,
+some hundred times fewer than rows.
 """
 
 from __future__ import annotations

@@ -401,23 +401,22 @@ class JoinPlan:
 
         It finds the intervals as well, the same for both parts to the last digit, so that every pair is in one of them.
         """
-        stack, keys = self._stack, self._keys
-        more, spread = [START, END, LOW, HIGH, *self._sent_along], []
+        stack, spread = self._stack, []
+        more = [START, END, LOW, HIGH, *self._sent_along]
         for side, rows, number in zip((self._left, self._right), self._rows, (LEFT, RIGHT), strict=True):
             usable = self._usable(observing.watch(rows, self._row_counts(side)), side)
             spread.append(stack.spread(usable, side.inner, number, more))
         both, layout = spread[0].unionByName(spread[1]), layout_frame(self._profiles(), self._settings)
         cells = place(both, layout, stack.hashable()).repartition(CELL).sortWithinPartitions(CELL, SIDE)
-        return self._joined(cells, stack, keys, observing, self._match())
+        return self._joined(cells, observing, self._match())
 
     def _overlapping_parcels(self, observing: Observing) -> DataFrame:
         """Pairs of rows whose intervals overlap, where only these count: Python finds them, for parcels of rows."""
         warm_parcels()
-        stack, keys = self._stack, self._keys
         both, share = self._stacked[0].unionByName(self._stacked[1]), self._settings.sampled
         layout = edges_frame(self._sketches(share), share, self._settings)
         pack = Pack(self._packed_sides(raising=self.invalid == "raise"), self._fields, tuple(self._sent_along))
-        placed = with_layout(both, layout, stack.hashable(self._fields))
+        placed = with_layout(both, layout, self._stack.hashable(self._fields))
         parcels = placed.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         metrics = {
             f"{name}_{side.name}": f"sum(IF({SIDE} = {number}, get({COUNTS}, {k}), 0L))"
@@ -425,30 +424,25 @@ class JoinPlan:
             for k, name in enumerate(ROW_COUNTS)
         }
         cells = observing.parcels(parcels, metrics).repartition(CELL).sortWithinPartitions(CELL, SIDE)
-        return self._joined(cells, stack, keys, observing, self._match(), parcel=PARCEL)
+        return self._joined(cells, observing, self._match(), parcel=PARCEL)
 
     def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
         """The same where one side goes whole to every task of the other."""
-        marks = self._marks
-        ready, frames = {}, {}
-        for side, number in ((self._left, LEFT), (self._right, RIGHT)):
-            packed = self._packed_side(side, self.invalid == "raise")
-            along, counted = tuple(self._sent_along), self.funnel is not None
-            ready[side.name] = Ready(packed, self._fields, along, self.condition.difference is not None, counted)
-            more = [*self._sent_along, *marks]
-            frames[side.name] = self._stack.spread(
-                self._own_rows(side), side.inner, number, more, self._fields, named=False
-            )
-        stays = "left" if sent == "right" else "right"
-        number = LEFT if sent == "left" else RIGHT
-        rows = beside(frames[stays], sent_frame(frames[sent], ready[sent]))
+        along, counted = tuple(self._sent_along), self.funnel is not None
+        ready = {
+            side.name: Ready(packed, self._fields, along, self.condition.difference is not None, counted)
+            for side, packed in zip((self._left, self._right), self._packed_sides(self.invalid == "raise"), strict=True)
+        }
+        goes, stays = (self._left, self._right) if sent == "left" else (self._right, self._left)
+        rows = beside(self._in_places(stays, named=False), sent_frame(self._in_places(goes, named=False), ready[sent]))
 
         def join(cells: CellJoin) -> Any:
-            meet = Meet(ready[stays], cells, number)
+            meet = Meet(ready[stays.name], cells, LEFT if sent == "left" else RIGHT)
             return lambda batches: meet(batches)
 
-        counts = {f"{name}_{stays}": "sum" for name in ROW_COUNTS} | {f"{name}_{sent}": "max" for name in ROW_COUNTS}
-        return self._joined(rows, self._stack, self._keys, observing, self._match(), join, counts)
+        counts = {f"{name}_{stays.name}": "sum" for name in ROW_COUNTS}
+        counts |= {f"{name}_{sent}": "max" for name in ROW_COUNTS}  # as every task has them
+        return self._joined(rows, observing, self._match(), join, counts)
 
     @cached_property
     def _stack(self) -> Stack:
@@ -491,12 +485,13 @@ class JoinPlan:
 
     @cached_property
     def _stacked(self) -> list[DataFrame]:
-        """The rows of each side in their places, and their marks."""
-        frames = []
-        for side, number in ((self._left, LEFT), (self._right, RIGHT)):
-            more = [*self._sent_along, *self._marks]
-            frames.append(self._stack.spread(self._own_rows(side), side.inner, number, more, self._fields))
-        return frames
+        """The rows of both sides in their places."""
+        return [self._in_places(self._left), self._in_places(self._right)]
+
+    def _in_places(self, side: Side, named: bool = True) -> DataFrame:
+        """The rows of a side, its columns in their places, and their marks."""
+        number, more = LEFT if side.name == "left" else RIGHT, [*self._sent_along, *self._marks]
+        return self._stack.spread(self._own_rows(side), side.inner, number, more, self._fields, named=named)
 
     def _sketches(self, share: float) -> DataFrame:
         """Where the rows are, from a share of them."""
@@ -524,8 +519,6 @@ class JoinPlan:
     def _joined(
         self,
         cells: DataFrame,
-        stack: Stack,
-        keys: list[str],
         observing: Observing,
         match: Match,
         worker: Callable[[CellJoin], Any] = lambda kernel: lambda batches: kernel(batches),
@@ -538,6 +531,7 @@ class JoinPlan:
         ``worker`` makes the function that runs in Python; a function, because Spark does not take another callable: it
         travels to the workers by what it closes over. ``more`` are what it counts besides, and how that adds up.
         """
+        stack, keys = self._stack, self._keys
         columns, schema, whole = [], T.StructType(), []
         for side, at in ((self._left, stack.left), (self._right, stack.right)):
             assert side.model is not None
