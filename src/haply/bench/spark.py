@@ -104,7 +104,7 @@ def _config(settings: Settings, memory: dict[str, dict[str, float]]) -> dict[str
         "condition": f"|a - b| <= {settings.within:g}",
         "peak_memory_mib": memory,
         "formulations": {
-            OURS: "hp.join, then left id, right id and probability",
+            OURS: "hp.join, with left id, right id and probability as its columns",
             PLAIN: "bucketed shuffled hash join, native filter, scipy erf in mapInArrow (faster than an Arrow UDF "
             "column, than a sort-merge join, and than erfc as a native polynomial)",
         },
@@ -162,9 +162,8 @@ def haply_join(left: DataFrame, right: DataFrame, settings: Settings) -> DataFra
 
     ours, theirs = (side.select("id", gaussian("mean", "sd").alias("value")) for side in (left, right))
     condition = f"abs(left.value - right.value) <= {settings.within!r}"
-    return join(ours, theirs, on=condition, threshold=settings.threshold).selectExpr(
-        "id_left AS i", "id_right AS j", "probability"
-    )
+    pairs = join(ours, theirs, on=condition, threshold=settings.threshold, columns=["id_left", "id_right"])
+    return pairs.selectExpr("id_left AS i", "id_right AS j", "probability")
 
 
 def plain_join(left: DataFrame, right: DataFrame, limits: Filter, bucket_width: float) -> DataFrame:
