@@ -72,6 +72,24 @@ def test_row_intervals_decide_rightly(kinds, seed, level, strict, exact, sharp):
             assert not kept, (a, b, region, p)
 
 
+@pytest.mark.parametrize("kind", oracle.KINDS)
+def test_a_row_has_one_interval_whatever_rows_come_with_it(kind):
+    """To the last digit: parts of a plan that see rows in other batches must agree on where they lie."""
+    rng = np.random.default_rng(8)
+    values = [oracle.random_value(rng, kind, nasty=bool(k % 2)) for k in range(67)]
+    whole, some = model_of(values), np.sort(rng.permutation(67)[:21])
+    alone = [model_of([value]) for value in values]
+    for _ in range(20):
+        threshold = Threshold(float(rng.choice([0.01, 0.3, 0.8])), bool(rng.integers(2)))
+        asked = bool(rng.integers(2)), random_region(rng), threshold, bool(rng.integers(2))
+        found = row_intervals(whole, *asked)
+        fewer = row_intervals(model_of([values[k] for k in some]), *asked)
+        for name in ("start", "end", "hopeless"):
+            np.testing.assert_array_equal(getattr(fewer, name), getattr(found, name)[some])
+            singly = [getattr(row_intervals(each, *asked), name)[0] for each in alone]
+            np.testing.assert_array_equal(singly, getattr(found, name))
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(PAIRS), seeds)
 def test_bounds_enclose_the_probability(kinds, seed):

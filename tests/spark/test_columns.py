@@ -22,7 +22,6 @@ from haply.models import (
     Uniform,
 )
 from haply.spark.columns import model_of_spark_type
-from haply.spark.prepare import interval_column
 
 
 @pytest.fixture(scope="module")
@@ -149,36 +148,3 @@ def test_check_finds_bad_covariances(spark):
     assert [(row["id"], row["reason"]) for row in hp.check(frame, "pos").collect()] == [
         (1, "cov not symmetric positive semidefinite")
     ]
-
-
-def test_native_intervals_are_those_of_the_models(spark):
-    """Spark's own arithmetic and the models' give the same intervals and states."""
-    import math
-    from itertools import product
-
-    from haply.probability import Region
-    from haply.pruning.intervals import row_intervals
-    from haply.pruning.threshold import Pairing, Threshold
-
-    frame = spark.range(200).select(
-        "id",
-        hp.gaussian(F.sin("id") * 50, F.abs(F.cos("id")) * 3).alias("gaussian"),
-        hp.uniform(F.sin("id") * 50, F.sin("id") * 50 + F.abs(F.cos("id")) * 9).alias("uniform"),
-        (F.sin("id") * 50).alias("certain"),
-    )
-    asked = []
-    for region in (Region(-1.0, 1.0), Region(0.5, math.inf), Region(-math.inf, 1.0), Region(-2.0, 1.0, outside=True)):
-        for threshold, exact in ((Threshold(0.7), True), (Threshold(0.3, True), False), (Threshold(None), True)):
-            for is_left in (True, False):
-                for model, together in product((Gaussian, Uniform, Certain), Pairing):
-                    if threshold.value is not None or model is not Gaussian:
-                        asked.append((model, is_left, region, threshold, exact, together))
-    # one query for all: the rows are few, and each query takes its time
-    columns = [interval_column(model.kind, model, *rest, None).alias(f"i{k}") for k, (model, *rest) in enumerate(asked)]
-    table = frame.select("gaussian", "uniform", "certain", *columns).toArrow()
-    for k, (model, *rest) in enumerate(asked):
-        wanted = row_intervals(model.from_arrow(table[model.kind]), *rest)
-        found = table[f"i{k}"].combine_chunks()
-        np.testing.assert_allclose(found.field("start").to_numpy(), wanted.start, rtol=0, atol=1e-11)
-        np.testing.assert_allclose(found.field("end").to_numpy(), wanted.end, rtol=0, atol=1e-11)
-        assert (found.field("state").to_numpy() == np.where(wanted.hopeless, 2, 0)).all()

@@ -10,7 +10,7 @@ from haply.models import Certain
 from haply.pruning.cells import QUANTILES
 from haply.pruning.intervals import Intervals
 from haply.spark.packing import FITS, PackedSide, Sketch, profiles_of
-from haply.spark.partition import SIDE
+from haply.spark.stack import SIDE
 
 
 def placed(model):

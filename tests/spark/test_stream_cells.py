@@ -19,7 +19,7 @@ from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
 from haply.spark.distance import PlaceOnLine
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes
-from haply.spark.partition import TIME
+from haply.spark.stack import TIME
 from haply.spark.stream_worker import DistanceOperator, Query
 from haply.spark.worker import COUNTERS
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered

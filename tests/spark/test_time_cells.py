@@ -24,8 +24,8 @@ from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
 from haply.spark.many import _until
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack
-from haply.spark.partition import TIME
 from haply.spark.positions import PlaceNormals
+from haply.spark.stack import TIME
 from haply.spark.stream import BLOCKS_PER_REACH
 from haply.spark.stream_worker import DifferenceOperator, PositionOperator, Query, TimingOperator, WindowOperator
 from haply.spark.worker import COUNTERS

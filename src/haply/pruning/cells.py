@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -84,65 +83,6 @@ def lay_out(left: Profile, right: Profile, *, rows_per_cell: int = ROWS_PER_CELL
         heavy = np.ceil(np.diff(below) / (2 * rows_per_cell))
         slices.append(np.clip(heavy, 1, MOST_SLICES).astype(np.int32))
     return Layout(final, slices[0], slices[1])
-
-
-BINS = 256
-_MOST_PARTS = 1024
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Edges as two look-ups: a position falls into a bin of equal width, and in it into a part of the bin.
-
-    The map to cells is that of the edges up to the width of a part, and never descends: that alone is what joins need.
-    Bins without an edge have one part; the more edges, the more parts, so that data in clumps are told apart as well.
-    Both look-ups are SQL's ``width_bucket``: 0 is below the range, 1 to n are within, n + 1 is above.
-    """
-
-    low: float
-    high: float
-    bin_low: np.ndarray
-    bin_high: np.ndarray
-    parts: np.ndarray
-    offset: np.ndarray
-    cells: np.ndarray
-
-    @classmethod
-    def of(cls, edges: np.ndarray) -> Grid:
-        """The grid for ascending edges."""
-        # within limits whose differences stay finite: a bin without finite ends would lose the rows in it
-        low, high = (np.clip(edges[[0, -1]], -1e300, 1e300).tolist()) if len(edges) else (0.0, 0.0)
-        least = 4.0 * BINS * float(np.spacing(max(abs(low), abs(high), 1e-300)))
-        if high - low < least:  # all in one place, as far as numbers tell: bins must have a width
-            low, high = low - least, high + least
-        ends = np.linspace(low, high, BINS + 1)
-        step = ends[1] - ends[0]
-        bin_low, bin_high = np.concatenate([[low - step], ends]), np.concatenate([ends, [high + step]])
-        held = np.bincount(width_bucket(edges, low, high, BINS), minlength=BINS + 2)
-        held[[0, -1]] = 0
-        parts = np.where(held > 0, np.minimum(_MOST_PARTS, 32 * held), 1)
-        offset = np.cumsum(parts + 2) - (parts + 2)
-        # where each part begins; what is outside of its bin by rounding counts as the bin's own end
-        part = np.arange((parts + 2).sum()) - np.repeat(offset, parts + 2)
-        inside = np.clip(part - 1, 0, np.repeat(parts, parts + 2))
-        begins = np.repeat(bin_low, parts + 2) + inside * np.repeat((bin_high - bin_low) / parts, parts + 2)
-        begins[: parts[0] + 2] = -np.inf
-        # a running maximum, so that rounding cannot make the map descend
-        cells = np.maximum.accumulate(np.searchsorted(edges, begins, "right"))
-        return cls(low, high, bin_low, bin_high, parts, offset, cells)
-
-    def cell_of(self, position: np.ndarray) -> np.ndarray:
-        """The cell of each position."""
-        at = width_bucket(position, self.low, self.high, BINS)
-        part = width_bucket(position, self.bin_low[at], self.bin_high[at], self.parts[at])
-        return self.cells[self.offset[at] + part]
-
-
-def width_bucket(position: np.ndarray, low: Any, high: Any, buckets: Any) -> np.ndarray:
-    """As in SQL."""
-    inside = (position >= low) & (position < high)
-    within = np.where(inside, (np.where(inside, position, low) - low) * buckets / (high - low), 0.0)
-    return np.where(position < low, 0, np.where(inside, within.astype(np.int64) + 1, buckets + 1))
 
 
 def expected_candidates(left: Profile, right: Profile) -> float:

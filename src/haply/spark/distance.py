@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
@@ -25,7 +24,6 @@ from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type
 from haply.spark.plan import JoinPlan, Side
-from haply.spark.prepare import interval_function
 from haply.spark.worker import Match, Rows
 
 _RULES = tuple(RULES.values())
@@ -158,10 +156,6 @@ class DistancePlan(JoinPlan):
 
     def _placing(self, side: Side) -> Callable[[Model], Intervals]:
         return PlaceOnLine(self._distance, self.threshold)
-
-    def _interval(self, side: Side, raise_as: str | None) -> Any:
-        place = PlaceOnLine(self._distance, self.threshold)
-        return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
 
     def _match(self) -> Match:
         window = None if self.window is None else self.window.length

@@ -151,7 +151,7 @@ def build_index(
     system.create_dir(folder, recursive=True)
     writer = WritePages(path, name, page_rows)
     at = "__at"
-    ordered = df.withColumn(at, middle_column(quoted(name), model)).repartitionByRange(F.col(at).asc_nulls_last())
+    ordered = df.withColumn(at, middle_column(quoted(name))).repartitionByRange(F.col(at).asc_nulls_last())
     pages = (
         ordered.sortWithinPartitions(F.col(at).asc_nulls_last()).drop(at)
         .mapInArrow(lambda batches: writer(batches), _PAGE_TYPE).toArrow()  # bounds, not rows

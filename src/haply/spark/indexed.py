@@ -27,8 +27,8 @@ from haply.query.conditions import JoinCondition
 from haply.spark.index import Index
 from haply.spark.packing import COUNTS, PARCEL, PARCEL_TYPE, PackedSide, parcels_of, usable_rows
 from haply.spark.parcels import ROW_COUNTS
-from haply.spark.partition import CELL, END, LEFT, NATIVE, RIGHT, START
 from haply.spark.plan import JoinPlan, Observing
+from haply.spark.stack import CELL, END, LEFT, NATIVE, RIGHT, START
 from haply.spark.worker import CellJoin, Rows, cells_of, opened
 
 READ = "pages_read"

@@ -32,6 +32,7 @@ from haply.query import Column, Expression, respelled, to_sql
 from haply.query.rewrites import ManyCondition, split_many
 from haply.query.text import parse
 from haply.spark.columns import arrow_schema, find_column, model_of_spark_type, quoted
+from haply.spark.packing import CellSettings
 from haply.spark.parcels import (
     CELL,
     CONTROL,
@@ -52,8 +53,8 @@ from haply.spark.parcels import (
     group_of,
     unpack,
 )
-from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import Observing
+from haply.spark.stack import TIME
 from haply.spark.stateful import CellProcessor
 from haply.spark.stream import BLOCKS_PER_REACH, STREAM_CELLS, StreamObserving, check_session
 from haply.spark.stream_worker import Memory, Query, WholeWindows, WindowOperator, counter_names

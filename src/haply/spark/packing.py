@@ -3,6 +3,10 @@
 Spark's own way, an interval for each row, a row for each cell, and all rows sorted by cell, takes it longer than the
 join itself. Here Python finds intervals and cells for many rows at once, and what Spark moves and sorts are parcels,
 some hundred times fewer than rows.
+
+Nothing here runs a job of its own: the layout of the cells is a subquery that is part of the plan, so a join stays
+lazy. It must be used once: two uses might be computed twice, from rows in another order, and two layouts that differ
+lose pairs. So the two sides of a join are stacked into one frame before they meet it.
 """
 
 from __future__ import annotations
@@ -20,32 +24,51 @@ from pyspark.sql import DataFrame
 from haply.models import Model
 from haply.models.columns import read_column, view_column
 from haply.numerics.order import ordered
-from haply.pruning.cells import QUANTILES, Profile, lay_out
+from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, lay_out
 from haply.pruning.intervals import Intervals
 from haply.spark.columns import arrow_function
 from haply.spark.parcels import to_bytes
-from haply.spark.partition import (
+from haply.spark.prepare import bad_row
+from haply.spark.stack import (
     CELL,
     END,
     LEFT,
     NATIVE,
     RIGHT,
     SIDE,
-    SLICE_BITS,
     START,
-    CellSettings,
     field_names,
-    slices_of,
 )
-from haply.spark.prepare import bad_row
 
 FITS, PARCEL, COUNTS = "__fits", "__parcel", "__counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
 SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary"
 _LAYOUT, _SALT = "__layout", "__salt"
 _PLACES, _WIDTHS, _LEVELS = 4096, 256, np.arange(1, QUANTILES) / QUANTILES
+_SLICE_BITS = 9
+_UNSLICED = (1 << _SLICE_BITS) + 1
+_SAMPLED_PER_CELL = 1024
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 1 << 26
 """How much of a partition is held in Python before it is worked on."""
+
+
+@dataclass(frozen=True)
+class CellSettings:
+    """What a user may set in the Spark session: ``spark.haply.rowsPerCell`` and ``spark.haply.cells``."""
+
+    rows_per_cell: int = ROWS_PER_CELL
+    cells: int | None = None
+
+    @classmethod
+    def of(cls, spark: Any) -> CellSettings:
+        """The settings of a session."""
+        rows, cells = spark.conf.get("spark.haply.rowsPerCell", None), spark.conf.get("spark.haply.cells", None)
+        return cls(int(rows) if rows else ROWS_PER_CELL, int(cells) if cells else None)
+
+    @property
+    def sampled(self) -> float:
+        """The share of rows that the quantiles of a layout are made from."""
+        return 1.0 if self.cells else min(1.0, _SAMPLED_PER_CELL / self.rows_per_cell)
 
 
 def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> DataFrame:
@@ -63,7 +86,7 @@ def edges_frame(sketches: DataFrame, share: float, settings: CellSettings) -> Da
         for sketches in all_sketches.to_pylist():
             left, right = profiles_of(sketches, share)
             found = lay_out(left, right, rows_per_cell=settings.rows_per_cell, cells=settings.cells)
-            slices = slices_of(found)
+            slices = _slices_of(found)
             packed = np.array(slices, np.int64).tobytes() + found.edges.astype(np.float64).tobytes()
             rows.append({"packed": packed, "sliced": bool(slices)})
         return pa.array(rows, pa.struct([("packed", pa.binary()), ("sliced", pa.bool_())]))
@@ -73,6 +96,12 @@ def edges_frame(sketches: DataFrame, share: float, settings: CellSettings) -> Da
     return sketches.selectExpr(f"collect_list(struct({SIDE}, rows, places, widths)) AS sketches").select(
         layout("sketches").alias("layout")
     )
+
+
+def _slices_of(layout: Layout) -> list[int]:
+    """The slices of both sides as one number for each cell; nothing where no cell is sliced."""
+    slices = layout.left_slices * (1 << _SLICE_BITS) + layout.right_slices
+    return slices.tolist() if (slices != _UNSLICED).any() else []
 
 
 def profiles_of(sketches: Sequence[Any], share: float) -> tuple[Profile, Profile]:
@@ -339,16 +368,16 @@ def _cells_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, once for each cell (and slice) they go to, whether they are native there, and the cell.
 
-    They are native in the cell of their lower end: see ``place`` for the same in SQL.
+    They are *native* in the cell of their lower end; a pair is found where the row that begins later is native.
     """
     first = np.searchsorted(layout.edges, np.minimum(intervals.start, intervals.end), "right")
     last = np.maximum(first, np.searchsorted(layout.edges, intervals.end, "right"))
     rows, at = _spread(last - first + 1)
     at += first[rows]
     native = at == first[rows]
-    cell = at << (2 * SLICE_BITS)
+    cell = at << (2 * _SLICE_BITS)
     if len(layout.slices):
-        size = 1 << SLICE_BITS
+        size = 1 << _SLICE_BITS
         counts = layout.slices[at]
         own, other = (counts // size, counts % size) if side == LEFT else (counts % size, counts // size)
         mine = np.mod(table[_SALT].to_numpy()[rows], own)

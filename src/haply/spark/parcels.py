@@ -18,8 +18,8 @@ from haply.joins.timing import latest_times
 from haply.models import Certain, Model, OneDimensional
 from haply.models.columns import read_column, view_column
 from haply.pruning.intervals import Intervals
-from haply.spark.partition import TIME
 from haply.spark.prepare import bad_row
+from haply.spark.stack import TIME
 
 CELL, SIDE, NEWEST, PARCEL, COUNTS, REACH = "cell", "side", "newest", "parcel", "counts", "reach"
 PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary, {COUNTS} array<bigint>, {REACH} double"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, Observation
@@ -38,6 +38,7 @@ from haply.spark.packing import (
     FITS,
     PARCEL,
     PARCEL_TYPE,
+    CellSettings,
     Pack,
     PackedSide,
     Sketch,
@@ -48,25 +49,17 @@ from haply.spark.packing import (
     with_layout,
 )
 from haply.spark.parcels import ROW_COUNTS
-from haply.spark.partition import (
+from haply.spark.prepare import HOPELESS, USABLE, PlaceRows, interval_function, state_function
+from haply.spark.result import Shown, SideName
+from haply.spark.stack import (
     CELL,
-    END,
-    HIGH,
     LEFT,
-    LOW,
     RIGHT,
     SIDE,
-    START,
     TIME,
-    CellSettings,
     Stack,
     is_flat,
-    layout_frame,
-    place,
-    profiles,
 )
-from haply.spark.prepare import BAD, HOPELESS, NULL, USABLE, PlaceRows, interval_column, state_function
-from haply.spark.result import Shown, SideName
 from haply.spark.whole import Meet, Ready, beside, sent_frame
 from haply.spark.window import TimeWindow
 from haply.spark.worker import (
@@ -173,10 +166,10 @@ class JoinPlan:
             self.funnel.start_over()
         if self._broadcast is not None:
             parts = [self._overlapping_whole(self._broadcast, observing)]
-        elif self._has_sure_pairs:
-            parts = [self._overlapping_rows(observing), self._sure(observing)]
         else:
-            parts = [self._overlapping_parcels(observing)]
+            parts = [self._overlapping(observing)]
+            if self._has_sure_pairs:
+                parts.append(self._sure(observing))
         itself = self._sees_itself and self._holds_for_itself and all(map(_holds_at_0, self.condition.further))
         if itself and self.threshold.attainable:
             parts.append(self._same(observing))
@@ -197,14 +190,6 @@ class JoinPlan:
     @property
     def _holds_for_itself(self) -> bool:
         return self.region.contains(0.0)
-
-    def _interval(self, side: Side, raise_as: str | None) -> Any:
-        """The column of row intervals: rows whose intervals are disjoint are decided by that alone."""
-        assert side.model is not None
-        return interval_column(
-            side.inner_name(side.column), side.model, side.name == "left",
-            self.region, self.threshold, self.exact, self._pairing, raise_as,
-        )  # fmt: skip
 
     def _match(self) -> Match:
         return MatchDifferences(self.region, self.threshold, self._needs_values, self.strategy)
@@ -275,15 +260,6 @@ class JoinPlan:
 
         return to_sql(expression, rename)
 
-    def _profiles(self, sampled: float | None = None) -> DataFrame:
-        """One row about both sides. Bad rows are passed over here: they are reported where pairs are made."""
-        sides = []
-        for side in (self._left, self._right):
-            takes_part = self._takes_part(side)
-            rows = self._prepared(side, lenient=True)
-            sides.append(self._with_ends(rows, partial("IF({}, {}, NULL)".format, takes_part)))
-        return profiles(sides[0], sides[1], self._settings.sampled if sampled is None else sampled)
-
     def _prepared(self, side: Side, lenient: bool = False) -> DataFrame:
         """The side's rows that pass its own certain conditions, with their interval and state."""
         frame = self._own_rows(side)
@@ -292,7 +268,8 @@ class JoinPlan:
         def raise_as(name: str) -> str | None:
             return _COLUMN_OF.format(self._called.get((side.name, name), name), side.name) if raising else None
 
-        frame = frame.withColumn("__interval", self._interval(side, raise_as(side.column)))
+        interval = interval_function(self._placing(side), raise_as(side.column))(F.col(side.inner_name(side.column)))
+        frame = frame.withColumn("__interval", interval)
         for position, name in enumerate(self._checked_columns(side)):
             state = state_function(raise_as(name))(F.col(side.inner_name(name)))
             frame = frame.withColumn(f"__state{position}", state)
@@ -337,34 +314,12 @@ class JoinPlan:
             return self._question.renamed((left, right))
         return self._together(self.condition.further, left, right)
 
-    def _row_counts(self, side: Side) -> dict[str, str]:
-        states = ["__interval.state", *(f"__state{k}" for k in range(len(self._checked_columns(side))))]
-        bad, null = (" OR ".join(f"{state} = {code}" for state in states) for code in (BAD, NULL))
-        counts = {
-            "rows": "count(1)",
-            "null": f"count_if(({null}) AND NOT ({bad}))",
-            "hopeless": f"count_if(__interval.state = {HOPELESS})",
-            "invalid": f"count_if({bad})",
-        }
-        return {f"{name}_{side.name}": count for name, count in counts.items()}
-
     def _takes_part(self, side: Side) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.condition.equalities))]
         if self.window is not None:
             known.append(f"abs({TIME}) < CAST('Infinity' AS DOUBLE)")  # neither null nor NaN
         known += [f"__state{position} = {USABLE}" for position in range(len(self._checked_columns(side)))]
         return " AND ".join([f"__interval.state = {USABLE}", str(self.threshold.attainable), *known])
-
-    def _usable(self, frame: DataFrame, side: Side) -> DataFrame:
-        return self._with_ends(frame.where(self._takes_part(side)), str).drop("__interval")
-
-    @staticmethod
-    def _with_ends(frame: DataFrame, spell: Callable[[str], str]) -> DataFrame:
-        start, end = spell("__interval.start"), spell("__interval.`end`")
-        return frame.selectExpr(
-            "*", f"{start} AS {START}", f"{end} AS {END}",
-            f"least({start}, {end}) AS {LOW}", f"{end} AS {HIGH}",  # as in Sweep: where others are met from this row
-        )  # fmt: skip
 
     def _of(self, side: SideName) -> Side:
         return self._left if side == "left" else self._right
@@ -396,22 +351,8 @@ class JoinPlan:
         """Both sides with their intervals and states."""
         return self._prepared(self._left), self._prepared(self._right)
 
-    def _overlapping_rows(self, observing: Observing) -> DataFrame:
-        """Pairs of rows whose intervals overlap, where the others are sure: Spark sends rows to their cells.
-
-        It finds the intervals as well, the same for both parts to the last digit, so that every pair is in one of them.
-        """
-        stack, spread = self._stack, []
-        more = [START, END, LOW, HIGH, *self._sent_along]
-        for side, rows, number in zip((self._left, self._right), self._rows, (LEFT, RIGHT), strict=True):
-            usable = self._usable(observing.watch(rows, self._row_counts(side)), side)
-            spread.append(stack.spread(usable, side.inner, number, more))
-        both, layout = spread[0].unionByName(spread[1]), layout_frame(self._profiles(), self._settings)
-        cells = place(both, layout, stack.hashable()).repartition(CELL).sortWithinPartitions(CELL, SIDE)
-        return self._joined(cells, observing, self._match())
-
-    def _overlapping_parcels(self, observing: Observing) -> DataFrame:
-        """Pairs of rows whose intervals overlap, where only these count: Python finds them, for parcels of rows."""
+    def _overlapping(self, observing: Observing) -> DataFrame:
+        """Pairs of rows whose intervals overlap: rows go to their cells in parcels."""
         warm_parcels()
         both, share = self._stacked[0].unionByName(self._stacked[1]), self._settings.sampled
         layout = edges_frame(self._sketches(share), share, self._settings)
@@ -424,7 +365,7 @@ class JoinPlan:
             for k, name in enumerate(ROW_COUNTS)
         }
         cells = observing.parcels(parcels, metrics).repartition(CELL).sortWithinPartitions(CELL, SIDE)
-        return self._joined(cells, observing, self._match(), parcel=PARCEL)
+        return self._joined(cells, observing, self._match())
 
     def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
         """The same where one side goes whole to every task of the other."""
@@ -523,10 +464,8 @@ class JoinPlan:
         match: Match,
         worker: Callable[[CellJoin], Any] = lambda kernel: lambda batches: kernel(batches),
         more: Mapping[str, str] | None = None,
-        *,
-        parcel: str | None = None,
     ) -> DataFrame:
-        """The kept pairs of rows, or parcels of rows, that come sorted by cell.
+        """The kept pairs of parcels that come sorted by cell, or of what else the worker makes pairs of.
 
         ``worker`` makes the function that runs in Python; a function, because Spark does not take another callable: it
         travels to the workers by what it closes over. ``more`` are what it counts besides, and how that adds up.
@@ -560,9 +499,7 @@ class JoinPlan:
         )
         counters = self._counters() if self._question is None else self._question.counters(self._counters())
         counts = dict.fromkeys(counter_names(counters), "sum")
-        kernel = CellJoin(
-            columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together, parcel
-        )  # fmt: skip
+        kernel = CellJoin(columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together)
         joined = cells.mapInArrow(worker(kernel), schema)
         pairs = joined if self.funnel is None else self._counted(joined, counts | dict(more or {}), observing)
         if self.funnel is not None or whole != schema.names[: len(whole)]:
@@ -604,63 +541,70 @@ class JoinPlan:
     def _sure(self, observing: Observing) -> DataFrame:
         """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
 
-        The cells here are equally wide, between the least and the largest position: unlike quantiles these do not
-        depend on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
+        Intervals are those of the overlapping pairs to the last digit, so that every pair is in one of the parts. The
+        cells here are equally wide, between the least and the largest position: unlike quantiles these do not depend
+        on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
         """
-        few = f"1 + greatest(left.usable, right.usable) DIV {self._settings.rows_per_cell}"
-        ranges = self._settings.cells or f"least({_MOST_RANGES}, {few})"
-        span = F.broadcast(
-            self._profiles().selectExpr(
-                "least(left.first, right.first) AS __origin",
-                "greatest(left.last, right.last) - least(left.first, right.first) AS __span",
-                f"{ranges} AS __ranges",
-            )
-        )
+        ends, keys = ("__interval.start", "__interval.`end`"), range(len(self.condition.equalities))
+        hashed = f"xxhash64({', '.join(f'__key{k}' for k in keys)})" if keys else "CAST(NULL AS BIGINT)"
+        low, high = f"least({', '.join(ends)}) AS low", f"{ends[1]} AS high"
+        seen, rows = [], []
+        for number, side in enumerate((self._left, self._right)):
+            # bad rows are passed over here: they are reported where pairs are made
+            usable = self._prepared(side, lenient=True).where(self._takes_part(side))
+            seen.append(usable.selectExpr(low, high, f"{hashed} AS hash", f"{number} AS side"))
+            # where rows with equal keys are few, all of them meet: to be in many cells would cost more
+            alike = f"greatest(1, approx_count_distinct(IF(side = {number}, hash, NULL)))"
+            rows.append(f"count_if(side = {number}) DIV {alike}")
+        few = f"least({_MOST_RANGES}, 1 + greatest({', '.join(rows)}) DIV {self._settings.rows_per_cell})"
+        width, ranges = "max(high) - min(low) AS width", f"{self._settings.cells or few} AS ranges"
+        # one value, not a row to join with: of that, Spark would compute every field by itself
+        span = seen[0].unionByName(seen[1]).selectExpr(f"struct(min(low) AS origin, {width}, {ranges}) AS span")
         left, right = (
-            self._usable(rows, side).crossJoin(span)
-            for rows, side in zip(self._rows, (self._left, self._right), strict=True)
+            self._joinable(rows.where(self._takes_part(side)), side, *ends).withColumn("span", span.scalar())
+            for side, rows in zip((self._left, self._right), self._rows, strict=True)
         )
 
         def cell_of(position: str) -> str:
-            place = f"floor(({position} - __origin) / nullif(__span, 0D) * __ranges)"
-            return f"CAST(greatest(0, least(__ranges - 1, coalesce({place}, 0))) AS INT)"
+            place = f"floor(({position} - span.origin) / nullif(span.width, 0D) * span.ranges)"
+            return f"CAST(greatest(0, least(span.ranges - 1, coalesce({place}, 0))) AS INT)"
 
-        parts = []
-        if accepts_above(self.region):
-            ours = left.selectExpr("*", f"explode(sequence(0, {cell_of(START)})) AS {CELL}")
-            theirs = right.selectExpr("*", f"{cell_of(END)} AS {CELL}")
-            parts.append((ours, theirs, F.col(START) > F.col("__their_end")))
-        if accepts_below(self.region):
-            ours = left.selectExpr("*", f"explode(sequence({cell_of(END)}, CAST(__ranges - 1 AS INT))) AS {CELL}")
-            theirs = right.selectExpr("*", f"{cell_of(START)} AS {CELL}")
-            parts.append((ours, theirs, F.col(END) < F.col("__their_start")))
+        def apart(mine: str, theirs: str, condition: str) -> DataFrame:
+            """Pairs of rows that are in some cells and in one cell."""
+            ours = left.selectExpr("*", f"explode({mine}) AS __lcell").drop("span")
+            others = right.selectExpr("*", f"{theirs} AS __rcell").drop("span")
+            return ours.join(others, F.expr(" AND ".join(["__lcell = __rcell", condition, *self._equal_keys])))
+
         found = []
-        spare = ("__origin", "__span", "__ranges", LOW, HIGH, TIME)
-        for ours, theirs, beyond in parts:
-            theirs = theirs.withColumnsRenamed({START: "__their_start", END: "__their_end", CELL: "__their_cell"})
-            on = (F.col(CELL) == F.col("__their_cell")) & beyond
-            for position in range(len(self.condition.equalities)):
-                theirs = theirs.withColumnRenamed(f"__key{position}", f"__their_key{position}")
-                on = on & (F.col(f"__key{position}") == F.col(f"__their_key{position}"))
-            found.append(ours.drop(*spare).join(theirs.drop(*spare), on))
+        if accepts_above(self.region):
+            found.append(apart(f"sequence(0, {cell_of('__l0')})", cell_of("__r1"), "__l0 > __r1"))
+        if accepts_below(self.region):
+            above = f"sequence({cell_of('__l1')}, CAST(span.ranges - 1 AS INT))"
+            found.append(apart(above, cell_of("__r0"), "__l1 < __r0"))
         pairs = found[0] if len(found) == 1 else found[0].unionByName(found[1])
-        pairs = self._without_same(pairs).select(*self._payload, F.lit(1.0).alias("probability"))
+        pairs = self._without_same(pairs).selectExpr(*self._payload, "1D AS probability")
         return observing.watch(pairs, {"sure": "count(1)"})
 
     def _same(self, observing: Observing) -> DataFrame:
         """A row and itself: the difference is certainly 0."""
-        mine, theirs = (self._key_of(side) for side in (self._left, self._right))
         good = []
         for side, rows in zip((self._left, self._right), self._rows, strict=True):
             known = [f"__state{k} = {USABLE}" for k in range(len(self._checked_columns(side)))]
             known.append(f"__interval.state IN ({USABLE}, {HOPELESS})")
-            good.append(rows.where(" AND ".join(known)).drop("__interval"))
-        on = F.col(mine) == F.col(theirs)
-        for position in range(len(self.condition.equalities)):
-            good[1] = good[1].withColumnRenamed(f"__key{position}", f"__their_key{position}")
-            on = on & (F.col(f"__key{position}") == F.col(f"__their_key{position}"))
-        pairs = good[0].join(good[1], on).select(*self._payload, F.lit(1.0).alias("probability"))
+            good.append(self._joinable(rows.where(" AND ".join(known)), side))
+        on = [f"{self._key_of(self._left)} = {self._key_of(self._right)}", *self._equal_keys]
+        pairs = good[0].join(good[1], F.expr(" AND ".join(on))).selectExpr(*self._payload, "1D AS probability")
         return observing.watch(pairs, {"same": "count(1)"})
+
+    def _joinable(self, rows: DataFrame, side: Side, *numbers: str) -> DataFrame:
+        """What pairs need of a side's rows, for Spark's own join; no name is one of the other side's."""
+        keys = [f"__key{k} AS __{side.prefix}key{k}" for k in range(len(self.condition.equalities))]
+        more = [f"{number} AS __{side.prefix}{k}" for k, number in enumerate(numbers)]
+        return rows.selectExpr(*(name for name in side.inner if name in self._payload), *keys, *more)
+
+    @property
+    def _equal_keys(self) -> list[str]:
+        return [f"__lkey{k} = __rkey{k}" for k in range(len(self.condition.equalities))]
 
     def _without_same(self, pairs: DataFrame) -> DataFrame:
         if not self._sees_itself:

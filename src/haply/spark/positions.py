@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
@@ -27,7 +26,6 @@ from haply.pruning.threshold import Threshold
 from haply.spark.columns import model_of_spark_type
 from haply.spark.distance import DistancePlan, dimensions, point_model
 from haply.spark.plan import Side
-from haply.spark.prepare import interval_function
 from haply.spark.worker import Match, Rows
 
 NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, SkyEllipse, Gaussian, Mixture)
@@ -169,10 +167,6 @@ class PositionPlan(DistancePlan):
 
     def _placing(self, side: Side) -> PlaceNormals:
         return PlaceNormals(self._distance, self.threshold)
-
-    def _interval(self, side: Side, raise_as: str | None) -> Any:
-        place = PlaceNormals(self._distance, self.threshold)
-        return interval_function(place, raise_as)(F.col(side.inner_name(side.column)))
 
     def _match(self) -> Match:
         return MatchPositions(self._distance, self.threshold, self._needs_values, self.invalid == "raise")

@@ -29,6 +29,7 @@ from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 from haply.spark.columns import arrow_schema
 from haply.spark.distance import DistancePlan
+from haply.spark.packing import CellSettings
 from haply.spark.parcels import (
     CELL,
     COUNTS,
@@ -48,9 +49,9 @@ from haply.spark.parcels import (
     group_of,
     unpack,
 )
-from haply.spark.partition import TIME, CellSettings
 from haply.spark.plan import JoinPlan, Observing, Side, in_words
 from haply.spark.positions import PositionPlan
+from haply.spark.stack import TIME
 from haply.spark.stateful import CellProcessor
 from haply.spark.stream_worker import (
     DifferenceOperator,

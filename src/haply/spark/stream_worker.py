@@ -38,7 +38,7 @@ from haply.pruning.positions import no_counts
 from haply.pruning.threshold import Threshold
 from haply.spark.distance import dimensions
 from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, REACH, SIDE, Clock, from_bytes, to_bytes
-from haply.spark.partition import TIME
+from haply.spark.stack import TIME
 from haply.spark.worker import Together
 
 STAGES = ("decide", "state", "transfer")

@@ -27,7 +27,7 @@ from haply.spark.packing import (
     usable_rows,
 )
 from haply.spark.parcels import ROW_COUNTS, to_buffer
-from haply.spark.partition import END, LEFT, START
+from haply.spark.stack import END, LEFT, START
 from haply.spark.worker import CellJoin
 
 _SENT, _COUNTED, _REFUSED = "__sent", b"counted", b"refused"

@@ -1,4 +1,4 @@
-"""What a worker does: the stacked rows of a partition come sorted by cell; each cell is decided, its pairs go out."""
+"""What a worker does: parcels of a partition come sorted by cell; each cell is decided, and its pairs go out."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
+from haply.spark.packing import PARCEL
 from haply.spark.parcels import from_bytes
-from haply.spark.partition import CELL, END, LEFT, NATIVE, SIDE, START, TIME
+from haply.spark.stack import CELL, END, LEFT, NATIVE, SIDE, START, TIME
 
 COUNTERS = "__counters"
 """The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
@@ -231,19 +232,14 @@ class CellJoin:
     counters: int
     """How many there are."""
     together: Together | PairQuestion | None = None
-    parcel: str | None = None
-    """The column that has the rows of a side as Arrow bytes; without it every row stands for itself."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
         for cell in cells_of(batches):
             # sorted by side within the cell
             lefts = int(np.count_nonzero(cell[SIDE].to_numpy() == LEFT))
-            left, right = cell.slice(0, lefts), cell.slice(lefts)
-            if left.num_rows and right.num_rows:
-                if self.parcel is not None:
-                    left, right = (opened(side[self.parcel]) for side in (left, right))
-                yield from self.decided(left, right)
+            if 0 < lefts < cell.num_rows:
+                yield from self.decided(opened(cell[PARCEL][:lefts]), opened(cell[PARCEL][lefts:]))
 
     def decided(self, left: pa.Table, right: pa.Table, more: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         """Kept pairs of two tables, their counters before them, and behind these what else was counted."""
@@ -332,7 +328,7 @@ def opened(parcels: pa.ChunkedArray) -> pa.Table:
 
 
 def cells_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of one cell after the other; only one cell is held at a time. Rows of no cell are left out."""
+    """The parcels of one cell after the other; only one cell is held at a time. Rows of no cell are left out."""
     held: list[pa.RecordBatch] = []
     current: int | None = None
     for batch in batches:
