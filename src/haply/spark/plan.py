@@ -499,7 +499,10 @@ class JoinPlan:
         )
         counters = self._counters() if self._question is None else self._question.counters(self._counters())
         counts = dict.fromkeys(counter_names(counters), "sum")
-        kernel = CellJoin(columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together)
+        length = self.window.length if self.window is not None else None
+        kernel = CellJoin(
+            columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together, length
+        )
         joined = cells.mapInArrow(worker(kernel), schema)
         pairs = joined if self.funnel is None else self._counted(joined, counts | dict(more or {}), observing)
         if self.funnel is not None or whole != schema.names[: len(whole)]:

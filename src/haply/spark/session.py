@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -135,6 +136,8 @@ def _settings(
             "spark.driver.host": "127.0.0.1",
             # Python workers that have haply imported before they are made: each would take seconds for it.
             "spark.python.daemon.module": "haply.spark.daemon",
+            # The JVM hands a task to Python in pieces; over TCP the second waits 40 ms until the first is acknowledged.
+            "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
             # No web server, and no progress bar drawn over the program's own output.
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

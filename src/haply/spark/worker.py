@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -74,6 +74,15 @@ class Rows:
     native: np.ndarray | None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
+
+    def take(self, chosen: np.ndarray) -> Rows:
+        """The given rows, in the given order."""
+
+        def of(column: np.ndarray | None) -> np.ndarray | None:
+            return column if column is None else column[chosen]
+
+        start, end = (ends[chosen] if len(ends) else ends for ends in (self.start, self.end))
+        return Rows(self.model.take(chosen), start, end, of(self.native), of(self.groups), of(self.times))
 
     def placed(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where chosen rows begin, and which are native: one place for all where a side is whole."""
@@ -232,6 +241,9 @@ class CellJoin:
     counters: int
     """How many there are."""
     together: Together | PairQuestion | None = None
+    window: float | None = None
+    """How far apart times may be, where rows have certain ones. Pairs that are not are left out by the plan at the end;
+    here only most of them are."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every cell, each cell's counters before them."""
@@ -271,7 +283,12 @@ class CellJoin:
             for rows, columns, group in zip((left_rows, right_rows), (self.left, self.right), groups, strict=True)
         ]
         begun = time.perf_counter()
-        found = self.match(sides[0], sides[1])
+        if self.window is None:
+            found = self.match(sides[0], sides[1])
+        else:
+            left, right, again = in_slots(sides[0], sides[1], self.window)
+            found = self.match(left, right)
+            found = replace(found, left=again[found.left])
         if self.together is not None:
             found = self._kept(left_rows, right_rows, found, self.together)
         matched = time.perf_counter()
@@ -315,6 +332,32 @@ class CellJoin:
         kept, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
         seconds = {**found.seconds, "decide": found.seconds["decide"] + time.perf_counter() - begun}
         return Matches(found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, seconds)
+
+
+def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.ndarray]:
+    """Rows in groups by their times as well: slots a little longer than the window, so that partners are neighbours.
+
+    Left rows are there once for each of the three slots where right ones may be their partners, if there are any; so a
+    pair meets once, in the slot of its right row. The last array tells which left row is which.
+    """
+    assert left.times is not None
+    assert right.times is not None
+    farthest = max(float(np.abs(side.times).max(initial=0.0)) for side in (left, right))  # type: ignore[arg-type]
+    # so long that rounding of the quotients is far less than what a slot is longer than the window
+    length = max(1.001 * window, 2.0**-40 * farthest) or 1.0
+    mine, theirs = (np.floor(times / length) for times in (left.times, right.times))
+    slots, code = np.unique(theirs, return_inverse=True)
+    if len(slots) and max(mine.max(), slots[-1]) - min(mine.min(), slots[0]) <= 1.0:
+        return left, right, np.arange(len(mine))  # all are neighbours
+    again = np.repeat(np.arange(len(mine)), 3)
+    wanted = (mine[:, None] + np.array([-1.0, 0.0, 1.0])).ravel()
+    at = np.minimum(np.searchsorted(slots, wanted), max(0, len(slots) - 1))
+    met = slots[at] == wanted if len(slots) else np.zeros(0, dtype=bool)
+    again, at = again[met], at[met]
+    groups = at, code
+    if left.groups is not None and right.groups is not None:
+        groups = left.groups[again] * len(slots) + at, right.groups * len(slots) + code
+    return replace(left.take(again), groups=groups[0]), replace(right, groups=groups[1]), again
 
 
 def _numbers(rows: pa.Table, name: str) -> np.ndarray:

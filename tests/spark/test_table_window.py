@@ -1,0 +1,160 @@
+"""Joins of tables in a window of certain times: the same pairs as without it, less those whose times are far apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from pyspark.sql import functions as F
+
+import haply as hp
+from haply.models import Certain
+from haply.spark.worker import Rows, in_slots
+from join_kit import REGIONS, answer, collect, frame, values
+
+BAND, GREATER, APART = "abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"
+WINDOW = 4.0
+
+
+@pytest.mark.parametrize(
+    ("window", "unit", "origin"),
+    [(3.0, 1.0, 0.0), (0.0, 1.0, -20.0), (0.3, 0.1, 0.0), (1e6, 1e5, 1.7e15), (0.5, 1e-3, 1e13), (2.0, 0.0, 0.0)],
+)
+@pytest.mark.parametrize("keys", [0, 3])
+def test_pairs_near_in_time_meet_once(window, unit, origin, keys):
+    """Whatever the unit of time is, and however far its beginning; rows with other keys never meet."""
+    rng = np.random.default_rng(round(10 * window) + keys)
+    for count, other in ((60, 50), (1, 40), (30, 1)):
+        sides = []
+        for n in (count, other):
+            times = origin + unit * rng.integers(-100, 100, n)
+            groups = rng.integers(0, keys, n) if keys else None
+            sides.append(Rows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
+        left, right, again = in_slots(sides[0], sides[1], window)
+        for name in ("start", "end", "native", "times"):
+            assert (getattr(left, name) == getattr(sides[0], name)[again]).all()
+        assert (left.model.values["values"] == again).all()
+        mine, theirs = (np.zeros(len(rows.start)) if rows.groups is None else rows.groups for rows in (left, right))
+        met = [(int(again[i]), int(j)) for i, j in np.argwhere(mine[:, None] == theirs)]
+        assert len(met) == len(set(met))
+        near = np.abs(sides[0].times[:, None] - sides[1].times) <= window
+        if keys:
+            alike = sides[0].groups[:, None] == sides[1].groups
+            near &= alike
+            assert all(alike[pair] for pair in met)
+        assert set(met) >= set(map(tuple, np.argwhere(near).tolist()))
+        if count == 60 and unit == 1.0:
+            assert len(met) < 0.2 * count * other
+
+
+def timed(spark, these, seed):
+    """Values with times, the first of which is unknown; the time is there as a number and as a timestamp."""
+    times = [None, *np.random.default_rng(seed).integers(0, 40, len(these) - 1).astype(float).tolist()]
+    table = spark.createDataFrame(list(enumerate(times)), "id long, t double")
+    table = frame(spark, these).join(table, "id")
+    return times, table.select("*", F.timestamp_seconds("t").alias("at"), (F.col("id") % 2).alias("key"))
+
+
+def near(lefts, rights, window=WINDOW):
+    return {
+        (i, j)
+        for i, one in enumerate(lefts)
+        for j, other in enumerate(rights)
+        if one is not None and other is not None and abs(one - other) <= window
+    }
+
+
+@pytest.mark.parametrize(
+    ("on", "options"),
+    [
+        (BAND, {}),
+        (BAND, {"broadcast": "left", "time": "at", "window": "4 seconds"}),
+        (BAND, {"strategy": "pti"}),
+        (GREATER, {"keys": True}),
+        (GREATER, {"probability": "none", "broadcast": "right"}),
+        (APART, {"time": "at", "window": "4 seconds"}),
+        (APART, {"invalid": "drop", "keys": True, "strategy": "moments"}),
+    ],
+    ids=str,
+)
+def test_uncertain_values(spark, on, options):
+    lefts, rights = values("normal", 40, 1), values("hist", 30, 2)
+    (mine, left), (theirs, right) = timed(spark, lefts, 3), timed(spark, rights, 4)
+    probabilities, wanted, hairline = answer(lefts, rights, on, 0.3)
+    wanted &= near(mine, theirs)
+    options = {"time": "t", "window": WINDOW, **options}
+    keys = ""
+    if options.pop("keys", False):
+        wanted, keys = {(i, j) for i, j in wanted if (i - j) % 2 == 0}, " AND left.key = right.key"
+    found = collect(hp.join(left, right, on + keys, 0.3, **options))
+    assert len(wanted) > 5
+    assert set(found) - hairline == wanted - hairline
+    if "probability" not in options:
+        assert all(abs(p - float(probabilities[pair])) < 1e-9 for pair, p in found.items())
+
+
+def test_far_apart_or_nobody(spark):
+    (_, left), (_, right) = timed(spark, values("normal", 9, 5), 6), timed(spark, values("normal", 9, 7), 8)
+    later = right.withColumn("t", F.col("t") + 1000)
+    for on in (BAND, GREATER, "left.id < right.id"):
+        for other in (later, right.where("id < 0")):
+            assert collect(hp.join(left, other, on, 0.01, time="t", window=WINDOW)) == {}
+
+
+def test_points_and_clouds(spark):
+    random = np.random.default_rng(9)
+    tables, times, places = [], [], []
+    for count in (40, 50):
+        place, when = random.uniform(0.0, 5.0, (count, 2)), random.integers(0, 40, count)
+        rows = [(k, float(when[k]), float(place[k, 0]), float(place[k, 1])) for k in range(count)]
+        table = spark.createDataFrame(rows, "id long, t double, x double, y double")
+        clouds = hp.samples(F.array(F.array("x", "y"), F.array("x", "y")), dim=2)
+        normals = hp.gaussian_nd(["x", "y"], cov=[0.01, 0.0, 0.0, 0.01])
+        tables.append(table.select("id", "t", clouds.alias("cloud"), normals.alias("normal")))
+        times.append(when.tolist())
+        places.append(place)
+    apart = np.linalg.norm(places[0][:, None] - places[1], axis=2)
+    wanted = near(*times) & set(map(tuple, np.argwhere(apart <= 1.0).tolist()))
+    found = collect(hp.join(*tables, "distance(left.cloud, right.cloud) <= 1", 0.5, time="t", window=WINDOW))
+    assert set(found) == wanted
+    assert len(wanted) > 20
+    # two errors of a tenth each: far from the edge, all is as without them
+    clear = {pair for pair in near(*times) if abs(apart[pair] - 1.0) > 0.05}
+    for options in ({}, {"broadcast": "right"}):
+        join = hp.join(*tables, "distance(left.normal, right.normal) <= 1", 0.5, time="t", window=WINDOW, **options)
+        assert set(collect(join)) & clear == wanted & clear
+
+
+def test_certain_conditions_alone(spark):
+    """With equal keys it is Spark's own join; without them the times tell which rows may meet."""
+    rows = values("point", 30, 10)
+    (times, left), (others, right) = timed(spark, rows, 11), timed(spark, rows, 12)
+    for on, holds, told in (
+        ("left.key = right.key", lambda i, j: (i - j) % 2 == 0, "Certain join"),
+        ("left.id < right.id", lambda i, j: i < j, "Threshold join"),
+    ):
+        assert hp.plan_join(left, right, on, time="t", window=WINDOW).explain().startswith(told)
+        found = collect(hp.join(left, right, on, time="t", window=WINDOW))
+        assert found == dict.fromkeys((pair for pair in near(times, others) if holds(*pair)), 1.0)
+
+
+@pytest.mark.parametrize("on", [None, BAND, "left.x >= right.x", GREATER])
+def test_a_row_and_itself(spark, on):
+    """One variable: what is not greater than itself has no chance, and what is near itself is so for sure; at times
+    that are near each other."""
+    these = values("normal", 20, 13)
+    times, table = timed(spark, these, 14)
+    table = table.withColumn("later", F.col("t") + 2 * (F.col("id") % 4))
+    found = collect(hp.join(table, table, on, 0.4, time=("t", "later"), window=WINDOW, self_key="id"))
+    itself = {k for k, when in enumerate(times) if when is not None and 2 * (k % 4) <= WINDOW}
+    assert len(itself) > 10
+    assert {(i, j): p for (i, j), p in found.items() if i == j} == {
+        (k, k): 1.0 for k in itself if on is None or REGIONS[on].contains(0.0)
+    }
+    known = {} if on is None else answer(these, these, on, 0.4)[0]
+    assert any(i != j for i, j in found)
+    for (i, j), p in found.items():
+        if i != j:
+            assert abs(times[i] - times[j] - 2 * (j % 4)) <= WINDOW
+            assert math.isclose(p, float(known.get((i, j), 1.0)), abs_tol=1e-9)
