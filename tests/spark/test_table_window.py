@@ -94,6 +94,15 @@ def test_uncertain_values(spark, on, options):
         assert all(abs(p - float(probabilities[pair])) < 1e-9 for pair, p in found.items())
 
 
+def test_explain(spark):
+    (_, left), (_, right) = timed(spark, values("normal", 9, 5), 6), timed(spark, values("normal", 9, 7), 8)
+    told = hp.plan_join(left, right, BAND, 0.3, time="at", window="4 seconds").explain()
+    assert "  window        |time - time| <= 4e+06 microseconds; in each cell rows meet those of their own" in told
+    told = hp.plan_join(left, right, GREATER, 0.3, time="t", window=4).explain()
+    assert "left.t (certain) - right.t (certain): |difference| <= 4" in told
+    assert "multiplied    x and x: difference in (0, inf]" in told
+
+
 def test_far_apart_or_nobody(spark):
     (_, left), (_, right) = timed(spark, values("normal", 9, 5), 6), timed(spark, values("normal", 9, 7), 8)
     later = right.withColumn("t", F.col("t") + 1000)

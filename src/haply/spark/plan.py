@@ -666,6 +666,12 @@ class JoinPlan:
             lines.append(f"  multiplied    {'; '.join(further)}")
         if certain or equal:
             lines.append(f"  pushed down   {'; '.join([*equal, *(str(expression) for expression in certain)])}")
+        if self.window is not None:
+            unit = " microseconds" if self.window.stamps else ""
+            near = f"|time - time| <= {self.window.length:g}{unit}"
+            lines.append(
+                f"  window        {near}; in each cell rows meet those of their own and the next stretch of time"
+            )
         lines.append(f"  candidates    {self._explain_candidates()}")
         lines.append(f"  cascade       {self._explain_cascade()}")
         lines.extend(self._explain_partitioning())
@@ -676,7 +682,10 @@ class JoinPlan:
         return "P > 0" if threshold.value is None else f"P {'>' if threshold.strict else '>='} {threshold.value:g}"
 
     def _explain_condition(self) -> str:
-        left, right = (f"{side.name}.{side.column} ({_kind(side)})" for side in (self._left, self._right))
+        left, right = (
+            f"{side.name}.{self._called.get((side.name, side.column), side.column)} ({_kind(side)})"
+            for side in (self._left, self._right)
+        )
         return f"{left} - {right}: {self.region.describe()}"
 
     def _explain_candidates(self) -> str:
