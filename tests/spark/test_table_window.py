@@ -31,12 +31,13 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys):
             times = origin + unit * rng.integers(-100, 100, n)
             groups = rng.integers(0, keys, n) if keys else None
             sides.append(Rows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
-        left, right, again = in_slots(sides[0], sides[1], window)
-        for name in ("start", "end", "native", "times"):
-            assert (getattr(left, name) == getattr(sides[0], name)[again]).all()
-        assert (left.model.values["values"] == again).all()
+        left, right, *chosen = in_slots(sides[0], sides[1], window)
+        for before, after, rows in zip(sides, (left, right), chosen, strict=True):
+            for name in ("start", "end", "native", "times"):
+                assert (getattr(after, name) == getattr(before, name)[rows]).all()
+            assert (after.model.values["values"] == rows).all()
         mine, theirs = (np.zeros(len(rows.start)) if rows.groups is None else rows.groups for rows in (left, right))
-        met = [(int(again[i]), int(j)) for i, j in np.argwhere(mine[:, None] == theirs)]
+        met = [(int(chosen[0][i]), int(chosen[1][j])) for i, j in np.argwhere(mine[:, None] == theirs)]
         assert len(met) == len(set(met))
         near = np.abs(sides[0].times[:, None] - sides[1].times) <= window
         if keys:

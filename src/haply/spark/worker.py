@@ -286,9 +286,9 @@ class CellJoin:
         if self.window is None:
             found = self.match(sides[0], sides[1])
         else:
-            left, right, again = in_slots(sides[0], sides[1], self.window)
+            left, right, mine, theirs = in_slots(sides[0], sides[1], self.window)
             found = self.match(left, right)
-            found = replace(found, left=again[found.left])
+            found = replace(found, left=mine[found.left], right=theirs[found.right])
         if self.together is not None:
             found = self._kept(left_rows, right_rows, found, self.together)
         matched = time.perf_counter()
@@ -334,11 +334,11 @@ class CellJoin:
         return Matches(found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, seconds)
 
 
-def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.ndarray]:
+def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.ndarray, np.ndarray]:
     """Rows in groups by their times as well: slots a little longer than the window, so that partners are neighbours.
 
-    Left rows are there once for each of the three slots where right ones may be their partners, if there are any; so a
-    pair meets once, in the slot of its right row. The last array tells which left row is which.
+    Left rows are there once for each of the three slots where right ones may be their partners, so that a pair meets
+    once, in the slot of its right row; who has nobody to meet is left out. The arrays tell which row is which.
     """
     assert left.times is not None
     assert right.times is not None
@@ -347,17 +347,17 @@ def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.nda
     length = max(1.001 * window, 2.0**-40 * farthest) or 1.0
     mine, theirs = (np.floor(times / length) for times in (left.times, right.times))
     slots, code = np.unique(theirs, return_inverse=True)
-    if len(slots) and max(mine.max(), slots[-1]) - min(mine.min(), slots[0]) <= 1.0:
-        return left, right, np.arange(len(mine))  # all are neighbours
-    again = np.repeat(np.arange(len(mine)), 3)
+    if max(mine.max(), slots[-1]) - min(mine.min(), slots[0]) <= 1.0:  # all are neighbours
+        return left, right, np.arange(len(mine)), np.arange(len(theirs))
     wanted = (mine[:, None] + np.array([-1.0, 0.0, 1.0])).ravel()
-    at = np.minimum(np.searchsorted(slots, wanted), max(0, len(slots) - 1))
-    met = slots[at] == wanted if len(slots) else np.zeros(0, dtype=bool)
-    again, at = again[met], at[met]
-    groups = at, code
-    if left.groups is not None and right.groups is not None:
-        groups = left.groups[again] * len(slots) + at, right.groups * len(slots) + code
-    return replace(left.take(again), groups=groups[0]), replace(right, groups=groups[1]), again
+    at = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
+    met = np.flatnonzero(slots[at] == wanted)
+    at, chosen = at[met], (met // 3, np.flatnonzero(np.bincount(at[met], minlength=len(slots))[code]))
+    sides = [side.take(rows) for side, rows in zip((left, right), chosen, strict=True)]
+    for k, slot in enumerate((at, code[chosen[1]])):
+        groups = sides[k].groups
+        sides[k] = replace(sides[k], groups=slot if groups is None else groups * len(slots) + slot)
+    return sides[0], sides[1], *chosen
 
 
 def _numbers(rows: pa.Table, name: str) -> np.ndarray:
