@@ -9,8 +9,8 @@ import pytest
 from haply.models import Certain
 from haply.pruning.cells import QUANTILES
 from haply.pruning.intervals import Intervals
-from haply.spark.packing import FITS, PackedSide, Sketch, profiles_of
-from haply.spark.stack import SIDE
+from haply.spark.packing import FITS, PackedSide, Sketch, in_window, profiles_of
+from haply.spark.stack import SIDE, TIME
 
 
 def placed(model):
@@ -31,12 +31,12 @@ def sketched(tasks):
 
 def test_few_rows_are_known_exactly():
     found = sketched([([3.0, None, 1.0, 1e7], [0, 0, 0, 0]), ([2.0, 50.0], [0, 1]), ([], [])])
-    left, right = profiles_of(found, 1.0)
+    left, right, _ = profiles_of(found, 1.0)
     assert (left.rows, right.rows) == (3, 1)
     assert sorted(set(left.quantiles)) == [0.0, 1.0, 2.0]
     assert set(right.quantiles) == {49.0}
     assert left.width == right.width == 2.0
-    nothing = profiles_of([], 0.5)
+    nothing = profiles_of([], 0.5)[:2]
     assert [(one.rows, len(one.quantiles), one.width) for one in nothing] == [(0, 0, 0.0)] * 2
 
 
@@ -48,10 +48,40 @@ def test_many_rows_in_few_numbers(tasks):
     parts = np.split(values, np.sort(rng.integers(0, len(values), tasks - 1)))
     found = sketched([(part, np.zeros(len(part), np.int8)) for part in parts])
     assert max(len(row["places"]) for row in found) <= 8 * 4096
-    left, _ = profiles_of(found, 0.25)
+    left, _, _ = profiles_of(found, 0.25)
     assert left.rows == 4 * len(values)
     below = np.searchsorted(np.sort(values - 1.0), left.quantiles) / len(values)
     assert np.abs(below - np.arange(1, QUANTILES) / QUANTILES).max() < 1e-3
+
+
+@pytest.mark.parametrize(("span", "in_time"), [(1000.0, True), (20.0, False)])
+def test_cells_are_by_what_tells_rows_apart(span, in_time):
+    """By times, if a row meets fewer others in its window than by its interval of length 2 among 50."""
+    rng, side = np.random.default_rng(4), PackedSide("x", (), (), placed, "x", None)
+    columns = {
+        "x": pa.array(rng.uniform(0.0, 50.0, 2000)),
+        TIME: pa.array(rng.uniform(0.0, span, 2000)),
+        SIDE: pa.array(np.arange(2000) % 2, pa.int8()),
+    }
+    sketch = Sketch((side, side), {}, False, 4.0)
+    assert sketch.columns == ["x", TIME, SIDE]
+    found = [row for batch in sketch(iter(pa.table(columns).to_batches())) for row in batch.to_pylist()]
+    left, right, chosen = profiles_of(found, 1.0, 4.0)
+    assert chosen == in_time
+    assert (left.rows, right.rows) == (1000, 1000)
+    assert left.width == (4.0 if in_time else 2.0)
+    assert np.ptp(left.quantiles) == pytest.approx(span if in_time else 50.0, rel=0.05)
+
+
+@pytest.mark.parametrize("window", [0.0, 1e-3, 7.0, 1e9])
+@pytest.mark.parametrize("origin", [0.0, -3.0, 1.7e9, 1.7e15])
+def test_times_within_the_window_have_intervals_that_overlap(window, origin):
+    rng = np.random.default_rng(5)
+    times = np.sort(origin + window * rng.integers(-5, 6, 200) * rng.choice([1.0, 0.5, 0.1], 200))
+    found = in_window(times, window)
+    near = np.abs(times[:, None] - times) <= window
+    assert (found.start[:, None] <= found.end)[near].all()
+    assert (np.diff(found.start) >= 0.0).all()
 
 
 def test_what_takes_no_part_is_not_seen():

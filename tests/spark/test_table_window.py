@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import haply as hp
 from haply.models import Certain
 from haply.spark.worker import Rows, in_slots
-from join_kit import REGIONS, answer, collect, frame, values
+from join_kit import REGIONS, answer, collect, frame, settings, values
 
 BAND, GREATER, APART = "abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"
 WINDOW = 4.0
@@ -49,9 +49,9 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys):
             assert len(met) < 0.2 * count * other
 
 
-def timed(spark, these, seed):
+def timed(spark, these, seed, span=40):
     """Values with times, the first of which is unknown; the time is there as a number and as a timestamp."""
-    times = [None, *np.random.default_rng(seed).integers(0, 40, len(these) - 1).astype(float).tolist()]
+    times = [None, *np.random.default_rng(seed).integers(0, span, len(these) - 1).astype(float).tolist()]
     table = spark.createDataFrame(list(enumerate(times)), "id long, t double")
     table = frame(spark, these).join(table, "id")
     return times, table.select("*", F.timestamp_seconds("t").alias("at"), (F.col("id") % 2).alias("key"))
@@ -93,6 +93,21 @@ def test_uncertain_values(spark, on, options):
     assert set(found) - hairline == wanted - hairline
     if "probability" not in options:
         assert all(abs(p - float(probabilities[pair])) < 1e-9 for pair, p in found.items())
+
+
+@pytest.mark.parametrize("shape", [{"cells": 7}, {"rowsPerCell": 6}], ids=str)
+@pytest.mark.parametrize(("span", "window", "told"), [(40, 4.0, "times"), (4, 3.0, "intervals")])
+def test_cells_by_times_and_by_values(spark, span, window, told, shape):
+    """Each pair once, however many cells and slices there are, and whichever tells rows apart."""
+    lefts, rights = values("normal", 60, 15), values("uniform", 50, 16)
+    (mine, left), (theirs, right) = timed(spark, lefts, 17, span), timed(spark, rights, 18, span)
+    wanted, hairline = answer(lefts, rights, BAND, 0.2)[1:]
+    wanted &= near(mine, theirs, window)
+    assert len(wanted) > 10
+    with settings(spark, **shape):
+        plan = hp.plan_join(left, right, BAND, 0.2, time="t", window=window)
+        assert f"cells by quantiles of the {told}" in plan.explain()
+        assert set(collect(plan.run())) - hairline == wanted - hairline
 
 
 def test_explain(spark):

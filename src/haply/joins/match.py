@@ -36,6 +36,13 @@ class Matches:
     counters: Counters
     seconds: dict[str, float]
 
+    def take(self, chosen: np.ndarray) -> Matches:
+        """The given pairs; all that was counted."""
+        return Matches(
+            self.left[chosen], self.right[chosen], self.probability[chosen], self.decided_by[chosen],
+            self.counters, self.seconds,
+        )  # fmt: skip
+
 
 def match_overlapping(
     left: OneDimensional,

@@ -24,25 +24,16 @@ from pyspark.sql import DataFrame
 from haply.models import Model
 from haply.models.columns import read_column, view_column
 from haply.numerics.order import ordered
-from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, lay_out
+from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, expected_candidates, lay_out
 from haply.pruning.intervals import Intervals
 from haply.spark.columns import arrow_function
 from haply.spark.parcels import to_bytes
 from haply.spark.prepare import bad_row
-from haply.spark.stack import (
-    CELL,
-    END,
-    LEFT,
-    NATIVE,
-    RIGHT,
-    SIDE,
-    START,
-    field_names,
-)
+from haply.spark.stack import CELL, END, LEFT, NATIVE, NATIVE_IN_TIME, RIGHT, SIDE, START, TIME, field_names
 
 FITS, PARCEL, COUNTS = "__fits", "__parcel", "__counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
-SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary"
+SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary, times binary"
 _LAYOUT, _SALT = "__layout", "__salt"
 _PLACES, _WIDTHS, _LEVELS = 4096, 256, np.arange(1, QUANTILES) / QUANTILES
 _SLICE_BITS = 9
@@ -78,24 +69,22 @@ def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> 
     return left.unionByName(right).select(*sketch.columns).mapInArrow(lambda batches: sketch(batches), SKETCH_TYPE)
 
 
-def edges_frame(sketches: DataFrame, share: float, settings: CellSettings) -> DataFrame:
+def edges_frame(sketches: DataFrame, share: float, settings: CellSettings, window: float | None) -> DataFrame:
     """One row ``layout``, made from sketches when the query runs: see ``CellEdges``."""
 
     def compute(all_sketches: pa.Array) -> pa.Array:
         rows = []
         for sketches in all_sketches.to_pylist():
-            left, right = profiles_of(sketches, share)
+            left, right, in_time = profiles_of(sketches, share, window)
             found = lay_out(left, right, rows_per_cell=settings.rows_per_cell, cells=settings.cells)
             slices = _slices_of(found)
-            packed = np.array(slices, np.int64).tobytes() + found.edges.astype(np.float64).tobytes()
+            packed = np.array([in_time, *slices], np.int64).tobytes() + found.edges.astype(np.float64).tobytes()
             rows.append({"packed": packed, "sliced": bool(slices)})
         return pa.array(rows, pa.struct([("packed", pa.binary()), ("sliced", pa.bool_())]))
 
     # In bytes: where a column of lists is mostly null, Spark takes long to tell how large a batch has become.
     layout = arrow_function(compute, "packed binary, sliced boolean")
-    return sketches.selectExpr(f"collect_list(struct({SIDE}, rows, places, widths)) AS sketches").select(
-        layout("sketches").alias("layout")
-    )
+    return sketches.selectExpr("collect_list(struct(*)) AS sketches").select(layout("sketches").alias("layout"))
 
 
 def _slices_of(layout: Layout) -> list[int]:
@@ -104,23 +93,30 @@ def _slices_of(layout: Layout) -> list[int]:
     return slices.tolist() if (slices != _UNSLICED).any() else []
 
 
-def profiles_of(sketches: Sequence[Any], share: float) -> tuple[Profile, Profile]:
-    """What is known of both sides, from sketches of a share of their rows."""
-    found = []
+def profiles_of(sketches: Sequence[Any], share: float, window: float | None = None) -> tuple[Profile, Profile, bool]:
+    """What is known of both sides, from sketches of a share of their rows: by their intervals, or by their times.
+
+    Rows in a window of certain times may go to cells by either; by that, in which they meet fewer others.
+    """
+    values, times = [], []
     for side in (LEFT, RIGHT):
         mine = [sketch for sketch in sketches if sketch[SIDE] == side]
         rows = [sketch["rows"] for sketch in mine]
-        places, widths = (
+        places, widths, begins = (
             _merged([np.frombuffer(sketch[name]) for sketch in mine], rows, levels)
-            for name, levels in (("places", _LEVELS), ("widths", np.array([0.9])))
+            for name, levels in (("places", _LEVELS), ("widths", np.array([0.9])), ("times", _LEVELS))
         )
-        found.append(Profile(int(sum(rows) / share), places, float(widths[0]) if len(widths) else 0.0))
-    return found[0], found[1]
+        count = int(sum(rows) / share)
+        values.append(Profile(count, places, float(widths[0]) if len(widths) else 0.0))
+        times.append(Profile(count, begins, window or 0.0))
+    in_time = window is not None and expected_candidates(times[0], times[1]) < expected_candidates(values[0], values[1])
+    left, right = times if in_time else values
+    return left, right, in_time
 
 
 def _merged(parts: list[np.ndarray], rows: list[int], levels: np.ndarray) -> np.ndarray:
     """Quantiles of numbers of which some of each part are known, evenly spaced in its order."""
-    if not parts:
+    if not any(map(len, parts)):
         return np.empty(0)
     values = np.concatenate(parts)
     weights = np.concatenate([np.full(len(part), count / len(part)) for part, count in zip(parts, rows, strict=True)])
@@ -134,13 +130,15 @@ class CellEdges(NamedTuple):
 
     edges: np.ndarray
     slices: np.ndarray
+    in_time: bool
+    """Whether rows are placed by their times."""
 
     @classmethod
     def unpacked(cls, packed: bytes, sliced: bool) -> CellEdges:
-        """From the bytes of a layout: slices, one more than edges, come first."""
-        cells = (len(packed) // 8 + 1) // 2 if sliced else 0
-        slices = np.frombuffer(packed, np.int64, cells)
-        return cls(np.frombuffer(packed, np.float64, offset=8 * cells), slices)
+        """From the bytes of a layout: slices, one more than edges, come before these."""
+        cells = len(packed) // 16 if sliced else 0
+        in_time, *slices = np.frombuffer(packed, np.int64, 1 + cells)
+        return cls(np.frombuffer(packed, np.float64, offset=8 + 8 * cells), np.array(slices, np.int64), bool(in_time))
 
 
 def with_layout(stacked: DataFrame, layout: DataFrame, salt: list[str]) -> DataFrame:
@@ -186,6 +184,8 @@ class Sketch:
     """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
     marked: bool
     """Whether rows say if they fit certain conditions."""
+    window: float | None = None
+    """How far apart times may be, if rows have certain ones."""
 
     @property
     def columns(self) -> list[str]:
@@ -194,15 +194,23 @@ class Sketch:
         for side in self.sides:
             for name in (side.value, *(name for name, _ in side.further)):
                 found += field_names(name, self.fields[name]) if name in self.fields else [name]
-        return [*dict.fromkeys(found), *([FITS] if self.marked else []), SIDE]
+        return [*dict.fromkeys(found), *([FITS] if self.marked else []), *self._more, SIDE]
+
+    @property
+    def _more(self) -> tuple[str, ...]:
+        return () if self.window is None else (TIME,)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Sketches of the rows that take part."""
         seen: tuple[list[Intervals], list[Intervals]] = ([], [])
+        begun: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
         for batch in batches:
             for side, rows in _by_side(folded([batch], self.fields)):
                 spec = replace(self.sides[side], payload=())
-                seen[side].append(usable_rows(rows, spec, ())[1])
+                table, intervals, _ = usable_rows(rows, spec, self._more)
+                seen[side].append(intervals)
+                if self.window is not None:
+                    begun[side].append(in_window(table[TIME].to_numpy(), self.window).start)
         for side, found in enumerate(seen):
             start, end = (
                 np.concatenate([getattr(each, name) for each in found] or [np.empty(0)]) for name in ("start", "end")
@@ -212,8 +220,9 @@ class Sketch:
                 columns = [
                     pa.array([side], pa.int8()), pa.array([len(low)], pa.int64()),
                     pa.array([_evenly(low, _PLACES).tobytes()]), pa.array([_evenly(end - low, _WIDTHS).tobytes()]),
+                    pa.array([_evenly(np.concatenate(begun[side] or [np.empty(0)]), _PLACES).tobytes()]),
                 ]  # fmt: skip
-                yield pa.RecordBatch.from_arrays(columns, [SIDE, "rows", "places", "widths"])
+                yield pa.RecordBatch.from_arrays(columns, [SIDE, "rows", "places", "widths", "times"])
 
 
 def _evenly(values: np.ndarray, most: int) -> np.ndarray:
@@ -271,6 +280,8 @@ class Pack:
     """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
     more: tuple[str, ...]
     """Columns that both sides have besides: keys and times."""
+    window: float | None = None
+    """How far apart times may be, if rows have certain ones."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Parcels, and a row of counts for each batch of them."""
@@ -285,8 +296,18 @@ class Pack:
 
     def _side(self, table: pa.Table, side: int, layout: CellEdges) -> pa.RecordBatch:
         table, intervals, counts = usable_rows(table, self.sides[side], (*self.more, _SALT))
-        rows, native, cell = _cells_of(table, intervals, side, layout)
-        return parcels_of(table.drop_columns([_SALT]), intervals, rows, native, cell, side, counts)
+        placed, name = intervals, NATIVE
+        if layout.in_time:
+            assert self.window is not None
+            placed, name = in_window(table[TIME].to_numpy(), self.window), NATIVE_IN_TIME
+        rows, native, cell = _cells_of(table, placed, side, layout)
+        return parcels_of(table.drop_columns([_SALT]), intervals, rows, native, cell, side, counts, name)
+
+
+def in_window(times: np.ndarray, window: float) -> Intervals:
+    """Row intervals of certain times: those that overlap are of times within the window, or next to that."""
+    reach = 0.5 * window + 2.0**-50 * (np.abs(times) + window)  # what rounding may do to the ends, and more
+    return Intervals(times - reach, times + reach, np.zeros(len(times), dtype=bool))
 
 
 class GoodRows(NamedTuple):
@@ -342,6 +363,7 @@ def parcels_of(
     cell: np.ndarray,
     side: int,
     counts: list[int],
+    called: str = NATIVE,
 ) -> pa.RecordBatch:
     """A parcel for each cell, of the rows that go there, and a row for what was counted (as ``ROW_COUNTS``)."""
     order, cell = ordered(cell)
@@ -350,7 +372,7 @@ def parcels_of(
     sent = (
         sent.append_column(START, pa.array(intervals.start[rows]))
         .append_column(END, pa.array(intervals.end[rows]))
-        .append_column(NATIVE, pa.array(native))
+        .append_column(called, pa.array(native))
     )
     cuts = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1, [len(cell)]]).tolist() if len(cell) else [0]
     parts = [sent.slice(begin, end - begin) for begin, end in itertools.pairwise(cuts)]

@@ -242,6 +242,11 @@ class JoinPlan:
         """Whether a row of the left and the same row of the right are one variable in this condition."""
         return self._uncertain and self.self_key is not None and self._compared.left == self._compared.right
 
+    @property
+    def _length(self) -> float | None:
+        """How far apart certain times may be."""
+        return None if self.window is None else self.window.length
+
     def _key_of(self, side: Side) -> str:
         """The key that tells which rows are one variable; tables may spell it in letters of another case."""
         key = str(self.self_key)
@@ -355,8 +360,9 @@ class JoinPlan:
         """Pairs of rows whose intervals overlap: rows go to their cells in parcels."""
         warm_parcels()
         both, share = self._stacked[0].unionByName(self._stacked[1]), self._settings.sampled
-        layout = edges_frame(self._sketches(share), share, self._settings)
-        pack = Pack(self._packed_sides(raising=self.invalid == "raise"), self._fields, tuple(self._sent_along))
+        layout = edges_frame(self._sketches(share), share, self._settings, self._length)
+        raising, along = self.invalid == "raise", tuple(self._sent_along)
+        pack = Pack(self._packed_sides(raising), self._fields, along, self._length)
         placed = with_layout(both, layout, self._stack.hashable(self._fields))
         parcels = placed.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         metrics = {
@@ -436,7 +442,7 @@ class JoinPlan:
 
     def _sketches(self, share: float) -> DataFrame:
         """Where the rows are, from a share of them."""
-        sketch = Sketch(self._packed_sides(raising=False), self._fields, bool(self._marks))
+        sketch = Sketch(self._packed_sides(raising=False), self._fields, bool(self._marks), self._length)
         return sketch_frame(self._stacked, sketch, share)
 
     def _packed_sides(self, raising: bool) -> tuple[PackedSide, PackedSide]:
@@ -499,9 +505,8 @@ class JoinPlan:
         )
         counters = self._counters() if self._question is None else self._question.counters(self._counters())
         counts = dict.fromkeys(counter_names(counters), "sum")
-        length = self.window.length if self.window is not None else None
         kernel = CellJoin(
-            columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together, length
+            columns[0], columns[1], arrow_schema(schema), tuple(keys), match, len(counts), together, self._length
         )
         joined = cells.mapInArrow(worker(kernel), schema)
         pairs = joined if self.funnel is None else self._counted(joined, counts | dict(more or {}), observing)
@@ -722,11 +727,11 @@ class JoinPlan:
 
     def _explain_partitioning(self) -> list[str]:
         # all rows, as small tables would leave a sample empty
-        one, other = profiles_of(self._sketches(1.0).collect(), 1.0)
+        one, other, in_time = profiles_of(self._sketches(1.0).collect(), 1.0, self._length)
         layout = lay_out(one, other, rows_per_cell=self._settings.rows_per_cell, cells=self._settings.cells)
         sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
         candidates = expected_candidates(one, other)
-        how = f"{layout.cells} cells by quantiles of the intervals, {sliced} of them sliced"
+        how = f"{layout.cells} cells by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
         if self._broadcast is not None:
             how = f"none: the {self._broadcast} table goes whole to every task of the other"
         lines = [

@@ -11,7 +11,9 @@ from pyspark.sql import types as T
 from haply.spark.columns import quoted
 
 START, END = "__start", "__end"
-CELL, NATIVE, SIDE, TIME = "__cell", "__native", "__side", "__time"
+CELL, SIDE, TIME = "__cell", "__side", "__time"
+NATIVE, NATIVE_IN_TIME = "__native", "__native_in_time"
+"""Whether a row's interval, or its time, begins in the cell."""
 LEFT, RIGHT = 0, 1
 
 

@@ -29,7 +29,7 @@ from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.spark.packing import PARCEL
 from haply.spark.parcels import from_bytes
-from haply.spark.stack import CELL, END, LEFT, NATIVE, SIDE, START, TIME
+from haply.spark.stack import CELL, END, LEFT, NATIVE, NATIVE_IN_TIME, SIDE, START, TIME
 
 COUNTERS = "__counters"
 """The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
@@ -289,6 +289,11 @@ class CellJoin:
             left, right, mine, theirs = in_slots(sides[0], sides[1], self.window)
             found = self.match(left, right)
             found = replace(found, left=mine[found.left], right=theirs[found.right])
+            if NATIVE_IN_TIME in left_rows.column_names:
+                # a pair is that of the cell in which the later of the two begins
+                flags = [rows[NATIVE_IN_TIME].to_numpy(zero_copy_only=False) for rows in (left_rows, right_rows)]
+                kept = np.flatnonzero(flags[0][found.left] | flags[1][found.right])
+                found = found.take(kept)
         if self.together is not None:
             found = self._kept(left_rows, right_rows, found, self.together)
         matched = time.perf_counter()
@@ -331,7 +336,7 @@ class CellJoin:
             parts.append((begin + kept, probability))
         kept, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
         seconds = {**found.seconds, "decide": found.seconds["decide"] + time.perf_counter() - begun}
-        return Matches(found.left[kept], found.right[kept], probability, found.decided_by[kept], counters, seconds)
+        return replace(found.take(kept), probability=probability, counters=counters, seconds=seconds)
 
 
 def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.ndarray, np.ndarray]:
