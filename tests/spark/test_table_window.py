@@ -73,7 +73,7 @@ def near(lefts, rights, window=WINDOW):
         (BAND, {"broadcast": "left", "time": "at", "window": "4 seconds"}),
         (BAND, {"strategy": "pti"}),
         (GREATER, {"keys": True}),
-        (GREATER, {"probability": "none", "broadcast": "right"}),
+        (GREATER, {"probability": "none"}),
         (APART, {"time": "at", "window": "4 seconds"}),
         (APART, {"invalid": "drop", "keys": True, "strategy": "moments"}),
     ],
@@ -115,8 +115,9 @@ def test_explain(spark):
     told = hp.plan_join(left, right, BAND, 0.3, time="at", window="4 seconds").explain()
     assert "  window        |time - time| <= 4e+06 microseconds; in each cell rows meet those of their own" in told
     told = hp.plan_join(left, right, GREATER, 0.3, time="t", window=4).explain()
+    assert "  window        |time - time| <= 4; " in told
+    told = hp.plan_join(left, right, None, time="t", window=4).explain()
     assert "left.t (certain) - right.t (certain): |difference| <= 4" in told
-    assert "multiplied    x and x: difference in (0, inf]" in told
 
 
 def test_far_apart_or_nobody(spark):
@@ -152,16 +153,17 @@ def test_points_and_clouds(spark):
 
 
 def test_certain_conditions_alone(spark):
-    """With equal keys it is Spark's own join; without them the times tell which rows may meet."""
+    """Spark's own join, of rows that are near in time."""
     rows = values("point", 30, 10)
     (times, left), (others, right) = timed(spark, rows, 11), timed(spark, rows, 12)
-    for on, holds, told in (
-        ("left.key = right.key", lambda i, j: (i - j) % 2 == 0, "Certain join"),
-        ("left.id < right.id", lambda i, j: i < j, "Threshold join"),
+    for on, holds in (
+        ("left.key = right.key", lambda i, j: (i - j) % 2 == 0),
+        ("left.id < right.id", lambda i, j: i < j),
     ):
-        assert hp.plan_join(left, right, on, time="t", window=WINDOW).explain().startswith(told)
-        found = collect(hp.join(left, right, on, time="t", window=WINDOW))
-        assert found == dict.fromkeys((pair for pair in near(times, others) if holds(*pair)), 1.0)
+        for window, how in ((WINDOW, {"time": "t", "window": WINDOW}), (0.0, {"time": "at", "window": 0})):
+            found = collect(hp.join(left, right, on, **how))
+            assert found == dict.fromkeys((pair for pair in near(times, others, window) if holds(*pair)), 1.0)
+            assert found
 
 
 @pytest.mark.parametrize("on", [None, BAND, "left.x >= right.x", GREATER])
@@ -183,3 +185,25 @@ def test_a_row_and_itself(spark, on):
         if i != j:
             assert abs(times[i] - times[j] - 2 * (j % 4)) <= WINDOW
             assert math.isclose(p, float(known.get((i, j), 1.0)), abs_tol=1e-9)
+
+
+@pytest.mark.parametrize("on", [None, BAND, "left.x >= right.x", "left.id <= right.id"])
+def test_rows_of_one_variable_at_other_times(spark, on):
+    """Equal keys tell that values are one, not that rows are of one time."""
+    rows = [(1, "a", 0.0, 1.0), (2, "a", 100.0, 1.0), (3, "b", 1.0, 3.0), (4, "c", math.nan, 3.0)]
+    table = spark.createDataFrame(rows, "id long, s string, t double, m double")
+    table = table.select("id", "s", "t", hp.gaussian("m", 0.5).alias("x"))
+    table = table.where("NOT isnan(t)" if on is None else "true")
+    found = collect(hp.join(table, table, on, 0.3, time="t", window=2, self_key="s"))
+    wanted = {(1, 1), (2, 2), (3, 3)} | {None: {(1, 3), (3, 1)}, "left.id <= right.id": {(1, 3)}, BAND: set()}.get(
+        on, {(3, 1)}
+    )
+    assert set(found) == wanted
+
+
+def test_one_row_beside_another_column_of_itself(spark):
+    rows = [(1, 0.0, 1.0, 1.5), (2, 1.0, 2.0, 0.5)]
+    table = spark.createDataFrame(rows, "id long, t double, m double, n double")
+    table = table.select("id", "t", hp.gaussian("m", 0.5).alias("x"), hp.gaussian("n", 0.5).alias("y"))
+    found = collect(hp.join(table, table, "left.x >= right.y", 0.3, self_key="id", time="t", window=2))
+    assert {pair: round(p, 4) for pair, p in found.items()} == {(1, 2): 0.7602, (2, 1): 0.7602, (2, 2): 0.9831}

@@ -146,9 +146,9 @@ def plan_join(
         elif certain_times and condition.difference is not None:
             plan = DifferenceStream
     else:
-        if in_time is not None and (any(in_time.uncertain) or not _tells_partners(condition)):
+        if in_time is not None and (expression is None or any(in_time.uncertain)):
             called = {("left", TIME_NUMBER): in_time.left, ("right", TIME_NUMBER): in_time.right}
-            left, right, condition, in_time = _joined_in_time(left, right, condition, in_time)
+            left, right, condition, in_time = _joined_in_time(left, right, condition, in_time, self_key is not None)
             _check_itself(condition, self_key)
         plan = JoinPlan
         if condition.distance is not None:
@@ -228,16 +228,8 @@ def _check_uncertain_time(
             raise _without_threshold(name, side, model)  # type: ignore[arg-type]
 
 
-def _tells_partners(condition: JoinCondition) -> bool:
-    """Whether a condition tells by itself which rows may meet: most others of a row are no partners of it."""
-    value = condition.difference
-    if value is not None:
-        return not (value.region.outside or value.region.one_sided)
-    return condition.distance is not None or bool(condition.equalities)
-
-
 def _joined_in_time(
-    left: DataFrame, right: DataFrame, condition: JoinCondition, window: TimeWindow
+    left: DataFrame, right: DataFrame, condition: JoinCondition, window: TimeWindow, sees_itself: bool
 ) -> tuple[DataFrame, DataFrame, JoinCondition, TimeWindow | None]:
     """The window as a condition on the difference of two times; certain times as numbers in a column of their own."""
     names = []
@@ -247,13 +239,15 @@ def _joined_in_time(
         names.append(name if uncertain else TIME_NUMBER)
     near = Difference(names[0], names[1], Region(-window.length, window.length))
     value = condition.difference
-    if (value is None and condition.distance is None) or not _tells_partners(condition):
-        # the first is the one that tells which rows may meet
-        condition = replace(condition, difference=near, further=() if value is None else (value,))
-    else:
+    if value is not None and (value.region.outside or value.region.one_sided):
+        # of two conditions the first is one that holds in a band only: it tells which rows may meet
+        condition = replace(condition, difference=near, further=(value,))
+    elif value is not None or condition.distance is not None:
         condition = replace(condition, further=(near,))
-    if window.left != window.right and not any(window.uncertain):
-        # a row and itself are taken to be together, which these times may not be
+    else:
+        condition = replace(condition, difference=near)
+    if sees_itself and not any(window.uncertain):
+        # what is one variable is taken to be in one place, but its rows may be of other times, and these are known
         together = parse(f"abs(left.{TIME_NUMBER} - right.{TIME_NUMBER}) <= {window.length!r}")
         condition = replace(condition, residual=(*condition.residual, together))
     return frames[0], frames[1], condition, None

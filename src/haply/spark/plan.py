@@ -554,22 +554,25 @@ class JoinPlan:
         on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
         """
         ends, keys = ("__interval.start", "__interval.`end`"), range(len(self.condition.equalities))
-        hashed = f"xxhash64({', '.join(f'__key{k}' for k in keys)})" if keys else "CAST(NULL AS BIGINT)"
+        alike = [*(f"__key{k}" for k in keys), *([self.window.slot(TIME)] if self.window is not None else [])]
+        hashed = f"xxhash64({', '.join(alike)})" if alike else "CAST(NULL AS BIGINT)"
         low, high = f"least({', '.join(ends)}) AS low", f"{ends[1]} AS high"
         seen, rows = [], []
         for number, side in enumerate((self._left, self._right)):
             # bad rows are passed over here: they are reported where pairs are made
             usable = self._prepared(side, lenient=True).where(self._takes_part(side))
             seen.append(usable.selectExpr(low, high, f"{hashed} AS hash", f"{number} AS side"))
-            # where rows with equal keys are few, all of them meet: to be in many cells would cost more
-            alike = f"greatest(1, approx_count_distinct(IF(side = {number}, hash, NULL)))"
-            rows.append(f"count_if(side = {number}) DIV {alike}")
+            # where rows with equal keys and times are few, all of them meet: to be in many cells would cost more
+            different = f"greatest(1, approx_count_distinct(IF(side = {number}, hash, NULL)))"
+            rows.append(f"count_if(side = {number}) DIV {different}")
         few = f"least({_MOST_RANGES}, 1 + greatest({', '.join(rows)}) DIV {self._settings.rows_per_cell})"
         width, ranges = "max(high) - min(low) AS width", f"{self._settings.cells or few} AS ranges"
         # one value, not a row to join with: of that, Spark would compute every field by itself
         span = seen[0].unionByName(seen[1]).selectExpr(f"struct(min(low) AS origin, {width}, {ranges}) AS span")
         left, right = (
-            self._joinable(rows.where(self._takes_part(side)), side, *ends).withColumn("span", span.scalar())
+            self._joinable(rows.where(self._takes_part(side)), side, *ends, *self._slots(side, TIME)).withColumn(
+                "span", span.scalar()
+            )
             for side, rows in zip((self._left, self._right), self._rows, strict=True)
         )
 
@@ -581,7 +584,9 @@ class JoinPlan:
             """Pairs of rows that are in some cells and in one cell."""
             ours = left.selectExpr("*", f"explode({mine}) AS __lcell").drop("span")
             others = right.selectExpr("*", f"{theirs} AS __rcell").drop("span")
-            return ours.join(others, F.expr(" AND ".join(["__lcell = __rcell", condition, *self._equal_keys])))
+            together = ["__l2 = __r2"] if self.window is not None else []
+            on = ["__lcell = __rcell", condition, *self._equal_keys, *together]
+            return ours.join(others, F.expr(" AND ".join(on)))
 
         found = []
         if accepts_above(self.region):
@@ -610,6 +615,16 @@ class JoinPlan:
         more = [f"{number} AS __{side.prefix}{k}" for k, number in enumerate(numbers)]
         return rows.selectExpr(*(name for name in side.inner if name in self._payload), *keys, *more)
 
+    def _slots(self, side: Side, time: str) -> list[str]:
+        """SQL for the stretch of time that a row is in, if there is a window; left rows are in its neighbours as well.
+
+        A pair within the window then meets once, in the stretch of its right row.
+        """
+        if self.window is None:
+            return []
+        slot = self.window.slot(time)
+        return [slot if side.name == "right" else f"explode(array({slot} - 1, {slot}, {slot} + 1))"]
+
     @property
     def _equal_keys(self) -> list[str]:
         return [f"__lkey{k} = __rkey{k}" for k in range(len(self.condition.equalities))]
@@ -622,10 +637,19 @@ class JoinPlan:
 
     def _certain_join(self) -> DataFrame:
         """Nothing is uncertain: Spark's own join, every pair sure."""
-        frames = [side.frame.toDF(*side.inner) for side in (self._left, self._right)]
+        frames = []
+        for side in (self._left, self._right):
+            rows = side.frame.toDF(*side.inner)
+            if self.window is not None:
+                name = self.window.left if side.name == "left" else self.window.right
+                time = self.window.number(side.inner_name(name))
+                (slot,) = self._slots(side, time)
+                rows = rows.selectExpr("*", f"{slot} AS __{side.prefix}slot")
+            frames.append(rows)
         conditions = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
         texts = [self._sql(expression) for expression in conditions]
         texts += [f"({self._sql(one)}) = ({self._sql(other)})" for one, other in self.condition.equalities]
+        texts += ["__lslot = __rslot"] if self.window is not None else []
         on = F.expr(" AND ".join(f"({text})" for text in texts)) if texts else F.lit(True)
         if self._broadcast is not None:
             frames = [
