@@ -128,6 +128,24 @@ def test_far_apart_or_nobody(spark):
             assert collect(hp.join(left, other, on, 0.01, time="t", window=WINDOW)) == {}
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_places_at_other_times(spark, counted):
+    table = spark.createDataFrame([(k, float(k), k / 9) for k in range(20)], "id long, t double, x double")
+    clouds, normals = (
+        hp.samples(F.array(F.array("x", "x")), dim=2),
+        hp.gaussian_nd(["x", "x"], cov=[0.1, 0.0, 0.0, 0.1]),
+    )
+    left = table.select("id", "t", clouds.alias("cloud"), normals.alias("normal"))
+    right = left.withColumn("t", F.col("t") + 1000)
+    for name in ("cloud", "normal"):
+        for options in ({}, {"broadcast": "left"}):
+            funnel = hp.Funnel() if counted else None
+            on = f"distance(left.{name}, right.{name}) <= 1"
+            assert collect(hp.join(left, right, on, 0.5, time="t", window=3, funnel=funnel, **options)) == {}
+            if funnel is not None:
+                assert [funnel.to_dict()[count] for count in ("rows_left", "rows_right", "kept")] == [20, 20, 0]
+
+
 def test_points_and_clouds(spark):
     random = np.random.default_rng(9)
     tables, times, places = [], [], []

@@ -287,6 +287,8 @@ class CellJoin:
             found = self.match(sides[0], sides[1])
         else:
             left, right, mine, theirs = in_slots(sides[0], sides[1], self.window)
+            if not len(mine):
+                return pa.Table.from_batches(list(self.nothing(more)), self.schema)
             found = self.match(left, right)
             found = replace(found, left=mine[found.left], right=theirs[found.right])
             if NATIVE_IN_TIME in left_rows.column_names:
