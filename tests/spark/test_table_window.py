@@ -21,9 +21,10 @@ WINDOW = 4.0
     ("window", "unit", "origin"),
     [(3.0, 1.0, 0.0), (0.0, 1.0, -20.0), (0.3, 0.1, 0.0), (1e6, 1e5, 1.7e15), (0.5, 1e-3, 1e13), (2.0, 0.0, 0.0)],
 )
-@pytest.mark.parametrize("keys", [0, 3])
-def test_pairs_near_in_time_meet_once(window, unit, origin, keys):
-    """Whatever the unit of time is, and however far its beginning; rows with other keys never meet."""
+@pytest.mark.parametrize(("keys", "share"), [(0, 0.0), (3, 0.0), (0, 0.3), (2, 0.8)])
+def test_pairs_near_in_time_meet_once(window, unit, origin, keys, share):
+    """Whatever the unit of time is, and however far its beginning; rows with other keys never meet, and rows that both
+    are away do not meet here."""
     rng = np.random.default_rng(round(10 * window) + keys)
     for count, other in ((60, 50), (1, 40), (30, 1)):
         sides = []
@@ -31,7 +32,8 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys):
             times = origin + unit * rng.integers(-100, 100, n)
             groups = rng.integers(0, keys, n) if keys else None
             sides.append(Rows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
-        left, right, *chosen = in_slots(sides[0], sides[1], window)
+        away = [rng.random(n) < share for n in (count, other)]
+        left, right, *chosen = in_slots(sides[0], sides[1], window, *away)
         for before, after, rows in zip(sides, (left, right), chosen, strict=True):
             for name in ("start", "end", "native", "times"):
                 assert (getattr(after, name) == getattr(before, name)[rows]).all()
@@ -39,7 +41,9 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys):
         mine, theirs = (np.zeros(len(rows.start)) if rows.groups is None else rows.groups for rows in (left, right))
         met = [(int(chosen[0][i]), int(chosen[1][j])) for i, j in np.argwhere(mine[:, None] == theirs)]
         assert len(met) == len(set(met))
-        near = np.abs(sides[0].times[:, None] - sides[1].times) <= window
+        here = ~(away[0][:, None] & away[1])
+        assert all(here[pair] for pair in met)
+        near = (np.abs(sides[0].times[:, None] - sides[1].times) <= window) & here
         if keys:
             alike = sides[0].groups[:, None] == sides[1].groups
             near &= alike
@@ -108,6 +112,11 @@ def test_cells_by_times_and_by_values(spark, span, window, told, shape):
         plan = hp.plan_join(left, right, BAND, 0.2, time="t", window=window)
         assert f"cells by quantiles of the {told}" in plan.explain()
         assert set(collect(plan.run())) - hairline == wanted - hairline
+        funnel = hp.Funnel()
+        hp.join(left, right, BAND, 0.2, time="t", window=window, funnel=funnel).collect()
+    counts = funnel.to_dict()
+    together = sum(one is not None and other is not None for one in mine for other in theirs)
+    assert counts["kept"] <= counts["evaluated"] <= counts["candidates"] <= together
 
 
 def test_explain(spark):

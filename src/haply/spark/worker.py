@@ -286,16 +286,12 @@ class CellJoin:
         if self.window is None:
             found = self.match(sides[0], sides[1])
         else:
-            left, right, mine, theirs = in_slots(sides[0], sides[1], self.window)
+            away = [_elsewhere(rows) for rows in (left_rows, right_rows)]
+            left, right, mine, theirs = in_slots(sides[0], sides[1], self.window, away[0], away[1])
             if not len(mine):
                 return pa.Table.from_batches(list(self.nothing(more)), self.schema)
             found = self.match(left, right)
             found = replace(found, left=mine[found.left], right=theirs[found.right])
-            if NATIVE_IN_TIME in left_rows.column_names:
-                # a pair is that of the cell in which the later of the two begins
-                flags = [rows[NATIVE_IN_TIME].to_numpy(zero_copy_only=False) for rows in (left_rows, right_rows)]
-                kept = np.flatnonzero(flags[0][found.left] | flags[1][found.right])
-                found = found.take(kept)
         if self.together is not None:
             found = self._kept(left_rows, right_rows, found, self.together)
         matched = time.perf_counter()
@@ -341,11 +337,14 @@ class CellJoin:
         return replace(found.take(kept), probability=probability, counters=counters, seconds=seconds)
 
 
-def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.ndarray, np.ndarray]:
+def in_slots(
+    left: Rows, right: Rows, window: float, left_away: np.ndarray, right_away: np.ndarray
+) -> tuple[Rows, Rows, np.ndarray, np.ndarray]:
     """Rows in groups by their times as well: slots a little longer than the window, so that partners are neighbours.
 
     Left rows are there once for each of the three slots where right ones may be their partners, so that a pair meets
-    once, in the slot of its right row; who has nobody to meet is left out. The arrays tell which row is which.
+    once, in the slot of its right row; who has nobody to meet is left out. Rows whose time begins in another cell are
+    *away*: two of these meet there, and not here. The arrays tell which row is which.
     """
     assert left.times is not None
     assert right.times is not None
@@ -353,18 +352,29 @@ def in_slots(left: Rows, right: Rows, window: float) -> tuple[Rows, Rows, np.nda
     # so long that rounding of the quotients is far less than what a slot is longer than the window
     length = max(1.001 * window, 2.0**-40 * farthest) or 1.0
     mine, theirs = (np.floor(times / length) for times in (left.times, right.times))
-    slots, code = np.unique(theirs, return_inverse=True)
-    if max(mine.max(), slots[-1]) - min(mine.min(), slots[0]) <= 1.0:  # all are neighbours
+    apart = max(mine.max(), theirs.max()) - min(mine.min(), theirs.min())
+    if apart <= 1.0 and not (left_away.any() and right_away.any()):  # all are neighbours
         return left, right, np.arange(len(mine)), np.arange(len(theirs))
-    wanted = (mine[:, None] + np.array([-1.0, 0.0, 1.0])).ravel()
-    at = np.minimum(np.searchsorted(slots, wanted), len(slots) - 1)
-    met = np.flatnonzero(slots[at] == wanted)
-    at, chosen = at[met], (met // 3, np.flatnonzero(np.bincount(at[met], minlength=len(slots))[code]))
+    # two numbers for each slot: the second one is for right rows that are away, which some left rows do not meet
+    slots, code = np.unique(2.0 * theirs + right_away, return_inverse=True)
+    wanted = 2.0 * mine[:, None] + np.array([-2.0, 0.0, 2.0])
+    if right_away.any():
+        wanted = np.concatenate([wanted, np.where(left_away[:, None], np.nan, wanted + 1.0)], axis=1)
+    at = np.minimum(np.searchsorted(slots, wanted.ravel()), len(slots) - 1)
+    met = np.flatnonzero(slots[at] == wanted.ravel())
+    at, chosen = at[met], (met // wanted.shape[1], np.flatnonzero(np.bincount(at[met], minlength=len(slots))[code]))
     sides = [side.take(rows) for side, rows in zip((left, right), chosen, strict=True)]
     for k, slot in enumerate((at, code[chosen[1]])):
         groups = sides[k].groups
         sides[k] = replace(sides[k], groups=slot if groups is None else groups * len(slots) + slot)
     return sides[0], sides[1], *chosen
+
+
+def _elsewhere(rows: pa.Table) -> np.ndarray:
+    """Which rows' times begin in another cell; none if rows are not in cells by their times."""
+    if NATIVE_IN_TIME not in rows.column_names:
+        return np.zeros(rows.num_rows, dtype=bool)
+    return ~rows[NATIVE_IN_TIME].to_numpy(zero_copy_only=False)
 
 
 def _numbers(rows: pa.Table, name: str) -> np.ndarray:
