@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import haply as hp
 from haply.models import Certain
+from haply.spark.window import TimeWindow
 from haply.spark.worker import Rows, in_slots
 from join_kit import REGIONS, answer, collect, frame, settings, values
 
@@ -51,6 +52,29 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys, share):
         assert set(met) >= set(map(tuple, np.argwhere(near).tolist()))
         if count == 60 and unit == 1.0:
             assert len(met) < 0.2 * count * other
+
+
+@pytest.mark.parametrize("stamps", [False, True])
+def test_stretches_of_time_in_sql(spark, stamps):
+    """Times within the window are in one stretch or in neighbours, at any scale and however far from 0."""
+    rng, asked, names = np.random.default_rng(20), [], []
+    for window in (0.0, 1e-9, 0.3, 7.0, 2e4, 3e9):
+        for origin in (0.0, -2.5, 1.7e9, 1.7e15, -1e25):
+            times = origin + window * rng.choice([0.0, 0.1, 0.5, 1.0, 2.0], 60) * rng.integers(-3, 4, 60)
+            asked += [(len(names), float(t)) for t in times]
+            names.append(TimeWindow("t", "t", window, 0.0, stamps))
+    cases = " ".join(f"WHEN {k} THEN {each.slot('t')}" for k, each in enumerate(names))
+    table = spark.createDataFrame(asked, "k int, t double")
+    found = table.select("k", "t", F.expr(f"CASE k {cases} END").alias("slot")).toPandas()
+    for k, rows in found.groupby("k"):
+        times, slots = rows["t"].to_numpy(), rows["slot"].to_numpy()
+        near = np.abs(times[:, None] - times) <= names[k].length
+        assert (np.abs(slots[:, None] - slots) <= 1)[near].all(), names[k]
+        assert near.sum() > len(times)
+    if not stamps:  # and far ones are not
+        seven = found[found["k"] == 15]
+        assert names[15].length == 7.0
+        assert seven["slot"].nunique() > 3
 
 
 def timed(spark, these, seed, span=40):
