@@ -48,12 +48,11 @@ class TimeWindow:
     def slot(self, time: str) -> str:
         """SQL for the stretch of time, a little longer than the window, that a number of ``number`` is in.
 
-        Partners are in one or in neighbours. So it is however numbers are rounded, because all that are very many
-        windows away from 0 are in one.
+        Partners are in one or in neighbours: their quotients differ by less than 1, and by at most 1 when they are
+        rounded, as 1 is a multiple of whatever doubles are apart there (or times as near as that are equal).
         """
-        # of timestamps, stretches of 10 ms are short enough, and no time that people use is too many of them away
-        length = max(1.001 * self.length, 1e4 if self.stamps else 0.0) or 1.0
-        return f"CAST(floor(greatest(-1e12D, least(1e12D, {time} / {length!r}D))) AS BIGINT)"
+        length = 1.001 * self.length or 1.0
+        return f"CAST(floor(greatest(-1e18D, least(1e18D, {time} / {length!r}D))) AS BIGINT)"
 
     def number(self, column: str) -> str:
         """SQL for a time as a double: whole microseconds, or the number itself."""
