@@ -454,7 +454,7 @@ def _write_report(
     from haply.report.page import Page
 
     page = Page(
-        "Two networks of thermometers, a walk, alarms and cameras",
+        "Two networks of thermometers, a walk, alarms, cameras and the sky",
         "Which readings of two networks belong together, when each reading has its own error, and how sure are we? "
         f"{len(world.probes):,} probe readings, {len(world.loggers):,} logger readings, "
         f"{world.true_pairs:,} planted pairs.",
