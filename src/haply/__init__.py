@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from haply._version import __version__
-from haply.errors import HaplyError
+from haply.errors import HaplyError, HaplyWarning
 from haply.query import between, col, distance, left, right
 from haply.report.funnel import Funnel
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Funnel",
     "HaplyError",
+    "HaplyWarning",
     "__version__",
     "between",
     "build_index",

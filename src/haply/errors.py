@@ -23,6 +23,10 @@ class HaplyError(ValueError):
         super().__init__(" ".join(parts))
 
 
+class HaplyWarning(UserWarning):
+    """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be."""
+
+
 def unknown_name(what: str, name: str, known: Iterable[str]) -> HaplyError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
