@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from haply.errors import HaplyWarning
@@ -55,10 +56,8 @@ def private_folder(name: str, base: str | None = None) -> Path:
 
 def _places(base: str | None) -> list[Path]:
     places = [Path(base).absolute()] if base else []
-    try:
+    with suppress(RuntimeError):  # the user has no home
         places.append(user_cache())
-    except RuntimeError:  # the user has no home
-        pass
     return [*places, Path(tempfile.gettempdir()).absolute() / f"haply-{os.getuid()}"]
 
 
@@ -72,8 +71,8 @@ def _make_private(folder: Path) -> str:
     """Make a folder, with those above it, if it is not there; return why it cannot be used, or an empty text.
 
     It must belong to this user, with mode 0700. Nobody else may be able to replace it or a folder above it: these
-    belong to this user or to root, and are either closed to others or sticky, as ``/tmp`` is. No link leads to it, except
-    one in ``/``, where only root can write.
+    belong to this user or to root, and are either closed to others or sticky, as ``/tmp`` is. No link leads to it,
+    except one in ``/``, where only root can write.
     """
     ours = (os.getuid(), 0)
     try:
