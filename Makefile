@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 OVER_CONNECT := every_condition or funnel or self_join or bad_rows or no_job or text_conditions
 
@@ -13,9 +14,9 @@ OVER_CONNECT := every_condition or funnel or self_join or bad_rows or no_job or 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(READY) ## make the virtual environment and compile the kernels
+setup: $(RUNTIME) ## make the virtual environment with what haply needs to run
 
-demo: $(READY) ## run the demonstration; its report is out/demo/report.html
+demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 	$(BIN)/haply demo
 
 # Files are begun in the order of tests/conftest.py, which has the long ones first: xdist would take those with many
@@ -40,22 +41,32 @@ clean: ## remove everything the other targets made
 	rm -rf $(VENV) out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# requirements.txt holds every package with its hashes. It is made from pyproject.toml with
-#   uv pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --extra dev \
-#     -o requirements.txt pyproject.toml
+# requirements.txt holds the packages that haply needs to run, requirements-dev.txt those and the ones for tests, benches
+# and documentation, each with its version and hashes. They are made from pyproject.toml with
+#   LOCK="uv pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml"
+#   $LOCK --extra dev -o requirements-dev.txt && $LOCK -c requirements-dev.txt -o requirements.txt
 # PySpark comes as source: the pinned build tools go in first and build it, so that nothing unpinned is fetched.
-# The stamp is written last, so that an interrupted set-up is done again.
+# Kernels are not compiled here: a query compiles those that it needs.
+# The stamps are written last, so that an interrupted set-up is done again.
 PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation
+ELAPSED = echo "$$(( $$(date +%s) - $$(cat $(VENV)/.begun) )) s for packages"
 
-$(READY): requirements.txt pyproject.toml
+$(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "haply needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 | tail -n 1)" >&2; \
 	  echo "Name another one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@awk '/^(packaging|setuptools|wheel)==/, !/\\$$/' requirements.txt > $(VENV)/build-tools.txt
+	@date +%s > $(VENV)/.begun
+	@awk '/^(packaging|setuptools|wheel)==/, !/\\$$/' requirements-dev.txt > $(VENV)/build-tools.txt
 	$(PIP_INSTALL) --require-hashes -r $(VENV)/build-tools.txt
 	$(PIP_INSTALL) --require-hashes -r requirements.txt
 	$(PIP_INSTALL) --no-deps --editable .
-	$(BIN)/haply warm
+	@$(ELAPSED)
+	@touch $@
+
+$(READY): $(RUNTIME) requirements-dev.txt
+	@date +%s > $(VENV)/.begun
+	$(PIP_INSTALL) --require-hashes -r requirements-dev.txt
+	@$(ELAPSED)
 	@touch $@
