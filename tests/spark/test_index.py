@@ -7,18 +7,25 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import haply as hp
 from haply.errors import HaplyError
 from haply.pruning.intervals import Intervals
-from haply.spark.index import MANIFEST, index_of
+from haply.spark import index, manifest
+from haply.spark.index import index_of
 from haply.spark.indexed import PageList
+from haply.spark.manifest import LOCK, MANIFEST, checksum_of
 from join_kit import answer, check, collect, frame, values
 
 NEAR = "abs(left.x - right.x) <= 0.8"
@@ -127,8 +134,11 @@ def test_rows_can_be_added_and_replaced(spark, tmp_path):
     assert found - hairline == wanted - hairline
     table = indexed(spark, more, path, mode="overwrite")
     assert table.count() == 50
-    files = json.loads((path / MANIFEST).read_text())["files"]
-    assert {entry.name for entry in path.glob("part-*")} == {entry["name"] for entry in files}  # nothing old is left
+    added, replaced = table, _named(path)
+    assert _data(path) > replaced  # what the one before names stays until the next commit
+    assert indexed(spark, more.limit(7), path, mode="overwrite").count() == 7
+    assert _data(path) == _named(path) | replaced
+    assert added.count() == 50
     with pytest.raises(HaplyError, match="differ"):
         hp.build_index(more.withColumn("new", F.lit(1)), "x", str(path), mode="append")
 
@@ -172,6 +182,40 @@ def sound(spark, tmp_path_factory):
     return path
 
 
+def _manifest(path: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+    return told
+
+
+def _tell(path: Path, manifest: dict[str, Any]) -> None:
+    """Write a manifest with a checksum that fits."""
+    (path / MANIFEST).write_text(json.dumps({**manifest, "checksum": checksum_of(manifest)}))
+
+
+def _named(path: Path) -> set[str]:
+    """The data files of the index that is there."""
+    told = _manifest(path)
+    return {told["pages"]["name"], *(entry["name"] for entry in told["files"])}
+
+
+def _data(path: Path) -> set[str]:
+    """The data files that are there."""
+    return {file.name for pattern in ("part-*", "pages-*") for file in path.glob(pattern)}
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def _ids(table) -> list[int]:
+    return sorted(row["id"] for row in table.select("id").collect())
+
+
+def _rows(spark, start: int, count: int):
+    """Rows with ids of their own."""
+    return spark.range(start, start + count).select("id", hp.gaussian("id", 0.5).alias("x"))
+
+
 def _part(path: Path) -> Path:
     return sorted(path.glob("part-*"))[0]
 
@@ -187,12 +231,7 @@ def _change_footer(path: Path) -> None:
 
 
 def _other_format(path: Path) -> None:
-    from haply.spark.index import _checksum
-
-    manifest = json.loads((path / MANIFEST).read_text())
-    manifest["format"] = 99
-    manifest["checksum"] = _checksum(manifest)
-    (path / MANIFEST).write_text(json.dumps(manifest))
+    _tell(path, {**_manifest(path), "format": 99})
 
 
 def _claim_more(path: Path) -> None:
@@ -226,16 +265,299 @@ def test_a_spoilt_index_is_refused(spark, sound, tmp_path, how):
     assert "build it again" in str(refusal.value)
 
 
-def test_a_changed_page_is_noticed_when_it_is_read(spark, sound, tmp_path):
+LOOKS = {
+    "count": lambda table: table.count(),
+    "collect": lambda table: table.collect(),
+    "one column": lambda table: table.select("id").collect(),
+    "no rows": lambda table: table.where("id < 0").collect(),
+    "nulls": lambda table: table.where("id IS NULL AND x IS NULL").collect(),
+    "the first row": lambda table: table.take(1),
+    "another join": lambda table: hp.join(table, table, "left.x < right.x", 0.9).count(),
+    "a join by pages": lambda table: hp.join(table, table, NEAR, 0.01).count(),
+}
+
+
+@pytest.mark.parametrize("how", LOOKS)
+def test_a_changed_page_is_noticed_when_it_is_read(spark, sound, tmp_path, how):
+    """Whatever byte of it changed, and whatever of it is asked for; to read the index alone does not look at pages."""
     path = tmp_path / "index"
     shutil.copytree(sound, path)
+    table = hp.read_index(str(path), spark)
+    LOOKS[how](table)  # as it should be
+    random = np.random.default_rng(len(how))
     for part in path.glob("part-*"):
         data = bytearray(part.read_bytes())
-        data[60] ^= 0xFF  # inside the first page
+        footer = int.from_bytes(data[-8:-4], "little") + 8
+        data[random.integers(4, len(data) - footer)] ^= 1 << random.integers(8)
+        part.unlink()  # in place of the old one, which workers may have open
         part.write_bytes(data)
+    for damaged in (table, hp.read_index(str(path), spark)):
+        # errors of subqueries, as small tables are, come from Java as they are
+        with pytest.raises((PySparkException, Py4JJavaError), match="cannot be used"):
+            LOOKS[how](damaged)
+
+
+def test_changed_bounds_are_noticed(spark, sound, tmp_path):
+    path = tmp_path / "index"
+    shutil.copytree(sound, path)
+    bounds = next(path.glob("pages-*"))
+    whole = bounds.read_bytes()
+    for at in np.random.default_rng(3).integers(4, len(whole) // 2, 20):
+        data = bytearray(whole)
+        data[at] ^= 1
+        bounds.write_bytes(data)
+        with pytest.raises(HaplyError, match="was changed"):
+            hp.read_index(str(path), spark)
+
+
+def test_spark_reads_only_the_columns_that_are_asked_for(spark, sound, capsys):
+    hp.read_index(str(sound), spark).select("id").explain()
+    assert "ReadSchema: struct<id:bigint>" in capsys.readouterr().out
+
+
+def _as_format_1(path: Path) -> None:
+    """The same index, as the first version wrote it: without generations, and without digests of pages."""
+    told = _manifest(path)
+    bounds = path / told["pages"]["name"]
+    pq.write_table(pq.read_table(bounds).drop_columns(["start", "end", "digest"]), bounds, write_page_checksum=True)
+    size, footer = manifest.print_of(*manifest.system_of(str(bounds)))
+    told["pages"] = {"name": bounds.name, "bytes": size, "footer": footer}
+    for key in ("generation", "id", "previous"):
+        del told[key]
+    _tell(path, {**told, "format": 1})
+
+
+def test_an_index_of_the_first_format_is_read_and_added_to(spark, tmp_path):
+    path = tmp_path / "index"
+    indexed(spark, _rows(spark, 0, 60), path)
+    _as_format_1(path)
     table = hp.read_index(str(path), spark)
+    assert _ids(table) == list(range(60))
+    assert len(collect(hp.join(_rows(spark, 0, 60), table, NEAR, 0.6))) == 60
+    damaged = tmp_path / "damaged"
+    shutil.copytree(path, damaged)
+    data = bytearray(_part(damaged).read_bytes())
+    data[60] ^= 0xFF
+    _part(damaged).write_bytes(data)
     with pytest.raises(PySparkException, match="cannot be used"):
-        hp.join(frame(spark, values("normal", 60, 15)), table, NEAR, 0.01).collect()
+        hp.read_index(str(damaged), spark).count()
+    table = indexed(spark, _rows(spark, 60, 40), path, mode="append")
+    assert _ids(table) == list(range(100))
+    assert len(collect(hp.join(_rows(spark, 0, 100), table, NEAR, 0.6))) == 100
+    assert _ids(indexed(spark, _rows(spark, 7, 5), path, mode="overwrite")) == list(range(7, 12))
+
+
+def _outside(path: Path, name: str) -> None:
+    """Let the manifest name a file, of the same bytes, by a name that leads out of the folder."""
+    told = _manifest(path)
+    (path / "sub").mkdir()
+    entry = told["files"][0]
+    for place in (path.parent, path / "sub"):
+        shutil.copy(path / entry["name"], place / "out.parquet")
+    entry["name"] = name.format(outside=path.parent)
+    _tell(path, told)
+
+
+@pytest.mark.parametrize(
+    "name", ["../out.parquet", "{outside}/out.parquet", "sub/out.parquet", "sub/../../out.parquet"]
+)
+def test_a_manifest_that_names_files_elsewhere_is_refused(spark, sound, tmp_path, name):
+    path = tmp_path / "index"
+    shutil.copytree(sound, path)
+    _outside(path, name)
+    before = (tmp_path / "out.parquet").read_bytes()
+    for use in (
+        lambda: hp.read_index(str(path), spark),
+        lambda: hp.build_index(_rows(spark, 0, 5), "x", str(path), mode="append"),
+        lambda: hp.build_index(_rows(spark, 0, 5), "x", str(path), mode="overwrite"),
+    ):
+        with pytest.raises(HaplyError, match="cannot be used") as refusal:
+            use()
+        assert str(path) in str(refusal.value)
+        assert name.format(outside=tmp_path) in str(refusal.value)
+    assert (tmp_path / "out.parquet").read_bytes() == before
+
+
+def test_what_a_manifest_says_of_the_one_before_is_looked_at_too(spark, sound, tmp_path):
+    """Its files are to be removed: they had better be files of the index."""
+    path = tmp_path / "index"
+    shutil.copytree(sound, path)
+    (tmp_path / "letter.txt").write_text("keep me")
+    _tell(path, {**_manifest(path), "previous": {"id": "0" * 32, "names": ["../letter.txt"]}})
+    with pytest.raises(HaplyError, match=r"\.\./letter\.txt"):
+        hp.build_index(_rows(spark, 0, 5), "x", str(path), mode="overwrite")
+    assert (tmp_path / "letter.txt").exists()
+
+
+def test_a_link_out_of_the_folder_is_refused(spark, sound, tmp_path):
+    path = tmp_path / "index"
+    shutil.copytree(sound, path)
+    part = _part(path)
+    shutil.move(part, tmp_path / "elsewhere.parquet")
+    part.symlink_to(tmp_path / "elsewhere.parquet")
+    with pytest.raises(HaplyError, match="leads out of the folder") as refusal:
+        hp.read_index(str(path), spark)
+    assert str(part) in str(refusal.value)
+    (tmp_path / "link").symlink_to(sound)  # the folder itself may be one
+    assert hp.read_index(str(tmp_path / "link"), spark).count() == 90
+
+
+def _two_parts(path: Path) -> None:
+    for part in range(2):
+        (path / f"part-0000{part}.parquet").write_bytes(b"rows of somebody else")
+
+
+def _spoilt_manifest(path: Path) -> None:
+    _two_parts(path)
+    (path / MANIFEST).write_text('{"format": 1}')
+
+
+def _like_ours(path: Path) -> None:
+    (path / f"part-{'ab' * 16}.parquet").write_bytes(b"rows of somebody else")
+
+
+@pytest.mark.parametrize("fill", [_two_parts, _spoilt_manifest, _like_ours])
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_a_folder_of_foreign_files_is_not_touched(spark, tmp_path, fill, mode):
+    path = tmp_path / "mine"
+    path.mkdir()
+    fill(path)
+    before = _contents(path)
+    with pytest.raises(HaplyError, match=r"no index|was changed") as refusal:
+        hp.build_index(_rows(spark, 0, 5), "x", str(path), mode=mode)
+    assert all(part in str(refusal.value) for part in (str(path), "another path", "remove the folder yourself"))
+    assert (MANIFEST if MANIFEST in before else sorted(before)[0]) in str(refusal.value)
+    assert _contents(path) == before
+
+
+def test_foreign_files_beside_an_index_stay(spark, tmp_path):
+    path = tmp_path / "index"
+    path.mkdir()  # an empty folder is as good as none
+    indexed(spark, _rows(spark, 0, 20), path, mode="overwrite")
+    _two_parts(path)
+    _like_ours(path)
+    (path / f"{MANIFEST}.bak").write_text("a copy")
+    (path / "pages-of-a-diary.parquet").write_text("monday")
+    foreign = {name: data for name, data in _contents(path).items() if name not in {MANIFEST, LOCK, *_named(path)}}
+    for start, mode in ((20, "overwrite"), (40, "append"), (60, "overwrite"), (80, "overwrite")):
+        before = _named(path)
+        indexed(spark, _rows(spark, start, 20), path, mode=mode)
+        assert {name: data for name, data in _contents(path).items() if name in foreign} == foreign
+        assert set(_contents(path)) == {MANIFEST, LOCK, *foreign, *before, *_named(path)}
+
+
+def test_a_failed_build_leaves_the_index_and_room_for_the_next(spark, tmp_path):
+    bad = spark.createDataFrame([(1, (0.0, -1.0))], "id long, x struct<mean:double,sd:double>")
+    path = tmp_path / "index"
+    with pytest.raises(PySparkException, match="not a distribution"):
+        hp.build_index(bad, "x", str(path))
+    assert _ids(indexed(spark, _rows(spark, 0, 9), path)) == list(range(9))
+    with pytest.raises(PySparkException, match="not a distribution"):
+        hp.build_index(bad, "x", str(path), mode="overwrite")
+    assert _ids(hp.read_index(str(path), spark)) == list(range(9))
+    before = _named(path)
+    indexed(spark, _rows(spark, 0, 3), path, mode="overwrite")
+    assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK, *before, *_named(path)}
+
+
+def test_what_was_read_before_an_overwrite_can_be_used_after_it(spark, tmp_path):
+    path = tmp_path / "index"
+    table = indexed(spark, _rows(spark, 0, 50), path)
+    pairs, few = hp.join(_rows(spark, 10, 5), table, NEAR, 0.6), table.where("id < 10")
+    old = _named(path)
+    indexed(spark, _rows(spark, 100, 30), path, mode="overwrite")
+    assert set(collect(pairs)) == {(k, k) for k in range(10, 15)}
+    assert _ids(few) == list(range(10))
+    assert table.count() == 50
+    indexed(spark, _rows(spark, 200, 30), path, mode="append")
+    assert not old & _data(path)
+
+
+BOTH = [("overwrite", "overwrite"), ("append", "append"), ("overwrite", "append"), ("append", "overwrite")]
+
+
+@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize(("late", "early"), BOTH)
+def test_a_build_that_another_has_overtaken_is_refused(spark, tmp_path, monkeypatch, late, early, locks):
+    """One begins and ends while the other has written its files and is about to commit."""
+    path, real = tmp_path / "index", index._commit
+    indexed(spark, _rows(spark, 0, 20), path)
+    if not locks:  # as on other file systems
+        monkeypatch.setattr(manifest, "_has_locks", lambda system: False)
+    before = _named(path)
+
+    def overtaken(*args: Any) -> None:
+        monkeypatch.setattr(index, "_commit", real)
+        assert _data(path) > before
+        hp.build_index(_rows(spark, 100, 10), "x", str(path), mode=early)
+        real(*args)
+
+    monkeypatch.setattr(index, "_commit", overtaken)
+    with pytest.raises(HaplyError, match=r"committed first.*not written"):
+        hp.build_index(_rows(spark, 200, 10), "x", str(path), mode=late)
+    kept = list(range(20)) if early == "append" else []
+    assert _ids(hp.read_index(str(path), spark)) == [*kept, *range(100, 110)]
+    assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK} | before | _named(path)
+
+
+@pytest.mark.parametrize(("one", "other"), [*BOTH[:3], ("error", "error")])
+def test_of_two_builds_that_commit_at_once_one_wins(spark, tmp_path, monkeypatch, one, other):
+    path, real, ready = tmp_path / "index", index._commit, threading.Barrier(2)
+    kept: list[int] = []
+    if one != "error":
+        indexed(spark, _rows(spark, 0, 20), path)
+        kept = list(range(20))
+
+    def together(*args: Any) -> None:
+        ready.wait(120)
+        real(*args)
+
+    def build(start: int, mode: Any) -> str:
+        try:
+            hp.build_index(_rows(spark, start, 10), "x", str(path), mode=mode)
+        except HaplyError as refusal:
+            return str(refusal)
+        return ""
+
+    monkeypatch.setattr(index, "_commit", together)
+    with ThreadPoolExecutor(2) as threads:
+        said = list(threads.map(build, (100, 200), (one, other)))
+    winner = said.index("")
+    assert "committed first" in said[1 - winner]
+    assert "not written" in said[1 - winner]
+    wanted = [*(kept if (one, other)[winner] == "append" else []), *range(100 + 100 * winner, 110 + 100 * winner)]
+    assert _ids(hp.read_index(str(path), spark)) == wanted
+    monkeypatch.setattr(index, "_commit", real)
+    indexed(spark, _rows(spark, 300, 1), path, mode="overwrite")
+    indexed(spark, _rows(spark, 300, 1), path, mode="overwrite")
+    assert len(_data(path)) == 4  # rows and bounds of the last two: of the loser nothing is left
+
+
+def test_processes_commit_one_after_the_other(sound, tmp_path):
+    """Every commit that reports success makes a generation of its own."""
+    path = tmp_path / "index"
+    shutil.copytree(sound, path)
+    program = f"""
+        from haply.errors import HaplyError
+        from haply.spark.manifest import begin, building
+
+        won, told = 0, ("column", "schema", "levels", "page_rows", "files", "pages")
+        for _ in range(60):
+            before = begin({str(path)!r}, "overwrite")
+            try:
+                with building({str(path)!r}, before) as build:
+                    build.commit({{key: before[key] for key in told}})
+                won += 1
+            except HaplyError as refusal:
+                assert "committed first" in str(refusal), refusal
+        print(won)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    said = [one.communicate() for one in running]
+    assert not any(one.returncode for one in running), said
+    assert _manifest(path)["generation"] == 1 + sum(int(out) for out, _ in said)
+    assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK} | _data(sound)
 
 
 def test_killed_before_the_end_the_old_index_stays(spark, sound, tmp_path):
@@ -249,13 +571,13 @@ def test_killed_before_the_end_the_old_index_stays(spark, sound, tmp_path):
         import os, signal
         from pyarrow import fs
         import haply as hp
-        from haply.spark import index
+        from haply.spark import manifest
 
         class Dies(fs.LocalFileSystem):
             def move(self, source, target):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        real = index._system
+        real = manifest.system_of
         spark = hp.local_session(
             "victim", cores=1, memory="1g", shuffle_partitions=1, extra_conf={{
                 # starting quickly counts here, as in `conftest.py`
@@ -265,7 +587,7 @@ def test_killed_before_the_end_the_old_index_stays(spark, sound, tmp_path):
             }},
         )
         df = spark.range(50).select("id", hp.gaussian("id", 1.0).alias("x"))
-        index._commit.__globals__["_system"] = lambda path: (Dies(), real(path)[1])
+        manifest.system_of = lambda path: (Dies(), real(path)[1])
         hp.build_index(df, "x", {str(path)!r}, mode="overwrite")
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, check=False)
@@ -274,8 +596,8 @@ def test_killed_before_the_end_the_old_index_stays(spark, sound, tmp_path):
     assert collect(hp.join(probes, hp.read_index(str(path), spark), NEAR, 0.3)) == wanted
     table = indexed(spark, frame(spark, values("normal", 30, 17)), path, mode="append")
     assert table.count() == 120
-    left = {file.name for file in path.glob("part-*")}
-    assert left == {entry["name"] for entry in json.loads((path / MANIFEST).read_text())["files"]}
+    assert _data(path) == _named(path) | {file for file in before if file.startswith("pages-")}
+    assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK} | _data(path)
 
 
 def test_what_cannot_be_indexed_is_said_before_anything_is_written(spark, tmp_path):

@@ -5,16 +5,15 @@ follows, for any threshold, an interval that holds the row intervals of all its 
 match, and reads no others.
 
 A folder holds ``part-*.parquet`` (the rows), ``pages-*.parquet`` (the bounds) and ``_haply_index.json``, which names
-all that belongs to the index. New files have new names; the index is the old one until that file is replaced, which is
-the last step. What is named must be there, as long as it was, and with the same footer, and its bytes are checked page
-by page when they are read.
+all that belongs to the index; ``haply.spark.manifest`` says how builds take turns in it. What is named must be there,
+as long as it was, and with the same footer. Every page has a digest of its bytes: a join checks that of each page it
+reads, and a plain scan those of all pages, in tasks of its own that come before the rows.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -36,12 +34,21 @@ from haply.pruning.intervals import Ends, Intervals
 from haply.pruning.threshold import CERTAIN_LEVEL
 from haply.pruning.xbounds import group_bounds, value_bounds
 from haply.spark.columns import find_column, model_of_spark_type, quoted
+from haply.spark.manifest import (
+    Build,
+    begin,
+    building,
+    everywhere,
+    load_manifest,
+    print_of,
+    refused,
+    system_of,
+)
 from haply.spark.prepare import bad_row, middle_column
 
 IndexMode = Literal["error", "overwrite", "append"]
-"""What to do where a folder is there: refuse, replace the index, or add rows to it."""
+"""What to do where an index is there: refuse, replace it, or add rows to it."""
 
-MANIFEST, FORMAT = "_haply_index.json", 1
 PAGE_ROWS = 4096
 LEVELS = (
     0.0, CERTAIN_LEVEL, 1e-4, 1e-3, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.225, 0.25,
@@ -50,9 +57,16 @@ LEVELS = (
 """A threshold uses the largest level that is not above its own: the finer, the less is lost."""
 
 _PAGE_TYPE = (
-    "file string, bytes bigint, footer string, page int, rows bigint, "
+    "file string, bytes bigint, footer string, page int, start bigint, end bigint, digest binary, rows bigint, "
     "`left` array<double>, `right` array<double>, peak double"
 )
+_PAGE_SCHEMA = pa.schema(
+    {
+        "file": pa.string(), "bytes": pa.int64(), "footer": pa.string(), "page": pa.int32(), "start": pa.int64(),
+        "end": pa.int64(), "digest": pa.binary(), "rows": pa.int64(), "left": pa.list_(pa.float64()),
+        "right": pa.list_(pa.float64()), "peak": pa.float64(),
+    }
+)  # fmt: skip
 _MARK = "_haply_index"
 
 
@@ -66,6 +80,10 @@ class Index:
     files: tuple[dict[str, Any], ...]
     file: np.ndarray
     group: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    digests: tuple[bytes | None, ...]
+    """Of the bytes from start to end; format 1 had none."""
     rows: np.ndarray
     left: np.ndarray
     right: np.ndarray
@@ -90,7 +108,29 @@ class Index:
 
     def read_page(self, page: int) -> pa.Table:
         """The rows of a page, its bytes checked."""
-        return _read_group(self.path, self.files[self.file[page]]["name"], int(self.group[page]))
+        self._check_digest(page)
+        return _read_group(self.path, self._name(page), int(self.group[page]))
+
+    def check_page(self, page: int) -> None:
+        """Refuse a page whose bytes have changed."""
+        if not self._check_digest(page):
+            _read_group(self.path, self._name(page), int(self.group[page]))  # by the checksums of Parquet
+
+    def _name(self, page: int) -> str:
+        name: str = self.files[self.file[page]]["name"]
+        return name
+
+    def _check_digest(self, page: int) -> bool:
+        known, name = self.digests[page], self._name(page)
+        if known is None:
+            return False
+        try:
+            found = _digest(_handle(self.path, name), int(self.start[page]), int(self.end[page]))
+        except (OSError, pa.ArrowException):
+            raise refused(self.path, f"{name} was changed or removed") from None
+        if found != known:
+            raise refused(self.path, f"page {self.group[page]} of {name} was changed")
+        return True
 
 
 def index_of(frame: DataFrame) -> Index | None:
@@ -115,8 +155,13 @@ def build_index(
 ) -> None:
     """Write a table in the order of an uncertain column, with what joins want to know of its pages.
 
-    ``mode``: ``"error"`` refuses a folder that is there, ``"overwrite"`` replaces the index in it, ``"append"`` adds
-    rows. Until all is written the old index stays as it is.
+    ``mode``: ``"error"`` refuses a folder in which anything is, ``"overwrite"`` replaces the index in it, ``"append"``
+    adds rows. A folder without a manifest of ours is never overwritten, and foreign files beside one are never removed.
+
+    The last step makes the new files the index; until then the old one stays as it is. Of builds at the same time on
+    one machine the first to come so far wins, and the others raise: their rows are not written. On other file systems
+    than local ones (``hdfs://``, ``s3://``, ...), which cannot make sure of that, let one build at a time write.
+    DataFrames of the old index can be used until the second build from now commits, which removes its files.
 
     >>> hp.build_index(readings, "temp", "readings.index")                                           # doctest: +SKIP
     >>> readings = hp.read_index("readings.index")                                                   # doctest: +SKIP
@@ -136,27 +181,19 @@ def build_index(
             expected="a number, or an uncertain value made by hp.gaussian, hp.uniform, ...",
             found=df.schema[name].dataType.simpleString(),
         )
-    path = _everywhere(path)
-    system, folder = _system(path)
-    there = system.get_file_info(folder).type != fs.FileType.NotFound
-    if there and mode == "error":
-        raise HaplyError(f"{path} is there already", expected="a new folder", hint='mode="overwrite" or mode="append"')
-    before = _load(path) if there and mode == "append" else None
-    if there and mode == "overwrite" and not _is_ours(system, folder):
-        raise HaplyError(
-            f"{path} is no index", expected="a folder that build_index wrote", hint="remove it, or choose another"
-        )
-    if before is not None:
+    path = everywhere(path)
+    before, bounds = begin(path, mode), None
+    if mode == "append" and before is not None:
+        _check_levels(before, path)
         _check_alike(before, name, df.schema, path)
-    system.create_dir(folder, recursive=True)
-    writer = WritePages(path, name, page_rows)
+        bounds = _read_bounds(path, before)
     at = "__at"
     ordered = df.withColumn(at, middle_column(quoted(name))).repartitionByRange(F.col(at).asc_nulls_last())
-    pages = (
-        ordered.sortWithinPartitions(F.col(at).asc_nulls_last()).drop(at)
-        .mapInArrow(lambda batches: writer(batches), _PAGE_TYPE).toArrow()  # bounds, not rows
-    )  # fmt: skip
-    _commit(path, name, df.schema, page_rows, pages, before)
+    ordered = ordered.sortWithinPartitions(F.col(at).asc_nulls_last()).drop(at)
+    with building(path, before) as build:
+        writer = WritePages(path, build.id, name, page_rows)
+        pages = ordered.mapInArrow(lambda batches: writer(batches), _PAGE_TYPE).toArrow()  # bounds, not rows
+        _commit(build, name, df.schema, page_rows, pages, bounds)
 
 
 @dataclass(frozen=True)
@@ -164,38 +201,35 @@ class WritePages:
     """Writes the rows of a partition into a file of its own; gives the bounds of its pages (``mapInArrow``)."""
 
     path: str
+    build: str
     column: str
     page_rows: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each page."""
-        system, folder = _system(self.path)
-        name = f"part-{uuid.uuid4().hex}.parquet"
+        system, folder = system_of(self.path)
+        name = f"part-{self.build}-{uuid.uuid4().hex}.parquet"
         writer: pq.ParquetWriter | None = None
         found: list[dict[str, Any]] = []
         for page in _in_pages(batches, self.page_rows):
             if writer is None:
-                writer = pq.ParquetWriter(
-                    system.open_output_stream(f"{folder}/{name}"), page.schema, write_page_checksum=True
-                )
+                sink = system.open_output_stream(f"{folder}/{name}")
+                writer = pq.ParquetWriter(sink, page.schema, write_page_checksum=True)
             writer.write_table(page, row_group_size=self.page_rows)
-            found.append({"page": len(found), "rows": page.num_rows, **self._bounds(page)})
+            # The first begins with the file: so every byte of it belongs to a page or to the footer.
+            start = found[-1]["end"] if found else 0
+            found.append(
+                {"page": len(found), "start": start, "end": sink.tell(), "rows": page.num_rows, **self._bounds(page)}
+            )
         if writer is None:
             return
-        sink = writer.file_handle
         writer.close()
-        if sink is not None:
-            sink.close()
-        size, footer = _print_of(system, f"{folder}/{name}")
-        for page in found:
-            page.update(file=name, bytes=size, footer=footer)
-        columns = ("file", "bytes", "footer", "page", "rows", "left", "right", "peak")
-        types = (pa.string(), pa.int64(), pa.string(), pa.int32(), pa.int64(), *[pa.list_(pa.float64())] * 2)
-        arrays = [
-            pa.array([page[key] for page in found], kind)
-            for key, kind in zip(columns, (*types, pa.float64()), strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, list(columns))
+        sink.close()
+        size, footer = print_of(system, f"{folder}/{name}")
+        with system.open_input_file(f"{folder}/{name}") as source:
+            for page in found:
+                page.update(file=name, bytes=size, footer=footer, digest=_digest(source, page["start"], page["end"]))
+        yield pa.RecordBatch.from_pylist(found, _PAGE_SCHEMA)
 
     def _bounds(self, page: pa.Table) -> dict[str, Any]:
         read = read_column(page[self.column])
@@ -228,68 +262,42 @@ def _in_pages(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table
 
 
 def _commit(
-    path: str, column: str, schema: T.StructType, page_rows: int, pages: pa.Table, before: dict[str, Any] | None
+    build: Build, column: str, schema: T.StructType, page_rows: int, pages: pa.Table, bounds: pa.Table | None
 ) -> None:
-    """Write the bounds, then put the manifest in the old one's place: from then on the index is the new one."""
-    system, folder = _system(path)
-    named = dict.fromkeys(pages["file"].to_pylist())
+    """Write the bounds, behind those of the rows that are there; then these files are the index, or are removed."""
+    system, folder = system_of(build.path)
     prints = {
         name: {"name": name, "bytes": size, "footer": footer}
         for name, size, footer in zip(
             *(pages[key].to_pylist() for key in ("file", "bytes", "footer")), strict=True
         )
     }  # fmt: skip
-    files = [*(before["files"] if before else []), *(prints[name] for name in named)]
+    files = [*(build.before["files"] if build.before and bounds is not None else []), *prints.values()]
     numbers = {entry["name"]: number for number, entry in enumerate(files)}
-    table = pa.table(
+    table = pages.drop_columns(["bytes", "footer"]).set_column(
+        0, "file", pa.array([numbers[name] for name in pages["file"].to_pylist()], pa.int32())
+    )
+    if bounds is not None:
+        table = pa.concat_tables([bounds, table.select(bounds.column_names).cast(bounds.schema)])
+    name = f"pages-{build.id}.parquet"
+    pq.write_table(table, f"{folder}/{name}", filesystem=system, write_page_checksum=True)
+    size, footer = print_of(system, f"{folder}/{name}")
+    with system.open_input_file(f"{folder}/{name}") as source:
+        digest = _digest(source, 0, size).hex()
+    build.commit(
         {
-            "file": pa.array([numbers[name] for name in pages["file"].to_pylist()], pa.int32()),
-            "page": pages["page"],
-            "rows": pages["rows"],
-            "left": pages["left"],
-            "right": pages["right"],
-            "peak": pages["peak"],
+            "column": column,
+            "schema": schema.json(),
+            "levels": list(LEVELS),
+            "page_rows": page_rows,
+            "files": files,
+            "pages": {"name": name, "bytes": size, "footer": footer, "digest": digest},
         }
     )
-    if before:
-        table = pa.concat_tables([_read_file(path, before["pages"]["name"]).cast(table.schema), table])
-    bounds = f"pages-{uuid.uuid4().hex}.parquet"
-    pq.write_table(table, f"{folder}/{bounds}", filesystem=system, write_page_checksum=True)
-    size, footer = _print_of(system, f"{folder}/{bounds}")
-    manifest = {
-        "format": FORMAT,
-        "column": column,
-        "schema": schema.json(),
-        "levels": list(LEVELS),
-        "page_rows": page_rows,
-        "files": files,
-        "pages": {"name": bounds, "bytes": size, "footer": footer},
-    }
-    manifest["checksum"] = _checksum(manifest)
-    draft = f"{folder}/.{MANIFEST}-{uuid.uuid4().hex}"
-    with system.open_output_stream(draft) as out:
-        out.write(json.dumps(manifest, indent=1).encode())
-    system.move(draft, f"{folder}/{MANIFEST}")
-    _sweep_out(system, folder, {MANIFEST, bounds, *numbers})
 
 
-def _sweep_out(system: fs.FileSystem, folder: str, kept: set[str]) -> None:
-    """Remove what earlier indexes, or writers that were killed, have left."""
-    for entry in system.get_file_info(fs.FileSelector(folder)):
-        if entry.base_name not in kept and _named_by_us(entry.base_name):
-            system.delete_file(entry.path)
-
-
-def _named_by_us(name: str) -> bool:
-    data = name.startswith(("part-", "pages-")) and name.endswith(".parquet")
-    return data or name.startswith((MANIFEST, f".{MANIFEST}"))
-
-
-def _is_ours(system: fs.FileSystem, folder: str) -> bool:
-    """Whether nothing else is in a folder."""
-    if system.get_file_info(folder).type != fs.FileType.Directory:
-        return False
-    return all(_named_by_us(entry.base_name) for entry in system.get_file_info(fs.FileSelector(folder)))
+def _digest(source: pa.NativeFile, start: int, end: int) -> bytes:
+    return hashlib.blake2b(source.read_at(end - start, start), digest_size=16).digest()
 
 
 def _check_alike(before: dict[str, Any], column: str, schema: T.StructType, path: str) -> None:
@@ -307,23 +315,47 @@ def _check_alike(before: dict[str, Any], column: str, schema: T.StructType, path
 
 def read_index(path: str, spark: SparkSession | None = None) -> DataFrame:
     """The table of an index, as a DataFrame that ``hp.join`` recognises on either side."""
-    path = _everywhere(path)
-    manifest = _load(path)
-    table = _read_file(path, manifest["pages"]["name"])
+    path = everywhere(path)
+    manifest = load_manifest(path)
+    _check_levels(manifest, path)
+    table = _read_bounds(path, manifest)
     schema = T.StructType.fromJson(json.loads(manifest["schema"]))
-    levels = len(LEVELS)
     left, right = (
-        table[name].combine_chunks().flatten().to_numpy().reshape(-1, levels) for name in ("left", "right")
+        table[name].combine_chunks().flatten().to_numpy().reshape(-1, len(LEVELS)) for name in ("left", "right")
     )  # fmt: skip
+    file, group, start, end, rows = (table[name].to_numpy() for name in ("file", "page", "start", "end", "rows"))
     index = Index(
-        path, manifest["column"], schema, tuple(manifest["files"]), table["file"].to_numpy(), table["page"].to_numpy(),
-        table["rows"].to_numpy(), left, right, manifest["page_rows"],
+        path, manifest["column"], schema, tuple(manifest["files"]), file, group, start, end,
+        tuple(table["digest"].to_pylist()), rows, left, right, manifest["page_rows"],
     )  # fmt: skip
-    session = spark or SparkSession.getActiveSession() or _own_session()
-    places = [f"{path.rstrip('/')}/{entry['name']}" for entry in manifest["files"]]
-    frame = session.read.schema(schema).parquet(*places) if places else session.createDataFrame([], schema)
+    frame = _scan(spark or SparkSession.getActiveSession() or _own_session(), index)
     frame.__dict__[_MARK] = index
     return frame
+
+
+def _scan(session: SparkSession, index: Index) -> DataFrame:
+    """All rows, as Spark reads Parquet files. Tasks that check the bytes of all pages come before them, and give none.
+
+    Spark leaves out columns and rows that a query does not ask for, and cannot leave out the tasks: it does not know
+    that they give no rows.
+    """
+    if not index.files:
+        return session.createDataFrame([], index.schema)
+    places = [f"{index.path.rstrip('/')}/{entry['name']}" for entry in index.files]
+    nothing = np.empty((0, 0))
+    known = replace(index, left=nothing, right=nothing)  # workers have no use for them
+
+    def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _handle.cache_clear()  # this worker may have opened a file that was replaced since
+        _opened.cache_clear()
+        for batch in batches:
+            for page in batch.column(0).to_pylist():
+                known.check_page(page)
+        yield from ()
+
+    # In the schema of the rows all may be null: else Spark would leave out the tasks from `where("id IS NULL")`.
+    rows = session.read.schema(index.schema).parquet(*places)
+    return session.range(len(index)).mapInArrow(check, rows.schema).union(rows)
 
 
 def _own_session() -> SparkSession:
@@ -332,79 +364,41 @@ def _own_session() -> SparkSession:
     return local_session()
 
 
-def _load(path: str) -> dict[str, Any]:
-    """The manifest of an index, after all that it names was found as it says."""
-    system, folder = _system(path)
+def _check_levels(manifest: dict[str, Any], path: str) -> None:
+    if manifest["levels"] != list(LEVELS):
+        raise refused(path, f"it was written in format {manifest['format']} by another version of haply")
+
+
+def _read_bounds(path: str, manifest: dict[str, Any]) -> pa.Table:
+    """What is known of the pages; format 1 had no digests of them."""
+    system, folder = system_of(path)
+    entry = manifest["pages"]
     try:
-        with system.open_input_stream(f"{folder}/{MANIFEST}") as source:
-            manifest = json.loads(source.read())
-    except FileNotFoundError:
-        raise _refused(path, f"{MANIFEST} is not there") from None
-    except (OSError, ValueError):
-        raise _refused(path, f"{MANIFEST} cannot be read") from None
-    if not isinstance(manifest, dict) or manifest.get("checksum") != _checksum(manifest):
-        raise _refused(path, f"{MANIFEST} was changed")
-    if manifest["format"] != FORMAT or manifest["levels"] != list(LEVELS):
-        raise _refused(path, f"it was written in format {manifest['format']} by another version of haply")
-    for entry in (manifest["pages"], *manifest["files"]):
-        try:
-            found = _print_of(system, f"{folder}/{entry['name']}")
-        except (OSError, pa.ArrowException):
-            raise _refused(path, f"{entry['name']} is not there, or cannot be read") from None
-        if found != (entry["bytes"], entry["footer"]):
-            raise _refused(path, f"{entry['name']} was changed")
-    return manifest
-
-
-def _refused(path: str, why: str) -> HaplyError:
-    return HaplyError(
-        f"The index {path} cannot be used: {why}", expected="an index as build_index left it",
-        hint=f'build it again: hp.build_index(df, column, "{path}", mode="overwrite")',
-    )  # fmt: skip
-
-
-def _checksum(manifest: dict[str, Any]) -> str:
-    told = {key: value for key, value in manifest.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def _print_of(system: fs.FileSystem, place: str) -> tuple[int, str]:
-    """Length and a digest of the footer of a Parquet file, which has the sizes and places of all its pages."""
-    with system.open_input_file(place) as source:
-        size = source.size()
-        tail = source.read_at(8, size - 8) if size >= 8 else b""
-        length = int.from_bytes(tail[:4], "little") + 8 if tail[4:] == b"PAR1" else 8
-        footer = source.read_at(min(length, size), max(0, size - length))
-    return size, hashlib.sha256(footer).hexdigest()
-
-
-def _everywhere(path: str) -> str:
-    """A path that means the same to this process, to Spark and to its workers, which may run in other folders."""
-    return path if "://" in path else os.path.abspath(os.path.expanduser(path))
-
-
-def _system(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or address, and the place there."""
-    system, place = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
-    return system, place.rstrip("/") or "/"
-
-
-def _read_file(path: str, name: str) -> pa.Table:
-    system, folder = _system(path)
-    try:
-        return pq.read_table(f"{folder}/{name}", filesystem=system, page_checksum_verification=True)
+        with system.open_input_file(f"{folder}/{entry['name']}") as source:
+            if manifest["format"] > 1 and _digest(source, 0, entry["bytes"]).hex() != entry["digest"]:
+                raise refused(path, f"{entry['name']} was changed")
+            table = pq.read_table(source, page_checksum_verification=True)
     except (OSError, pa.ArrowException):
-        raise _refused(path, f"{name} was changed") from None
+        raise refused(path, f"{entry['name']} was changed") from None
+    if manifest["format"] == 1:
+        for name, kind in (("start", pa.int64()), ("end", pa.int64()), ("digest", pa.binary())):
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
+    return table
+
+
+@lru_cache(maxsize=32)
+def _handle(path: str, name: str) -> pa.NativeFile:
+    system, folder = system_of(path)
+    return system.open_input_file(f"{folder}/{name}")
 
 
 @lru_cache(maxsize=32)
 def _opened(path: str, name: str) -> pq.ParquetFile:
-    system, folder = _system(path)
-    return pq.ParquetFile(system.open_input_file(f"{folder}/{name}"), page_checksum_verification=True)
+    return pq.ParquetFile(_handle(path, name), page_checksum_verification=True)
 
 
 def _read_group(path: str, name: str, group: int) -> pa.Table:
     try:
         return _opened(path, name).read_row_group(group)
     except (OSError, pa.ArrowException):
-        raise _refused(path, f"{name} was changed or removed") from None
+        raise refused(path, f"{name} was changed or removed") from None
