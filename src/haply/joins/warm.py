@@ -66,6 +66,12 @@ def _example(kind: type[Model]) -> OneDimensional:
     return _EXAMPLES[kind]
 
 
+def _from_arrow(values: np.ndarray) -> np.ndarray:
+    """Return an array that cannot be written to, as those that come from Arrow: numba compiles for them apart."""
+    values.setflags(write=False)
+    return values
+
+
 @lru_cache(maxsize=1024)
 def warm_pair(
     left: type[OneDimensional],
@@ -84,7 +90,7 @@ def warm_pair(
     if strategy in OF_STRATEGY:
         match_paged(models[0], models[1], region, threshold, exact, OF_STRATEGY[strategy])
         return
-    overlapping = Intervals(np.zeros(2), np.ones(2), np.zeros(2, dtype=bool))
+    overlapping = Intervals(_from_arrow(np.zeros(2)), _from_arrow(np.ones(2)), np.zeros(2, dtype=bool))
     match_overlapping(models[0], models[1], overlapping, overlapping, region, threshold, exact)
 
 
