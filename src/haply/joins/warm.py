@@ -80,8 +80,9 @@ def warm_pair(
     threshold: Threshold,
     exact: bool,
     strategy: str = "auto",
+    keyed: bool = False,
 ) -> None:
-    """Run a join of two rows a side, with the layout that rows coming from Arrow have."""
+    """Run a join of two rows a side, with the layout that rows coming from Arrow have; if keyed, with equal keys."""
     models = []
     for kind in (left, right):
         model_class = type(_example(kind))
@@ -91,7 +92,11 @@ def warm_pair(
         match_paged(models[0], models[1], region, threshold, exact, OF_STRATEGY[strategy])
         return
     overlapping = Intervals(_from_arrow(np.zeros(2)), _from_arrow(np.ones(2)), np.zeros(2, dtype=bool))
-    match_overlapping(models[0], models[1], overlapping, overlapping, region, threshold, exact)
+    groups = np.zeros(2, np.int64) if keyed else None
+    match_overlapping(
+        models[0], models[1], overlapping, overlapping, region, threshold, exact,
+        left_groups=groups, right_groups=groups,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=1024)

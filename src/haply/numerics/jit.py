@@ -80,12 +80,12 @@ class KernelLocator(_CacheLocator):
 class _Compiling(event.TimingListener):
     """Adds up the seconds that numba takes to compile, and prints once a process that it compiles kernels of haply."""
 
-    _told = False
+    told = False
 
     def on_start(self, event: event.Event) -> None:
         """Tell of the first kernel, and begin counting at the outermost one: it compiles those that it calls."""
-        if not self._told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
-            self._told = True
+        if not self.told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
+            self.told = True
             print(
                 f"haply: compiling the kernels that are needed here; later runs load them from {cache_folder()}",
                 file=sys.stderr,
@@ -96,6 +96,11 @@ class _Compiling(event.TimingListener):
 
 _COMPILING = _Compiling()
 event.register("numba:compile", _COMPILING)
+
+
+def compile_silently() -> None:
+    """Print nothing of kernels that are compiled from now on: in a Spark worker, whose driver has told of it."""
+    _COMPILING.told = True
 
 
 def seconds_compiling() -> float:

@@ -15,6 +15,7 @@ from pyspark import daemon
 
 import haply.spark.distance
 import haply.spark.stream_worker  # noqa: F401
+from haply.numerics.jit import compile_silently
 
 _LONG = 0.005
 _ALL_AT_LEAST = 1000
@@ -43,6 +44,7 @@ class Sweeper:
 
 
 if __name__ == "__main__":
+    compile_silently()
     gc.collect()
     gc.freeze()
     daemon.gc = Sweeper  # type: ignore[assignment]

