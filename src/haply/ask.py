@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from haply.errors import HaplyError
+from haply.numerics.jit import seconds_compiling
 from haply.report.funnel import Funnel
 from haply.report.page import Page
 from haply.spark.files import (
@@ -30,10 +32,36 @@ _SHOWN = 20
 """Rows that are printed where no file is asked for."""
 
 
+class Note(str):
+    """A line about a step that goes on."""
+
+
+class Laps:
+    """Where the time goes: seconds by the name of a part, those for compiling kernels apart."""
+
+    def __init__(self, begun: float) -> None:
+        self.begun = self._last = begun
+        self._compiled = 0.0
+        self.seconds: dict[str, float] = {}
+
+    def end(self, name: str) -> None:
+        """Count the time since the last call to a part."""
+        now, compiled = time.perf_counter(), seconds_compiling()
+        kernels = compiled - self._compiled
+        for part, seconds in ((name, now - self._last - kernels), ("kernels", kernels)):
+            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+        self._last, self._compiled = now, compiled
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        return f"{self._last - self.begun:.1f} seconds: {parts}"
+
+
 class Question:
     """One call of a command: what is asked, of what, and where the answer goes."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace, begun: float) -> None:
+        self.laps = Laps(begun)
         self.query = read_query(arguments.query)
         read(self.query)  # what is written wrong is told before Spark is started
         self.tables = _pairs("--table", arguments.table)
@@ -60,32 +88,39 @@ class Question:
     @property
     def steps(self) -> int:
         """How many steps it takes."""
-        return 2 + int(self.explains) + int(self.computes) + int(self.report is not None)
+        return 3 + int(self.explains) + int(self.computes) + int(self.report is not None)
 
     def answer(self) -> Iterator[str]:
-        """Do it, step by step; what has been done comes out."""
-        spark = quiet_session("haply sql")
+        """Do it, step by step; yields what was done, and how a stream goes on as a ``Note``."""
+        self.laps.end("imports")
+        spark = quiet_session("haply sql", [*self.tables.values(), *self.streams.values()])
+        self.laps.end("Java and Spark session")
+        yield "Spark started"
         frames = {name: read_table(spark, path) for name, path in self.tables.items()}
         frames |= {name: read_stream(spark, path) for name, path in self.streams.items()}
+        self.laps.end("tables")
         yield "tables read"
         options: dict[str, Any] = {"max_delay": self.max_delay, "funnel": self.funnel}
         self.plan = plan_sql(self.query, spark, self.time, **options, **frames)
+        self.explanation = self.plan.explain() if self.explains else ""
+        result = self.plan.run() if self.computes else None
+        self.laps.end("plan")
         yield "query planned"
-        self.explanation = ""
         if self.explains:
-            self.explanation = self.plan.explain()
             yield "plan explained"
         if self.computes:
-            self._compute(self.plan.run(), spark)
+            yield from self._compute(result, spark)
+            self.laps.end("run")
             yield "answer computed"
         if self.report is not None:
             self._page(self.plan).write(self.report)
+            self.laps.end("report")
             yield "report written"
 
-    def _compute(self, result: Any, spark: Any) -> None:
+    def _compute(self, result: Any, spark: Any) -> Iterator[Note]:
         if self.streams:
             assert self.out is not None
-            write_stream(result, self.out)
+            yield from map(Note, write_stream(result, self.out))
             return
         if self.out is not None:
             self.rows = write_table(result, self.out)

@@ -17,6 +17,7 @@ from haply.errors import HaplyError, unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
+_FEW_STEPS = 7
 COMMANDS = ("demo", "sql", "explain", "warm", "bench")
 
 
@@ -93,15 +94,18 @@ def _query_options(command: argparse.ArgumentParser) -> None:
 
 
 def _sql(arguments: argparse.Namespace) -> int:
+    begun = time.perf_counter()
     from rich.console import Console
 
     from haply.ask import Question, tell
 
-    question = Question(arguments)
+    question = Question(arguments, begun)
     # progress is told apart from the answer, so that the answer can be piped on
-    for _ in _followed(Console(highlight=False, stderr=True), "Answering the query", question.answer(), question.steps):
+    aside = Console(highlight=False, stderr=True)
+    for _ in _followed(aside, "Answering the query", question.answer(), question.steps):
         pass
     tell(question, Console(highlight=False))
+    aside.print(str(question.laps), soft_wrap=True)
     return 0
 
 
@@ -145,7 +149,12 @@ def _warm_explanations() -> None:
 
 
 def _followed(console: Console, title: str, work: Iterable[str], total: int) -> Iterator[str]:
-    """Pass the items on while showing progress: a bar on a terminal, now and then a line elsewhere."""
+    """Pass the steps on while showing progress: a bar on a terminal, lines elsewhere (of many steps, every seventh).
+
+    A ``haply.ask.Note`` is shown, and is not counted as a step.
+    """
+    from haply.ask import Note
+
     if console.is_terminal:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -153,12 +162,16 @@ def _followed(console: Console, title: str, work: Iterable[str], total: int) -> 
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(title, total=total)
             for item in work:
-                progress.update(task, advance=1, description=f"{title}: {item}")
+                progress.update(task, advance=not isinstance(item, Note), description=f"{title}: {item}")
                 yield item
             progress.update(task, description=title)
         return
     console.print(f"{title} ({total} steps)")
-    for done, item in enumerate(work, 1):
-        if done % 7 == 0 or done == total:
+    done = 0
+    for item in work:
+        done += not isinstance(item, Note)
+        if isinstance(item, Note):
+            console.print(f"  {item}")
+        elif total <= _FEW_STEPS or done % _FEW_STEPS == 0 or done == total:
             console.print(f"  {done}/{total} {item}")
         yield item

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -14,20 +15,35 @@ from pyspark.sql import types as T
 
 from haply.errors import HaplyError
 from haply.spark.columns import quoted
-from haply.spark.session import is_connect, local_session
+from haply.spark.session import SHORT_RUN, is_connect, local_session
 from haply.spark.tables import short
+
+_SECONDS_BETWEEN_LOOKS = 1
 
 KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 """By the extension of the name."""
 
 
-def quiet_session(name: str) -> SparkSession:
-    """An embedded session whose errors are told once, by us, and not by every task as well."""
-    spark = local_session(name)
+_SMALL = 64 << 20
+"""Bytes of input. Below, plans are interpreted: compiling Java for each of their stages takes longer than running them."""
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
+    """Start an embedded session for one query over these files; errors are told once, by us, and not by every task."""
+    small = sum(_bytes_in(Path(path)) for path in paths) < _SMALL
+    spark = local_session(name, extra_conf=SHORT_RUN | _INTERPRETED if small else None)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if not is_connect(spark):
         spark.sparkContext.setLogLevel("OFF")
     return spark
+
+
+def _bytes_in(place: Path) -> int:
+    """Return the size of a file, or of all files in a folder; 0 if there is none, which is told by who reads it."""
+    files = place.rglob("*") if place.is_dir() else [place]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
@@ -110,12 +126,24 @@ def _csv_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"\n') else name
 
 
-def write_stream(frame: DataFrame, path: str) -> None:
-    """Follow a stream to the end of what is there, into Parquet files; a later call goes on where this one ended."""
+def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
+    """Follow a stream to the end of what is there, into Parquet files; yields a line for each micro-batch.
+
+    A later call goes on where this one ended.
+    """
     check_output(path, stream=True)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(_checkpoint(Path(path))))
+    told = -1
     try:
-        writer.trigger(availableNow=True).start(path).awaitTermination()
+        query = writer.trigger(availableNow=True).start(path)
+        ended = False
+        while not ended:
+            ended = bool(query.awaitTermination(_SECONDS_BETWEEN_LOOKS))
+            for progress in query.recentProgress:
+                if progress["batchId"] > told:
+                    told = progress["batchId"]
+                    seconds = progress["batchDuration"] / 1000
+                    yield f"micro-batch {told}: {progress['numInputRows']:,} rows in {seconds:.1f} s"
     except PySparkException as refusal:
         raise HaplyError(short(refusal)) from None
 

@@ -68,6 +68,7 @@ from haply.spark.worker import COUNTERS
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 BLOCKS_PER_REACH = 16.0
+_PARTITIONS_PER_CELL = 2
 STREAM_CELLS = 16
 """Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
 
@@ -81,6 +82,17 @@ def check_session(spark: Any) -> None:
             expected=f"{_PROVIDER} = {_ROCKSDB}",
             found=found or "nothing set",
             hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or start with hp.local_session()',
+        )
+    cells = CellSettings.of(spark).cells or STREAM_CELLS
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    if partitions > _PARTITIONS_PER_CELL * cells:
+        warnings.warn(
+            f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
+            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {cells} cells "
+            "(spark.haply.cells). The checkpoint keeps the number of the first start for good. Hint: before it, "
+            f'spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}.',
+            HaplyWarning,
+            stacklevel=_USERS_LINE,
         )
 
 
