@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class HaplyError(ValueError):
@@ -25,6 +29,29 @@ class HaplyError(ValueError):
 
 class HaplyWarning(UserWarning):
     """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be."""
+
+
+_advising: ContextVar[bool] = ContextVar("advising", default=True)
+
+
+def advise(text: str, hint: str) -> None:
+    """Issue a ``HaplyWarning`` at the line outside of haply that led here: Python shows it once for each such line."""
+    if not _advising.get():
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "haply":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"{text} Hint: {hint}.", HaplyWarning, stacklevel=level)
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """Plan a part of a query whose whole has been looked at already, without warnings about the part."""
+    token = _advising.set(False)
+    try:
+        yield
+    finally:
+        _advising.reset(token)
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> HaplyError:

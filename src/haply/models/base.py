@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
@@ -42,6 +42,8 @@ class Model:
 
     kind: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
+    continuous: ClassVar[bool] = True
+    """Whether a value of this kind equals a given number with probability 0, unless its spread is 0."""
 
     values: dict[str, Any]
 
@@ -155,6 +157,32 @@ class Model:
         """The bad rows, each with its first problem."""
         codes, reasons = self.problem_codes()
         return [(int(row), reasons[codes[row]]) for row in np.flatnonzero(codes >= 0)]
+
+    @classmethod
+    def refuse_constants(cls, called: str, known: Mapping[str, Any]) -> None:
+        """Refuse parameters of one row that are bad whatever the others are, which are not known yet.
+
+        Numbers that are missing are NaN, which no comparison of two parameters minds. Rules about lists as a whole
+        need all of them.
+        """
+        columns: dict[str, Any] = {}
+        for parameter in cls.parameters:
+            if parameter.is_list:
+                given = known.get(parameter.name)
+                columns[parameter.name] = None if given is None else Ragged.of([list(given)], parameter.name)
+            else:
+                columns[parameter.name] = np.array([float(known.get(parameter.name, np.nan))])
+        row = cls._of_columns(columns)
+        missing = [parameter for parameter in cls.parameters if parameter.name not in known]
+        whole = not any(parameter.is_list for parameter in missing)
+        for reason, flags in row.reasons() if whole else Model.reasons(row):
+            if flags.any() and not any(reason.startswith(f"{parameter.name} is ") for parameter in missing):
+                shown = {name: value for name, value in row.show(0).items() if name in known}
+                raise HaplyError(
+                    f"{called} is not a distribution",
+                    found=f"{reason} in {shown}",
+                    hint="mend the numbers that are written there",
+                )
 
     # -- Arrow --------------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ class Certain(OneDimensional):
 
     kind: ClassVar[str] = "certain"
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("values"),)
+    continuous: ClassVar[bool] = False
 
     def __init__(self, values: Any) -> None:
         super().__init__(values=values)
@@ -267,6 +268,7 @@ class Samples(OneDimensional):
         Parameter("probs", "optional list", least=0.0, sums_to_one=True),
         Parameter("dim", "integer", least=1.0),
     )
+    continuous: ClassVar[bool] = False
 
     def __init__(self, points: Any, probs: Any = None, dim: Any = None) -> None:
         found = _nested_dimension(points)

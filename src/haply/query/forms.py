@@ -14,6 +14,7 @@ from fractions import Fraction
 from haply.errors import HaplyError
 from haply.query.conditions import columns_of
 from haply.query.expressions import (
+    And,
     Arithmetic,
     Between,
     Call,
@@ -187,6 +188,7 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
                 raise _MisfitError("a NOT of an OR whose limits are columns: write it as an AND")
             return form, _complement(intervals)
         case Or(conditions):
+            _refuse_certain_among(condition, conditions, is_certain)
             return _any_of([_solved(each, is_certain) for each in conditions])
         case Comparison(op, left, right):
             return _compared(left, right, op, is_certain)
@@ -195,11 +197,40 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
             other, below = _compared(value, high, "<=", is_certain)
             if not same_form(form, other):
                 raise _MisfitError("uncertain ends of BETWEEN")
+            if len(above) + len(below) > 2:
+                return form, _both_rings(condition, above, below)
             ends = above[0], below[0]
             if ends[0].low is None:  # a negative factor has turned them
                 ends = ends[1], ends[0]
             return form, (Interval(ends[0].low, ends[1].high),)
     raise _MisfitError(f"`{condition}`, which is not a comparison")
+
+
+def _refuse_certain_among(
+    condition: Expression, conditions: tuple[Expression, ...], is_certain: Callable[[Column], bool]
+) -> None:
+    """Refuse an OR of uncertain conditions and certain ones, and tell how to ask instead."""
+    certain = [each for each in conditions if all(is_certain(column) for column in columns_of(each))]
+    rest = [each for each in conditions if not any(each is one for one in certain)]
+    if certain and rest:
+        sure, left = (each[0] if len(each) == 1 else Or(tuple(each)) for each in (certain, rest))
+        raise HaplyError(
+            f"`{condition}` is an OR of a certain and an uncertain condition, which haply cannot answer in one query",
+            expected="an AND of them, or an OR of conditions on one uncertain value",
+            hint=f"unite two queries: one for `{sure}`, the other for `{And((Not(sure), left))}`",
+        )
+
+
+def _both_rings(
+    condition: Expression, above: tuple[Interval, ...], below: tuple[Interval, ...]
+) -> tuple[Interval, ...]:
+    """``abs(...) BETWEEN low AND high``: what lies that far from the middle, on both sides of it."""
+    found = shared(above, below)
+    if found is None:
+        raise _MisfitError("columns as the ends of a BETWEEN around abs(...): write it as two comparisons with AND")
+    if not found:
+        raise HaplyError(f"The condition `{condition}` can never hold", hint="check the order of the bounds")
+    return found
 
 
 def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple[Interval, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -16,9 +17,21 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from haply.errors import HaplyError, unknown_name
-from haply.models import Certain, Histogram, Model
+from haply.models import (
+    Certain,
+    Gaussian,
+    GaussianND,
+    Histogram,
+    Mixture,
+    MixtureND,
+    Model,
+    Samples,
+    TruncatedGaussian,
+    Uniform,
+)
 from haply.models.columns import model_of_fields
 from haply.models.ragged import Ragged
+from haply.spark.failures import translate_failures
 
 Value = Any
 """A column name, a Spark column, or a number."""
@@ -76,39 +89,53 @@ def struct(given: Sequence[Column] | None = None, /, **fields: Column) -> Column
     return F.when(known, whole) if known is not None else whole
 
 
+def refuse_constants(called: str, model: type[Model], **given: Value) -> None:
+    """Refuse numbers, and lists of numbers, that are no parameters of a distribution, before any data is read."""
+    known = {name: value for name, value in given.items() if _is_constant(value)}
+    if known:
+        model.refuse_constants(called, known)
+
+
+def _is_constant(value: Value) -> bool:
+    if isinstance(value, (str, Column)) or value is None:
+        return False
+    return isinstance(value, (Real, Decimal)) or all(isinstance(one, (Real, Decimal)) for one in value)
+
+
 def uniform(lo: Value, hi: Value) -> Column:
     """Uniform on ``[lo, hi]``."""
+    refuse_constants("hp.uniform", Uniform, lo=lo, hi=hi)
     return numbers(lo=lo, hi=hi)
 
 
 def gaussian(mean: Value, sd: Value) -> Column:
     """Normal with a mean and a standard deviation."""
+    refuse_constants("hp.gaussian", Gaussian, mean=mean, sd=sd)
     return numbers(mean=mean, sd=sd)
 
 
 def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
     """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
+    refuse_constants("hp.truncated_gaussian", TruncatedGaussian, mean=mean, sd=sd, lo=lo, hi=hi)
     return numbers(mean=mean, sd=sd, lo=lo, hi=hi)
 
 
 def mixture(weights: Value, means: Value, sds: Value) -> Column:
     """Mixture of normals: three arrays of one length."""
+    refuse_constants("hp.mixture", Mixture, weights=weights, means=means, sds=sds)
     return struct(weights=_numbers(weights), means=_numbers(means), sds=_numbers(sds))
 
 
 def histogram(edges: Value, probs: Value) -> Column:
     """Uniform inside each bucket: n + 1 strictly increasing edges and n probabilities."""
-    _check_buckets(edges, probs)
+    _refuse_buckets("hp.histogram", edges, probs)
     return struct(edges=_numbers(edges), probs=_numbers(probs))
 
 
-def _check_buckets(edges: Value, probs: Value) -> None:
-    """Refuse buckets that are given as numbers and are none, before any data is read."""
-    given = [
-        not isinstance(values, (str, Column)) and all(isinstance(x, Real) for x in values) for values in (edges, probs)
-    ]
-    if all(given):
-        Histogram([[float(x) for x in edges]], [[float(x) for x in probs]])
+def _refuse_buckets(called: str, edges: Value, probs: Value) -> None:
+    if _is_constant(edges) and not _is_constant(probs):  # any probabilities: edges have rules of their own
+        probs = [1.0 / max(len(edges) - 1, 1)] * (len(edges) - 1)
+    refuse_constants(called, Histogram, edges=edges, probs=probs)
 
 
 def samples(points: Value, probs: Value = None, dim: int | None = None) -> Column:
@@ -136,6 +163,10 @@ def samples(points: Value, probs: Value = None, dim: int | None = None) -> Colum
             )
         (dim,) = lengths
         points = [number for point in nested for number in point]
+    known = {"probs": probs} if probs is None or _is_constant(probs) else {}
+    if _is_constant(points):
+        known["points"] = points
+    Samples.refuse_constants("hp.samples", {"dim": dim or 1, **known})
     return struct(points=_numbers(points), probs=weights, dim=F.lit(dim or 1).cast("int"))
 
 
@@ -183,6 +214,7 @@ def arrow_function(function: Callable[..., pa.Array], returns: str) -> Any:
 
     Spark chooses how to call it by its annotations, which must be types and not text.
     """
+    translate_failures()
     names = inspect.signature(function).parameters
     function.__annotations__ = {**dict.fromkeys(names, pa.Array), "return": pa.Array}
     return F.arrow_udf(function, returns)  # type: ignore[call-overload]
@@ -200,16 +232,23 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
     means = _numbers(mean)
     if cov is not None:
         if isinstance(cov, (str, Column)):
+            refuse_constants("hp.gaussian_nd", GaussianND, mean=mean)
             return struct(mean=means, cov=_numbers(cov))
         flat = [
             entry for row in cov for entry in (row if isinstance(row, Sequence) and not isinstance(row, str) else [row])
         ]
+        refuse_constants("hp.gaussian_nd", GaussianND, mean=mean, cov=flat)
         return struct(mean=means, cov=_numbers(flat))
     if isinstance(sd, (str, Column)):
         raise HaplyError("The sds of a gaussian_nd are one column", expected="a list with one sd per dimension")
     sds = [number(value) for value in sd]
     if corr is not None and len(sds) != 2:
         raise HaplyError("A single correlation needs two dimensions", found=f"{len(sds)} sds", hint="give cov instead")
+    refuse_constants("hp.gaussian_nd", GaussianND, mean=mean)
+    for each in sd:
+        refuse_constants("hp.gaussian_nd", Gaussian, sd=each)
+    if _is_constant(corr):
+        refuse_constants("hp.gaussian_nd", GaussianND, mean=[0, 0], cov=[1, corr, corr, 1])
     rho = F.lit(0.0) if corr is None else number(corr)
     entries = [a * b * (F.lit(1.0) if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
     return struct(mean=means, cov=F.array(*entries))
@@ -217,12 +256,14 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
 
 def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
     """Multivariate mixture: weights, and flat arrays of the means and of the covariances one after another."""
+    refuse_constants("hp.mixture_nd", MixtureND, weights=weights, means=means, covs=covs)
     return struct(weights=_numbers(weights), means=_numbers(means), covs=_numbers(covs))
 
 
 def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     """When an event happened, as a histogram, from when it was detected and the distribution of its latency."""
-    _check_buckets(edges, probs)
+    _refuse_buckets("hp.latency", edges, probs)
+    refuse_constants("hp.latency", Certain, values=detected_at)
     delays = F.reverse(_numbers(edges))
     # The time goes in as an argument: Spark's optimizer can lose a column that a lambda takes from outside.
     back = F.zip_with(F.array_repeat(number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)
@@ -236,6 +277,10 @@ CONSTRUCTORS: dict[str, Callable[..., Column]] = {
     )
 }  # fmt: skip
 """By the names that they have in SQL, in lower case."""
+
+
+HOW_UNCERTAIN = 'make one of them uncertain, as in df.withColumn("x", hp.gaussian(mean, sd)) or hp.uniform(lo, hi), ...'
+"""The hint for a query in which nothing is uncertain."""
 
 
 # -- reading a column back ---------------------------------------------------------------------------------------------

@@ -11,15 +11,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import HaplyError, advise, unknown_name
 from haply.models import Certain, Model, OneDimensional
 from haply.probability.region import Difference, Region
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, respelled, split_join
+from haply.query.checks import all_certain, meets_itself, refuse_equalities, taken_as_independent
 from haply.query.conditions import JoinCondition, UnfitError
 from haply.query.text import parse
-from haply.spark.columns import find_column, model_of_spark_type, quoted
+from haply.spark.columns import HOW_UNCERTAIN, find_column, model_of_spark_type, quoted
 from haply.spark.distance import DistancePlan
+from haply.spark.failures import translate_failures
 from haply.spark.index import index_of
 from haply.spark.indexed import IndexedPlan, fits_index
 from haply.spark.mixed import MixedPlan
@@ -62,6 +64,7 @@ def plan_join(
     funnel: Any = None,
 ) -> JoinPlan | MixedPlan:
     """Check and plan a join without running it; the arguments are those of ``hp.join``."""
+    translate_failures()
     in_time = time_window(left, right, time, window, max_delay)
     if on is None and in_time is None:
         raise HaplyError(
@@ -89,9 +92,12 @@ def plan_join(
         frame = frames[column.table]
         return frame.schema[find_column(frame, column.name, column.table)].dataType
 
-    def is_certain(column: Column) -> bool:
+    def model_of(column: Column) -> type[Model] | None:
         model = model_of_spark_type(type_of(column))
-        return model is None or model is Certain
+        return None if model is Certain else model
+
+    def is_certain(column: Column) -> bool:
+        return model_of(column) is None
 
     def can_sweep(column: Column) -> bool:
         return isinstance(type_of(column), (T.DoubleType, T.FloatType, T.IntegerType, T.ShortType, T.ByteType))
@@ -103,6 +109,15 @@ def plan_join(
         expression = respelled(
             expression, lambda column: find_column(frames[str(column.table)], column.name, str(column.table))
         )
+        refuse_equalities(expression, model_of)
+    certain_times = in_time is None or not any(in_time.uncertain)
+    plain = all_certain(expression, is_certain, threshold is not None) if expression is not None else None
+    if plain is not None and certain_times:
+        advise(plain, HOW_UNCERTAIN)
+    if left is right and self_key is None and not left.isStreaming:
+        in_both = not certain_times and in_time is not None and in_time.left == in_time.right
+        if in_both or (expression is not None and meets_itself(expression, "left", "right", is_certain)):
+            advise(*taken_as_independent("left", "right"))
     if columns is not None:
         frames = _narrowed(frames, result, expression, in_time, self_key)
         left, right = frames["left"], frames["right"]
@@ -116,7 +131,6 @@ def plan_join(
             )  # fmt: skip
     streaming = left.isStreaming or right.isStreaming
     kind = "distance" if condition.distance is not None else "difference"
-    certain_times = in_time is None or not any(in_time.uncertain)
     if streaming and kind == "difference" and (condition.difference is None or not certain_times):
         kind = "uncertain times"
     fitting = FITTING[kind]

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import HaplyError, advise, unknown_name
 from haply.joins.warm import warm_windows
 from haply.joins.window import ALGORITHMS, WindowJoin
 from haply.models import Certain, Model
@@ -29,9 +29,11 @@ from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 from haply.pruning.windows import POLICIES
 from haply.query import Column, Expression, respelled, to_sql
+from haply.query.checks import all_certain, refuse_equalities
 from haply.query.rewrites import ManyCondition, split_many
 from haply.query.text import parse
-from haply.spark.columns import arrow_schema, find_column, model_of_spark_type, quoted
+from haply.spark.columns import HOW_UNCERTAIN, arrow_schema, find_column, model_of_spark_type, quoted
+from haply.spark.failures import translate_failures
 from haply.spark.packing import CellSettings
 from haply.spark.parcels import (
     CELL,
@@ -124,6 +126,7 @@ class WindowPlan:
         windows_policy: str,
         funnel: Any,
     ) -> None:
+        translate_failures()
         if algorithm not in ALGORITHMS:
             raise unknown_name("algorithm", algorithm, ALGORITHMS)
         if windows_policy not in POLICIES:
@@ -186,7 +189,12 @@ class WindowPlan:
     def _split(self, on: Expression | None) -> ManyCondition:
         if on is None:
             return ManyCondition((), (), {})
-        return split_many(respelled(on, self._spelled), lambda column: self._kind(column) is None)
+        condition = respelled(on, self._spelled)
+        refuse_equalities(condition, self._kind)
+        plain = all_certain(condition, lambda column: self._kind(column) is None, self.threshold.value is not None)
+        if plain is not None:
+            advise(plain, HOW_UNCERTAIN)
+        return split_many(condition, lambda column: self._kind(column) is None)
 
     def _spelled(self, column: Column) -> str:
         """The column's name as its stream has it."""

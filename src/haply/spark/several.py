@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, without_advice
 from haply.models import Certain
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
 from haply.query.expressions import And, Comparison
@@ -206,7 +206,8 @@ class SeveralPlan:
             return replace(column, table="right" if column.table == step.table else "left")
 
         on = _all([with_columns(part, on_side) for part in (*step.certain, *step.uncertain)])
-        return plan_join(left, right, on, self._lenient, probability="none", invalid=self.invalid)
+        with without_advice():
+            return plan_join(left, right, on, self._lenient, probability="none", invalid=self.invalid)
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 

@@ -96,11 +96,7 @@ def is_boolean(kind: T.DataType) -> bool:
 
 def short(refusal: BaseException) -> str:
     """The message of Spark without its class, its plan and its query context."""
-    text = str(refusal)
-    ours = re.search(r"HaplyError: (.*)", text)
-    if ours:
-        return ours[1]
-    text = re.split(r"SQLSTATE|;\s*line \d|\n== |\nJVM stacktrace|\n\n", text)[0]
+    text = re.split(r"SQLSTATE|;\s*line \d|\n== |\nJVM stacktrace|\n\n", str(refusal))[0]
     return re.sub(r"^\[[\w.]+\]\s*", "", re.sub(r"\s+", " ", text)).strip()
 
 

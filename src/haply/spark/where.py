@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import HaplyError, advise, unknown_name
 from haply.joins.conditions import Batch
 from haply.joins.evaluate import STAR, Group
 from haply.joins.select import EVALUATED, PLANNINGS, RULES, Planning, Selection
@@ -25,9 +25,10 @@ from haply.models import Certain, Model, Samples
 from haply.models.columns import read_column
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
+from haply.query.checks import all_certain, refuse_equalities
 from haply.query.rewrites import RowCondition, split_rows
 from haply.query.text import parse
-from haply.spark.columns import arrow_function, find_column, model_of_spark_type, quoted
+from haply.spark.columns import HOW_UNCERTAIN, arrow_function, find_column, model_of_spark_type, quoted
 from haply.spark.plan import InvalidMode, Observing, ProbabilityMode
 from haply.spark.prepare import BAD, NULL, USABLE, bad_row
 from haply.spark.stream import StreamObserving
@@ -63,6 +64,13 @@ def plan_where(
         )
     expression = respelled(expression, lambda column: _spelled(df, column))
     kinds, is_certain = column_kinds(expression, {field.name: field.dataType for field in df.schema.fields})
+    refuse_equalities(expression, lambda column: None if is_certain(column) else kinds[_owner(column)])
+    plain = all_certain(
+        expression, lambda column: is_certain(column) or is_known_point(df.schema[column.name].dataType),
+        threshold is not None,
+    )  # fmt: skip
+    if plain is not None:
+        advise(plain, HOW_UNCERTAIN)
     rows = split_rows(expression, is_certain, lambda column: is_known_point(df.schema[column.name].dataType))
     check_numbers(df, rows)
     selection = Selection.of(rows.groups, kinds, limit, planning, probability == "exact")

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from haply.errors import HaplyError
 from haply.models import Certain, OneDimensional
 from haply.spark.columns import find_column, model_of_spark_type, quoted
+from haply.spark.failures import MARK
 
 _MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
@@ -143,7 +144,7 @@ def _too_large() -> str:
         expected=f"times up to {_EXACT}",
         hint="give them as timestamps, in a coarser unit, or counted from a later beginning",
     )
-    return str(error).replace("\\", "\\\\").replace("'", "\\'")
+    return (MARK + str(error)).replace("\\", "\\\\").replace("'", "\\'")
 
 
 def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> float:

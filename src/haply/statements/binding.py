@@ -11,6 +11,7 @@ from typing import Any
 
 from haply.errors import HaplyError, unknown_name
 from haply.query import Column, Expression, Literal, columns_of
+from haply.query.checks import refuse_equalities
 from haply.query.expressions import Call, is_value, rewritten
 from haply.query.forms import Near, Part
 from haply.query.rewrites import split
@@ -51,7 +52,7 @@ class _Binder:
                     hint=f"give each a name of its own: {source.alias} a, {source.alias} b",
                 )  # fmt: skip
             frame = self.frame(source)
-            tables.append(Table(source.alias, frame, tuple(frame.columns)))
+            tables.append(Table(source.alias, frame, tuple(frame.columns), origin=self.origin(source)))
         self.check_hint(select)
         found = Bound(self.statement, select, tables)
         scope = Scope(found, self.spark, self.time)
@@ -84,8 +85,7 @@ class _Binder:
         if source.query is not None:
             return self.inner(source.query)
         name = ".".join(source.name)
-        given = [key for key in self.frames if key.lower() == name.lower()]
-        found = self.frames[name] if name in self.frames else self.frames[given[0]] if len(given) == 1 else None
+        found = self.given(name)
         if found is None:
             found = catalog_table(self.spark, source.name)
         if found is None:
@@ -98,6 +98,19 @@ class _Binder:
                 source.start, f"table '{name}' has two columns called '{twice[0]}'", hint="rename one of them"
             )
         return found
+
+    def given(self, name: str) -> Any:
+        """The table that is an argument of this name; None if there is none."""
+        alike = [key for key in self.frames if key.lower() == name.lower()]
+        return self.frames[name] if name in self.frames else self.frames[alike[0]] if len(alike) == 1 else None
+
+    def origin(self, source: Source) -> Any:
+        """Equal for two tables that are the same one, or chosen from it."""
+        if source.query is not None:
+            return self.origin(source.query.sources[0])
+        name = ".".join(source.name)
+        found = self.given(name)
+        return name.lower() if found is None else id(found)
 
     def inner(self, select: Select) -> Any:
         """A query in parentheses: columns and certain conditions of one table."""
@@ -150,6 +163,7 @@ class _Binder:
 
     def understood(self, found: Bound, scope: Scope, condition: Expression, wide: Any) -> None:
         """Refuse an uncertain condition that has no normal form, or compares what cannot be compared."""
+        refuse_equalities(condition, lambda column: None if scope.is_certain(column) else scope.model(column))
         for part in (part for group in split(condition, scope.is_certain).groups for part in group):
             for value in _certain_parts(part):
                 kind = type_of(wide, found.wide_sql(value))

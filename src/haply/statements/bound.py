@@ -25,6 +25,8 @@ class Table:
     made: dict[str, str] = field(default_factory=dict)
     places: tuple[int, ...] | None = None
     """Where its columns were before those that the query does not need were left out."""
+    origin: Any = None
+    """What tells whether two tables of the query are the same one."""
 
     def find(self, name: str) -> str | None:
         """The column's name as the table spells it."""

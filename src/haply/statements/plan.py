@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, advise, without_advice
 from haply.query import Column, Expression, Literal, with_columns
+from haply.query.checks import all_certain, meets_itself, taken_as_independent
 from haply.query.expressions import And, Comparison
 from haply.spark.join import plan_join
 from haply.spark.many import WindowPlan
@@ -44,15 +46,19 @@ def plan_sql(
     statement = read(query)
     bound = bind(statement, spark, time, tables).narrowed()
     options = _Options(max_delay, invalid, funnel)
+    notes = list(_notes(bound))
     try:
-        plan = _plan(bound, options)
+        with without_advice():  # what is said of the parts of a query is no advice for those who write the whole
+            plan = _plan(bound, options)
     except HaplyError as refusal:
         if str(refusal).startswith("line "):
             raise
         conditions = statement.select.conditions
         place = conditions[0] if conditions else statement.select.start
         raise statement.error(place, _in_sql(str(refusal), bound)) from None
-    return SqlPlan(bound, plan)
+    for note, hint in notes:
+        advise(note, hint)
+    return SqlPlan(bound, plan, [note for note, _ in notes])
 
 
 def sql(
@@ -95,8 +101,8 @@ def sql(
 class SqlPlan:
     """A query that has been checked and planned but not run: ``explain()`` tells how, ``run()`` gives the DataFrame."""
 
-    def __init__(self, bound: Bound, plan: Any) -> None:
-        self._bound, self._plan = bound, plan
+    def __init__(self, bound: Bound, plan: Any, notes: Sequence[str] = ()) -> None:
+        self._bound, self._plan, self._notes = bound, plan, notes
 
     def run(self) -> Any:
         """The answer, as a lazy DataFrame."""
@@ -104,7 +110,29 @@ class SqlPlan:
 
     def explain(self) -> str:
         """How the query will run, in words: what the same query in Python explains."""
-        return str(self._plan.explain())
+        return "\n".join([str(self._plan.explain()), *(f"  note          {note}" for note in self._notes)])
+
+
+def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
+    """What the author of a query should know of it, each with a hint."""
+
+    def is_certain(column: Column) -> bool:
+        (table,) = (table for table in bound.tables if table.alias == column.table)
+        return uncertain_model(table.frame, column.name) is None
+
+    times = {alias for alias, time in bound.times.items() if not is_certain(Column(alias, time))}
+    condition = _all(bound.conditions, lambda column: column) if bound.conditions else Literal(True)
+    if bound.select.threshold is not None and not times:
+        plain = all_certain(condition, is_certain, claims=True)
+        if plain is not None:
+            yield plain, "make one of them uncertain, as in GAUSSIAN(mean, sd) or UNIFORM(lo, hi), ..."
+    for one, other in itertools.combinations(bound.tables, 2):
+        if one.origin != other.origin or one.frame.isStreaming:
+            continue
+        windows = any({window.one, window.other} == {one.alias, other.alias} for window in bound.windows)
+        in_time = windows and {one.alias, other.alias} <= times and bound.times[one.alias] == bound.times[other.alias]
+        if in_time or meets_itself(condition, one.alias, other.alias, is_certain):
+            yield taken_as_independent(one.alias, other.alias)
 
 
 def _in_sql(text: str, bound: Bound) -> str:

@@ -1,0 +1,138 @@
+"""Checks of a condition as it was written: what no data can answer, and what is probably not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from haply.errors import HaplyError
+from haply.models import Model, OneDimensional
+from haply.query.conditions import columns_of
+from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal
+from haply.query.forms import Form, Near, normal_form
+
+ModelOf = Callable[[Column], type[Model] | None]
+"""The model of an uncertain column; None for a certain one."""
+
+
+def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
+    """Refuse ``=`` and ``!=`` with a continuous value anywhere in a condition: they hold never, or always.
+
+    Values with atoms, as samples, have equalities that are worth asking for.
+    """
+    for comparison in _equalities(condition):
+        column = _continuous_column(comparison, model_of)
+        if column is None:
+            continue
+        model = model_of(column)
+        assert model is not None
+        raise HaplyError(
+            f"The condition `{comparison}` {'never' if comparison.op == '=' else 'always'} holds: "
+            f"`{column}` is continuous ({model.kind}), and equals any other value with probability 0",
+            expected="a tolerance",
+            hint=f"write {_with_tolerance(comparison, column.index is None and not issubclass(model, OneDimensional))}",
+        )
+
+
+def _equalities(node: Expression) -> Iterator[Comparison]:
+    if isinstance(node, Comparison) and node.op in ("=", "!=") and _is_number(node.right):
+        yield node
+    for child in node.children:
+        yield from _equalities(child)
+
+
+def _continuous_column(comparison: Comparison, model_of: ModelOf) -> Column | None:
+    """A continuous column that alone keeps both sides from being equal; None if there is none."""
+    if all(model_of(column) is None for column in columns_of(comparison)):
+        return None
+    try:
+        part = normal_form(comparison, lambda column: model_of(column) is None)
+    except HaplyError:
+        return None  # not understood, which the plan says
+    if isinstance(part, Near):
+        return None
+
+    def continuous(name: str) -> bool:
+        model = model_of(part.form.columns[name])
+        return model is not None and model.continuous
+
+    return next(
+        (part.form.columns[name] for name in part.form.variables if _decides(part.form, name, continuous)), None
+    )
+
+
+def _decides(form: Form, name: str, continuous: Callable[[str], bool]) -> bool:
+    """Whether the form is continuous because of a column: no factor of it may be 0, be it certain or an atom."""
+    squares = [(pair, factor) for pair, factor in form.squares.items() if name in pair]
+    factors = [form.linear[name]] if name in form.linear else []
+    factors += [factor for _, factor in squares]
+    others = {one for pair, _ in squares for one in pair}
+    return all(isinstance(factor, Fraction) for factor in factors) and all(map(continuous, {name, *others}))
+
+
+def _with_tolerance(comparison: Comparison, points: bool) -> str:
+    """The comparison with a tolerance ``c``, as text."""
+    left, right, c = comparison.left, comparison.right, Column(None, "c")
+    if any(isinstance(side, Call) and side.name == "abs" for side in (left, right)):
+        side, other = (left, right) if isinstance(left, Call) else (right, left)
+        within = Between(side, other - c, other + c)
+        return f"{within} with a tolerance c" if comparison.op == "=" else "a range instead, or leave it out"
+    apart: Expression = abs(left if isinstance(right, Literal) and not right.value else Arithmetic("-", left, right))
+    if points:
+        apart = Call("distance", (left, right))
+    if comparison.op == "=":
+        return f"{apart <= c} with a tolerance c"
+    return f"{apart > c} with a tolerance c, or leave it out"
+
+
+def _is_number(node: Expression) -> bool:
+    """Whether it may be one: literals stand on the right of a comparison."""
+    return not isinstance(node, Literal) or type(node.value) in (int, float)
+
+
+def all_certain(condition: Expression, is_certain: Callable[[Column], bool], claims: bool) -> str | None:
+    """What to tell the author of a condition in which nothing is uncertain; None if it is meant that way.
+
+    It is if it only compares keys (``left.id = right.id``), unless the query claims a probability with a threshold.
+    """
+    columns = columns_of(condition)
+    if not columns or not all(map(is_certain, columns)) or not (claims or _compares_values(condition)):
+        return None
+    names = ", ".join(f"`{name}`" for name in dict.fromkeys(map(str, columns)))
+    return f"No column of the condition `{condition}` is uncertain, so every result has probability 1: {names} " + (
+        "holds a plain value." if len(columns) == 1 else "hold plain values."
+    )
+
+
+def _compares_values(node: Expression) -> bool:
+    """Whether it asks for more than equal keys."""
+    if isinstance(node, Comparison) and node.op in ("=", "!="):
+        return False
+    return isinstance(node, (Comparison, Between)) or any(map(_compares_values, node.children))
+
+
+def meets_itself(condition: Expression, one: str, other: str, is_certain: Callable[[Column], bool]) -> bool:
+    """Whether a row of a table may be compared with itself, where the table stands twice, under two names.
+
+    It may not if a certain condition keeps it from that, as in ``left.id < right.id``.
+    """
+    uncertain = [column for column in columns_of(condition) if not is_certain(column)]
+    names = [{column.name for column in uncertain if column.table == table} for table in (one, other)]
+    parts = condition.conditions if isinstance(condition, And) else (condition,)
+    return bool(names[0] & names[1]) and not any(_keeps_apart(part, {one, other}, is_certain) for part in parts)
+
+
+def _keeps_apart(part: Expression, tables: set[str], is_certain: Callable[[Column], bool]) -> bool:
+    match part:
+        case Comparison("<" | ">" | "!=", Column() as left, Column() as right):
+            return is_certain(left) and {left.table, right.table} == tables and left.name == right.name
+    return False
+
+
+def taken_as_independent(one: str, other: str) -> tuple[str, str]:
+    """What to tell the author of a query in which a table stands twice, and the hint."""
+    return (
+        f"A table is joined with itself, and {one} and {other} are taken as independent: "
+        "also a row and itself, which are one and the same value.",
+        f'hp.join(..., self_key="id") takes rows with the same id as one value; {one}.id < {other}.id leaves them out',
+    )
