@@ -279,7 +279,7 @@ CONSTRUCTORS: dict[str, Callable[..., Column]] = {
 """By the names that they have in SQL, in lower case."""
 
 
-HOW_UNCERTAIN = 'make one of them uncertain, as in df.withColumn("x", hp.gaussian(mean, sd)) or hp.uniform(lo, hi), ...'
+HOW_UNCERTAIN = "make one of them uncertain, with hp.gaussian(mean, sd), hp.uniform(lo, hi) or another constructor"
 """The hint for a query in which nothing is uncertain."""
 
 

@@ -125,7 +125,7 @@ def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
     if bound.select.threshold is not None and not times:
         plain = all_certain(condition, is_certain, claims=True)
         if plain is not None:
-            yield plain, "make one of them uncertain, as in GAUSSIAN(mean, sd) or UNIFORM(lo, hi), ..."
+            yield plain, "make one of them uncertain, with GAUSSIAN(mean, sd), UNIFORM(lo, hi) or another constructor"
     for one, other in itertools.combinations(bound.tables, 2):
         if one.origin != other.origin or one.frame.isStreaming:
             continue
