@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -55,12 +54,53 @@ def without_advice() -> Iterator[None]:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> HaplyError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """Make the error for a name that does not exist; it suggests one that does if that is likely what was meant."""
     names = list(known)
-    by_lower_case = {candidate.lower(): candidate for candidate in names}
-    nearest = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
+    meant = _meant(name, names)
     return HaplyError(
         f"There is no {what} '{name}'",
         expected="one of " + ", ".join(names) if names else "",
-        hint=f"did you mean '{by_lower_case[nearest[0]]}'?" if nearest else "",
+        hint="" if meant is None else f"did you mean '{meant}'?",
     )
+
+
+def _meant(name: str, names: Sequence[str]) -> str | None:
+    """Find the name that a slip of the pen turns into this one, or the only one that has some words more or fewer."""
+    apart = {candidate: _edits(name.lower(), candidate.lower()) for candidate in names}
+    near = [candidate for candidate in names if apart[candidate] <= _most_edits(name, candidate)]
+    if near:
+        return min(near, key=lambda candidate: apart[candidate])
+    longer = [candidate for candidate in names if _is_part(name, candidate) or _is_part(candidate, name)]
+    return longer[0] if len(longer) == 1 else None
+
+
+def _most_edits(one: str, other: str) -> int:
+    """How many edits still make it the same word: another letter in a short name makes another name."""
+    shorter = min(len(one), len(other))
+    if shorter < 3:
+        return int(len(one) != len(other))
+    return 1 if shorter < 7 else 2
+
+
+def _is_part(part: str, whole: str) -> bool:
+    """Whether a name is another one without its first or last words: ``kg`` of ``kg_left``."""
+    words = whole.lower().split("_")
+    return any(part.lower() in ("_".join(words[:k]), "_".join(words[k:])) for k in range(1, len(words)))
+
+
+def _edits(one: str, other: str) -> int:
+    """Count the letters to insert, leave out, replace or swap with their neighbour to turn one name into the other.
+
+    >>> _edits("windw", "window"), _edits("tiem", "time"), _edits("arcmin", "arcsec")
+    (1, 1, 3)
+    """
+    before, last = [0] * (len(other) + 1), list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        row = [i]
+        for j, theirs in enumerate(other, 1):
+            least = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != theirs))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == theirs:
+                least = min(least, before[j - 2] + 1)
+            row.append(least)
+        before, last = last, row
+    return last[-1]
