@@ -153,8 +153,10 @@ def test_ids_keep_their_type():
 
 def test_errors_of_a_window():
     condition = Difference("x", "x", Region(-1.0, 1.0))
-    with pytest.raises(HaplyError, match="no length of time"):
-        PairJoin(condition, 0.5, window=-1.0)
+    for wrong in (-1.0, float("nan"), (-1, 5), "10 seconds", True, [1]):
+        with pytest.raises(HaplyError, match=r"window is no length of time.*number >= 0"):
+            PairJoin(condition, 0.5, window=wrong)  # type: ignore[arg-type]
+    assert PairJoin(condition, 0.5, window=np.int64(3)).window == 3.0
     join = PairJoin(condition, 0.5, window=1.0)
     with pytest.raises(HaplyError, match="no column 'time'"):
         join.push("left", {"id": [1], "x": [0.0]})

@@ -528,8 +528,10 @@ def test_errors() -> None:
         (lambda: SimilarityJoin(math.nan, 0.5, dim=2), "distance is negative or NaN"),
         (lambda: SimilarityJoin(1.0, 0.0, dim=2), "threshold is not a probability"),
         (lambda: SimilarityJoin(1.0, 1.1, dim=2), "threshold is not a probability"),
-        (lambda: SimilarityJoin(1.0, 0.5, window=-1, dim=2), "window is negative or NaN"),
-        (lambda: SimilarityJoin(1.0, 0.5, window=math.nan, dim=2), "window is negative or NaN"),
+        (lambda: SimilarityJoin(1.0, 0.5, window=-1, dim=2), "window is no length of time"),
+        (lambda: SimilarityJoin(1.0, 0.5, window=math.nan, dim=2), "window is no length of time"),
+        (lambda: SimilarityJoin(1.0, 0.5, window="3 s", dim=2), "window is no length of time"),  # type: ignore[arg-type]
+        (lambda: SimilarityJoin(1.0, 0.5, window=(-1, 5), dim=2), "window is no length of time"),  # type: ignore[arg-type]
         (lambda: SimilarityJoin(1.0, 0.5, dim=0), "dimension is not a whole number"),
         (lambda: SimilarityJoin(1.0, 0.5, dim=2.5), "dimension is not a whole number"),  # type: ignore[arg-type]
         (lambda: SimilarityJoin(1.0, 0.5, dim=2, rules=["bals"]), "no rule 'bals'.*did you mean 'balls'"),

@@ -244,6 +244,10 @@ def test_the_funnel_adds_up():
     ("arguments", "text"),
     [
         ({"window": -1, "threshold": 0.5}, "window is no length"),
+        ({"window": None, "threshold": 0.5}, "window is no length of time.*Found None"),
+        ({"window": "40 seconds", "threshold": 0.5}, "window is no length of time.*Found '40 seconds'"),
+        ({"window": 1, "threshold": 0.5, "max_delay": (0, 2)}, "max_delay is no length of time"),
+        ({"window": True, "threshold": 0.5}, "window is no length of time"),
         ({"window": 1, "threshold": 1.5}, "threshold is not a probability"),
         ({"window": 1, "threshold": 0}, "threshold is not a probability"),
         ({"window": 1, "threshold": 0.5, "max_delay": -2}, "max_delay is no length"),

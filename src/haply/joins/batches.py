@@ -6,6 +6,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
@@ -26,6 +27,24 @@ _MOST_JOINED = 1 << 13
 
 _Rows = TypeVar("_Rows", bound=Rows[Any])
 _Result = TypeVar("_Result")
+
+
+def checked_length(what: str, value: Any, *, finite: bool = True) -> float:
+    """Return a window or delay as a number, in the unit of the times; refuse what is not a number >= 0."""
+    is_number = isinstance(value, (Real, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    if is_number and value >= 0 and not (finite and np.isinf(value)):
+        return value
+    hint = ""
+    if isinstance(value, str):
+        hint = "operators count in the unit of the times; hp.join and hp.window_join take durations"
+    elif isinstance(value, (tuple, list)):
+        hint = "give one number: the times are at most that far apart, whichever is the earlier"
+    raise HaplyError(
+        f"{what} is no length of time",
+        expected=f"a{' finite' if finite else ''} number >= 0",
+        found=repr(value),
+        hint=hint,
+    )
 
 
 @dataclass
@@ -50,9 +69,7 @@ class BatchJoin(ABC, Generic[_Rows, _Result]):
     """Whether small parts become larger ones; those that have an index do not."""
 
     def __init__(self, window: float | None) -> None:
-        if window is not None and not window >= 0.0:
-            raise HaplyError("The window is no length of time", expected="a number >= 0", found=repr(window))
-        self.window = window
+        self.window = None if window is None else checked_length("The window", window, finite=False)
         self._stored: dict[str, list[Stored[_Rows]]] = {"left": [], "right": []}
         self._closed: set[str] = set()
 

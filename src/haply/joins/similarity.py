@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
+from haply.joins.batches import checked_length
 from haply.models import Certain, Samples
 from haply.probability.distance import Clouds, clouds
 from haply.pruning.cascade import Counters
@@ -118,8 +119,8 @@ class SimilarityJoin:
         rules: str | Iterable[str] = "auto",
         probability: Literal["exact", "none"] = "exact",
     ) -> None:
-        if window is not None and not window >= 0:
-            raise HaplyError("A window is negative or NaN", expected="window >= 0, or None for all", found=repr(window))
+        if window is not None:
+            checked_length("The window", window, finite=False)
         if not (isinstance(dim, (int, np.integer)) and dim >= 1):
             raise HaplyError("A dimension is not a whole number", expected="dim >= 1", found=repr(dim))
         if probability not in ("exact", "none"):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.batches import model_from_bytes, model_to_bytes
+from haply.joins.batches import checked_length, model_from_bytes, model_to_bytes
 from haply.models import Certain, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
@@ -104,8 +104,7 @@ class TimingJoin:
         partitions: Literal["tight", "free"] = "tight",
     ) -> None:
         for what, value in (("window", window), ("max_delay", max_delay)):
-            if not (value >= 0 and np.isfinite(value)):
-                raise HaplyError(f"The {what} is no length of time", expected=f"{what} >= 0", found=repr(value))
+            checked_length(f"The {what}", value)
         if probability not in ("exact", "none"):
             raise unknown_name("choice of probability", probability, ("exact", "none"))
         if partitions not in PARTITIONS:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
+from haply.joins.batches import checked_length
 from haply.pruning.combinations import combine, sort_streams
 from haply.pruning.windows import (
     MADE,
@@ -137,6 +138,10 @@ class WindowJoin:
         ):
             if name not in known:
                 raise unknown_name(what, str(name), known)
+        if not isinstance(windows, Mapping):
+            raise HaplyError(
+                "The windows are no mapping of pairs of streams", expected="{('a', 'b'): 10}", found=repr(windows)
+            )
         self.windows, self.key = dict(windows), bool(key)
         self.algorithm, self.windows_policy, self.drop, self.lookup = algorithm, windows_policy, drop, lookup
         self.streams, given = _matrix(self.windows)
@@ -413,12 +418,7 @@ def _matrix(windows: Mapping[tuple[str, str], float]) -> tuple[tuple[str, ...], 
         i, j = streams.index(one), streams.index(other)
         if i == j:
             raise HaplyError(f"The stream '{one}' is paired with itself", expected="windows between two streams")
-        if not 0 <= window < np.inf:
-            raise HaplyError(
-                f"The window of '{one}' and '{other}' is negative, infinite or NaN",
-                expected="a number >= 0",
-                found=repr(window),
-            )
+        checked_length(f"The window of '{one}' and '{other}'", window)
         if given[i, j] not in (np.inf, window):
             raise HaplyError(
                 f"The streams '{one}' and '{other}' have two windows",
@@ -446,10 +446,7 @@ def _delays(max_delay: float | Mapping[str, float], streams: tuple[str, ...]) ->
     for name, delay in delays.items():
         if name not in streams:
             raise unknown_name("stream", str(name), streams)
-        if not 0 <= delay < np.inf:
-            raise HaplyError(
-                f"The max_delay of '{name}' is negative, infinite or NaN", expected="a number >= 0", found=repr(delay)
-            )
+        checked_length(f"The max_delay of '{name}'", delay)
     return {name: float(delays.get(name, 0.0)) for name in streams}
 
 
