@@ -14,7 +14,7 @@ import pytest
 from haply import HaplyError
 from haply.bench import BENCHES, band, interval, main_bench, measure
 from haply.bench import spark as bench_spark
-from haply.bench.measure import Answer, Growth, Report, Result
+from haply.bench.measure import Answer, Claim, Figure, Growth, Report, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -238,3 +238,27 @@ def test_targets_are_judged_by_the_worst_job() -> None:
     results = [measure.Result(job, "peer", 1.0, 1, ratio) for job, ratio in (("a", 7.0), ("b", 5.5))]
     report = measure.Report("x", "x", {"targets": {"peer": 6.0}}, results)
     assert measure.targets(report) == ["target: 6 times as fast as peer; missed with 5.50"]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_quick_run_gives_figures_and_no_verdict(
+    quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = [Claim("it is faster", "twice as fast", True), Claim("by far", "7 times", False)]
+    figure = Figure("E1", "An experiment", [{"n": 1, "ours": 0.5}], "n", ("ours",), "seconds", claims=claims)
+    results = [Result("job", "haply", 0.01, 5, 1.0), Result("job", "peer", 0.06, 5, 5.5)]
+    report = Report("band", "Bench", {"targets": {"peer": 6.0}}, results, figures=[figure])
+    monkeypatch.setattr("haply.bench.band.run", lambda quick, data, tell: report)
+    main_bench("band", str(tmp_path / "band.json"), quick, None, str(tmp_path))
+    told = capsys.readouterr().out
+    written = json.loads((tmp_path / "band.json").read_text())["config"]["figures"][0]["claims"]
+    if quick:
+        assert "claim: it is faster; measured: twice as fast; too small for a verdict" in told
+        assert "target: 6 times as fast as peer; measured 5.50, too small for a verdict" in told
+        assert not re.search("hold|reached|missed", told)
+        assert [claim["holds"] for claim in written] == [None, None]
+    else:
+        assert "measured: twice as fast; holds" in told
+        assert "measured: 7 times; does not hold" in told
+        assert "target: 6 times as fast as peer; missed with 5.50" in told
+        assert [claim["holds"] for claim in written] == [True, False]

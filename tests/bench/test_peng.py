@@ -52,6 +52,7 @@ def test_planning_report_has_its_shape():
         assert cell["their gain %"] == pytest.approx(100.0 * (1.0 - theirs[4] / theirs[3]), abs=1.0)
         assert cell["static"] > 0.0
     assert len(report.results) == 3 * 18
+    assert all(0.5 < target <= 1.0 for target in report.config["targets"].values())
     assert json.loads(json.dumps(report.to_dict()))["bench"] == "peng-planning"
 
 

@@ -17,7 +17,7 @@ import oracle_select as referee
 from haply.errors import HaplyError
 from haply.joins import select
 from haply.joins.conditions import Apart, Batch, Polynomial, Range
-from haply.joins.evaluate import group_of
+from haply.joins.evaluate import Group, group_of
 from haply.joins.select import PLANNINGS, Selection
 from haply.models import (
     Certain,
@@ -708,6 +708,26 @@ def test_no_groups(planning):
     nothing = Batch({}, {}, 3)
     assert Selection.of([], {}, Threshold(0.5), planning).select(nothing).rows.tolist() == [0, 1, 2]
     assert Selection.of([], {}, Threshold(1.0, True), planning).select(nothing).rows.tolist() == []
+
+
+def test_a_plan_that_knows_the_probabilities_computes_each_group_once(monkeypatch):
+    """Calls of their own for each set of groups cost it more time than knowing saves."""
+    random = np.random.default_rng(3)
+    batch = Batch({name: Gaussian(random.normal(0, 2, 200), np.ones(200)) for name in "abc"}, {}, 200)
+    groups = [[Polynomial((((name, None), 1.0),), (), (Range(-math.inf, 1.0),))] for name in "abc"]
+    calls = []
+    prepare = Group.prepare
+    monkeypatch.setattr(Group, "prepare", lambda *given: calls.append(given[0]) or prepare(*given))
+    kinds = dict.fromkeys("abc", Gaussian)
+    best = Selection.of(groups, kinds, Threshold(0.4), "optimal")
+    known = best.probabilities(batch)
+    calls.clear()
+    found = best.select(batch, None, known)
+    assert len(calls) == 3
+    kept = np.flatnonzero(known.prod(axis=0) >= 0.4)
+    assert 0 < len(kept) < 150
+    assert found.rows.tolist() == kept.tolist()
+    assert found.probability == pytest.approx(known.prod(axis=0)[kept])
 
 
 # ---------------------------------------------------------------------------------------------------------------

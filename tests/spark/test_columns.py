@@ -148,3 +148,28 @@ def test_check_finds_bad_covariances(spark):
     assert [(row["id"], row["reason"]) for row in hp.check(frame, "pos").collect()] == [
         (1, "cov not symmetric positive semidefinite")
     ]
+
+
+def test_a_covariance_may_be_a_column_of_nested_arrays(spark):
+    matrices = {
+        1: [[1.0, 0.5], [0.5, 2.0]],
+        2: None,
+        3: [[1.0, 0.5], None],
+        4: [[1.0, 0.5], [0.5]],
+        5: [[4.0, 0.0], [0.0, 1.0]],
+    }
+    table = spark.createDataFrame(
+        [(row, [0.0, 1.0], cov) for row, cov in matrices.items()], "id int, m array<float>, c array<array<double>>"
+    )
+    for cov in ("c", F.col("c")):
+        points = table.select("id", hp.gaussian_nd("m", cov=cov).alias("pos"))
+        found = {row.id: row.pos and row.pos.cov for row in points.collect()}
+        assert found == {1: [1.0, 0.5, 0.5, 2.0], 2: None, 3: None, 4: [1.0, 0.5, 0.5], 5: [4.0, 0.0, 0.0, 1.0]}
+    assert [row.id for row in hp.check(points, "pos").collect()] == [4]
+    flat = spark.createDataFrame([([0.0, 1.0], [1, 0, 0, 2])], "m array<double>, c array<int>")
+    assert flat.select(hp.gaussian_nd("m", cov="c").cov).collect() == [([1.0, 0.0, 0.0, 2.0],)]
+
+
+def test_one_number_is_no_probabilities():
+    with pytest.raises(HaplyError, match=r"probs of samples are one number.*Found 3.*dim=3"):
+        hp.samples("points", 3)

@@ -405,6 +405,26 @@ def test_explain_tells_the_plan(spark):
     assert set(collect(plan.run())) - hairline == wanted - hairline
 
 
+@pytest.mark.parametrize(
+    ("strategy", "how"),
+    [("sweep", "sweep"), ("pages", "pages of rows with x-bounds"), ("pti", "a tree of rows with x-bounds"),
+     ("moments", "an index of means and variances")],
+)  # fmt: skip
+def test_explain_names_what_finds_the_candidates(spark, strategy, how):
+    left, right = frame(spark, values("normal", 4, 23)), frame(spark, values("normal", 3, 24))
+    near, above = (
+        next(
+            line
+            for line in hp.plan_join(left, right, on, 0.7, strategy=strategy).explain().splitlines()
+            if "candidates" in line
+        )
+        for on in ("abs(left.x - right.x) <= 1", "left.x > right.x")
+    )
+    assert near.removeprefix("  candidates    ").startswith(how)
+    assert how in above
+    assert ("sweep" in near + above) == (strategy == "sweep")
+
+
 def test_results_join_again_and_survive_parquet(spark, tmp_path):
     left, right = frame(spark, values("hist", 10, 25)), frame(spark, values("hist", 10, 26))
     hp.join(left, right, "abs(left.x - right.x) <= 2", 0.3).write.parquet(str(tmp_path / "pairs"))

@@ -265,6 +265,7 @@ def test_names_expressions_and_order(tables: dict[str, Any]) -> None:
         ("LATENCY(3, array(0, 2, 4), array(0.5, 0.5))", 0.625),
         ("GAUSSIAN_ND(array(id, 0), array(0.5, 1))[0]", stats.norm.cdf(1)),
         ("GAUSSIAN_ND(array(id, 0), NULL, NULL, array(0.25, 0, 0, 1))[0]", stats.norm.cdf(1)),
+        ("GAUSSIAN_ND(array(id, 0), NULL, NULL, array(array(0.25, 0), array(0, 1)))[0]", stats.norm.cdf(1)),
         ("MIXTURE_ND(array(1), array(id, 0), array(0.25, 0, 0, 1))[0]", stats.norm.cdf(1)),
     ],
 )
@@ -293,6 +294,17 @@ def test_distances(spark: Any) -> None:
     assert rows(hp.sql(query, walks=walks)) == [(1, 1, 0.5), (2, 2, 1.0)]
     assert "P >= 0.5" in hp.plan_sql(query + " WITH THRESHOLD 0.5", walks=walks).explain()
     assert rows(hp.sql(query + " WITH THRESHOLD 0.5 STRICT", walks=walks)) == [(2, 2, 1.0)]
+
+
+def test_one_number_after_the_points_of_samples_is_their_dimension(spark: Any) -> None:
+    flat = spark.createDataFrame([(1, [0.0, 0.0, 1.0, 3.0, 4.0, 1.0]), (2, [9.0, 9.0, 9.0])], "id int, p array<double>")
+    nested = spark.createDataFrame([(1, [[0.0, 0.0, 1.0], [3.0, 4.0, 1.0]])], "id int, p array<array<double>>")
+    made = {1: ([0.0, 0.0, 1.0, 3.0, 4.0, 1.0], None, 3), 2: ([9.0, 9.0, 9.0], None, 3)}
+    for table in (flat, nested):
+        found = hp.sql("SELECT id, SAMPLES(p, 3) AS s FROM t", t=table).collect()
+        assert {row.id: tuple(row.s) for row in found} == {row.id: made[row.id] for row in found}
+    query = "SELECT a.id, b.id AS other, PROB() FROM t a, t b WHERE DISTANCE(SAMPLES(a.p, 3), SAMPLES(b.p, 3)) < 5"
+    assert rows(hp.sql(query, t=flat)) == [(1, 1, 0.5), (2, 2, 1.0)]
 
 
 def test_tables_of_the_catalog_and_case(spark: Any, tables: dict[str, Any]) -> None:
@@ -413,6 +425,7 @@ MISTAKES = [
     ("SELECT HISTOGRAM(array(0, 1), array(0.5)) FROM a", "column 8", "not sum"),
     ("SELECT HISTOGRAM(1, 2) FROM a", "column 8", "cannot take these arguments"),
     ("SELECT SAMPLES(array(1, 2), NULL, 1.5) FROM a", "column 8", "not a whole number"),
+    ("SELECT SAMPLES(array(1, 2), 0.5) FROM a", "column 8", "not a whole number"),
     ("SELECT * FROM a WHERE PROB() > 0.4", "column 23", "write WITH THRESHOLD p"),
     ("SELECT PROB(x) FROM a", "column 8", "PROB() takes no arguments"),
     ("SELECT probability FROM a", "column 8", "write PROB()"),

@@ -29,13 +29,15 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
         raise unknown_name("bench", name, BENCHES)
     from rich.console import Console
 
-    from haply.bench.measure import growth_table, table, targets, write_chart
+    from haply.bench.measure import growth_table, table, targets, without_verdicts, write_chart
 
     # a file or a pipe has room for wide tables
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     done: list[dict[str, Any]] = []
     for chosen in BENCHES if name is None else (name,):
         report = _run(chosen, quick, data, console)
+        if quick:
+            report = without_verdicts(report)
         console.print(table(report))
         if report.growth:
             console.print(growth_table(report))

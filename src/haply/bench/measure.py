@@ -10,7 +10,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +65,14 @@ class Growth:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper (or our own notes) says, what was measured, and whether the one bears out the other."""
+    """What a paper (or our own notes) says, what was measured, and whether the one bears out the other.
+
+    ``holds`` is None where sizes are too small to tell.
+    """
 
     claim: str
     measured: str
-    holds: bool
+    holds: bool | None
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class Report:
     results: list[Result]
     growth: list[Growth] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
+    judged: bool = True
+    """Whether sizes are large enough to tell if targets are reached."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
@@ -247,6 +252,15 @@ def table(report: Report) -> Table:
     return shown
 
 
+TOO_SMALL = "too small for a verdict"
+
+
+def without_verdicts(report: Report) -> Report:
+    """Return the report of a quick run: the same figures, and no claim is judged by them."""
+    figures = [replace(one, claims=[replace(claim, holds=None) for claim in one.claims]) for one in report.figures]
+    return replace(report, figures=figures, judged=False)
+
+
 def targets(report: Report) -> list[str]:
     """For each peer with a target, whether haply reached it in its worst job; or in each job that has its own."""
     lines = []
@@ -254,9 +268,11 @@ def targets(report: Report) -> list[str]:
         for job, target in wanted.items() if isinstance(wanted, Mapping) else [(None, wanted)]:
             compared = [result for result in report.results if result.engine == engine and job in (None, result.job)]
             worst = min(result.ratio for result in compared)
-            outcome = "reached" if worst >= target else "missed"
+            outcome = f"{'reached' if worst >= target else 'missed'} with {worst:.2f}"
+            if not report.judged:
+                outcome = f"measured {worst:.2f}, {TOO_SMALL}"
             where = "" if job is None else f" in '{job}'"
-            lines.append(f"target: {target:g} times as fast as {engine}{where}; {outcome} with {worst:.2f}")
+            lines.append(f"target: {target:g} times as fast as {engine}{where}; {outcome}")
     return lines
 
 
@@ -294,10 +310,8 @@ def _cell(value: Any, is_seconds: bool) -> str:
 
 def verdicts(figure: Figure) -> list[str]:
     """What becomes of the claims."""
-    return [
-        f"claim: {claim.claim}; measured: {claim.measured}; {'holds' if claim.holds else 'does not hold'}"
-        for claim in figure.claims
-    ]
+    words = {True: "holds", False: "does not hold", None: TOO_SMALL}
+    return [f"claim: {one.claim}; measured: {one.measured}; {words[one.holds]}" for one in figure.claims]
 
 
 def in_seconds(seconds: float) -> str:

@@ -1,8 +1,10 @@
 """``bench peng-planning``: Tables 2 and 3 of Peng, Diao and Liu (2011): one order for all rows, or one for each.
 
 ``static`` computes the conditions one after the other, in the order of their selectivity, for all rows that are still
-in; ``per row`` bounds them first and then goes by rank; ``optimal`` is told the probabilities, and does for each row
-what is cheapest. All three keep the same rows.
+in; ``per row`` bounds them first and then goes by rank; ``optimal`` is told the probabilities, and computes for each
+row the conditions that decide it for the least cost. It is no lower bound of every plan: costs are estimates for each
+kind of condition, and rows that are computed together are copied first. To choose what to compute is not in its time.
+All three keep the same rows.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from haply.models import Gaussian
 from haply.pruning.threshold import Threshold
 
 STATIC, OPTIMAL = "static", "optimal"
+NEAR_OPTIMAL = 0.95
+"""The share of the optimal plan's speed that per-row planning should reach in every cell."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,10 @@ def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
         "formulations": {
             OURS: "per-row planning: conditions on one value, bounds, then by (1 - s) / cost with residual thresholds",
             STATIC: "one order for all rows, by selectivity in a sample; no bounds",
-            OPTIMAL: "told the probabilities: for each row the cheapest conditions that reject it, or all",
+            OPTIMAL: "told the probabilities: for each row the conditions that reject it for the least estimated cost, "
+            "or all; the choice itself is not timed",
         },
-        "targets": {STATIC: 1.0, OPTIMAL: 0.0},
+        "targets": {STATIC: 1.0, OPTIMAL: NEAR_OPTIMAL},
         "notes": [_overall(figure) for figure in figures],
         **circumstances(),
     }
@@ -177,9 +182,11 @@ def _figure(name: str, title: str, rows: list[dict[str, Any]], notes: list[str])
     worst = min(row["gain %"] for row in rows)
     over = float(np.mean([row["over optimal %"] for row in rows]))
     share = float(np.mean([row["planning %"] for row in rows]))
+    least = min(row["over optimal %"] for row in rows)
     claims = [
         Claim("dynamic planning beats static in every cell", f"least gain {worst:.1f}%", worst > 0.0),
         Claim("within 5% of optimal planning on average", f"{over:+.1f}%", over <= 5.0),
+        Claim("the optimal plan is nowhere more than 5% slower", f"least {least:+.1f}% over it", least >= -5.0),
         Claim("planning itself costs under 10% of the run", f"{share:.1f}% on average", share < 10.0),
     ]
     for row in rows:

@@ -27,8 +27,8 @@ from haply.pruning.groups import choose, residual, settle
 from haply.pruning.threshold import Threshold
 
 Planning = Literal["per_row", "static", "optimal"]
-"""``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``: the order that knowing
-the probabilities would have given, for experiments."""
+"""``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``, for experiments: the
+probabilities are known beforehand, and each row has the groups computed that decide it for the least estimated cost."""
 PLANNINGS: tuple[Planning, ...] = ("per_row", "static", "optimal")
 
 EVALUATED, ONE_VALUE = 0, 101
@@ -308,15 +308,31 @@ class _Run:
             better = rejects & (price < best)
             chosen[better], best[better] = number, price
         self.effort.seconds["choosing"] += time.thread_time() - begun
-        for number in (-1, *range(len(subsets))):
-            self.open = np.flatnonzero(chosen == number)
-            for g in range(count) if number < 0 else subsets[number]:
-                if number >= 0 and self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
-                    self.bound(g, hopeless=True)
-                    self.settle()
+        # Each group once for all rows that need it: calls of their own for each set of groups would cost more than
+        # they save.
+        kept, undecided = chosen < 0, np.ones(self.batch.rows, bool)
+
+        def decide(rows: np.ndarray) -> None:
+            self.open = rows
+            self.settle()
+            undecided[rows] = False
+            undecided[self.open] = True
+
+        for g in sorted(range(count), key=lambda g: self.costs[g]):
+            rejected = np.array([g in subset for subset in subsets])[chosen] & ~kept & undecided
+            if self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
+                self.compute(g, np.flatnonzero(kept))
+                self.open = np.flatnonzero(rejected)
+                self.bound(g, hopeless=True)
+                decide(self.open)
                 self.compute(g, self.open)
-                if number >= 0:
-                    self.settle()
+                decide(self.open)
+            else:
+                needed = rejected | kept
+                # to copy the parameters of most rows costs more than to compute the few others as well
+                everything = not self.dear[g] and np.count_nonzero(needed) > len(needed) // 2
+                self.compute(g, np.arange(len(needed)) if everything else np.flatnonzero(needed))
+                decide(np.flatnonzero(rejected))
         self.open = np.empty(0, np.int64)
 
     def result(self) -> Selected:

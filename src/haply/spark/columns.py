@@ -144,6 +144,13 @@ def samples(points: Value, probs: Value = None, dim: int | None = None) -> Colum
     ``points`` is a flat array with ``dim`` numbers a point (1 if not given), or an array of points, which tells its
     dimension itself.
     """
+    if isinstance(probs, Real):
+        raise HaplyError(
+            "The probs of samples are one number",
+            expected="one probability for each point",
+            found=repr(probs),
+            hint=f"for points of {probs} numbers write dim={probs}",
+        )
     weights = F.lit(None).cast("array<double>") if probs is None else _numbers(probs)
     if isinstance(points, (str, Column)):
         column = F.col(points) if isinstance(points, str) else points
@@ -220,10 +227,27 @@ def arrow_function(function: Callable[..., pa.Array], returns: str) -> Any:
     return F.arrow_udf(function, returns)  # type: ignore[call-overload]
 
 
+def _row_by_row(column: Column) -> Column:
+    """A matrix as a flat array, from a column of either: only a function in Python takes both."""
+
+    def read(matrices: pa.Array) -> pa.Array:
+        if not pa.types.is_list(matrices.type.value_type):
+            return matrices.cast(pa.list_(pa.float64()))
+        rows = matrices.flatten()
+        row_ends = np.append(0, np.cumsum(pc.list_value_length(rows).fill_null(0).to_numpy()))
+        ends = np.append(0, np.cumsum(pc.list_value_length(matrices).to_numpy()))
+        flat = pa.ListArray.from_arrays(pa.array(row_ends[ends], pa.int32()), rows.flatten().cast(pa.float64()))
+        unknown_rows = np.append(0, np.cumsum(pc.is_null(rows).to_numpy(zero_copy_only=False)))
+        return flat.take(pa.array(np.arange(len(flat)), mask=unknown_rows[ends[1:]] > unknown_rows[ends[:-1]]))
+
+    made: Column = arrow_function(_quiet_nulls(read), "array<double>")(column)
+    return made
+
+
 def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = None) -> Column:
     """Multivariate normal: from columns and their sds with an optional correlation (2-D), or from a covariance.
 
-    ``cov`` is a flat array of d * d numbers, or a list of d lists.
+    ``cov`` is a flat array of d * d numbers, an array of d arrays, or a list of d lists.
     """
     if (sd is None) == (cov is None):
         raise HaplyError(
@@ -233,7 +257,7 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
     if cov is not None:
         if isinstance(cov, (str, Column)):
             refuse_constants("hp.gaussian_nd", GaussianND, mean=mean)
-            return struct(mean=means, cov=_numbers(cov))
+            return struct(mean=means, cov=_row_by_row(F.col(cov) if isinstance(cov, str) else cov))
         flat = [
             entry for row in cov for entry in (row if isinstance(row, Sequence) and not isinstance(row, str) else [row])
         ]

@@ -20,7 +20,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
-from haply.joins.paged import OF_STRATEGY
 from haply.joins.strategies import estimated_seconds
 from haply.joins.warm import warm_moments, warm_pair, warm_selection
 from haply.models import Model, Samples
@@ -81,6 +80,12 @@ InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
 
 _MOST_RANGES = 256
+_INDEXES = {
+    "pages": "pages of rows with x-bounds",
+    "pti": "a tree of rows with x-bounds",
+    "moments": "an index of means and variances",
+}
+"""How plans call what each strategy finds candidates with; all others sweep."""
 _COLUMN_OF = "Column '{}' of the {} table"
 _BINARY = T.StringType().collation
 
@@ -720,7 +725,8 @@ class JoinPlan:
     def _explain_candidates(self) -> str:
         threshold, region = self.threshold, self.region
         level = threshold.core_level(self._pairing)
-        how = "index of means and variances within" if self.strategy == "moments" else "sweep over"
+        index = _INDEXES.get(self.strategy)
+        how = f"{index} within" if index else "sweep over"
         text = f"{how} core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self._pairing.value})"
         if not (region.outside or region.one_sided):
             if threshold.value is not None:
@@ -731,15 +737,7 @@ class JoinPlan:
             sure = threshold.sure_level(self.exact, self._pairing)
             text = (
                 f"pairs apart by their quantiles at {sure:.3g} are sure and joined natively by ranges; "
-                f"the rest by {'an index of means and variances' if self.strategy == 'moments' else 'a sweep'}"
-            )
-        if self.strategy in OF_STRATEGY:
-            text += (
-                "; in each cell candidates come from "
-                + {
-                    "pages": "pages of values whose x-bounds are not far apart",
-                    "pti": "a tree of values whose x-bounds are not far apart",
-                }[self.strategy]
+                f"the rest by {index or 'a sweep'}"
             )
         return text
 

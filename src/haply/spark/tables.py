@@ -102,6 +102,8 @@ def short(refusal: BaseException) -> str:
 
 def with_constructed(frame: DataFrame, column: str, name: str, arguments: Sequence[Any]) -> DataFrame:
     """The table with one more column, made by a constructor from numbers, ``Text``, None and lists of them."""
+    if name == "samples" and len(arguments) == 2 and isinstance(arguments[1], (int, float)):
+        arguments = [arguments[0], None, arguments[1]]  # one number is the dimension: probabilities are an array
     build = CONSTRUCTORS[name]
     names = list(inspect.signature(build).parameters)
     try:
