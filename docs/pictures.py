@@ -47,7 +47,7 @@ def picture(draw: Callable[[], alt.TopLevelMixin]) -> Callable[[], alt.TopLevelM
 def styled(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
     """One look for all pictures; the ground is white, also for readers in the dark."""
     return (
-        chart.configure(background="white", padding=14, font="Helvetica, Arial, sans-serif")
+        chart.configure(background="white", padding=20, font="Helvetica, Arial, sans-serif")
         .configure_view(stroke=None)
         .configure_axis(
             grid=False, labelFontSize=12, titleFontSize=12.5, titleFontWeight="normal", titleColor=INK, labelColor=INK,
@@ -139,7 +139,7 @@ def models() -> alt.TopLevelMixin:
                 .encode(x=axis, y=y_axis)
             )
         panels.append(panel.properties(width=275, height=90, title=alt.TitleParams(title, fontSize=12.5)))
-    return alt.vconcat(*(alt.hconcat(*panels[k : k + 2], spacing=34) for k in range(0, len(panels), 2)))
+    return alt.concat(*panels, columns=2, spacing=26)
 
 
 @picture
@@ -267,8 +267,8 @@ def core() -> alt.TopLevelMixin:
     within = 1.0
     sides = [("left", 0.0, 1.0, LEFT, 0.62), ("right", 1.2, 0.7, RIGHT, 0.38)]
     panels = []
-    x = np.linspace(-3, 4.6, 500)
-    span = alt.Scale(domain=[-3, 4.6], nice=False)
+    x = np.linspace(-3.4, 4.6, 500)
+    span = alt.Scale(domain=[-3.4, 4.6], nice=False)
     for limit in (0.5, 0.9):
         level = Threshold(limit).core_level(Pairing.ANY)
         top = alt.layer(
@@ -278,7 +278,7 @@ def core() -> alt.TopLevelMixin:
                 .encode(x=alt.X("x:Q", scale=span, title=None, axis=alt.Axis(labels=False)), y=alt.Y("y:Q", axis=None))
                 for _, mean, sd, colour, _ in sides
             ),
-            note(-2.9, 0.5, "left: mean 0, sd 1", color=LEFT),
+            note(-3.3, 0.5, "left: mean 0, sd 1", color=LEFT),
             note(2.3, 0.5, "right: mean 1.2, sd 0.7", color=RIGHT),
         ).properties(
             width=WIDTH, height=80,
@@ -303,32 +303,21 @@ def core() -> alt.TopLevelMixin:
             layers.append(
                 alt.Chart(centre).mark_point(filled=True, color=INK, size=45, opacity=1).encode(x="x:Q", y="y:Q")
             )
-            kind = "turned over, " if turned else ""
-            words = f"core of {name}: {kind}h = {halves[-1]:.2f}"
-            layers.append(note(-2.9, y, words, color=colour) if name == "left" else note(2.1, y, words, color=colour))
+            words = f"{name} core{' (turned over)' if turned else ''}: h = {halves[-1]:.2f}"
+            layers.append(note(-3.3 if name == "left" else 1.75, y, words, color=colour))
         reach = within + sum(halves)
         candidate = abs(sides[0][1] - sides[1][1]) <= reach
         tint = YES if candidate else INK
         stretch = pd.DataFrame({"x": [-reach], "x2": [reach], "y": [0.13]})
         layers.append(alt.Chart(stretch).mark_rule(color=tint, strokeWidth=3).encode(x="x:Q", x2="x2:Q", y="y:Q"))
-        ends = pd.DataFrame({"x": [-reach, reach], "y": [0.13, 0.13], "text": ["|", "|"]})
+        ends = pd.DataFrame({"x": [-reach, reach], "y": [0.13, 0.13]})
         layers.append(
-            alt.Chart(ends)
-            .mark_text(color=tint, fontWeight="bold", fontSize=15)
-            .encode(x="x:Q", y="y:Q", text="text:N")
+            alt.Chart(ends).mark_tick(color=tint, thickness=3, size=15, orient="vertical").encode(x="x:Q", y="y:Q")
         )
-        verdict = (
-            "the right middle is in reach: a candidate" if candidate else "the right middle is out of reach: rejected"
-        )
-        layers.append(note(2.1, 0.13, f"reach {reach:.2f}", color=tint, fontWeight="bold"))
-        layers.append(
-            note(
-                -2.9,
-                0.9,
-                f"reach = tolerance + h + h = 1 + ({halves[0]:.2f}) + ({halves[1]:.2f}) = {reach:.2f}; {verdict}",
-                color=tint,
-            )
-        )
+        verdict = "a candidate" if candidate else "rejected"
+        layers.append(note(2.1, 0.13, f"reach {reach:.2f}: {verdict}", color=tint, fontWeight="bold"))
+        sum_of = f"1 + ({halves[0]:.2f}) + ({halves[1]:.2f}) = {reach:.2f}"
+        layers.append(note(-3.3, 0.9, f"reach = tolerance + h + h = {sum_of}; the means are 1.2 apart", color=tint))
         line = pd.DataFrame({"x": [1.2], "y": [0.13], "y2": [0.38]})
         layers.append(alt.Chart(line).mark_rule(color=RIGHT, strokeDash=[2, 2]).encode(x="x:Q", y="y:Q", y2="y2:Q"))
         bottom = (
@@ -365,7 +354,7 @@ def hopeless() -> alt.TopLevelMixin:
                 y=alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[0, 1.05])),
             )
         )
-        verdict = "hopeless: no partner\ncan bring it to 0.5" if lost else "it may match"
+        verdict = "hopeless: no\npartner can\nbring it to 0.5" if lost else "it may match"
         words = note(0.6, 0.72, f"holds at most {held:.3f}\n{verdict}", color=RIGHT if lost else YES, fontWeight="bold")
         panels.append(
             (area + line + rule_at(-within) + rule_at(within) + words).properties(
@@ -461,7 +450,7 @@ def cascade() -> alt.TopLevelMixin:
     colour = alt.Color(
         "verdict:N",
         scale=alt.Scale(domain=names, range=[RIGHT, OPEN, YES]),
-        legend=alt.Legend(title=None, orient="top", columns=3, columnPadding=14),
+        legend=alt.Legend(title=None, orient="top", columns=1),
     )
     x = alt.X("low:Q", title="probability of the condition", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(tickCount=5))
     bars = alt.Chart(data).mark_bar(height=7, opacity=0.75).encode(x=x, x2="high:Q", y=y, color=colour)
@@ -501,7 +490,7 @@ def funnel() -> alt.TopLevelMixin:
     bars = base.mark_bar(height=30).encode(
         x=alt.X(
             "floor:Q",
-            scale=alt.Scale(type="log", domain=[1, 2e9]),
+            scale=alt.Scale(type="log", domain=[1, 2e10]),
             axis=alt.Axis(
                 title="pairs (each step of the axis is ten times the one before)",
                 values=[10.0**k for k in range(8)],
@@ -643,7 +632,7 @@ def sure_ranges() -> alt.TopLevelMixin:
             color=alt.Color(
                 "kind:N",
                 scale=alt.Scale(domain=names, range=[YES, OPEN, "#DDE1E5"]),
-                legend=alt.Legend(title=None, orient="right"),
+                legend=alt.Legend(title=None, orient="bottom", columns=1),
             ),
         )
         .properties(width=300, height=300)

@@ -107,19 +107,27 @@ def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
     ticks = [10 ** (step * k) for k in range(5) if 10 ** (step * k) <= 2 * top]
     named = {1_000: "1 thousand", 1_000_000: "1 million", 1_000_000_000: "1 billion", 1_000_000_000_000: "1 trillion"}
     words = {str(tick): named.get(tick, str(tick)) for tick in ticks}
-    base = alt.Chart(_data(rows)).encode(
-        y=alt.Y("stage:N", sort=[row["stage"] for row in rows], title=None, axis=alt.Axis(ticks=False, domain=False)),
-    )
-    # A fifth of the width stays free for the label of the longest bar.
-    scale = alt.Scale(type="log", domain=[0.5, 0.5 * (2.0 * top) ** 1.25], nice=False)
+    order = [row["stage"] for row in rows]
+    counted = json.dumps({row["stage"]: row["label"] for row in rows})
+    scale = alt.Scale(type="log", domain=[0.5, 2.0 * top], nice=False)
     axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(words)}[toString(datum.value)]")
-    bars = base.mark_bar(color=BLUE, height=22).encode(
-        x=alt.X("start:Q", scale=scale, title="pairs (logarithmic)", axis=axis), x2="end:Q"
+    plain = alt.Axis(ticks=False, domain=False)
+    bars = (
+        alt.Chart(_data(rows))
+        .mark_bar(color=BLUE, height=22)
+        .encode(
+            x=alt.X("start:Q", scale=scale, title="pairs (logarithmic)", axis=axis),
+            x2="end:Q",
+            y=alt.Y("stage:N", sort=order, title=None, axis=plain),
+        )
     )
-    labels = base.mark_text(align="left", dx=6, fontSize=12, color=_INK).encode(
-        x=alt.X("end:Q", scale=scale), text="label:N"
+    # The counts are a second axis: it has the room that they need, whatever the width of the chart.
+    right = alt.Axis(orient="right", ticks=False, domain=False, labelExpr=f"{counted}[datum.value]")
+    labels = alt.Chart(_data(rows)).mark_tick(opacity=0).encode(y=alt.Y("stage:N", sort=order, title=None, axis=right))
+    return _styled(
+        (bars + labels).resolve_axis(y="independent").properties(width=_WIDTH - 60, height=38 * len(rows)),
+        _funnel_title(records),
     )
-    return _styled((bars + labels).properties(width=_WIDTH - 60, height=38 * len(rows)), _funnel_title(records))
 
 
 def _funnel_title(records: Sequence[Record]) -> str:
@@ -195,7 +203,7 @@ def _threshold_line(threshold: float) -> list[alt.Chart]:
     """A vertical line at the threshold on an axis of probabilities, with its name at the top."""
     base = alt.Chart(_data([{"threshold": threshold, "label": f"threshold {threshold:g}"}]))
     line = base.mark_rule(color=_INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x="threshold:Q")
-    right = threshold < 0.8
+    right = threshold < 0.6
     name = base.mark_text(align="left" if right else "right", dx=0, fontSize=12, color=_INK).encode(
         x="threshold:Q", y=alt.value(-9), text="label:N"
     )
@@ -280,18 +288,51 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
             legend=None,
         )
     )
-    # The better curve lies above and to the right, and its names go there; the others' go below, on the side that has
-    # room.
-    sides: tuple[tuple[str, dict[str, Any]], ...] = (
-        ("datum.method === 'haply'", {"align": "left", "baseline": "bottom", "dx": 6, "dy": -3}),
-        ("datum.method !== 'haply' && datum.recall >= 0.2", {"align": "right", "baseline": "top", "dx": -6, "dy": 4}),
-        ("datum.method !== 'haply' && datum.recall < 0.2", {"align": "left", "baseline": "top", "dx": 2, "dy": 26}),
-    )
     names = [
-        marked.transform_filter(where).mark_text(fontSize=11, **place).encode(text="setting:N")
-        for where, place in sides
+        alt.Chart(_data([record]))
+        .mark_text(fontSize=11, **look)
+        .encode(
+            x="recall:Q", y="precision:Q", color=alt.Color("method:N", scale=scale, legend=legend), text="setting:N"
+        )
+        for record, look in _named([record for record in both if record["marked"]], floor)
     ]
-    return alt.layer(line, points, *names).properties(width=310, height=280)
+    return alt.layer(line, points, *names).properties(width=310, height=_PLANE_HEIGHT)
+
+
+def _named(records: Sequence[Record], floor: float) -> list[tuple[Record, dict[str, Any]]]:
+    """Choose places for the names of points, so that none lies on another; a name that finds none is left out.
+
+    The better curve lies above and to the right, and its names go there if they can; the others' go below.
+    """
+    placed: list[tuple[float, float, float, float, float, float]] = []
+    found = []
+    for record in records:
+        x, y = record["recall"], _PLANE_HEIGHT * (1.0 - record["precision"]) / (1.0 - floor)
+        wide = 7.5 * len(record["setting"])  # in a wide font of 11 px
+        places = ((1, -1), (1, 1), (-1, -1), (-1, 1)) if record["method"] == "haply" else ((-1, 1), (1, 1), (-1, -1))
+        for side, down in (*places, *((side, 2.6 * down) for side, down in places)):
+            left, top = (6 if side > 0 else -6 - wide), y + 10 * down - 7
+            box = (x, left, left + wide, top, top + 14, y)
+            inside = all(x * width + left > -20 and x * width + left + wide < width + 25 for width in _PLANE_WIDTHS)
+            if inside and 0 < top < _PLANE_HEIGHT - 14 and all(_apart(box, other) for other in placed):
+                placed.append(box)
+                look = {"align": "left" if side > 0 else "right", "baseline": "middle", "dx": 6 * side, "dy": 10 * down}
+                found.append((record, look))
+                break
+    return found
+
+
+def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether two names have room: at every width that the chart may be drawn with."""
+    if one[4] <= other[3] or other[4] <= one[3]:
+        return True
+    return all(
+        one[0] * width + one[2] <= other[0] * width + other[1] or other[0] * width + other[2] <= one[0] * width + one[1]
+        for width in _PLANE_WIDTHS
+    )
+
+
+_PLANE_HEIGHT, _PLANE_WIDTHS = 280, (230, 270, 310, 420)
 
 
 def _curves_title(ours: Sequence[Record], others: Sequence[Record]) -> str:
@@ -325,28 +366,32 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
     exact["says"] = "kept" if exact["verdict"] == "accept" else "not kept"
     order = [row["rule"] for row in rows]
     x = alt.X("least:Q", scale=alt.Scale(domain=[0, 1]), title="probability of the pair", axis=alt.Axis(tickCount=10))
-    y = alt.Y("rule:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False))
+    y = alt.Y("rule:N", sort=order, title=None, axis=None)
+    names = alt.Y("rule:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False))
+    # An axis has the room that its labels need in the reader's font, which words at fixed places have not.
+    found = json.dumps({row["rule"]: [row["bounds"], row["says"]] for row in rows})
+    right = alt.Axis(orient="right", ticks=False, domain=False, labelExpr=f"{found}[datum.value]", labelLineHeight=14)
+    findings = alt.Y("rule:N", sort=order, title=None, axis=right)
     shade = alt.Color(
         "asked:N",
         scale=alt.Scale(domain=[_ASKED[True], _ASKED[False]], range=[BLUE, "#9fc9e3"]),
         legend=alt.Legend(title=None, orient="bottom", symbolStrokeWidth=0, symbolType="square", symbolOpacity=1),
     )
-    bars = alt.Chart(_data(rows[:-1])).mark_bar(height=16, cornerRadius=2).encode(x=x, x2="most:Q", y=y, color=shade)
+    bars = (
+        alt.Chart(_data(rows[:-1])).mark_bar(height=16, cornerRadius=2).encode(x=x, x2="most:Q", y=names, color=shade)
+    )
     # A bar that has shrunk to nothing would vanish: ticks mark both ends.
     ends = [
         alt.Chart(_data(rows[:-1])).mark_tick(thickness=2, size=16).encode(x=field, y=y, color=shade)
         for field in ("least:Q", "most:Q")
     ]
-    dot = alt.Chart(_data([exact])).mark_point(filled=True, size=110, color=RED, opacity=1).encode(x="most:Q", y=y)
-    texts = alt.Chart(_data(rows)).encode(y=y)
-    side = [
-        texts.mark_text(align="left", fontSize=12, color=_INK).encode(x=alt.value(_WIDTH - 120 + at), text=field)
-        for at, field in ((14, "bounds:N"), (122, "says:N"))
-    ]
-    layers = [bars, *ends, dot, *side]
+    dot = (
+        alt.Chart(_data([exact])).mark_point(filled=True, size=110, color=RED, opacity=1).encode(x="most:Q", y=findings)
+    )
+    layers = [bars, *ends, dot]
     if threshold is not None:
         layers += _threshold_line(threshold)
-    chart = alt.layer(*layers).properties(width=_WIDTH - 120, height=34 * len(rows))
+    chart = alt.layer(*layers).resolve_axis(y="independent").properties(width=_WIDTH - 120, height=36 * len(rows))
     return _styled(chart, title or _waterfall_title(rows))
 
 
@@ -412,16 +457,20 @@ def pair_densities(
             color=alt.Color(
                 "reading:N",
                 scale=alt.Scale(domain=names, range=[BLUE, RED][: len(names)]),
-                legend=alt.Legend(title=None, orient="top", labelLimit=400),
+                legend=alt.Legend(title=None, orient="bottom", labelLimit=400),
             ),
         )
     )
     layers: list[Any] = []
     if within is not None:
-        band = alt.Chart(_data([{"low": within[0], "high": within[1], "label": "tolerance"}]))
+        low, high = (min(max(end, min(values)), max(values)) for end in within)  # not beyond the chart
+        band = alt.Chart(_data([{"low": low, "high": high, "label": "tolerance"}]))
         layers.append(band.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
-        name = band.mark_text(align="left", fontSize=12, color="#7a5600")
-        layers.append(name.encode(x=alt.X("low:Q", scale=scale), y=alt.value(-8), text="label:N"))
+        align = "left" if 2.0 * low < min(values) + max(values) else "right"
+        name = band.mark_text(align=align, fontSize=12, color="#7a5600")
+        layers.append(
+            name.encode(x=alt.X("low:Q" if align == "left" else "high:Q", scale=scale), y=alt.value(-8), text="label:N")
+        )
     layers.append(area)
     return _styled(alt.layer(*layers).properties(width=_WIDTH, height=170), title or "Where the two values may lie")
 
@@ -485,18 +534,20 @@ def position_map(
         return alt.Chart(_data(_corners(lines))).mark_line(**style).encode(**axes, detail="line:N", order="step:Q")
 
     def marks(*of: str, **style: Any) -> Any:
-        rows = [
-            {**record, "size": round((2.0 * scale * record["radius"]) ** 2, 1)}
-            for record in records
-            if record["kind"] in of
-        ]
+        rows = [record for record in records if record["kind"] in of]
         return alt.Chart(_data(rows)).mark_point(filled=True, **style).encode(**axes, **looks)
 
-    circles = marks(TODAY, OUTLIER, fillOpacity=0.05, strokeOpacity=0.5, strokeWidth=1).encode(
-        size=alt.Size("size:Q", scale=None),
-        stroke=alt.Stroke(
-            "kind:N", scale=alt.Scale(domain=kinds, range=[_MARKS[kind][0] for kind in kinds]), legend=None
-        ),
+    # Vega's size is the area of the square about the circle; a page may draw the map narrower.
+    pixels = f"2 * datum.radius * width / {span[2] - span[0]}"
+    circles = (
+        marks(TODAY, OUTLIER, fillOpacity=0.05, strokeOpacity=0.5, strokeWidth=1)
+        .transform_calculate(size=f"pow({pixels}, 2)")
+        .encode(
+            size=alt.Size("size:Q", scale=None),
+            stroke=alt.Stroke(
+                "kind:N", scale=alt.Scale(domain=kinds, range=[_MARKS[kind][0] for kind in kinds]), legend=None
+            ),
+        )
     )
     corners = [dict(zip(("x", "y", "x2", "y2"), block, strict=True)) for block in blocks]
     words = [{"x": x, "y": y, "name": name} for x, y, name in names]
@@ -511,6 +562,7 @@ def position_map(
         alt.Chart(_data(words)).mark_text(fontSize=12, color=_INK).encode(**axes, text="name:N"),
     ]
     chart = alt.layer(*layers).properties(width=_MAP_WIDTH, height=scale * (span[3] - span[1]))
+    chart = chart.properties(usermeta={"equalScales": True})
     return _styled(chart, _map_title(records))
 
 
@@ -768,7 +820,12 @@ def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.La
     def points(kind: str, **style: Any) -> Any:
         return of(kind).mark_point(**style).encode(**looks)
 
-    starts = [row for row in rows if row["kind"] == FOLLOWED and row["lane"] == lanes[0]]
+    starts: list[dict[str, Any]] = []
+    for row in sorted(rows, key=lambda row: row["minute"]):
+        # drives that begin soon after each other have one name, so that it can be read
+        room = not starts or row["minute"] - starts[-1]["minute"] > 0.25 * high
+        if row["kind"] == FOLLOWED and row["lane"] == lanes[0] and room:
+            starts.append(row)
     layers = [
         points(STRAY, filled=True, size=45, opacity=0.6),
         lines(TRACK, 1.8),

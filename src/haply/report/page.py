@@ -29,8 +29,11 @@ th, td { padding: .32rem .9rem .32rem 0; text-align: left; border-bottom: 1px so
 th { font-weight: 600; border-bottom: 1.5px solid #999; }
 td.number, th.number { text-align: right; }
 tr.strong td { font-weight: 600; background: #eef5fa; }
+.scroll { overflow-x: auto; }
 figure { margin: 1.6rem 0; overflow-x: auto; }
+.chart-title { font: 600 .95rem/1.3 "Helvetica Neue", Helvetica, Arial, sans-serif; margin: 0 0 .7rem; }
 figcaption { font-size: .84rem; color: #555; margin-top: .5rem; max-width: 42rem; }
+.chart { display: block; }
 .chart svg { max-width: 100%; height: auto; }
 pre { background: #f6f6f4; padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45; }
 pre code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
@@ -44,9 +47,37 @@ footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid #ddd; font-
 # Vega compiles its expressions, hence 'unsafe-eval'. Everything else, and every address, is refused by the browser.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
 
+# A chart that shrinks as a whole has texts too small to read. Where there is little room it is drawn narrower instead:
+# panels and the entries of legends below each other, long titles of axes in two lines, and a map as high as it is wide.
 _DRAW = """
+function narrow(spec, room) {
+  const plot = room - 75;  // beside the axis and its title
+  if (spec.hconcat) {
+    spec.vconcat = spec.hconcat;
+    delete spec.hconcat;
+    for (const view of spec.vconcat) view.width = Math.min(view.width, plot);
+  } else if (spec.usermeta && spec.usermeta.equalScales) {
+    spec.height *= plot / spec.width;
+    spec.width = plot;
+  } else {
+    spec.width = room;
+    spec.autosize = {type: "fit-x", contains: "padding"};
+  }
+  stack(spec);
+}
+function stack(part) {
+  for (const [name, value] of Object.entries(part)) {
+    if (name === "data" || value === null) continue;
+    if (name === "legend") Object.assign(value, {columns: 1, direction: "vertical"});
+    if (name === "title" && typeof value === "string" && value.length > 36) {
+      const middle = value.lastIndexOf(" ", value.length / 2 + 4);
+      part.title = [value.slice(0, middle), value.slice(middle + 1)];
+    } else if (typeof value === "object") stack(value);
+  }
+}
 for (const holder of document.querySelectorAll("div.chart")) {
   const spec = JSON.parse(document.getElementById(holder.id + "-spec").textContent);
+  if (holder.clientWidth < 720) narrow(spec, holder.clientWidth);
   vegaEmbed(holder, spec, {mode: "vega-lite", renderer: "svg", actions: false}).catch((error) => {
     holder.textContent = "This chart could not be drawn: " + error;
   });
@@ -98,25 +129,28 @@ class Page:
             marked = zip(texts, numeric, strict=True)
             return "".join(f"<{tag}{_class('number', right)}>{escape(text)}</{tag}>" for text, right in marked)
 
-        lines = ["<table>"]
+        lines = ['<div class="scroll"><table>']
         if caption:
             lines.append(f"<caption>{escape(caption)}</caption>")
         lines.append(f"<thead><tr>{cells('th', header)}</tr></thead><tbody>")
         for position, row in enumerate(rows):
             lines.append(f"<tr{_class('strong', position in strong)}>{cells('td', row)}</tr>")
-        self._parts.append("\n".join([*lines, "</tbody></table>"]))
+        self._parts.append("\n".join([*lines, "</tbody></table></div>"]))
 
     def chart(self, chart: Any, alt_text: str, *, caption: str = "") -> None:
         """Add an altair chart with a description for those who cannot see it."""
         spec = chart.to_dict()
         spec.pop("$schema", None)
         spec["description"] = alt_text
+        # the page writes the title, since a browser breaks lines where the page is narrow and a chart does not
+        title = spec.pop("title", {}).get("text", "")
         self._charts += 1
         name = f"chart-{self._charts}"
+        above = f'<p class="chart-title">{escape(title)}</p>' if title else ""
         below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
         holder = f'<div class="chart" id="{name}" role="img" aria-label="{escape(alt_text)}"></div>'
         self._parts.append(
-            f"<figure>{holder}{below}</figure>\n"
+            f"<figure>{above}{holder}{below}</figure>\n"
             f'<script type="application/json" id="{name}-spec">{_safe(json.dumps(spec))}</script>'
         )
 

@@ -1,0 +1,144 @@
+"""Text as a browser lays it out: which texts of a page lie on each other, leave it, or are too small to read.
+
+One start of Chromium looks at many pages at many widths. Each page is a frame of one outer page, because a window
+cannot be made as narrow as a phone. It measures itself and sends what it finds to the outer page, which is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+
+
+@dataclass(frozen=True)
+class View:
+    """A page at a width: ``html`` is a whole document."""
+
+    name: str
+    html: str
+    width: int
+
+
+@cache
+def browser() -> str:
+    """Find a Chromium; skip the test where there is none, but fail in CI, which installs one (``.ci/run``)."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        reason = f"no browser to lay out the pages with: none of {', '.join(NAMES)} is on the PATH"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{reason}, and CI=true")
+        pytest.skip(reason)
+    return found
+
+
+def faults(views: Sequence[View], folder: Path, least_size: float = 0.0) -> dict[str, list[str]]:
+    """Find what is wrong with the texts of each view, by its name; ``least_size`` is the smallest font in pixels."""
+    program = browser()
+    frames = []
+    for number, view in enumerate(views):
+        script = _MEASURE.replace("NUMBER", str(number)).replace("LEAST", repr(least_size))
+        before, end, after = view.html.rpartition("</body>")
+        page = f"{before}<script>{script}</script>{end}{after}"
+        (folder / f"{number}.html").write_text(page, encoding="utf-8")
+        frames.append(f'<iframe src="{number}.html" style="border:0;width:{view.width}px;height:1000px"></iframe>')
+    outer = _OUTER.replace("COUNT", str(len(views))).replace("FRAMES", "\n".join(frames))
+    (folder / "outer.html").write_text(outer, encoding="utf-8")
+    command = [
+        *(program, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1200"),
+        *("--virtual-time-budget=120000", "--dump-dom", (folder / "outer.html").as_uri()),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    verdict = re.search(r'<pre id="verdict">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert verdict is not None, f"The browser has failed: {done.stderr[-2000:]}"
+    assert verdict[1], f"The browser has not answered: {done.stdout[-500:]} {done.stderr[-2000:]}"
+    answers = json.loads(unescape(verdict[1]))
+    assert all(answer is not None for answer in answers), [answer is not None for answer in answers]
+    return {view.name: answer for view, answer in zip(views, answers, strict=True)}
+
+
+_OUTER = """<!doctype html><meta charset="utf-8"><body>
+<pre id="verdict"></pre>
+<script>
+const answers = new Array(COUNT).fill(null);
+addEventListener("message", (event) => {
+  answers[event.data.number] = event.data.faults;
+  if (answers.every((answer) => answer)) document.getElementById("verdict").textContent = JSON.stringify(answers);
+});
+</script>
+FRAMES
+</body>"""
+
+# A box of text is as high as its font, so that boxes of neighbouring lines may touch: 2 px of overlap are none.
+_MEASURE = """
+(async () => {
+  const slack = 2, faults = [];
+  const ready = () => [...document.querySelectorAll("div.chart")].every((holder) =>
+    holder.querySelector("svg") || holder.textContent.startsWith("This chart could not"));
+  while (!ready()) await new Promise((resolve) => setTimeout(resolve, 50));
+  await document.fonts.ready;
+  for (const holder of document.querySelectorAll("div.chart"))
+    if (!holder.querySelector("svg")) faults.push(holder.textContent);
+  const scrolls = (node) => {
+    const around = node.parentElement.closest("pre, .scroll");
+    return around && ["auto", "scroll"].includes(getComputedStyle(around).overflowX);
+  };
+  const boxes = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = node.textContent.trim(), parent = node.parentElement;
+    if (!text || parent.closest("script, style, title, desc")) continue;
+    if (!parent.checkVisibility({opacityProperty: true})) continue;  // Vega hides labels that have no room
+    const svg = parent.closest("svg"), range = document.createRange();
+    range.selectNodeContents(node);
+    // a text that is turned has the box of its element only
+    const rects = svg ? [parent.getBoundingClientRect()] : [...range.getClientRects()];
+    for (const box of rects) {
+      if (box.width && box.height) boxes.push({box, text, node, svg, moves: scrolls(node)});
+    }
+    if (!svg) continue;
+    if (text.endsWith("\\u2026")) faults.push(`cut short: ${text}`);
+    const turned = Math.hypot(parent.getScreenCTM().a, parent.getScreenCTM().b);
+    const seen = parseFloat(getComputedStyle(parent).fontSize) * turned;
+    if (seen < LEAST) faults.push(`too small (${seen.toFixed(1)} px): ${text}`);
+  }
+  for (const {box, text, svg, moves} of boxes) {
+    if (svg) {
+      const frame = svg.getBoundingClientRect();
+      const out = Math.max(frame.left - box.left, box.right - frame.right, frame.top - box.top,
+        box.bottom - frame.bottom);
+      if (out > slack / 2) faults.push(`leaves its picture by ${out.toFixed(1)} px: ${text}`);
+    }
+    const beyond = Math.max(-box.left, box.right - innerWidth);
+    if (!moves && beyond > 1) faults.push(`leaves the page by ${beyond.toFixed(1)} px: ${text}`);
+  }
+  for (let k = 0; k < boxes.length; k++) {
+    for (let j = k + 1; j < boxes.length; j++) {
+      const a = boxes[k], b = boxes[j];
+      if (a.node === b.node) continue;
+      const wide = Math.min(a.box.right, b.box.right) - Math.max(a.box.left, b.box.left);
+      const high = Math.min(a.box.bottom, b.box.bottom) - Math.max(a.box.top, b.box.top);
+      if (wide > slack && high > slack)
+        faults.push(`overlap by ${wide.toFixed(1)} x ${high.toFixed(1)} px: ${a.text} | ${b.text}`);
+    }
+  }
+  const wider = document.documentElement.scrollWidth - innerWidth;
+  if (wider > 0) faults.push(`the page is ${wider} px wider than its window`);
+  parent.postMessage({number: NUMBER, faults}, "*");
+})();
+"""
