@@ -47,7 +47,7 @@ def picture(draw: Callable[[], alt.TopLevelMixin]) -> Callable[[], alt.TopLevelM
 def styled(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
     """One look for all pictures; the ground is white, also for readers in the dark."""
     return (
-        chart.configure(background="white", padding=20, font="Helvetica, Arial, sans-serif")
+        chart.configure(background="white", padding=24, font="Helvetica, Arial, sans-serif")
         .configure_view(stroke=None)
         .configure_axis(
             grid=False, labelFontSize=12, titleFontSize=12.5, titleFontWeight="normal", titleColor=INK, labelColor=INK,
@@ -157,7 +157,7 @@ def condition_area() -> alt.TopLevelMixin:
         alt.Chart(both)
         .mark_area(opacity=0.35, line=True, interpolate="linear")
         .encode(
-            x=alt.X("x:Q", title="temperature", scale=alt.Scale(domain=[18.8, 21.9])),
+            x=alt.X("x:Q", title="temperature", axis=alt.Axis(tickCount=7), scale=alt.Scale(domain=[18.8, 21.9])),
             y=alt.Y("y:Q", stack=None, title="density", axis=alt.Axis(tickCount=3)),
             color=colour,
         )
@@ -355,7 +355,7 @@ def hopeless() -> alt.TopLevelMixin:
             )
         )
         verdict = "hopeless: no\npartner can\nbring it to 0.5" if lost else "it may match"
-        words = note(0.6, 0.72, f"holds at most {held:.3f}\n{verdict}", color=RIGHT if lost else YES, fontWeight="bold")
+        words = note(0.6, 0.72, f"at most {held:.3f}\n{verdict}", color=RIGHT if lost else YES, fontWeight="bold")
         panels.append(
             (area + line + rule_at(-within) + rule_at(within) + words).properties(
                 width=290, height=150, title=f"sd {sd:g}"
@@ -471,7 +471,7 @@ def funnel() -> alt.TopLevelMixin:
     join.push("right", {"id": np.arange(n), "temp": Gaussian(rng.uniform(0, 400, n), rng.uniform(0.1, 0.6, n))})
     counts = join.funnel
     stages = [
-        ("pairs possible", n * n, "every row with every row"),
+        ("pairs possible", n * n, "all rows with all"),
         ("candidates", counts.candidates, "cores in reach"),
         ("evaluated exactly", counts.evaluated, "not rejected by a bound"),
         ("kept", counts.kept, "P >= 0.7"),
@@ -490,7 +490,7 @@ def funnel() -> alt.TopLevelMixin:
     bars = base.mark_bar(height=30).encode(
         x=alt.X(
             "floor:Q",
-            scale=alt.Scale(type="log", domain=[1, 2e10]),
+            scale=alt.Scale(type="log", domain=[1, 2e11]),
             axis=alt.Axis(
                 title="pairs (each step of the axis is ten times the one before)",
                 values=[10.0**k for k in range(8)],

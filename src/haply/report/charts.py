@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -365,12 +365,20 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
     exact = rows[-1]
     exact["says"] = "kept" if exact["verdict"] == "accept" else "not kept"
     order = [row["rule"] for row in rows]
-    x = alt.X("least:Q", scale=alt.Scale(domain=[0, 1]), title="probability of the pair", axis=alt.Axis(tickCount=10))
+    x = alt.X("least:Q", scale=alt.Scale(domain=[0, 1]), title="probability of the pair", axis=alt.Axis(tickCount=5))
     y = alt.Y("rule:N", sort=order, title=None, axis=None)
     names = alt.Y("rule:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False))
     # An axis has the room that its labels need in the reader's font, which words at fixed places have not.
     found = json.dumps({row["rule"]: [row["bounds"], row["says"]] for row in rows})
-    right = alt.Axis(orient="right", ticks=False, domain=False, labelExpr=f"{found}[datum.value]", labelLineHeight=14)
+    right = alt.Axis(
+        orient="right",
+        ticks=False,
+        domain=False,
+        labelExpr=f"{found}[datum.value]",
+        labelLineHeight=14,
+        labelOffset=-7,
+        labelPadding=12,
+    )
     findings = alt.Y("rule:N", sort=order, title=None, axis=right)
     shade = alt.Color(
         "asked:N",
@@ -466,7 +474,7 @@ def pair_densities(
         low, high = (min(max(end, min(values)), max(values)) for end in within)  # not beyond the chart
         band = alt.Chart(_data([{"low": low, "high": high, "label": "tolerance"}]))
         layers.append(band.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
-        align = "left" if 2.0 * low < min(values) + max(values) else "right"
+        align: Literal["left", "right"] = "left" if 2.0 * low < min(values) + max(values) else "right"
         name = band.mark_text(align=align, fontSize=12, color="#7a5600")
         layers.append(
             name.encode(x=alt.X("low:Q" if align == "left" else "high:Q", scale=scale), y=alt.value(-8), text="label:N")
