@@ -11,6 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -20,6 +21,7 @@ import oracle_distance
 from haply.errors import HaplyError
 from haply.spark.stream_worker import Clock
 from haply.spark.window import TimeWindow, length_of, time_window
+from stream_kit import read_stream, running, write_file
 
 SECOND = 1_000_000
 BEGIN = datetime(2024, 3, 10, 1, 58, tzinfo=UTC)  # two minutes before New York's clocks change, for local times
@@ -52,10 +54,14 @@ def time_zone(spark, name):
         ("0.5 seconds", SECOND // 2),
         ("0.1 seconds", 100_000),
         ("0 seconds", 0),
+        ("1.5 microseconds", 1),
+        ("0.29 seconds", 290_000),
         (timedelta(minutes=2, microseconds=5), 120 * SECOND + 5),
         (timedelta(0), 0),
         (10, 10 * SECOND),
         (0.25, SECOND // 4),
+        (0.29, 290_000),
+        (1.5e-6, 1),
         (0.1, 100_000),
         (0, 0),
     ],
@@ -137,18 +143,18 @@ def test_times_as_numbers_are_exact(spark):
         datetime(1, 1, 1, tzinfo=UTC), datetime(2255, 6, 5, 23, 47, 34, 740_991, UTC),
     ]  # fmt: skip
     stamps = spark.createDataFrame([(moment,) for moment in moments], "`odd `` name` timestamp")
-    found = [row[0] for row in stamps.select(F.expr(window.number("odd ` name"))).collect()]
+    found = [row[0] for row in stamps.select(F.expr(window.number("odd ` name", "t"))).collect()]
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert found == [(moment - epoch) // timedelta(microseconds=1) for moment in moments]
     local = spark.createDataFrame([(moment.replace(tzinfo=None),) for moment in moments], "t timestamp_ntz")
     without_zone = replace(window, local=True)
     with time_zone(spark, "America/New_York"):
-        assert [row[0] for row in local.select(F.expr(without_zone.number("t"))).collect()] == found
-        assert [row[0] for row in stamps.select(F.expr(window.number("odd ` name"))).collect()] == found
+        assert [row[0] for row in local.select(F.expr(without_zone.number("t", "t"))).collect()] == found
+        assert [row[0] for row in stamps.select(F.expr(window.number("odd ` name", "t"))).collect()] == found
     plain = TimeWindow("a", "b", 0.0, 0.0, stamps=False)
     row = (2**53, 0.1, Decimal("0.25"), -7, None)
     numbers = spark.createDataFrame([row], "a long, b double, c decimal(9, 2), d tinyint, e double")
-    assert numbers.select(*(F.expr(plain.number(name)) for name in "abcde")).collect()[0] == (
+    assert numbers.select(*(F.expr(plain.number(name, name)) for name in "abcde")).collect()[0] == (
         2.0**53, 0.1, 0.25, -7.0, None,
     )  # fmt: skip
 
@@ -251,14 +257,68 @@ def test_certain_joins_and_self_joins_have_windows_too(spark):
     assert found == {(i, i): 1.0 for i in range(30)}
 
 
-def test_long_times_are_compared_exactly_or_refused(spark):
-    """Nanoseconds since 1970 have more digits than a double."""
-    table = spark.range(3).selectExpr("id", "9007199254740992 - id AS t", "0D AS x")
-    found = collect(hp.join(table, table, "abs(left.x - right.x) <= 1", time="t", window=1))
-    assert found.keys() == {(i, j) for i in range(3) for j in range(3) if abs(i - j) <= 1}
-    table = spark.range(3).selectExpr("id", "1700000000000000000 + id * 100 AS t", "0D AS x")
-    with pytest.raises(Exception, match=r"(?s)more digits than a double.*up to 9007199254740992.*coarser unit"):
-        hp.join(table, table, "abs(left.x - right.x) <= 1", time="t", window=100).collect()
+LARGEST = 2**53
+LAST = datetime(1970, 1, 1) + timedelta(microseconds=LARGEST)
+"""The last microsecond up to which all are doubles."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("long", [LARGEST, LARGEST - 1, LARGEST - 3, -LARGEST, -7, None], 1_700_000_000_000_000_100),
+        ("double", [float(LARGEST), LARGEST - 1.0, LARGEST - 3.0, math.nan, math.inf, None], 1.7e18),
+        ("decimal(20, 0)", [*map(Decimal, (LARGEST, LARGEST - 1, LARGEST - 3, -LARGEST)), None], Decimal(2**63)),
+        ("timestamp", [LAST, LAST - timedelta(0, 0, 1), LAST - timedelta(0, 0, 3), datetime(9999, 12, 30), None], None),
+        ("timestamp_ntz", [LAST, LAST - timedelta(0, 0, 1), LAST - timedelta(0, 0, 3), datetime(2, 1, 1), None], None),
+    ],
+)
+def test_times_of_each_type_are_exact_or_refused(spark, tmp_path, kind, good, bad):
+    """In joins of tables and of streams, in joins of many and in SQL: the error names column, value and what helps."""
+    stamped, shown = kind.startswith("timestamp"), r"1\.7E18|1700000000000000100|9223372036854775808"
+    if stamped:
+        bad, shown = datetime(9998, 1, 1, 0, 0, 0, 1), "9998-01-01 00:00:00.000001"
+    if kind == "timestamp":
+        good, bad = [time and time.replace(tzinfo=UTC) for time in good], bad.replace(tzinfo=UTC)
+    one = "1 microsecond" if stamped else 1
+    table = spark.createDataFrame(
+        [(k, time, 0.0, 7) for k, time in enumerate(good)], f"id long, `a t` {kind}, x double, k int"
+    )
+    wrong = spark.createDataFrame([(9, bad, 0.0, 7)], table.schema)
+
+    def queries(frame):
+        yield hp.join(frame, table, "abs(left.x - right.x) <= 1", time="a t", window=one)
+        yield hp.join(frame, table, "left.k = right.k", time="a t", window=one)
+        yield hp.window_join({"id_left": frame, "id_right": table}, {("id_left", "id_right"): one}, key="k", time="a t")
+        wanted = f"a.k = b.k AND WINDOW(a, b) = {'0.000001' if stamped else 1}"
+        text = f"SELECT a.id AS id_left, b.id AS id_right FROM a, b WHERE {wanted}"
+        yield hp.sql(text, spark=spark, time="a t", a=frame, b=table)
+
+    with time_zone(spark, "UTC"):
+        for query in queries(table):
+            names = [name for name in query.columns if name.startswith("id_left") or name.startswith("id_right")]
+            names = [name for name in names if name in ("id_left", "id_right") or name.endswith("_id")]
+            found = sorted(tuple(row) for row in query.select(*names).collect())
+            same = [(k, k) for k, time in enumerate(good) if k not in (0, 1) and time is not None]
+            same = [
+                pair for pair in same if not (isinstance(good[pair[0]], float) and not math.isfinite(good[pair[0]]))
+            ]
+            assert found == sorted([(0, 0), (0, 1), (1, 0), (1, 1), *same])
+        for query in queries(wrong):
+            with pytest.raises(
+                Exception, match=rf"(?s)'a t' is too large.*Found ({shown}).*subtract an epoch.*timestamp"
+            ):
+                query.collect()
+
+
+def test_a_stream_refuses_times_that_are_too_large(spark, tmp_path):
+    rows = pa.table({"id": [1], "t": [1_700_000_000_000_000_100], "x": [0.0]})
+    for side in "lr":
+        write_file(tmp_path / side, 0, rows)
+    streams = [read_stream(spark, tmp_path / side) for side in "lr"]
+    result = hp.join(*streams, "abs(left.x - right.x) <= 1", time="t", window=1)
+    refused = pytest.raises(Exception, match=r"(?s)'t' is too large.*1700000000000000100.*subtract an epoch")
+    with running(result, tmp_path, "too_large") as query, refused:
+        query.processAllAvailable()
 
 
 def test_local_timestamps_know_no_time_zone(spark):

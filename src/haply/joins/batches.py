@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.meeting import TIME_SLACK, Rows
+from haply.joins.times import exact_times
 from haply.models import Model
 from haply.models.columns import BY_KIND
 from haply.pruning.cascade import Counters
@@ -101,7 +102,7 @@ class BatchJoin(ABC, Generic[_Rows, _Result]):
             if name not in batch:
                 raise unknown_name("column", name, batch)
         ids, model = np.asarray(batch["id"]), model_of(batch[column])
-        times = np.zeros(len(ids)) if self.window is None else _numbers(batch["time"])
+        times = np.zeros(len(ids)) if self.window is None else exact_times(batch["time"])
         for what, count in (("values", len(model)), ("times", len(times))):
             if count != len(ids):
                 raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} {what}", found=str(count))
@@ -193,22 +194,6 @@ def _alive(part: Stored[_Rows], before: float) -> Stored[_Rows]:
 
 def _packed(rows: Rows[Any]) -> tuple[Any, ...]:
     return rows.ids, rows.model.kind, model_to_bytes(rows.model), *rows.further_columns
-
-
-def _numbers(times: Any) -> np.ndarray:
-    """Times as doubles, if they are numbers that doubles hold."""
-    given = np.asarray(times)
-    if given.dtype.kind not in "iuf":
-        raise HaplyError("Times are no numbers", expected="integers or floats", found=str(given.dtype))
-    found = given.astype(np.float64)
-    wrong = ~np.isfinite(found) if given.dtype.kind == "f" else np.abs(found) > 2.0**53
-    if wrong.any():
-        raise HaplyError(
-            "A time is no number that a double holds",
-            expected="finite times, whole ones up to 2**53",
-            found=str(given[wrong][0]),
-        )
-    return found
 
 
 def model_to_bytes(model: Model) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import checked_length
+from haply.joins.times import exact_times
 from haply.models import Certain, Samples
 from haply.probability.distance import Clouds, clouds
 from haply.pruning.cascade import Counters
@@ -151,7 +152,8 @@ class SimilarityJoin:
         numbered = times is None
         if numbered:
             times = np.arange(self._next[side], self._next[side] + len(ids), dtype=np.float64)
-        times = np.atleast_1d(np.asarray(times, dtype=np.float64))
+        else:
+            times = exact_times(times)
         model = positions if isinstance(positions, (Certain, Samples)) else Samples(positions)
         if not len(ids) == len(times) == len(model):
             raise HaplyError(
@@ -159,8 +161,6 @@ class SimilarityJoin:
                 expected=f"{len(ids)} times and positions",
                 found=f"{len(times)} and {len(model)}",
             )
-        if not np.isfinite(times).all():
-            raise HaplyError("A time is NaN or infinite", expected="numbers", found=str(times[~np.isfinite(times)][0]))
         result = self.arrive(side, ids, model, times)
         if numbered:
             self._next[side] += len(ids)

@@ -11,14 +11,22 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import checked_length, model_from_bytes, model_to_bytes
+from haply.joins.times import LARGEST_TIME, exact_times, too_large
 from haply.models import Certain, OneDimensional
+from haply.models.columns import stacked
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 from haply.pruning.timing import (
+    AT,
+    CORE_END,
+    CORE_START,
     DECIDED_BY,
     EXACT,
+    GROUP,
+    LATEST,
+    NO_RANGES,
     WINDOW,
     Events,
     Ranges,
@@ -26,6 +34,8 @@ from haply.pruning.timing import (
     Tables,
     TimingOutput,
     counters_of,
+    drop_before,
+    insert,
     match_times,
 )
 
@@ -34,12 +44,17 @@ SIDES: tuple[SideName, SideName] = ("left", "right")
 PARTITIONS = ("tight", "free")
 
 MOST_SHAPES = 1024
-"""Shapes a side that get a number; events of further shapes are decided by the exact formula."""
+"""Shapes a side that several events may share; a further one is kept with its event, and gets no table."""
 
 _HOT = 256
 """How often a pair of shapes must have met before it gets a table: about what the table costs."""
 
 _NEVER = -(1 << 30)
+_LEAST_ROOM = 64
+_FEW_CHUNKS = 8
+"""Models of one kind in which the events of a side are looked up one after the other: more are put together first."""
+_SMALL_CHUNK = 256
+"""Rows that cost less to copy than to be looked up in a model of their own."""
 _FIRST_CHUNK = 512
 _OUTPUT = 1 << 18
 _LATEST = 1.0 - 1e-12
@@ -111,8 +126,9 @@ class TimingJoin:
             raise unknown_name("choice of partitions", partitions, PARTITIONS)
         self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
         self.exact, self.partitions = probability == "exact", partitions
+        self._attainable = self.threshold.attainable
         self.region = Region(-self.window, self.window)
-        self._sides = {side: _Side() for side in SIDES}
+        self._sides = {side: _Side(self.threshold) for side in SIDES}
         self._closed: set[str] = set()
         self._counts = np.zeros((EXACT + 1, 2), np.int64)
         self._kept = 0
@@ -144,9 +160,7 @@ class TimingJoin:
                         found=f"row {int(np.flatnonzero(numbers < 0)[0])}, a {model.kind}",
                     )
                 own.templates = own.shapes.count
-                rows = np.arange(len(model))
-                core_start = own.describe(rows, model, np.zeros(len(model)), self.threshold).events.core_start
-                own.template_reach = float(-core_start.min(initial=0.0))
+                own.template_reach = float(-own.describe(model).facts[CORE_START].min(initial=0.0))
         self._tables.install_all()
 
     # -- pushing ------------------------------------------------------------------------------------------------------
@@ -163,7 +177,7 @@ class TimingJoin:
             if name not in batch:
                 raise unknown_name("column", name, batch)
         ids, times = np.atleast_1d(np.asarray(batch["id"])), batch["time"]
-        model = times if isinstance(times, OneDimensional) else Certain(np.asarray(times, dtype=np.float64))
+        model = times if isinstance(times, OneDimensional) else Certain(exact_times(times))
         if len(ids) != len(model):
             raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} times", found=str(len(model)))
         if self.threshold.value is None and not model.bounded:
@@ -180,42 +194,53 @@ class TimingJoin:
     ) -> TimingResult:
         """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
         own, other = self._sides[side], self._sides[_other(side)]
-        new = own.describe(ids, model, keys, self.threshold)
-        late = new.latest < own.newest - self.max_delay if match else np.zeros(len(ids), dtype=bool)
-        lost = new.ids[late]
-        own.late += len(lost)
-        if len(lost):
+        new = own.describe(model, keys)
+        places = new.facts[AT]
+        if match and not (np.abs(places) <= LARGEST_TIME).all():
+            raise too_large("time", str(places[np.argmax(np.abs(places))]))
+        late = new.facts[LATEST] < own.newest - self.max_delay
+        lost = ids[:0]
+        if match and late.any():
+            lost = ids[new.row[late]]
+            own.late += len(lost)
             new = new.take(np.flatnonzero(~late))
         self._tables.fit()
-        reach = self.window - new.events.core_start
-        if other.all_shaped:
-            least = self._tables.ranges(side).least[np.maximum(new.events.shape, -1)]
-            reach = np.minimum(reach, -least)
-        cut_short = new.ids[new.events.at - reach < other.forgotten] if match else ids[:0]
-        found = self._match(side, new, other) if match else []
+        cut_short = ids[self._cut_short(side, new, other)] if match and other.forgotten > -np.inf else ids[:0]
+        found = self._match(side, ids, new, other) if match else []
         if _other(side) not in self._closed:
-            own.insert(new)
-        known = (new.events.shape >= 0) & (new.events.shape < own.templates)
-        own.reach = max(own.reach, float(-new.events.core_start[~known].min(initial=0.0)))
-        own.newest = max(own.newest, float(new.latest.max(initial=-np.inf)))
+            own.insert(ids, new)
+        starts = new.facts[CORE_START]
+        if own.templates:
+            starts = starts[(new.shape < 0) | (new.shape >= own.templates)]
+        own.reach = max(own.reach, float(-starts.min(initial=0.0)))
+        own.newest = max(own.newest, float(new.facts[LATEST].max(initial=-np.inf)))
         self._forget(side, own.newest - self.max_delay)
-        left, right, probability, codes = found or (new.ids[:0], other.ids[:0], np.empty(0), np.empty(0, np.int8))
+        left, right, probability, codes = found or (ids[:0], other.no_ids, np.empty(0), np.empty(0, np.int8))
         if not found and side == "right":
             left, right = right, left
         self._kept += len(left)
         return TimingResult(left, right, probability, codes, lost, cut_short)
 
-    def _match(self, side: SideName, new: _Batch, store: _Side) -> Any:
-        size, end = len(store.ids), len(new.ids)
-        if not size or not end or not self.threshold.attainable:
+    def _cut_short(self, side: SideName, new: _Batch, other: _Side) -> np.ndarray:
+        """Rows of events that reach back to places before which events of the other side were forgotten."""
+        reach = self.window - new.facts[CORE_START]
+        if other.all_shared:
+            least = self._tables.ranges(side).least
+            reach = np.minimum(reach, -least[np.where(new.shape < len(least), new.shape, -1)])
+        return new.row[new.facts[AT] - reach < other.forgotten]
+
+    def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side) -> Any:
+        size, end = store.count, len(new.row)
+        if not size or not end or not self._attainable:
             return []
         tables, is_left = self._tables, side == "left"
-        ranges = tables.ranges if store.all_shaped else tables.no_ranges
         keep_from = 0.0 if self.threshold.value is None else self.threshold.value - TOLERANCE
         if self.threshold.strict and self.threshold.value is not None:
             keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
-        slack = 1e-12 * (2.0 * float(np.abs(new.events.at).max()) + self.window)
-        mine, theirs = (ids if ids.dtype == np.int64 else np.arange(len(ids)) for ids in (new.ids, store.ids))
+        slack = 1e-12 * (2.0 * float(np.abs(new.facts[AT]).max()) + self.window)
+        as_they_are = ids.dtype == np.int64
+        mine, theirs = ids[new.row] if as_they_are else new.row, store.labels
+        events, stored = new.events, store.events
         room, n, left_open, at, chunk = self._room, 0, 0, 0, _FIRST_CHUNK
         while at < end:
             if n + size > len(room.new):
@@ -223,8 +248,9 @@ class TimingJoin:
                 room = self._room_for(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
             stop = min(end, at + chunk)
             at, n, left_open, hottest = match_times(
-                new.events, mine, at, stop, store.events, theirs, is_left, self._sides["left"].shapes.shapes,
-                self._sides["right"].shapes.shapes, tables.tables, ranges(side), self.window, slack, keep_from,
+                events, mine, at, stop, stored, theirs, is_left, self._sides["left"].shapes.shapes,
+                self._sides["right"].shapes.shapes, tables.tables,
+                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, keep_from,
                 1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
             )  # fmt: skip
             share = at / end if at > _FIRST_CHUNK // 2 else 1.0
@@ -239,9 +265,9 @@ class TimingJoin:
             found[2] = np.broadcast_to(np.nan, n)
         if left_open:
             found = self._decide(is_left, new, store, found, [column[:left_open] for column in room[4:]])
-        for k, side_ids in enumerate((new.ids, store.ids)):
-            if side_ids.dtype != np.int64:
-                found[k] = side_ids.take(found[k])
+        if not as_they_are:
+            found[0] = ids[found[0]]
+        found[1] = store.ids_of(found[1])
         return [found[0 if is_left else 1], found[1 if is_left else 0], *found[2:]]
 
     def _room_for(self, size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0) -> TimingOutput:
@@ -261,10 +287,11 @@ class TimingJoin:
         at, rows, slots = left_open
         probability, codes = found[2:]
         kept = np.ones(len(codes), dtype=bool)
-        chunks = store.chunk[slots]
+        store.join_chunks(slots)
+        chunks = store.codes[_CHUNK, slots]
         for number in np.unique(chunks):
             these = np.flatnonzero(chunks == number)
-            mine, theirs = new.row[rows[these]], store.row[slots[these]]
+            mine, theirs = new.row[rows[these]], store.codes[_ROW, slots[these]]
             models, pair = (new.model, store.chunks[number]), (mine, theirs)
             if not is_left:
                 models, pair = models[::-1], pair[::-1]
@@ -299,10 +326,10 @@ class TimingJoin:
             back = self.window + _GENEROUS * others.reach
         if others.templates:
             ranges = self._tables.ranges(_other(side))
-            least = ranges.least[: others.templates].min() if store.all_shaped else -np.inf
+            least = ranges.least[: others.templates].min() if store.all_shared else -np.inf
             back = max(back, min(-float(least), self.window + others.template_reach))
         # a core may reach beyond what is taken as the latest time
-        ahead = max(0.0, float(store.events.core_end.max(initial=0.0)))
+        ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
         slack = 1e-12 * (abs(time) + self.window)
         return time - back - ahead - slack if np.isfinite(back) else -np.inf
 
@@ -327,11 +354,11 @@ class TimingJoin:
     @property
     def stored(self) -> dict[str, int]:
         """How many events of each side are kept."""
-        return {side: len(own.ids) for side, own in self._sides.items()}
+        return {side: own.count for side, own in self._sides.items()}
 
     @property
     def stored_bytes(self) -> int:
-        """Memory that is taken for events, without their models."""
+        """Memory that is taken for events, without their models and the room for new ones."""
         return sum(sum(array.nbytes for array in own.events) + own.ids.nbytes for own in self._sides.values())
 
     def ids(self, side: SideName) -> np.ndarray:
@@ -384,7 +411,7 @@ class TimingJoin:
         settings, sides, closed, counts, kept = pickle.loads(state)
         join = cls(settings.pop("window"), settings.pop("threshold"), **settings)
         for side, stored in sides.items():
-            join._sides[side].recall(stored, join.threshold)
+            join._sides[side].recall(stored)
         join._tables.fit()
         join._closed, join._counts, join._kept = closed, counts, kept
         return join
@@ -412,18 +439,22 @@ def _check_side(side: str) -> None:
 
 @dataclass
 class _Batch:
-    """New events in the order of their places."""
+    """New events in the order of their places: their facts, shapes, and rows in the model and among the ids."""
 
-    ids: np.ndarray
-    events: Events
-    model: OneDimensional
+    facts: np.ndarray
+    shape: np.ndarray
     row: np.ndarray
-    latest: np.ndarray
+    model: OneDimensional
+
+    @property
+    def events(self) -> Events:
+        """What the kernel needs of them."""
+        group, at, core_start, core_end, _ = self.facts
+        return Events(group, at, core_start, core_end, self.shape)
 
     def take(self, rows: np.ndarray) -> _Batch:
         """Some of them, in their order."""
-        events = Events(*(column[rows] for column in self.events))
-        return _Batch(self.ids[rows], events, self.model, self.row[rows], self.latest[rows])
+        return _Batch(self.facts[:, rows], self.shape[rows], self.row[rows], self.model)
 
 
 def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np.ndarray:
@@ -432,97 +463,214 @@ def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np
     return np.stack([model.quantile_low(level), model.quantile_high(level), latest_times(model)]) - at
 
 
-class _Side:
-    """What is kept of one side, in the order of place."""
+_SHAPE, _LABEL, _CHUNK, _ROW = range(4)
+"""Whole numbers of a stored event: its shape, id (or the place of its id), model, and row in that."""
 
-    def __init__(self) -> None:
+
+class _Side:
+    """What is kept of one side, in the order of place, in arrays with room at the end."""
+
+    def __init__(self, threshold: Threshold) -> None:
+        self._threshold, self._level = threshold, threshold.core_level(Pairing.ANY)
         self.shapes = ShapeList()
-        self._facts = np.zeros((3, 1))
         self.templates = 0
-        self.ids = np.empty(0, np.int64)
-        self.events = Events(np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0, np.int64))
-        self.chunk, self.row = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.count = 0
+        self.facts, self.codes = np.empty((LATEST, _LEAST_ROOM)), np.empty((4, _LEAST_ROOM), np.int64)
+        self._names: np.ndarray | None = None
+        """Ids by their labels; none while all are integers, which are labels themselves."""
+        self._named = 0
         self.chunks: dict[int, OneDimensional] = {}
         self.newest, self.forgotten, self.late = -np.inf, -np.inf, 0
         self.reach, self.template_reach = 0.0, 0.0
         self._following = 0
+        self._in_chunks, self._most_in_chunks = 0, _SMALL_CHUNK
+        self._alone = 0
 
-    def describe(self, ids: np.ndarray, model: OneDimensional, keys: np.ndarray, threshold: Threshold) -> _Batch:
-        """What the kernel needs of new events, in their order."""
-        shape, at = self.shapes.number(model, MOST_SHAPES - self.shapes.count)
-        self._learn(model, shape, at, threshold)
-        facts = np.take(self._facts, shape, axis=1)
+    def describe(self, model: OneDimensional, keys: np.ndarray | None = None) -> _Batch:
+        """What is to be known of new events, in their order."""
+        if self.shapes.unshared > 2 * self.count + _SMALL_CHUNK:
+            self._forget_shapes()
+        shape, facts = self.shapes.describe(model, MOST_SHAPES - self.shapes.count, self._level, keep_unshared=True)
         loose = np.flatnonzero(shape < 0)
         if len(loose):
             some = model.take(loose) if len(loose) < len(shape) else model
-            at[loose] = latest_times(some)
-            facts[:, loose] = _facts_of(some, threshold, at[loose])
-        start, end, latest = facts
-        latest += at
-        new = _Batch(ids, Events(np.ascontiguousarray(keys), at, start, end, shape), model, np.arange(len(ids)), latest)
-        if not keys.any() and (at[1:] >= at[:-1]).all():
+            latest = latest_times(some)
+            facts[AT, loose] = latest
+            facts[CORE_START:, loose] = _facts_of(some, self._threshold, latest)
+            facts[LATEST, loose] = latest
+        facts[GROUP] = 0.0 if keys is None else keys
+        new = _Batch(facts, shape, np.arange(len(shape)), model)
+        if len(shape) == 1:
             return new
-        return new.take(np.lexsort((at, keys)) if keys.any() else np.argsort(at, kind="stable"))
+        grouped, at = bool(facts[GROUP].any()), facts[AT]
+        if not grouped and (at[1:] >= at[:-1]).all():
+            return new
+        return new.take(np.lexsort((at, facts[GROUP])) if grouped else np.argsort(at, kind="stable"))
 
-    def _learn(self, model: OneDimensional, shape: np.ndarray, at: np.ndarray, threshold: Threshold) -> None:
-        """What is alike in all rows of a shape, from one row of each that is new."""
-        known = self._facts.shape[1] - 1
-        if self.shapes.count > known:
-            row_of = np.empty(self.shapes.count + 1, np.int64)  # the last for rows without a shape
-            row_of[shape] = np.arange(len(shape))
-            rows = row_of[known:-1]
-            facts = _facts_of(model.take(rows), threshold, at[rows])
-            # the last column is for rows without a shape
-            self._facts = np.concatenate([self._facts[:, :known], facts, np.zeros((3, 1))], axis=1)
+    # -- what is stored ------------------------------------------------------------------------------------------------
 
     @property
-    def all_shaped(self) -> bool:
-        """Whether all that is stored has the number of a shape."""
-        return not (self.events.shape < 0).any()
+    def events(self) -> Events:
+        """What the kernel needs of them."""
+        group, at, core_start, core_end = self.facts[:, : self.count]
+        return Events(group, at, core_start, core_end, self.codes[_SHAPE, : self.count])
 
-    def insert(self, new: _Batch) -> None:
+    @property
+    def labels(self) -> np.ndarray:
+        """For each event its id, if that is an integer, or the place of its id."""
+        return self.codes[_LABEL, : self.count]
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The id of each event."""
+        return self.ids_of(self.labels.copy())
+
+    @property
+    def no_ids(self) -> np.ndarray:
+        """No id at all, of the type of all others."""
+        return np.empty(0, np.int64) if self._names is None else self._names[:0]
+
+    def ids_of(self, labels: np.ndarray) -> np.ndarray:
+        """The ids that have these labels."""
+        return labels if self._names is None else self._names[labels]
+
+    @property
+    def all_shared(self) -> bool:
+        """Whether all that is stored has a shape which others may share."""
+        return self._alone == 0
+
+    def insert(self, ids: np.ndarray, new: _Batch) -> None:
         """Put new events among the others."""
-        if not len(new.ids):
+        more = len(new.row)
+        if not more:
             return
-        number, self._following = self._following, self._following + 1
-        self.chunks[number] = new.model
-        if not len(self.ids):
-            self.ids, self.events, self.row = new.ids, new.events, new.row
-            self.chunk = np.full(len(new.ids), number)
-            return
-        events = Events(*(np.concatenate(both) for both in zip(self.events, new.events, strict=True)))
-        # two sorted runs behind each other: what a stable sort by one key merges in one pass
-        order = np.lexsort((events.at, events.group)) if events.group.any() else np.argsort(events.at, kind="stable")
-        self.events = Events(*(column[order] for column in events))
-        self.ids = np.concatenate([self.ids, new.ids])[order]
-        self.row = np.concatenate([self.row, new.row])[order]
-        self.chunk = np.concatenate([self.chunk, np.full(len(new.ids), number)])[order]
+        if self.count + more > self.facts.shape[1]:
+            self._make_room(more)
+        codes = np.empty((4, more), np.int64)
+        codes[_SHAPE], codes[_LABEL], codes[_CHUNK], codes[_ROW] = (
+            new.shape, self._labelled(ids[new.row]), self._following, new.row,
+        )  # fmt: skip
+        insert(self.facts, self.codes, self.count, new.facts, codes)
+        self.count += more
+        self._alone += self._count_alone(new.shape)
+        self.chunks[self._following] = new.model
+        self._following += 1
+        self._in_chunks += len(new.model)
+        if self._in_chunks > self._most_in_chunks:
+            self._forget_chunks()
+
+    def _make_room(self, more: int) -> None:
+        room = 2 * (self.count + more)
+        facts, codes = np.empty((LATEST, room)), np.empty((4, room), np.int64)
+        facts[:, : self.count], codes[:, : self.count] = self.facts[:, : self.count], self.codes[:, : self.count]
+        self.facts, self.codes = facts, codes
+
+    def _labelled(self, ids: np.ndarray) -> np.ndarray:
+        """Labels for new ids; if they are the first that are no integers, for the stored ones as well."""
+        if self._names is None and (ids.dtype == np.int64 or not self.count):
+            if ids.dtype == np.int64:
+                return ids
+            self._names, self._named = ids[:0], 0
+        if self._names is None or self._named + len(ids) > len(self._names) or ids.dtype != self._names.dtype:
+            kept = self.ids
+            self.codes[_LABEL, : self.count] = np.arange(self.count)
+            self._named = self.count
+            kind = np.result_type(kept, ids) if self.count else ids.dtype
+            self._names = np.empty(2 * (self.count + len(ids)), kind)
+            self._names[: self.count] = kept
+        begin, self._named = self._named, self._named + len(ids)
+        self._names[begin : self._named] = ids
+        return np.arange(begin, self._named)
+
+    def _count_alone(self, shape: np.ndarray) -> int:
+        """Of how many the shape is no one else's."""
+        if not self.shapes.unshared and not (shape < 0).any():
+            return 0
+        return int(((shape < 0) | (shape >= self.shapes.count)).sum())
 
     def forget_before(self, place: float) -> None:
         """Forget events whose place is before this one."""
-        kept = self.events.at >= place
-        if kept.all():
+        if not self.count:
             return
-        self.forgotten = max(self.forgotten, float(self.events.at[~kept].max()))
-        self.ids, self.chunk, self.row = self.ids[kept], self.chunk[kept], self.row[kept]
-        self.events = Events(*(column[kept] for column in self.events))
-        used = set(np.unique(self.chunk).tolist())
+        kept, forgotten = drop_before(self.facts, self.codes, self.count, place)
+        if kept == self.count:
+            return
+        self.count, self.forgotten = kept, max(self.forgotten, forgotten)
+        if self._alone:
+            self._alone = self._count_alone(self.codes[_SHAPE, :kept])
+        if not kept:
+            self.chunks, self._in_chunks = {}, 0
+        if 8 * kept + _SMALL_CHUNK < self.facts.shape[1]:
+            self._make_room(kept)
+
+    def _forget_chunks(self) -> None:
+        """Forget models of which no event is left."""
+        used = set(np.unique(self.codes[_CHUNK, : self.count]).tolist())
         self.chunks = {number: model for number, model in self.chunks.items() if number in used}
+        self._in_chunks = sum(map(len, self.chunks.values()))
+        self._most_in_chunks = 2 * self._in_chunks + _SMALL_CHUNK
+
+    def _forget_shapes(self) -> None:
+        """Forget shapes of events that are gone."""
+        shape = self.codes[_SHAPE, : self.count]
+        alone = np.flatnonzero(shape >= self.shapes.count)
+        used = np.sort(shape[alone])
+        shape[alone] = self.shapes.count + np.searchsorted(used, shape[alone])
+        self.shapes.keep_unshared(used)
+
+    def join_chunks(self, slots: np.ndarray) -> None:
+        """Put the models of these events together, if they are many small ones of a kind.
+
+        As the parts of a ``BatchJoin``: a row of a large model was copied no more often than its number has digits.
+        """
+        if len(np.unique(self.codes[_CHUNK, slots])) <= _FEW_CHUNKS:
+            return
+        self._forget_chunks()
+        by_kind: dict[type[OneDimensional], list[int]] = {}
+        for number, model in self.chunks.items():
+            by_kind.setdefault(type(model), []).append(number)
+        for numbers in by_kind.values():
+            while len(numbers) > 1:
+                size, first = len(self.chunks[numbers[-1]]), len(numbers) - 1
+                while first and (
+                    size + len(self.chunks[numbers[first - 1]]) <= _SMALL_CHUNK
+                    or 2 * size > len(self.chunks[numbers[first - 1]])
+                ):
+                    first -= 1
+                    size += len(self.chunks[numbers[first]])
+                if first == len(numbers) - 1:
+                    break
+                self._join(numbers[first:])
+                numbers[first:] = [numbers[first]]
+
+    def _join(self, numbers: list[int]) -> None:
+        """One model in the place of several, without rows of which no event is left."""
+        chunk, row = self.codes[_CHUNK, : self.count], self.codes[_ROW, : self.count]
+        mine = np.flatnonzero(np.isin(chunk, numbers))
+        before = np.zeros(max(numbers) + 1, np.int64)
+        before[numbers] = np.cumsum([0, *(len(self.chunks[number]) for number in numbers)])[:-1]
+        together = stacked([self.chunks.pop(number) for number in numbers])
+        self.chunks[numbers[0]] = together.take(before[chunk[mine]] + row[mine])
+        chunk[mine], row[mine] = numbers[0], np.arange(len(mine))
 
     def snapshot(self) -> Any:
+        """What ``recall`` needs."""
         parts = []
+        self._forget_chunks()
+        self.join_chunks(np.arange(self.count))
+        ids, (group, chunk, row) = self.ids, (self.facts[GROUP], self.codes[_CHUNK], self.codes[_ROW])
         for number, model in self.chunks.items():
-            mine = self.chunk == number
-            stored = model_to_bytes(model.take(self.row[mine]))
-            parts.append((self.ids[mine], model.kind, stored, self.events.group[mine]))
+            mine = np.flatnonzero(chunk[: self.count] == number)
+            parts.append((ids[mine], model.kind, model_to_bytes(model.take(row[mine])), group[mine]))
         return parts, self.newest, self.forgotten, self.late, self.reach
 
-    def recall(self, state: Any, threshold: Threshold) -> None:
+    def recall(self, state: Any) -> None:
+        """Store what was stored when this was written."""
         parts, self.newest, self.forgotten, self.late, self.reach = state
         for ids, kind, data, keys in parts:
             model = model_from_bytes(kind, data)
             assert isinstance(model, OneDimensional)
-            self.insert(self.describe(ids, model, keys, threshold))
+            self.insert(ids, self.describe(model, keys))
 
 
 class _Tables:
@@ -533,6 +681,7 @@ class _Tables:
         self.hits: np.ndarray = np.zeros((0, 0), np.int32)
         self.tables = Tables.none()
         self._ranges: dict[str, Ranges] = {}
+        self._ranges_for = (0, 0)
 
     def _counts(self) -> tuple[int, int]:
         left, right = (self._join._sides[side].shapes.count for side in SIDES)
@@ -542,12 +691,16 @@ class _Tables:
         """Room for all shapes that have a number."""
         wanted, there = self._counts(), self.hits.shape
         if wanted[0] > there[0] or wanted[1] > there[1]:
-            size = tuple(max(8, 2 * want) if want > have else have for want, have in zip(wanted, there, strict=True))
+            # no more than that: a shape of a higher number is one event's alone
+            size = tuple(
+                min(MOST_SHAPES, max(8, 2 * want)) if want > have else have
+                for want, have in zip(wanted, there, strict=True)
+            )
             hits, index = np.zeros(size, np.int32), np.full(size, -1, np.int64)
             hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.table_of
             self.hits, self.tables = hits, self.tables._replace(table_of=index)
-        if self._ranges and len(self._ranges["left"].least) + len(self._ranges["right"].least) != sum(wanted) + 2:
-            self._ranges = {}
+        if wanted != self._ranges_for:
+            self._ranges, self._ranges_for = {}, wanted
 
     def install_all(self) -> None:
         """Tables for all pairs of the shapes there are."""
@@ -573,46 +726,35 @@ class _Tables:
 
     def ranges(self, side: SideName) -> Ranges:
         """For each shape of a side the places of the other side's events it may meet, as differences of places."""
-        if not self._ranges:
-            self._ranges = {name: self._ranges_of(name) for name in SIDES}
+        if side not in self._ranges:
+            self._ranges[side] = self._ranges_of(side)
         return self._ranges[side]
-
-    def no_ranges(self, side: SideName) -> Ranges:
-        """The same where nothing is known: only the cores of the events tell what they may meet."""
-        count = self._join._sides[side].shapes.count + 1  # at least one, for events without a shape
-        least, most = np.full(count, -np.inf), np.full(count, np.inf)
-        return Ranges(least, most, most.copy(), least.copy(), np.zeros(count, np.bool_))
 
     def _ranges_of(self, side: SideName) -> Ranges:
         join = self._join
         left, right = self._counts()
         own, other = join._sides[side].shapes, join._sides[_other(side)].shapes
-        found = self.no_ranges(side)
         if not own.count or not other.count:
-            return found
+            return NO_RANGES
+        found = Ranges(*(np.repeat(end, own.count + 1) for end in NO_RANGES))
         # where the whole of both lies within the window: sure, and with probability 1
-        length, longest = -_starts(own), float(-_starts(other).min())
+        length, longest = -own.shapes.low[own.shapes.start[: own.count]], other.longest
         found.sure_from[:-1], found.sure_to[:-1] = longest - join.window, join.window - length
         if join.partitions == "free":
             found.least[:-1], found.largest[:-1] = -length - join.window, join.window + longest
             return found
+        if not len(self.tables.hull):
+            return found
         index = self.tables.table_of[:left, :right]
-        hull = self.tables.hull[np.maximum(index, 0)] if len(self.tables.hull) else np.zeros((left, right, 7))
+        index = index if side == "left" else index.T
+        found.whole[:-1] = (index >= 0).all(axis=1)
+        complete = np.flatnonzero(found.whole)
+        if not len(complete):
+            return found
+        hull = self.tables.hull[index[complete]]
         if side == "right":
-            index = index.T
-            hull = np.transpose(hull, (1, 0, 2))
             hull = np.stack([-hull[..., 1], -hull[..., 0], -hull[..., 3], -hull[..., 2]], axis=-1)
-        whole = np.append((index >= 0).all(axis=1), False)
-        complete = whole[:-1]
-        found.whole[:] = whole
-        found.least[whole], found.largest[whole] = hull[complete, :, 0].min(axis=1), hull[complete, :, 1].max(axis=1)
+        found.least[complete], found.largest[complete] = hull[..., 0].min(axis=1), hull[..., 1].max(axis=1)
         if not join.exact:
-            found.sure_from[whole], found.sure_to[whole] = (
-                hull[complete, :, 2].max(axis=1), hull[complete, :, 3].min(axis=1),
-            )  # fmt: skip
+            found.sure_from[complete], found.sure_to[complete] = hull[..., 2].max(axis=1), hull[..., 3].min(axis=1)
         return found
-
-
-def _starts(shapes: ShapeList) -> np.ndarray:
-    """Where each shape begins, before its end at 0."""
-    return shapes.shapes.low[shapes.shapes.start[: shapes.count]]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import checked_length
+from haply.joins.times import exact_times
 from haply.pruning.combinations import combine, sort_streams
 from haply.pruning.windows import (
     MADE,
@@ -53,8 +54,6 @@ _OUTPUT = 1 << 14
 _LEAST_ROOM = 64
 _KEPT_NAMES = 1024
 """Names of keys that may be remembered although no tuple has them."""
-_EXACT = 2**53
-"""Whole numbers up to here are doubles."""
 
 
 def uniform_windows(streams: Iterable[str], window: float) -> dict[tuple[str, str], float]:
@@ -164,8 +163,13 @@ class WindowJoin:
 
     def push(self, stream: str, batch: Mapping[str, Any]) -> WindowResult:
         """Add tuples of one stream: ``id``, ``time``, and ``key`` if there is one. Returns what they complete."""
-        number = self._number(stream)
-        ids, times, keys = self._columns(batch)
+        return self._arrive_at(self._number(stream), *self._columns(batch))
+
+    def arrive(self, stream: str, batch: Mapping[str, Any]) -> WindowResult:
+        """``push`` for those who have checked: times are exact doubles, even beyond what ``push`` takes."""
+        return self._arrive_at(self._number(stream), *self._columns(batch, checked=True))
+
+    def _arrive_at(self, number: int, ids: np.ndarray, times: np.ndarray, keys: np.ndarray) -> WindowResult:
         return self._arrive(np.full(len(ids), number), ids, times, keys)
 
     def push_many(self, batch: Mapping[str, Any]) -> WindowResult:
@@ -176,7 +180,9 @@ class WindowJoin:
         numbers = self._numbers(streams)
         return self._arrive(numbers, *self._columns(batch, len(streams)))
 
-    def _columns(self, batch: Mapping[str, Any], rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _columns(
+        self, batch: Mapping[str, Any], rows: int | None = None, *, checked: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         wanted = ("id", "time", "key") if self.key else ("id", "time")
         for name in wanted:
             if name not in batch:
@@ -189,7 +195,7 @@ class WindowJoin:
                 expected=f"{rows} values each",
                 found=", ".join(f"{name} {column.shape}" for name, column in zip(wanted, columns, strict=True)),
             )
-        times = _exact_times(columns[1])
+        times = columns[1] if checked else exact_times(columns[1])
         if not self.key:
             return columns[0], times, np.zeros(rows, np.int64)
         if len(self._names) > 2 * self._state.keys + _KEPT_NAMES:
@@ -375,11 +381,15 @@ class WindowJoin:
 
 
 def join_windows(
-    windows: Mapping[tuple[str, str], float], streams: Mapping[str, Mapping[str, Any]], *, key: bool = True
+    windows: Mapping[tuple[str, str], float],
+    streams: Mapping[str, Mapping[str, Any]],
+    *,
+    key: bool = True,
+    checked: bool = False,
 ) -> WindowResult:
     """The combinations that ``WindowJoin`` finds in streams which are there as a whole: all at once, and faster.
 
-    ``streams`` has a batch for each stream, as ``push`` takes it, in any order of time.
+    ``streams`` has a batch for each stream, as ``push`` takes it (``arrive`` if ``checked``), in any order of time.
 
     >>> streams = {"a": {"id": [1, 2], "time": [0, 9], "key": [7, 7]}, "b": {"id": [5], "time": [8], "key": [7]}}
     >>> join_windows({("a", "b"): 2}, streams).ids
@@ -390,7 +400,8 @@ def join_windows(
         if name not in join.streams or name not in streams:
             raise unknown_name("stream", name, join.streams if name not in join.streams else streams)
     ids, times, keys = (
-        list(column) for column in zip(*(join._columns(streams[name]) for name in join.streams), strict=True)
+        list(column)
+        for column in zip(*(join._columns(streams[name], checked=checked) for name in join.streams), strict=True)
     )
     # ids that are integers are written as they are; others are looked up in the end
     plain = all(own.dtype == np.int64 for own in ids)
@@ -452,22 +463,6 @@ def _delays(max_delay: float | Mapping[str, float], streams: tuple[str, ...]) ->
 
 def _too_spacious(room: int, stored: int) -> bool:
     return room > 8 * stored + 4 * _AT_ONCE
-
-
-def _exact_times(times: np.ndarray) -> np.ndarray:
-    if times.dtype.kind not in "iuf":
-        raise HaplyError("Times are not numbers", expected="integers or floats", found=str(times.dtype))
-    if times.dtype.kind in "iu" and len(times) and max(int(times.max()), -int(times.min())) > _EXACT:
-        raise HaplyError(
-            "A time is too large to be exact",
-            expected=f"whole numbers up to {_EXACT}",
-            found=f"times from {times.min()} to {times.max()}",
-            hint="count from a later beginning, or in larger units",
-        )
-    exact = times.astype(np.float64)
-    if not np.isfinite(exact).all():
-        raise HaplyError("A time is NaN or infinite", expected="numbers", found=str(exact[~np.isfinite(exact)][0]))
-    return exact
 
 
 class _Log:

@@ -25,6 +25,8 @@ DECIDED_BY = {EXACT: "exact value", **RULES}
 """What decided a kept pair, by its code."""
 
 NO_SHAPE = -1
+GROUP, AT, CORE_START, CORE_END, LATEST = range(5)
+"""What is known of an event, row by row; see ``Events``."""
 _NO_TABLE = -1
 _BINS = 2
 """Bins of equal width over a table for each of its cells: so few that many tables stay in the cache."""
@@ -80,13 +82,17 @@ class ShapeList:
     """Numbers for shapes: rows that are shifts of each other get the same one.
 
     Shifts are told by the differences of a row's ends, as doubles. Of times far from zero all have the same few bits
-    after the point, and so the same differences.
+    after the point, and so the same differences. When all numbers are taken, further shapes can be kept *unshared*:
+    each has the number of its row alone, above all shared ones, and is forgotten with it.
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count, self.unshared = 0, 0
+        self.longest = 0.0
+        """The length of the longest shape."""
         self._table = np.full(64, -1, np.int64)
         self._hash = np.empty(32, np.uint64)
+        self._cores = np.empty((3, 32))
         self.shapes = Shapes(np.zeros(33, np.int64), *(np.empty(64) for _ in range(4)), np.empty(32, np.bool_))  # type: ignore[call-arg]
 
     def number(self, model: OneDimensional, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -94,24 +100,60 @@ class ShapeList:
 
         Rows with normal parts, and those for which there is no room, have ``NO_SHAPE``.
         """
+        numbers, facts = self.describe(model, most, 0.0)
+        return numbers, facts[AT]
+
+    def describe(
+        self, model: OneDimensional, most: int, level: float, *, keep_unshared: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """``number``, with the facts of each row: ``AT`` its last end, its core at the level, and its latest time.
+
+        The ends of the core are differences to the place. ``GROUP`` is left open.
+        """
         rows = Rows.of_histogram(model) if isinstance(model, Histogram) else Rows.of_components(model.components)
         count = len(rows.start) - 1
-        numbers, at = np.empty(count, np.int64), np.empty(count)
-        self._grow(min(count, most), len(rows.mass))
-        self.count = _number(rows, self.shapes, self._table, self._hash, self.count, most, numbers, at)
-        return numbers, at
+        numbers, facts = np.empty(count, np.int64), np.empty((LATEST + 1, count))
+        self._grow(min(count, most), count if keep_unshared and count > most else 0, len(rows.mass))
+        self.count, self.unshared, self.longest = _number(
+            rows, self.shapes, self._cores, self._table, self._hash, self.count, self.unshared, self.longest, most,
+            level, keep_unshared, numbers, facts,
+        )  # fmt: skip
+        return numbers, facts
 
-    def _grow(self, shapes: int, buckets: int) -> None:
+    def keep_unshared(self, used: np.ndarray) -> None:
+        """Forget all unshared shapes but these, ascending, which get new numbers in their order."""
+        shapes, first, kept = self.shapes, self.count, len(used)
+        begin, lengths = shapes.start[used], shapes.start[used + 1] - shapes.start[used]
+        ends = np.cumsum(lengths)
+        buckets = np.arange(ends[-1] if kept else 0) + np.repeat(begin - ends + lengths, lengths)
+        to = slice(shapes.start[first], shapes.start[first] + len(buckets))
+        for column in (shapes.low, shapes.high, shapes.mass, shapes.given):
+            column[to] = column[buckets]
+        shapes.points[first : first + kept], self._cores[:, first : first + kept] = (
+            shapes.points[used], self._cores[:, used],
+        )  # fmt: skip
+        shapes.start[first + 1 : first + kept + 1] = shapes.start[first] + ends
+        self.unshared = kept
+
+    def _grow(self, shared: int, unshared: int, buckets: int) -> None:
         """Room for so many more, and a hash table at most half full."""
-        wanted, used = self.count + shapes, int(self.shapes.start[self.count])
-        if wanted > len(self._hash):
+        there = self.count + self.unshared
+        wanted, used = there + shared + unshared, int(self.shapes.start[there])
+        if wanted > len(self.shapes.points):
             capacity = 2 * wanted
-            start, points = np.zeros(capacity + 1, np.int64), np.empty(capacity, np.bool_)
+            start, points, cores = (
+                np.zeros(capacity + 1, np.int64),
+                np.empty(capacity, np.bool_),
+                np.empty((3, capacity)),
+            )
+            start[: there + 1], points[:there] = self.shapes.start[: there + 1], self.shapes.points[:there]
+            cores[:, :there] = self._cores[:, :there]
+            self.shapes, self._cores = self.shapes._replace(start=start, points=points), cores
+        if self.count + shared > len(self._hash):
+            capacity = 2 * (self.count + shared)
             hashes = np.empty(capacity, np.uint64)
-            start[: self.count + 1] = self.shapes.start[: self.count + 1]
-            points[: self.count], hashes[: self.count] = self.shapes.points[: self.count], self._hash[: self.count]
-            self.shapes, self._hash = self.shapes._replace(start=start, points=points), hashes
-            self._table = np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int64)
+            hashes[: self.count] = self._hash[: self.count]
+            self._hash, self._table = hashes, np.full(1 << (2 * capacity - 1).bit_length(), -1, np.int64)
             _rehash(self._table, hashes, self.count)
         if used + buckets > len(self.shapes.low):
             for name in ("low", "high", "mass", "given"):
@@ -131,8 +173,10 @@ def _rehash(table, hashes, count):
 
 
 @kernel
-def _number(rows, shapes, table, hashes, count, most, numbers, at):
-    limit = min(count + most, len(hashes))
+def _number(
+    rows, shapes, cores, table, hashes, count, unshared, longest, most, level, keep_unshared, numbers, facts
+):  # fmt: skip
+    limit = 0 if unshared else min(count + most, len(hashes))
     mask = np.uint64(len(table) - 1)
     prime = np.uint64(0x9E3779B97F4A7C15)
     scratch = np.empty(2)
@@ -140,7 +184,7 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
     for i in range(len(rows.start) - 1):
         first, last, shift = rows.start[i], rows.start[i + 1], rows.step * i
         end = rows.high[last - 1 + shift]
-        at[i] = end
+        facts[AT, i] = end
         numbers[i] = NO_SHAPE
         plain = rows.ordered or last - first == 1
         if len(rows.kind):
@@ -162,8 +206,9 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
                 numbers[i] = shape
                 break
             slot = (slot + np.uint64(1)) & mask
-        if numbers[i] == NO_SHAPE and count < limit:
-            begin, whole, points = shapes.start[count], 0.0, False
+        if numbers[i] == NO_SHAPE and (count < limit or keep_unshared):
+            made = count + unshared
+            begin, whole, points = shapes.start[made], 0.0, False
             for k in range(first, last):
                 whole += rows.mass[k]
             for k in range(first, last):
@@ -172,11 +217,43 @@ def _number(rows, shapes, table, hashes, count, most, numbers, at):
                 shapes.high[begin + k - first] = rows.high[k + shift] - end
                 shapes.given[begin + k - first] = rows.mass[k]
                 shapes.mass[begin + k - first] = rows.mass[k] / whole
-            shapes.start[count + 1] = begin + last - first
-            shapes.points[count] = points
-            hashes[count], table[slot], numbers[i] = code, count, count
-            count += 1
-    return count
+            shapes.start[made + 1] = begin + last - first
+            shapes.points[made] = points
+            _describe_shape(shapes, made, level, cores)
+            numbers[i] = made
+            if count < limit:
+                hashes[count], table[slot] = code, count
+                count += 1
+                longest = max(longest, -shapes.low[begin])
+            else:
+                unshared += 1
+        shape = numbers[i]
+        if shape >= 0:
+            facts[CORE_START, i], facts[CORE_END, i] = cores[0, shape], cores[1, shape]
+            facts[LATEST, i] = end + cores[2, shape]
+    return count, unshared, longest
+
+
+@inner
+def _describe_shape(shapes, shape, level, cores):
+    """Start and end of the core of a shape, which cuts at most ``level`` from each side, and its latest value."""
+    begin, end = shapes.start[shape], shapes.start[shape + 1]
+    for sign in (1, -1):
+        passed, edge = 0.0, -math.inf
+        for step in range(end - begin):
+            k = begin + step if sign > 0 else end - 1 - step
+            low, high = (shapes.low[k], shapes.high[k]) if sign > 0 else (-shapes.high[k], -shapes.low[k])
+            mass = shapes.mass[k]
+            if not mass > 0.0:
+                continue
+            if sign < 0 and passed == 0.0:
+                cores[2, shape] = shapes.high[k]
+            if passed + mass > level:
+                edge = min(high, low + max(0.0, level - passed) / mass * (high - low))
+                break
+            passed += mass
+            edge = high
+        cores[0 if sign > 0 else 1, shape] = sign * edge
 
 
 @inner
@@ -633,6 +710,51 @@ class Ranges(NamedTuple):
     whole: np.ndarray
 
 
+NO_RANGES = Ranges(*(np.array([end]) for end in (-np.inf, np.inf, np.inf, -np.inf)), np.zeros(1, np.bool_))  # type: ignore[call-arg]
+"""Where nothing is known: only the cores of the events tell what they may meet."""
+
+
+@kernel
+def insert(facts, codes, count, new_facts, new_codes):
+    """Put new events among ``count`` others, both in the order of group and place; there must be room behind these.
+
+    The first rows of ``facts`` and ``new_facts`` are those of events without ``LATEST``.
+    """
+    to, i, j = count + new_facts.shape[1] - 1, count - 1, new_facts.shape[1] - 1
+    while j >= 0:
+        group, place = new_facts[GROUP, j], new_facts[AT, j]
+        if i >= 0 and (facts[GROUP, i] > group or (facts[GROUP, i] == group and facts[AT, i] > place)):
+            for k in range(len(facts)):
+                facts[k, to] = facts[k, i]
+            for k in range(len(codes)):
+                codes[k, to] = codes[k, i]
+            i -= 1
+        else:
+            for k in range(len(facts)):
+                facts[k, to] = new_facts[k, j]
+            for k in range(len(codes)):
+                codes[k, to] = new_codes[k, j]
+            j -= 1
+        to -= 1
+
+
+@kernel
+def drop_before(facts, codes, count, place):
+    """Forget events before a place: how many are left, and the last place that was forgotten."""
+    kept, forgotten = 0, -math.inf
+    for i in range(count):
+        if facts[AT, i] < place:
+            forgotten = max(forgotten, facts[AT, i])
+            continue
+        if kept < i:
+            for k in range(len(facts)):
+                facts[k, kept] = facts[k, i]
+            for k in range(len(codes)):
+                codes[k, kept] = codes[k, i]
+        kept += 1
+    return kept, forgotten
+
+
 @inner
 def _is_before(groups, places, k, group, place):
     return groups[k] < group or (groups[k] == group and places[k] < place)
@@ -726,19 +848,20 @@ def match_times(
     rejected, accepted, computed, dismissed, apart = 0, 0, 0, 0, 0
     while i < end and n + size <= len(out_new):
         group, at, shape, own = new.group[i], new.at[i], new.shape[i], new_id[i]
+        known = shape if shape < len(ranges.least) - 1 else NO_SHAPE
         from_here, to_here = at + new.core_start[i] - window - slack, at + new.core_end[i] + window + slack
         lowest, highest = from_here - longest_after, to_here - longest_before
         sure_from, sure_to = math.inf, -math.inf
-        if shape >= 0:
-            lowest = max(lowest, at + ranges.least[shape] - slack)
-            highest = min(highest, at + ranges.largest[shape] + slack)
-            sure_from, sure_to = at + ranges.sure_from[shape] + slack, at + ranges.sure_to[shape] - slack
+        if known >= 0:
+            lowest = max(lowest, at + ranges.least[known] - slack)
+            highest = min(highest, at + ranges.largest[known] + slack)
+            sure_from, sure_to = at + ranges.sure_from[known] + slack, at + ranges.sure_to[known] - slack
         if group != current:
             current, stop = group, _first(old_group, old_at, group, math.inf, hint)
             while stop < size and old_group[stop] == group:  # events at infinity
                 stop += 1
         j = hint = _first(old_group, old_at, group, lowest, hint)
-        if shape >= 0 and ranges.whole[shape] and keep_from > 0.0:
+        if known >= 0 and ranges.whole[known] and keep_from > 0.0:
             before, taken, beyond, sure = n, j, 0, 0
             if sure_from <= sure_to:
                 j, n, beyond, sure = _tabled_run(
@@ -802,12 +925,16 @@ def match_times(
             if not undecided:
                 u, v = (shape, other) if new_is_left else (other, shape)
                 shift = place - at if new_is_left else at - place
-                r = table_of[u, v]
+                shared = u < table_of.shape[0] and v < table_of.shape[1]
+                r = table_of[u, v] if shared else _NO_TABLE
                 if r < 0:
-                    hits[u, v] += 1
-                    hottest = max(hottest, hits[u, v])
+                    if shared:
+                        hits[u, v] += 1
+                        hottest = max(hottest, hits[u, v])
                     undecided = x.points[u] and y.points[v]  # ties are decided by the values themselves
-                    if not undecided:
+                    if shift - x.low[x.start[u]] <= window and -shift - y.low[y.start[v]] <= window:
+                        probability = 1.0  # however far apart they are
+                    elif not undecided:
                         probability = near(x, u, y, v, shift, window)
                 elif shift < hulls[r, 0] or shift > hulls[r, 1]:
                     rejected += 1

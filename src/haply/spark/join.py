@@ -249,7 +249,7 @@ def _joined_in_time(
     names = []
     frames = []
     for frame, name, uncertain in zip((left, right), (window.left, window.right), window.uncertain, strict=True):
-        frames.append(frame if uncertain else frame.withColumn(TIME_NUMBER, F.expr(window.number(name))))
+        frames.append(frame if uncertain else frame.withColumn(TIME_NUMBER, F.expr(window.number(name, name))))
         names.append(name if uncertain else TIME_NUMBER)
     near = Difference(names[0], names[1], Region(-window.length, window.length))
     value = condition.difference

@@ -344,7 +344,7 @@ class WindowPlan:
         rows = frame.toDF(*inners).selectExpr(
             *inners,
             f"CAST({standing} AS TINYINT) AS {STANDING}",
-            f"{self._clock_of.number(self._inner(name, self._times[name]))} AS {TIME}",
+            f"{self._clock_of.number(self._inner(name, self._times[name]), self._times[name])} AS {TIME}",
             f"{group_of([key] if key else [])} AS {GROUP}",
         )
         width = BLOCKS_PER_REACH * self.reach or 1.0

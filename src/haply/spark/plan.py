@@ -295,7 +295,7 @@ class JoinPlan:
             frame = frame.withColumn(f"__key{position}", F.expr(self._sql(expression)))
         if self.window is not None:
             own_time = self.window.left if side.name == "left" else self.window.right
-            frame = frame.withColumn(TIME, F.expr(self.window.number(side.inner_name(own_time))))
+            frame = frame.withColumn(TIME, F.expr(self.window.number(side.inner_name(own_time), own_time)))
         return frame
 
     def _checked_columns(self, side: Side) -> list[str]:
@@ -647,7 +647,7 @@ class JoinPlan:
             rows = side.frame.toDF(*side.inner)
             if self.window is not None:
                 name = self.window.left if side.name == "left" else self.window.right
-                time = self.window.number(side.inner_name(name))
+                time = self.window.number(side.inner_name(name), name)
                 (slot,) = self._slots(side, time)
                 rows = rows.selectExpr("*", f"{slot} AS __{side.prefix}slot")
             frames.append(rows)
@@ -673,7 +673,7 @@ class JoinPlan:
                 pairs = pairs.where(F.expr(self._sql(expression)))
         if self.window is not None and not any(self.window.uncertain):
             times = [
-                self.window.number(side.inner_name(name))
+                self.window.number(side.inner_name(name), name)
                 for side, name in ((self._left, self.window.left), (self._right, self.window.right))
             ]
             pairs = pairs.where(F.expr(f"abs({times[0]} - {times[1]}) <= {self.window.length!r}D"))

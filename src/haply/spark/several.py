@@ -106,7 +106,7 @@ class SeveralPlan:
             for table, name, uncertain in sides:
                 inner = self._inner[table, name]
                 if not uncertain:
-                    number = F.expr(window.number(inner))
+                    number = F.expr(window.number(inner, name))
                     inner = f"__haply_{inner}_{'seconds' if any(window.uncertain) else 'number'}"
                     self._frames[table] = self._frames[table].withColumn(inner, number)
                 ends.append(Column(table, inner))

@@ -203,7 +203,7 @@ class StreamPlan(JoinPlan, ABC):
             *side.inner,
             f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
             f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
-            *([] if uncertain else [f"{self._window.number(side.inner_name(time))} AS {TIME}"]),
+            *([] if uncertain else [f"{self._window.number(side.inner_name(time), time)} AS {TIME}"]),
             f"{group_of(grouped)} AS {GROUP}",
         )
         further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._checked)

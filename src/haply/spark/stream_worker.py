@@ -685,7 +685,7 @@ class WindowOperator:
         return self._found(result) if match and result is not None else None
 
     def _take(self, stream: str, batch: dict[str, np.ndarray]) -> WindowResult | None:
-        return self._join.push(stream, batch)
+        return self._join.arrive(stream, batch)
 
     def finish(self) -> Found | None:
         """What waits until all streams are complete."""
@@ -750,7 +750,7 @@ class WholeWindows(WindowOperator):
             name: {column: np.concatenate([each[column] for each in own]) for column in own[0]}
             for name, own in self._batches.items()
         }
-        result = join_windows(self._join.windows, whole)
+        result = join_windows(self._join.windows, whole, checked=True)
         self._kept = len(result)
         return self._found(result)
 

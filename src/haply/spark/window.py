@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
+from haply.joins.times import LARGEST_TIME, too_large
 from haply.models import Certain, OneDimensional
 from haply.spark.columns import find_column, model_of_spark_type, quoted
 from haply.spark.failures import MARK
@@ -22,7 +24,9 @@ _MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
     "day": 86_400_000_000, "week": 604_800_000_000,
 }  # fmt: skip
-_EXACT = 2**53
+_MOST_MICROSECONDS = ("1684-07-28 00:12:25.259008", "2255-06-05 23:47:34.740992")
+"""``LARGEST_TIME`` microseconds before and after 1970."""
+_VALUE = "\0"
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
 
 
@@ -41,8 +45,6 @@ class TimeWindow:
     stamps: bool
     local: bool = False
     """Timestamps without a time zone, which are not to be read in that of the session."""
-    whole: bool = False
-    """Whole numbers that may have more digits than a double: such times are refused, not rounded."""
     uncertain: tuple[bool, bool] = (False, False)
     """Which side's times are uncertain values."""
 
@@ -55,12 +57,23 @@ class TimeWindow:
         length = 1.001 * self.length or 1.0
         return f"CAST(floor(greatest(-1e18D, least(1e18D, {time} / {length!r}D))) AS BIGINT)"
 
-    def number(self, column: str) -> str:
-        """SQL for a time as a double: whole microseconds, or the number itself."""
+    def number(self, column: str, known_as: str) -> str:
+        """SQL for a time as a double: whole microseconds, or the number itself. One that may be rounded is refused.
+
+        ``known_as`` is the column's name in the error. NULL, NaN and infinite times stay what they are: they meet none.
+        """
         name = quoted(column)
-        if self.whole:
-            exact = f"{name} IS NULL OR {name} BETWEEN -{_EXACT} AND {_EXACT}"
-            return f"IF({exact}, CAST({name} AS DOUBLE), raise_error('{_too_large()}'))"
+        if self.stamps:
+            kind, zone = ("TIMESTAMP_NTZ", "") if self.local else ("TIMESTAMP", " UTC")
+            low, high = (f"{kind}'{end}{zone}'" for end in _MOST_MICROSECONDS)
+            # whole seconds are doubles in microseconds, too, in any year that Spark knows
+            exact = f"{name} BETWEEN {low} AND {high} OR {name} IS NULL OR extract(SECOND FROM {name}) % 1 = 0"
+        else:
+            others = "double('NaN'), double('Infinity'), double('-Infinity')"
+            exact = f"{name} BETWEEN -{LARGEST_TIME} AND {LARGEST_TIME} OR {name} IS NULL OR {name} IN ({others})"
+        return f"IF({exact}, {self._double(name)}, {_refused(name, known_as)})"
+
+    def _double(self, name: str) -> str:
         if any(self.uncertain) and self.stamps:
             return f"CAST(unix_micros(CAST({name} AS TIMESTAMP)) AS DOUBLE) / 1e6"
         if self.local:
@@ -82,7 +95,7 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
     names = (time, time) if isinstance(time, str) else tuple(time) if isinstance(time, (tuple, list)) else ()
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
         raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
-    kinds, types = set(), []
+    kinds = set()
     uncertain = _is_uncertain(left, names[0], "left"), _is_uncertain(right, names[1], "right")
     for frame, name, side in ((left, names[0], "left"), (right, names[1], "right")):
         kind = frame.schema[find_column(frame, name, side)].dataType
@@ -94,7 +107,6 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
                 expected="a timestamp, a number, or an uncertain value",
                 found=kind.simpleString(),
             )
-        types.append(kind)
         kinds.add("a number" if isinstance(kind, T.NumericType) else kind.simpleString())
     if len(kinds) > 1:
         raise HaplyError(
@@ -108,7 +120,7 @@ def time_window(left: DataFrame, right: DataFrame, time: Any, window: Any, max_d
     ]
     return TimeWindow(
         find_column(left, names[0], "left"), find_column(right, names[1], "right"), lengths[0], lengths[1], is_stamp,
-        kinds == {"timestamp_ntz"}, any(isinstance(kind, T.LongType) for kind in types), uncertain,
+        kinds == {"timestamp_ntz"}, uncertain,
     )  # fmt: skip
 
 
@@ -129,8 +141,7 @@ def certain_times(columns: Mapping[str, tuple[DataFrame, str]]) -> TimeWindow:
             expected="timestamps of one kind, or numbers",
             found=" and ".join(sorted(known)),
         )
-    whole = any(isinstance(kind, T.LongType) for kind in kinds.values())
-    return TimeWindow("", "", 0.0, 0.0, known != {"a number"}, known == {"timestamp_ntz"}, whole)
+    return TimeWindow("", "", 0.0, 0.0, known != {"a number"}, known == {"timestamp_ntz"})
 
 
 def _is_uncertain(frame: DataFrame, name: str, side: str) -> bool:
@@ -138,13 +149,12 @@ def _is_uncertain(frame: DataFrame, name: str, side: str) -> bool:
     return model is not None and model is not Certain and issubclass(model, OneDimensional)
 
 
-def _too_large() -> str:
-    error = HaplyError(
-        "A time is a whole number with more digits than a double has",
-        expected=f"times up to {_EXACT}",
-        hint="give them as timestamps, in a coarser unit, or counted from a later beginning",
+def _refused(name: str, known_as: str) -> str:
+    """SQL that raises the error for a time that is too large."""
+    before, after = (
+        part.replace("\\", "\\\\").replace("'", "\\'") for part in (MARK + str(too_large(known_as, _VALUE))).split(_VALUE)
     )
-    return (MARK + str(error)).replace("\\", "\\\\").replace("'", "\\'")
+    return f"raise_error(concat('{before}', CAST({name} AS STRING), '{after}'))"
 
 
 def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> float:
@@ -162,8 +172,9 @@ def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> 
             raise HaplyError(
                 f"The {what} is a duration, and the times are numbers", expected="a number", found=f"'{value}'"
             )
-        return float(found[1]) * unit / 1e6 if in_seconds else round(float(found[1]) * unit)
+        return float(found[1]) * unit / 1e6 if in_seconds else int(Decimal(found[1]) * unit)
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not number or not value >= 0 or math.isinf(value):
         raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
-    return round(float(value) * 1_000_000) if stamps and not in_seconds else float(value)
+    # timestamps are whole microseconds: they hold a length if and only if they hold its whole ones
+    return int(Decimal(str(value)) * 1_000_000) if stamps and not in_seconds else float(value)
