@@ -14,7 +14,7 @@ from haply.probability import equal_within
 
 SMALL = replace(
     ptjoin.QUICK, events=400, many_templates=(1, 3), windows=(0.0, 300.0), delays=(0.0,), ranges_templates=12,
-    ranges_drawn=2, operator_events=80, single_pairs=300, repetitions=1,
+    ranges_drawn=2, operator_events=80, single_pairs=300, one_row_stored=50, one_row_pushes=30, repetitions=1,
 )  # fmt: skip
 
 
@@ -43,7 +43,9 @@ def test_report_has_its_shape():
         "duckdb buckets",
     ]
     figures = {figure.name: figure for figure in report.figures}
-    assert list(figures) == ["templates", "windows", "P1", "P2", "P3", "P4", "P5"]
+    assert list(figures) == ["templates", "windows", "P1", "P2", "P3", "P4", "P5", "one row"]
+    assert [row["join"].split(",")[0] for row in figures["one row"].rows] == ["SimilarityJoin", *["TimingJoin"] * 2]
+    assert all(row["microseconds"] <= row["median"] for row in figures["one row"].rows)
     assert all(claim.holds for name in ("P1", "P4", "P5") for claim in figures[name].claims)
     assert all(0.0 < row["least"] <= row["mean"] <= row["most"] < 1.0 for row in figures["P1"].rows)
     for row in figures["P3"].rows:

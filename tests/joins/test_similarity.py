@@ -576,3 +576,33 @@ def test_strictness_at_a_tie() -> None:
         for rules in RULES:
             join = SimilarityJoin(1.0, threshold, dim=1, strict=strict, rules=rules)
             assert bool(run(join, [x], [y], 1).pairs) == kept
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pushes_of_one_row_find_what_one_batch_finds(seed):
+    """In random orders, with a restart in the middle."""
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(0.0, 4.0, (2, 120, 1, 2)) + rng.normal(0.0, 0.4, (2, 120, 5, 2))
+    times = rng.integers(0, 200, (2, 120))
+
+    def pairs(result):
+        return list(
+            zip(result.left.tolist(), result.right.tolist(), result.probability, result.decided_by, strict=True)
+        )
+
+    whole = SimilarityJoin(1.0, 0.3, window=20, dim=2)
+    sides = ("left", "right")
+    wanted = [
+        pairs(whole.push(name, {"id": np.arange(120), "time": times[k], "pos": Samples(points[k])}))
+        for k, name in enumerate(sides)
+    ][1]
+    join, found = SimilarityJoin(1.0, 0.3, window=20, dim=2), []
+    for step, number in enumerate(rng.permutation(240).tolist()):
+        if step == 120:
+            join = SimilarityJoin.restore(join.snapshot())
+        k, row = divmod(number, 120)
+        batch = {"id": [row], "time": times[k, row : row + 1], "pos": Samples(points[k, row : row + 1])}
+        found += pairs(join.push(sides[k], batch))
+    assert len(wanted) > 50
+    assert [each[:3] for each in sorted(found)] == [each[:3] for each in sorted(wanted)]
+    assert join.funnel.kept == whole.funnel.kept == len(wanted)

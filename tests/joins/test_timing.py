@@ -296,3 +296,60 @@ def test_only_equal_keys_meet():
     kept = near & (keys[0][i] == keys[1][j])
     assert 50 < kept.sum() < near.sum() / 4
     assert sorted(found) == sorted(zip(i[kept].tolist(), j[kept].tolist(), strict=True))
+
+
+def own_shapes(rng, places):
+    """Histograms of which no two are alike, in the order of their ends."""
+    rows = []
+    for place in places:
+        widths = rng.uniform(0.5, 8.0, int(rng.integers(1, 5)))
+        weights = rng.uniform(0.1, 1.0, len(widths))
+        edges = place - np.append(np.cumsum(widths[::-1])[::-1], 0.0)
+        rows.append((edges.tolist(), (weights / weights.sum()).tolist()))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("most", "kind"), [(1024, "int"), (5, "int"), (5, "text")])
+def test_pushes_of_one_row_find_what_one_batch_finds(monkeypatch, seed, most, kind):
+    """Shapes of their own, more than have numbers or fewer; events of points among them; a restart in the middle."""
+    monkeypatch.setattr(operator, "MOST_SHAPES", most)
+    monkeypatch.setattr(operator, "_SMALL_CHUNK", 16)
+    rng = np.random.default_rng(seed)
+    places = [np.sort(rng.uniform(0.0, 300.0, 150)) for _ in range(2)]
+    rows = [own_shapes(rng, own) for own in places]
+    points = [rng.random(150) < 0.2 for _ in range(2)]
+    ids = [np.array([f"{side}{k}" for k in range(150)]) if kind == "text" else np.arange(150) for side in "lr"]
+
+    def model(side, k):
+        return Samples([rows[side][k][0]]) if points[side][k] else Histogram([rows[side][k][0]], [rows[side][k][1]])
+
+    def pairs(result):
+        return list(
+            zip(result.left.tolist(), result.right.tolist(), result.probability, result.decided_by, strict=True)
+        )
+
+    whole, wanted = TimingJoin(6.0, 0.3, max_delay=1e6), []
+    for side, name in enumerate(("left", "right")):
+        for chosen in (points[side], ~points[side]):
+            picked = np.flatnonzero(chosen)
+            edges, probs = zip(*(rows[side][k] for k in picked), strict=True)
+            column = Samples(list(edges)) if chosen is points[side] else Histogram(list(edges), list(probs))
+            wanted += pairs(whole.push(name, {"id": ids[side][picked], "time": column}))
+    order = [(float(place), side, k) for side in range(2) for k, place in enumerate(places[side])]
+    order.sort(key=lambda each: each[0] + rng.uniform(0.0, 20.0))
+    join, found = TimingJoin(6.0, 0.3, max_delay=20.0), []
+    for step, (_, side, k) in enumerate(order):
+        if step in (80, 200):
+            stored = join.stored
+            join = TimingJoin.restore(join.snapshot())
+            assert join.stored == stored
+        result = join.push(("left", "right")[side], {"id": ids[side][k : k + 1], "time": model(side, k)})
+        assert not len(result.late)
+        found += pairs(result)
+    assert len(wanted) > 200
+    assert [each[:2] for each in sorted(found)] == [each[:2] for each in sorted(wanted)], "lost, invented or doubled"
+    for one, other in zip(sorted(found), sorted(wanted), strict=True):
+        assert abs(one[2] - other[2]) < 1e-12
+    assert max(join.stored.values()) < 60, "events are forgotten"
+    assert all(own.shapes.unshared <= 2 * 60 + 16 + 1 for own in join._sides.values()), "and their shapes with them"

@@ -8,7 +8,8 @@ with the probability of each pair, and for the likely pairs only, as the join of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,8 +31,8 @@ from haply.bench.measure import (
     ranked,
     take_turns,
 )
-from haply.joins import TimingJoin
-from haply.models import Certain, Histogram
+from haply.joins import SimilarityJoin, TimingJoin
+from haply.models import Certain, Histogram, Samples
 from haply.models.columns import view_column
 from haply.models.ragged import Ragged
 from haply.numerics.jit import kernel
@@ -63,13 +64,15 @@ class Settings:
     ranges_drawn: int = 20
     operator_events: int = 4_000
     single_pairs: int = 20_000
+    one_row_stored: int = 1_000
+    one_row_pushes: int = 2_000
     repetitions: int = 5
     seed: int = 5
 
 
 QUICK = Settings(
     events=5_000, many_templates=(1, 16, 64), windows=(0.0, 400.0, 1_500.0), delays=(0.0, 1_000.0), ranges_templates=40,
-    ranges_drawn=4, operator_events=600, single_pairs=5_000, repetitions=2,
+    ranges_drawn=4, operator_events=600, single_pairs=5_000, one_row_pushes=400, repetitions=2,
 )  # fmt: skip
 
 
@@ -149,6 +152,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
     results, notes = compared(settings, tell)
     makers: tuple[Callable[[Settings, Tell], Figure], ...] = (
         template_growth, window_growth, partition_ranges, cost_per_pair, operator_effort, small_windows, example_one,
+        one_row_pushes,
     )  # fmt: skip
     figures = [make(settings, tell) for make in makers]
     title = f"Events with uncertain times, {settings.events:,} x {settings.events:,}, one thread"
@@ -553,4 +557,55 @@ def example_one(settings: Settings, tell: Tell) -> Figure:
     return Figure(
         "P5", "Example 1: detections at 60 and 110, latencies of 20 and 40, window 40", rows, x="apart",
         lines=("pairs",), y_title="pairs", log_y=False, claims=[claim],
+    )  # fmt: skip
+
+
+def one_row_pushes(settings: Settings, tell: Tell) -> Figure:
+    """Microseconds that a push of one row takes, beside some 1,000 stored a side: the least and the median."""
+    random = np.random.default_rng(settings.seed)
+    stored, pushes = settings.one_row_stored, settings.one_row_pushes
+    total = 2 * stored + pushes
+    points = random.random((total, 1, 2)) + 0.01 * random.standard_normal((total, 10, 2))
+    places = np.sort(random.uniform(0.0, 60.0 * total / stored, total))
+    widths, masses = random.uniform(1.0, 10.0, (total, 4)), random.uniform(0.05, 1.0, (total, 4))
+
+    def positions(rows: slice) -> Mapping[str, Any]:
+        return {"pos": Samples(points[rows])}
+
+    def times(rows: slice, shapes: int) -> Mapping[str, Any]:
+        chosen = np.arange(rows.start, rows.stop, rows.step or 1)
+        of = chosen % shapes
+        edges = np.cumsum(np.column_stack([np.zeros(len(of)), np.round(16.0 * widths[of]) / 16.0]), axis=1)
+        place = np.round(16.0 * places[chosen]) / 16.0
+        probs = masses[of] / masses[of].sum(axis=1, keepdims=True)
+        return {"time": Histogram(list(edges - edges[:, -1:] + place[:, None]), list(probs))}
+
+    jobs: dict[str, tuple[Any, Callable[[slice], Mapping[str, Any]]]] = {
+        "SimilarityJoin": (SimilarityJoin(0.05, 0.5, window=stored - 1, dim=2), positions),
+        "TimingJoin, 8 templates": (TimingJoin(40.0, 0.5), lambda rows: times(rows, 8)),
+        "TimingJoin, shapes of their own": (TimingJoin(40.0, 0.5), lambda rows: times(rows, total)),
+    }
+    rows = []
+    for name, (join, columns) in jobs.items():
+        tell(f"pushes of one row: {name}")
+        for k, side in enumerate(("left", "right")):
+            join.push(side, {"id": np.arange(stored), **columns(slice(k, 2 * stored, 2))})
+        seconds, pairs = [], 0
+        for k in range(2 * stored, total):
+            batch = {"id": np.array([k]), **columns(slice(k, k + 1))}
+            begun = time.perf_counter()
+            found = join.push(("left", "right")[k % 2], batch)
+            seconds.append(time.perf_counter() - begun)
+            pairs += len(found)
+        least, median = 1e6 * np.percentile(seconds, (5, 50))
+        rows.append(
+            {
+                "join": name, "stored": sum(join.stored.values()), "pairs a push": round(pairs / pushes, 1),
+                "microseconds": round(float(least), 1), "median": round(float(median), 1),
+            }
+        )  # fmt: skip
+        tell(f"{name}: {least:.0f} microseconds a push of one row, median {median:.0f}")
+    return Figure(
+        "one row", f"microseconds a push of one row, some {stored:,} stored a side: of 20 the fastest, and the median",
+        rows, x="stored", lines=("microseconds", "median"), y_title="microseconds", panel="join", log_y=False,
     )  # fmt: skip

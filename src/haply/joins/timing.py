@@ -126,7 +126,11 @@ class TimingJoin:
             raise unknown_name("choice of partitions", partitions, PARTITIONS)
         self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
         self.exact, self.partitions = probability == "exact", partitions
-        self._attainable = self.threshold.attainable
+        self._attainable, self._keep_from = self.threshold.attainable, 0.0
+        if self.threshold.value is not None:
+            self._keep_from = self.threshold.value - TOLERANCE
+            if strict:
+                self._keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
         self.region = Region(-self.window, self.window)
         self._sides = {side: _Side(self.threshold) for side in SIDES}
         self._closed: set[str] = set()
@@ -186,27 +190,28 @@ class TimingJoin:
                 expected="times with a bounded support, or a threshold",
                 found=f"a {model.kind} column, whose values are unbounded",
             )
-        keys = np.broadcast_to(np.asarray(batch.get("key", 0.0), dtype=np.float64), ids.shape)
+        key = batch.get("key")
+        keys = None if key is None else np.broadcast_to(np.asarray(key, dtype=np.float64), ids.shape)
         return self.arrive(side, ids, model, keys)
 
     def arrive(
-        self, side: SideName, ids: np.ndarray, model: OneDimensional, keys: np.ndarray, *, match: bool = True
+        self, side: SideName, ids: np.ndarray, model: OneDimensional, keys: np.ndarray | None, *, match: bool = True
     ) -> TimingResult:
         """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
         own, other = self._sides[side], self._sides[_other(side)]
         new = own.describe(model, keys)
-        places = new.facts[AT]
-        if match and not (np.abs(places) <= LARGEST_TIME).all():
-            raise too_large("time", str(places[np.argmax(np.abs(places))]))
-        late = new.facts[LATEST] < own.newest - self.max_delay
-        lost = ids[:0]
-        if match and late.any():
+        farthest = float(np.abs(new.facts[AT]).max(initial=0.0))
+        if match and farthest > LARGEST_TIME:
+            raise too_large("time", str(new.facts[AT][np.abs(new.facts[AT]) == farthest][0]))
+        lost, still = ids[:0], own.newest - self.max_delay
+        if match and new.facts[LATEST].min(initial=np.inf) < still:
+            late = new.facts[LATEST] < still
             lost = ids[new.row[late]]
             own.late += len(lost)
             new = new.take(np.flatnonzero(~late))
         self._tables.fit()
         cut_short = ids[self._cut_short(side, new, other)] if match and other.forgotten > -np.inf else ids[:0]
-        found = self._match(side, ids, new, other) if match else []
+        found = self._match(side, ids, new, other, farthest) if match else []
         if _other(side) not in self._closed:
             own.insert(ids, new)
         starts = new.facts[CORE_START]
@@ -229,15 +234,12 @@ class TimingJoin:
             reach = np.minimum(reach, -least[np.where(new.shape < len(least), new.shape, -1)])
         return new.row[new.facts[AT] - reach < other.forgotten]
 
-    def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side) -> Any:
+    def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side, farthest: float) -> Any:
         size, end = store.count, len(new.row)
         if not size or not end or not self._attainable:
             return []
         tables, is_left = self._tables, side == "left"
-        keep_from = 0.0 if self.threshold.value is None else self.threshold.value - TOLERANCE
-        if self.threshold.strict and self.threshold.value is not None:
-            keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
-        slack = 1e-12 * (2.0 * float(np.abs(new.facts[AT]).max()) + self.window)
+        slack = 1e-12 * (2.0 * farthest + self.window)
         as_they_are = ids.dtype == np.int64
         mine, theirs = ids[new.row] if as_they_are else new.row, store.labels
         events, stored = new.events, store.events
@@ -250,7 +252,7 @@ class TimingJoin:
             at, n, left_open, hottest = match_times(
                 events, mine, at, stop, stored, theirs, is_left, self._sides["left"].shapes.shapes,
                 self._sides["right"].shapes.shapes, tables.tables,
-                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, keep_from,
+                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, self._keep_from,
                 1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
             )  # fmt: skip
             share = at / end if at > _FIRST_CHUNK // 2 else 1.0
