@@ -200,25 +200,30 @@ class TimingJoin:
         """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
         own, other = self._sides[side], self._sides[_other(side)]
         new = own.describe(model, keys)
-        farthest = float(np.abs(new.facts[AT]).max(initial=0.0))
+        least, most = new.extent
+        farthest = max(0.0, -least[AT], most[AT])
         if match and farthest > LARGEST_TIME:
             raise too_large("time", str(new.facts[AT][np.abs(new.facts[AT]) == farthest][0]))
         lost, still = ids[:0], own.newest - self.max_delay
-        if match and new.facts[LATEST].min(initial=np.inf) < still:
+        if match and least[LATEST] < still:
             late = new.facts[LATEST] < still
             lost = ids[new.row[late]]
             own.late += len(lost)
             new = new.take(np.flatnonzero(~late))
+            least, most = new.extent
         self._tables.fit()
-        cut_short = ids[self._cut_short(side, new, other)] if match and other.forgotten > -np.inf else ids[:0]
+        cut_short = ids[:0]
+        if match and least[AT] + least[CORE_START] - self.window < other.forgotten:
+            cut_short = ids[self._cut_short(side, new, other)]
         found = self._match(side, ids, new, other, farthest) if match else []
         if _other(side) not in self._closed:
             own.insert(ids, new)
-        starts = new.facts[CORE_START]
         if own.templates:
-            starts = starts[(new.shape < 0) | (new.shape >= own.templates)]
-        own.reach = max(own.reach, float(-starts.min(initial=0.0)))
-        own.newest = max(own.newest, float(new.facts[LATEST].max(initial=-np.inf)))
+            others = new.facts[CORE_START, (new.shape < 0) | (new.shape >= own.templates)]
+            own.reach = max(own.reach, float(-others.min(initial=0.0)))
+        else:
+            own.reach = max(own.reach, -least[CORE_START])
+        own.newest = max(own.newest, most[LATEST])
         self._forget(side, own.newest - self.max_delay)
         left, right, probability, codes = found or (ids[:0], other.no_ids, np.empty(0), np.empty(0, np.int8))
         if not found and side == "right":
@@ -453,6 +458,11 @@ class _Batch:
         """What the kernel needs of them."""
         group, at, core_start, core_end, _ = self.facts
         return Events(group, at, core_start, core_end, self.shape)
+
+    @property
+    def extent(self) -> tuple[list[float], list[float]]:
+        """The least and the most of each fact."""
+        return self.facts.min(axis=1, initial=np.inf).tolist(), self.facts.max(axis=1, initial=-np.inf).tolist()
 
     def take(self, rows: np.ndarray) -> _Batch:
         """Some of them, in their order."""
