@@ -197,7 +197,7 @@ def test_bounds_for_any_law_hold_for_the_worst_laws():
         assert upper[0] >= weight[opened].sum() - 1e-12
         nearest = abs(rng.normal())
         assert markov(weight @ np.abs(points), nearest) >= weight[np.abs(points) >= nearest].sum() - 1e-12
-        assert selberg(sd * sd, mean - low, high - mean) <= chebyshev(sd * sd, mean - low, high - mean) + 1e-15
+        assert selberg(sd, mean - low, high - mean) <= chebyshev(sd, mean - low, high - mean) + 1e-15
 
 
 def verdicts_are_right(decisions, exact, threshold):

@@ -28,7 +28,7 @@ from haply.errors import HaplyError
 from haply.joins.match import match_all
 from haply.models import Gaussian
 from haply.probability.region import Region
-from haply.pruning.curve import curve_table
+from haply.pruning.curve import unit_table
 from haply.pruning.intervals import row_intervals
 from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 
@@ -153,7 +153,7 @@ def engines(left: Side, right: Side, settings: Settings, exact: bool) -> Engines
 def haply_band(left: Side, right: Side, settings: Settings, exact: bool) -> Answer:
     """Ours, without Spark: from parameters to result arrays."""
     # The table of the threshold's curve is kept from one query to the next; a first query has to build it.
-    curve_table.cache_clear()
+    unit_table.cache_clear()
     region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
     mine, theirs = (Gaussian.view([pa.array(side.mean), pa.array(side.sd)]) for side in (left, right))
     found = match_all(

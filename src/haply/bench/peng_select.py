@@ -276,9 +276,9 @@ def intervals(settings: Settings, tell: Tell) -> Figure:
         row = {
             "from": start,
             "markov": float(np.mean([markov(e, nearest) if nearest > 0 else 1.0 for e in absolute])),
-            "chebyshev": float(np.mean([chebyshev(v, a, math.inf) for v, a in zip(variance, away, strict=True)])),
-            "cantelli": float(np.mean([cantelli(v, a) for v, a in zip(variance, away, strict=True)])),
-            "selberg": float(np.mean([selberg(v, a, math.inf) for v, a in zip(variance, away, strict=True)])),
+            "chebyshev": float(np.mean([chebyshev(s, a, math.inf) for s, a in zip(sd, away, strict=True)])),
+            "cantelli": float(np.mean([cantelli(s, a) for s, a in zip(sd, away, strict=True)])),
+            "selberg": float(np.mean([selberg(s, a, math.inf) for s, a in zip(sd, away, strict=True)])),
         }
         kinds = {"x": Gaussian}
         batch = Batch({"x": Gaussian(mean, sd)}, {}, count)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from haply.errors import HaplyError
 from haply.joins.ranges import Ends, above, below, disjoint, divided, roots
 from haply.models import Gaussian, GaussianND, Histogram, Mixture, Model, Uniform
+from haply.numerics.scale import powers_of
 from haply.pruning.region import Bounds
 
 Number = float | str
@@ -103,6 +105,69 @@ class Prepared(Protocol):
 
     def exact(self) -> tuple[np.ndarray, bool]:
         """The probabilities, and whether they are counts of equally likely cases, rounded once."""
+
+
+def in_range(conditions: tuple[Condition, ...], batch: Batch) -> tuple[tuple[Condition, ...], Batch]:
+    """The same question about values over powers of two, where those of a row are too large or small to be squared.
+
+    Each row has a power of its own. Where all may stay as they are, conditions and batch are those that were given.
+    """
+    named = dict.fromkeys(name for condition in conditions for name, _ in condition.values)
+    sizes = {name: np.broadcast_to(batch.values[name].sizes(), (batch.rows,)) for name in named}
+    power = powers_of(np.max(list(sizes.values()), axis=0)) if batch.rows else None
+    if power is None:
+        return conditions, batch
+    one, text = bool((power == power[0]).all()), " AND ".join(condition.text for condition in conditions)
+    for name, size in sizes.items():
+        if (np.ldexp(size, -power)[size > 0.0] < LEAST_BESIDE).any() or (
+            batch.rows > 1 and not one and _centred(conditions)
+        ):
+            raise HaplyError(
+                f"Values in `{text}` differ by too many orders of magnitude to be computed together",
+                expected="values of one row within 1e140 of each other",
+                found=f"'{name}' of size {size[size > 0.0].min():g}" if (size > 0.0).any() else f"'{name}'",
+                hint="give columns in units of similar size",
+            )
+    numbers, values = dict(batch.numbers), dict(batch.values)
+    for name in named:
+        model = values[name]
+        values[name] = (model if len(model) == batch.rows else model.take(np.zeros(batch.rows, np.int64))).scaled(power)
+
+    def over(number: Number, degree: int) -> Number:
+        if degree == 0 or (not isinstance(number, str) and (number == 0.0 or np.isinf(number))):
+            return number
+        with np.errstate(over="ignore", under="ignore"):
+            found = np.ldexp(np.asarray(batch.number(number), np.float64), -degree * power)
+        if one and not isinstance(number, str):
+            return float(found[0])
+        place = f"{number} over {degree} powers of two"
+        numbers[place] = found
+        return place
+
+    return tuple(_over(condition, over) for condition in conditions), Batch(values, numbers, batch.rows)
+
+
+LEAST_BESIDE = 1e-140
+"""What is smaller than this beside other values of its row has no square beside theirs."""
+
+
+def _centred(conditions: tuple[Condition, ...]) -> bool:
+    return any(isinstance(condition, Polynomial) and condition.centre for condition in conditions)
+
+
+def _over(condition: Condition, over: Callable[[Number, int], Number]) -> Condition:
+    """One condition about values over a power of two; ``over`` divides a number by its ``degree``-th power."""
+    if isinstance(condition, Apart):
+        return replace(condition, limit=over(condition.limit, 1))
+    degree = 2 if condition.squares else 1
+    return replace(
+        condition,
+        linear=tuple((value, over(factor, degree - 1)) for value, factor in condition.linear),
+        ranges=tuple(
+            each._replace(low=over(each.low, degree), high=over(each.high, degree)) for each in condition.ranges
+        ),
+        centre=tuple((value, float(over(place, 1))) for value, place in condition.centre),
+    )
 
 
 def ends_of(condition: Polynomial, batch: Batch) -> Ends:

@@ -26,6 +26,7 @@ from haply.joins.conditions import (
     Range,
     Value,
     ends_of,
+    in_range,
     solved,
 )
 from haply.joins.curved import SINGLY, Curved, middle_of
@@ -35,6 +36,7 @@ from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Mode
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
 from haply.numerics.quadratic import canonical_rows, form_rows
+from haply.numerics.scale import powers_of
 from haply.probability.distance import within_distance
 from haply.probability.exact import interval_probability
 from haply.probability.joint import POINTS, ZERO, Joint
@@ -110,6 +112,9 @@ class Group:
         if rows is not None and len(rows) < batch.rows:
             mine = {name: batch.values[name] for name, _ in self.kinds}
             batch = Batch(mine, {name: batch.numbers[name] for name in self.numbers}, batch.rows).take(rows)
+        if self.method in (BOX, FORM, CURVED):
+            conditions, batch = in_range(self.conditions, batch)
+            return _METHODS[self.method](replace(self, conditions=conditions), batch)
         return _METHODS[self.method](self, batch)
 
     def missed(self, batch: Batch, rows: np.ndarray) -> np.ndarray | None:
@@ -571,6 +576,8 @@ class _Distance:
     def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
         if not (isinstance(self.one, GaussianND) and isinstance(self.other, GaussianND)):
             return None
+        if any(powers_of(sizes) is not None for sizes in (self.one.sizes(), self.other.sizes(), np.abs(self.limit))):
+            return None  # the value is found on scales on which squares are in range
         one, other = parts(self.one), parts(self.other)
         assert one is not None
         assert other is not None

@@ -15,7 +15,7 @@ from haply.pruning.bounds import CONCENTRATION, CONTAINMENT, CURVE, RULES
 from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
 from haply.pruning.gaussian import match_gaussians
 from haply.pruning.intervals import Intervals, accepts_above, accepts_below
-from haply.pruning.one_pass import Found, Labels, fits
+from haply.pruning.one_pass import Found, Labels, fits, ordinary
 from haply.pruning.sweep import Sweep, sure_pairs
 from haply.pruning.threshold import Threshold
 from haply.pruning.uniform import match_uniforms
@@ -65,9 +65,9 @@ def match_overlapping(
     left_labels, right_labels = labels
     started = time.perf_counter()
     if left_groups is None and fits(region, threshold):
-        one_pass, rule = _one_pass_for(left, right)
+        sides: Any = (left, right, left_intervals, right_intervals)
+        one_pass, rule = _one_pass_for(*sides, region)
         if one_pass is not None:
-            sides: Any = (left, right, left_intervals, right_intervals)
             found = one_pass(*sides, from_position, region, threshold, exact, labels)
             counters = Counters()
             counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
@@ -105,13 +105,20 @@ def match_overlapping(
     )  # fmt: skip
 
 
-def _one_pass_for(left: OneDimensional, right: OneDimensional) -> tuple[Callable[..., Found] | None, tuple[int, int]]:
+def _one_pass_for(
+    left: OneDimensional, right: OneDimensional, left_intervals: Intervals, right_intervals: Intervals, region: Region
+) -> tuple[Callable[..., Found] | None, tuple[int, int]]:
     """The kernel that joins two sides of these kinds in one pass, if there is one, and the rules that are in it."""
+    hopeless = left_intervals.hopeless, right_intervals.hopeless
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
-        return match_gaussians, (CURVE, CURVE)
-    uniform = isinstance(left, Uniform) and isinstance(right, Uniform)
-    if uniform and all((side.lo < side.hi).all() for side in (left, right)):
-        return match_uniforms, (CONCENTRATION, CONTAINMENT)
+        if all(ordinary(side.sd, bad, region) for side, bad in zip((left, right), hopeless, strict=True)):
+            return match_gaussians, (CURVE, CURVE)
+    elif isinstance(left, Uniform) and isinstance(right, Uniform):
+        lengths = left.hi - left.lo, right.hi - right.lo
+        if all((length > 0.0).all() for length in lengths) and all(
+            ordinary(length, bad, region) for length, bad in zip(lengths, hopeless, strict=True)
+        ):
+            return match_uniforms, (CONCENTRATION, CONTAINMENT)
     return None, (0, 0)
 
 

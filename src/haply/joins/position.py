@@ -13,6 +13,7 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import BatchJoin, SideName, Stored
 from haply.joins.meeting import Rows, can_meet, in_stretches
 from haply.models import Certain, Model, Samples, Sky
+from haply.numerics.scale import power_of
 from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Distance
 from haply.pruning.cascade import Counters
@@ -77,14 +78,15 @@ def match_positions(
 ) -> PositionResult:
     """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells."""
     _check_threshold(threshold)
-    sides = _parts_of(left, "left"), _parts_of(right, "right")
+    power = power_of(distance.limit)
+    sides = _parts_of(left, "left", power), _parts_of(right, "right", power)
     dims = [3 if isinstance(side, Sky) else side.mean.shape[1] for side in sides]
     empty = any((len(side) if isinstance(side, Sky) else len(side.start) - 1) == 0 for side in sides)
     if dims[0] != dims[1] and not empty:
         raise HaplyError("Points differ in dimension", expected=f"dim = {dims[0]}", found=f"{dims[1]}")
     if empty or not threshold.attainable:
         return _no_pairs(np.empty(0, np.int64), np.empty(0, np.int64))
-    found = near_pairs(*sides, limits(distance.limit, threshold, exact, dims[0]), places)
+    found = near_pairs(*sides, limits(math.ldexp(distance.limit, -power), threshold, exact, dims[0]), places)
     return PositionResult(*found.pairs, found.counters)
 
 
@@ -180,12 +182,13 @@ class PositionJoin(BatchJoin[_Placed, PositionResult]):
         return PositionResult(left, right, probability, code, counters)
 
     def _placed(self, model: Model, side: SideName) -> Intervals:
-        normals = _parts_of(model, side)
+        power = power_of(self.distance.limit)
+        normals = _parts_of(model, side, power)
         dim = 3 if isinstance(normals, Sky) else normals.mean.shape[1]
         if self.dim not in (None, dim):
             raise HaplyError("Points differ in dimension", expected=f"dim = {self.dim}", found=f"{dim}")
         self.dim = dim
-        return intervals_on_line(normals, limits(self.distance.limit, self.threshold, True, dim))
+        return intervals_on_line(normals, limits(math.ldexp(self.distance.limit, -power), self.threshold, True, dim))
 
     def _match(self, added: _Placed, stored: Stored[_Placed], side: SideName) -> PositionResult:
         """By place within stretches of time, which tell who may meet before any place is looked at."""
@@ -252,14 +255,21 @@ def _model_of(given: Any, name: str) -> Model:
     return Certain(points) if points.ndim == 1 else Samples(points, dim=points.shape[1])
 
 
-def _parts_of(side: Any, name: str) -> Parts | Sky:
+def _parts_of(side: Any, name: str, power: int) -> Parts | Sky:
+    """One side over ``2**power``, so that squares of distances that matter are in the range of doubles.
+
+    The sky is not scaled: its radius is what it is.
+    """
     if isinstance(side, Sky):
         return side
     if not isinstance(side, Model):
-        points = _points(side, name)
+        points = np.ldexp(_points(side, name), -power)
+        _check_range(points, name)
         count, dim = len(points), 1 if points.ndim == 1 else points.shape[1]
         return Parts(np.arange(count + 1), np.ones(count), points.reshape(count, dim), np.zeros((1, dim, dim)))
-    found = parts(side)
+    found = parts(side.scaled(power) if power else side)
+    if found is not None and power:
+        _check_range(found.mean, name)
     if found is None:
         raise HaplyError(
             f"The {name} side has no normal positions",
@@ -267,3 +277,13 @@ def _parts_of(side: Any, name: str) -> Parts | Sky:
             found=type(side).__name__,
         )
     return found
+
+
+def _check_range(positions: np.ndarray, name: str) -> None:
+    """Positions beside which the distance is nothing, not even a double."""
+    if not np.isfinite(positions).all():
+        raise HaplyError(
+            f"The {name} side has positions too large for the distance asked for",
+            expected="positions below 1e300 times the distance",
+            hint="ask for equal values if that is what is meant",
+        )

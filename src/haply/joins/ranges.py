@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from haply.numerics.scale import powers_of
+
 Ends = list[tuple[np.ndarray, np.ndarray]]
 """Closed intervals that do not overlap, each with an end for all rows or for each; empty where low > high."""
 
@@ -86,9 +88,15 @@ def roots(
     middle = -0.5 * np.where(up, slope, -slope) / size
     bottom_closed, top_closed = np.where(up, low_closed, high_closed), np.where(up, high_closed, low_closed)
 
+    power = powers_of(np.abs(middle))
+
     def half(level: np.ndarray) -> np.ndarray:
-        inside = level + middle * middle
-        return np.where(inside >= 0.0, np.sqrt(np.maximum(inside, 0.0)), -1.0)
+        if power is None:
+            inside = level + middle * middle
+            return np.where(inside >= 0.0, np.sqrt(np.maximum(inside, 0.0)), -1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            inside = np.ldexp(level, -2 * power) + np.ldexp(middle, -power) ** 2
+            return np.where(inside >= 0.0, np.ldexp(np.sqrt(np.maximum(inside, 0.0)), power), -1.0)
 
     outer, inner = half(top), half(bottom)
     nothing = outer < 0.0

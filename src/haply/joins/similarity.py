@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import checked_length
 from haply.joins.times import exact_times
 from haply.models import Certain, Samples
-from haply.probability.distance import Clouds, clouds
+from haply.numerics.scale import power_of
+from haply.probability.distance import LEAST_DISTANCE, Clouds, clouds
 from haply.pruning.cascade import Counters
 from haply.pruning.cloud_match import LOOK_AT_ALL, Output, Search, match_clouds
 from haply.pruning.cloud_rules import (
@@ -130,7 +132,10 @@ class SimilarityJoin:
         self.window = np.inf if window is None else float(window)
         self.exact = probability == "exact"
         self.rules = rule_codes(rules)
-        self._question = question(self.within, self.threshold, self.exact, self.rules)
+        self.power = power_of(self.within)
+        """Positions are kept over two to this power, so that squares and moments are in the range of doubles."""
+        self.reach = math.ldexp(self.within, -self.power)
+        self._question = question(self.reach, self.threshold, self.exact, self.rules)
         self._stored = {side: _Store(self) for side in SIDES}
         self._next = dict.fromkeys(SIDES, 0)
         self._closed: set[str] = set()
@@ -178,13 +183,32 @@ class SimilarityJoin:
         match: bool = True,
     ) -> SimilarityResult:
         """``push`` for those who have arrays; without ``match`` objects are stored only: their pairs are known."""
-        these = clouds(positions, self.dim)
+        these = clouds(self._scaled(positions), self.dim)
         own, store = self._stored[side], self._stored[_other(side)]
         begin = own.receive(ids, these, times, places)
         result = self._match(side, own, begin, store) if match else NO_PAIRS
         if _other(side) in self._closed:
             own.forget_from(begin)
         return result
+
+    def _scaled(self, positions: Any) -> Any:
+        """Positions on the scale of the distance asked for; refuses those that cannot be compared on it."""
+        if self.power:
+            positions = positions.scaled(self.power)
+            lost = ~np.isfinite(positions.sizes())
+        elif self.within == 0.0:
+            points = positions.points.values if isinstance(positions, Samples) else positions.mean()
+            lost = (np.abs(points) < LEAST_DISTANCE) & (points != 0.0)
+        else:
+            return positions
+        if lost.any():
+            raise HaplyError(
+                "Positions cannot be compared at the distance asked for: squares leave the range of doubles",
+                expected="coordinates within 300 orders of magnitude of the distance",
+                found=f"within = {self.within:g}",
+                hint="give positions in another unit",
+            )
+        return positions
 
     def pairs(self) -> SimilarityResult:
         """All near pairs of what is stored now, found anew."""
@@ -195,7 +219,7 @@ class SimilarityJoin:
         first, last, end = store.head, store.tail, own.tail
         if first == last or begin == end:
             return NO_PAIRS
-        slack = 1e-12 * max(1.0, self.within, own.largest, store.largest)
+        slack = 1e-12 * max(1.0, self.reach, own.largest, store.largest)
         search = self._search(own, begin, store, slack)
         parts, at = [], begin
         while at < end:
@@ -227,7 +251,7 @@ class SimilarityJoin:
             return LOOK_AT_ALL
         near = own.objects.near[:, begin : own.tail]
         if near.shape[1] > 1 and GRID in self.rules:
-            groups = group_batch(np.ascontiguousarray(near), self.dim, self.within + slack, store.widest)
+            groups = group_batch(np.ascontiguousarray(near), self.dim, self.reach + slack, store.widest)
         else:
             groups = (
                 np.arange(1, near.shape[1] + 1),
@@ -316,7 +340,7 @@ class _Store:
     """
 
     def __init__(self, join: SimilarityJoin) -> None:
-        self.dim, self.within, self.always_grid = join.dim, join.within, GRID in join.rules
+        self.dim, self.within, self.always_grid = join.dim, join.reach, GRID in join.rules
         self.share = core_share(join.threshold) if CORE in join.rules else WHOLE_BALL
         self.centred = CORE in join.rules or MOMENTS in join.rules
         self.head = self.tail = 0

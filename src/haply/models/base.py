@@ -30,6 +30,8 @@ class Parameter:
     shape: Literal["number", "list", "optional list", "integer"] = "number"
     least: float | None = None
     sums_to_one: bool = False
+    degree: int = 1
+    """Which power of the unit of values it is in: 1 for a length, 2 for a variance, 0 for a weight."""
 
     @property
     def is_list(self) -> bool:
@@ -106,6 +108,40 @@ class Model:
                 for name, column in self.values.items()
             }
         )
+
+    def sizes(self) -> np.ndarray:
+        """The largest length of each row: of a value, an error or an end, whatever its sign."""
+        out = np.zeros(len(self))
+        for parameter in self.parameters:
+            column = self.values[parameter.name]
+            if column is None or parameter.degree == 0 or not len(self):
+                continue
+            if isinstance(column, Ragged):
+                largest = np.zeros(len(self))
+                full = column.lengths > 0
+                if full.any():
+                    largest[full] = np.maximum.reduceat(np.abs(column.values), column.start[:-1][full])
+            else:
+                largest = np.abs(column)
+            out = np.maximum(out, largest if parameter.degree == 1 else np.sqrt(largest))
+        return out
+
+    def scaled(self: _Model, power: int | np.ndarray) -> _Model:
+        """The same values over ``2**power``, one for all rows or one for each: exact, but for what leaves the range."""
+        columns: dict[str, Any] = {}
+        for parameter in self.parameters:
+            column = self.values[parameter.name]
+            if column is None or parameter.degree == 0:
+                columns[parameter.name] = column
+                continue
+            by = -parameter.degree * np.asarray(power)
+            with np.errstate(over="ignore", under="ignore"):
+                if isinstance(column, Ragged):
+                    values = np.ldexp(column.values, np.repeat(by, column.lengths) if by.ndim else by)
+                    columns[parameter.name] = Ragged(values, column.start)
+                else:
+                    columns[parameter.name] = np.ldexp(column, by)
+        return self._of_columns(columns)
 
     @property
     def nbytes(self) -> int:
@@ -302,8 +338,12 @@ class OneDimensional(Model, ABC):
         return self.moments[0]
 
     def variance(self) -> np.ndarray:
-        """Variance of each row."""
+        """Variance of each row; infinite, or 0, where it leaves the range of doubles."""
         return self.moments[1]
+
+    def deviation(self) -> np.ndarray:
+        """Standard deviation of each row, also where its square leaves the range of doubles."""
+        return kernels.rows_deviation(self.components, self.moments[1])
 
     @cached_property
     def moments(self) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ class GaussianND(Model):
     """Multivariate normal: a mean of d numbers and a covariance of d x d, flat and row by row."""
 
     kind: ClassVar[str] = "gaussian_nd"
-    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list"), Parameter("cov", "list"))
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list"), Parameter("cov", "list", degree=2))
 
     def __init__(self, mean: Any, cov: Any) -> None:
         super().__init__(mean=mean, cov=cov)
@@ -44,9 +44,9 @@ class MixtureND(Model):
 
     kind: ClassVar[str] = "mixture_nd"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("weights", "list", least=0.0, sums_to_one=True),
+        Parameter("weights", "list", least=0.0, sums_to_one=True, degree=0),
         Parameter("means", "list"),
-        Parameter("covs", "list"),
+        Parameter("covs", "list", degree=2),
     )
 
     def __init__(self, weights: Any, means: Any, covs: Any) -> None:

@@ -128,7 +128,11 @@ class Gaussian(OneDimensional):
         return np.array(self.values["mean"])
 
     def variance(self) -> np.ndarray:
-        return np.asarray(self.sd**2)
+        with np.errstate(over="ignore", under="ignore"):
+            return np.asarray(self.sd**2)
+
+    def deviation(self) -> np.ndarray:
+        return np.array(self.sd)
 
     def quantile_low(self, level: Any) -> np.ndarray:
         if np.ndim(level) or not 0.0 < level < 1.0:
@@ -182,7 +186,11 @@ class TruncatedGaussian(OneDimensional):
 
     def _make_components(self) -> Components:
         mean = self.values["mean"]
-        atom = (self.sd == 0.0) | (self.lo == self.hi)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            # so far from the mean that no double says how many sds: all of it is at the near end
+            beyond = np.isinf((self.lo - mean) / self.sd) & (self.lo > mean)
+            beyond |= np.isinf((self.hi - mean) / self.sd) & (self.hi < mean)
+        atom = (self.sd == 0.0) | (self.lo == self.hi) | beyond
         place = np.clip(mean, self.lo, self.hi)
         return _single(
             np.where(atom, POINT, NORMAL), np.where(atom, place, self.lo), np.where(atom, place, self.hi), mean, self.sd
@@ -194,7 +202,7 @@ class Mixture(OneDimensional):
 
     kind: ClassVar[str] = "mixture"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("weights", "list", least=0.0, sums_to_one=True),
+        Parameter("weights", "list", least=0.0, sums_to_one=True, degree=0),
         Parameter("means", "list"),
         Parameter("sds", "list", least=0.0),
     )
@@ -221,7 +229,7 @@ class Histogram(OneDimensional):
     kind: ClassVar[str] = "histogram"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("edges", "list"),
-        Parameter("probs", "list", least=0.0, sums_to_one=True),
+        Parameter("probs", "list", least=0.0, sums_to_one=True, degree=0),
     )
 
     def __init__(self, edges: Any, probs: Any) -> None:
@@ -265,8 +273,8 @@ class Samples(OneDimensional):
     kind: ClassVar[str] = "samples"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("points", "list"),
-        Parameter("probs", "optional list", least=0.0, sums_to_one=True),
-        Parameter("dim", "integer", least=1.0),
+        Parameter("probs", "optional list", least=0.0, sums_to_one=True, degree=0),
+        Parameter("dim", "integer", least=1.0, degree=0),
     )
     continuous: ClassVar[bool] = False
 

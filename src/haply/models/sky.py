@@ -28,6 +28,8 @@ AngleUnit = Literal["arcsec", "mas", "deg"]
 IN_ARCSECONDS = {"arcsec": 1.0, "mas": 1e-3, "deg": 3600.0}
 CORRELATION_SLACK = 1e-9
 _BEYOND_POLES = "dec beyond the poles"
+_TOO_WIDE, _MOST_ERROR = "an error too large to be squared", 1e60
+"""Many times around the sky, which no error is; its fourth power is in the range of doubles."""
 
 
 def _beyond(numbers: np.ndarray, most: float) -> np.ndarray:
@@ -42,11 +44,11 @@ class Sky(Model):
 
     kind: ClassVar[str] = "sky"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("ra"),
-        Parameter("dec"),
-        Parameter("ra_error", least=0.0),
-        Parameter("dec_error", least=0.0),
-        Parameter("corr"),
+        Parameter("ra", degree=0),
+        Parameter("dec", degree=0),
+        Parameter("ra_error", least=0.0, degree=0),
+        Parameter("dec_error", least=0.0, degree=0),
+        Parameter("corr", degree=0),
     )
 
     def __init__(self, ra: Any, dec: Any, ra_error: Any, dec_error: Any, corr: Any = 0.0) -> None:
@@ -55,6 +57,7 @@ class Sky(Model):
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from super().reasons()
         yield _BEYOND_POLES, _beyond(self.dec, 90.0)
+        yield _TOO_WIDE, _beyond(self.ra_error, _MOST_ERROR) | _beyond(self.dec_error, _MOST_ERROR)
         yield "corr beyond -1 and 1", _beyond(self.corr, 1.0 + CORRELATION_SLACK)
 
     @property
@@ -76,11 +79,11 @@ class SkyEllipse(Sky):
 
     kind: ClassVar[str] = "sky_ellipse"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("ra"),
-        Parameter("dec"),
-        Parameter("major", least=0.0),
-        Parameter("minor", least=0.0),
-        Parameter("angle"),
+        Parameter("ra", degree=0),
+        Parameter("dec", degree=0),
+        Parameter("major", least=0.0, degree=0),
+        Parameter("minor", least=0.0, degree=0),
+        Parameter("angle", degree=0),
     )
 
     def __init__(self, ra: Any, dec: Any, major: Any, minor: Any, angle: Any = 0.0) -> None:
@@ -89,6 +92,7 @@ class SkyEllipse(Sky):
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from Model.reasons(self)
         yield _BEYOND_POLES, _beyond(self.dec, 90.0)
+        yield _TOO_WIDE, _beyond(self.major, _MOST_ERROR) | _beyond(self.minor, _MOST_ERROR)
 
 
 def arcseconds_in(unit: str) -> float:

@@ -30,6 +30,7 @@ from haply.numerics.normal import (
     cut_shortfall,
     normal_between,
     normal_cdf,
+    root_sum,
 )
 
 POINT, UNIFORM, NORMAL = np.int8(0), np.int8(1), np.int8(2)
@@ -285,5 +286,5 @@ def component_difference_cdf(a_kind, a_low, a_high, a_mean, a_sd, b_kind, b_low,
         low, high = gap(a_low, b_low, t), gap(a_high, b_low, t)
         return _average_cdf(gap(a_mean, b_low, t), a_sd, low, high, b_high - b_low)
     if a_low == -math.inf and a_high == math.inf and b_low == -math.inf and b_high == math.inf:
-        return normal_cdf(-gap(a_mean, b_mean, t) / math.sqrt(a_sd * a_sd + b_sd * b_sd))
+        return normal_cdf(-gap(a_mean, b_mean, t) / root_sum(a_sd, b_sd))
     return _smooth_difference_cdf(a_mean, a_sd, a_low, a_high, b_mean, b_sd, b_low, b_high, t)

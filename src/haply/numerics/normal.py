@@ -15,6 +15,9 @@ from haply.numerics.jit import kernel
 
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2PI = math.sqrt(2.0 * math.pi)
+LEAST_SQUARE, SCALE_UP, SCALE_DOWN = 1e-280, 2.0**600, 2.0**-600
+"""A square above the first has all its digits; below it, and where it is infinite, numbers are scaled and squared then.
+With one of the two powers of two, no square of a double leaves the range."""
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 # Wichura 1988, algorithm AS 241 (PPND16): rational approximations of the normal quantile, relative error below 1e-15.
@@ -66,6 +69,20 @@ def normal_quantile(p):
     r = math.sqrt(-math.log(p if q < 0.0 else 1.0 - p))
     z = _ratio(_TAIL_TOP, _TAIL_BOTTOM, r - 1.6) if r <= 5.0 else _ratio(_FAR_TOP, _FAR_BOTTOM, r - 5.0)
     return -z if q < 0.0 else z
+
+
+@kernel
+def root_sum(a, b):
+    """``sqrt(a**2 + b**2)`` for the standard deviations of a difference, right also where the squares leave the range.
+
+    There both are scaled by a power of two, which is exact; elsewhere it is the plain formula, to the last bit.
+    """
+    square = a * a + b * b
+    if LEAST_SQUARE < square < math.inf:
+        return math.sqrt(square)
+    scale = SCALE_UP if square < 1.0 else SCALE_DOWN
+    a, b = a * scale, b * scale
+    return math.sqrt(a * a + b * b) / scale
 
 
 @kernel

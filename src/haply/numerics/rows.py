@@ -19,6 +19,7 @@ from haply.numerics.components import (
     component_variance,
 )
 from haply.numerics.jit import inner, kernel
+from haply.numerics.normal import LEAST_SQUARE, SCALE_DOWN, SCALE_UP
 
 
 class Components(NamedTuple):
@@ -126,14 +127,16 @@ def row_quantile(rows, i, p, last, sign):
 
 
 @kernel
-def row_mean_variance(rows, i):
-    """Mean and variance of row ``i``, the variance as a sum of non-negative parts."""
+def row_mean_variance(rows, i, scale):
+    """Mean and variance of row ``i`` times a scale, the variance as a sum of non-negative parts."""
     mean = 0.0
     for k in range(rows.start[i], rows.start[i + 1]):
-        mean += rows.weight[k] * component_mean(rows.kind[k], rows.low[k], rows.high[k], rows.mean[k], rows.sd[k])
+        low, high, centre, sd = scale * rows.low[k], scale * rows.high[k], scale * rows.mean[k], scale * rows.sd[k]
+        mean += rows.weight[k] * component_mean(rows.kind[k], low, high, centre, sd)
     variance = 0.0
     for k in range(rows.start[i], rows.start[i + 1]):
-        kind, low, high, centre, sd = rows.kind[k], rows.low[k], rows.high[k], rows.mean[k], rows.sd[k]
+        low, high, centre, sd = scale * rows.low[k], scale * rows.high[k], scale * rows.mean[k], scale * rows.sd[k]
+        kind = rows.kind[k]
         away = component_mean(kind, low, high, centre, sd) - mean
         variance += rows.weight[k] * (component_variance(kind, low, high, centre, sd) + away * away)
     return mean, variance
@@ -222,8 +225,21 @@ def rows_moments(rows):
     n = len(rows.start) - 1
     mean, variance = np.empty(n), np.empty(n)
     for i in range(n):
-        mean[i], variance[i] = row_mean_variance(rows, i)
+        mean[i], variance[i] = row_mean_variance(rows, i, 1.0)
     return mean, variance
+
+
+@kernel
+def rows_deviation(rows, variance):
+    """Standard deviation of every row: the root of its variance, found anew on a scale on which that is in range."""
+    out = np.empty(len(variance))
+    for i in range(len(variance)):
+        if LEAST_SQUARE < variance[i] < math.inf:
+            out[i] = math.sqrt(variance[i])
+        else:
+            scale = SCALE_UP if variance[i] < 1.0 else SCALE_DOWN
+            out[i] = math.sqrt(row_mean_variance(rows, i, scale)[1]) / scale
+    return out
 
 
 @kernel

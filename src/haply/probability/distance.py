@@ -17,6 +17,7 @@ from haply.errors import HaplyError
 from haply.models import Certain, OneDimensional, Samples
 from haply.models.ragged import Ragged
 from haply.numerics.jit import bare, bare_fused, kernel
+from haply.numerics.normal import SCALE_DOWN, SCALE_UP
 from haply.probability.exact import equal_within
 from haply.probability.multivariate import near_normals
 
@@ -26,6 +27,8 @@ EQUAL_SLACK = 1e-12
 ROUNDING, MOST_SMALL, MOST_LARGE = 8 * 2.0**-24, 1e-30, 1e30
 """What singles may err by (see ``_near_narrow``), and between which errors none of their squares leave their range."""
 WORTH_NARROWING = 256
+LEAST_DISTANCE, MOST_DISTANCE = 1e-140, 1e150
+"""Between these the squares of distances are in the range of doubles, with all their digits."""
 ONE, ZERO, HALF = np.int32(1), np.int32(0), np.float32(0.5)
 
 
@@ -137,10 +140,14 @@ def _largest(values):
     return most.view(np.float64)[0]
 
 
-def squared_limit(within: float) -> float:
-    """The largest double whose root is at most ``within``: squared distances are compared with it."""
+def _check_distance(within: float) -> None:
     if not within >= 0.0:
         raise HaplyError("A distance is negative or NaN", expected="within >= 0", found=str(within))
+
+
+def squared_limit(within: float) -> float:
+    """The largest double whose root is at most ``within``: squared distances are compared with it."""
+    _check_distance(within)
     if math.isinf(within):
         return math.inf
     limit = within * within
@@ -149,6 +156,19 @@ def squared_limit(within: float) -> float:
     while math.sqrt(math.nextafter(limit, math.inf)) <= within:
         limit = math.nextafter(limit, math.inf)
     return limit
+
+
+def scaled_limit(within: float) -> tuple[float, float]:
+    """``squared_limit`` on a scale on which its square is in the range of doubles, and that scale, a power of two.
+
+    Differences are multiplied by it before they are squared. It is 1 but for distances that nobody measures.
+    """
+    _check_distance(within)
+    if within < LEAST_DISTANCE:
+        return squared_limit(within * SCALE_UP), SCALE_UP
+    if MOST_DISTANCE < within < math.inf:
+        return squared_limit(within * SCALE_DOWN), SCALE_DOWN
+    return squared_limit(within), 1.0
 
 
 class Block(NamedTuple):
@@ -206,7 +226,7 @@ def _near_3(x, at, step, begin, end, y, first, count, limit):
 
 
 @bare
-def _near_any(dim, x, begin, end, y, limit, squares):
+def _near_any(dim, x, begin, end, y, limit, scale, squares):
     squares, weight = squares[: y.size], y.weight[y.heavy : y.heavy + y.size]
     total = 0.0
     for k in range(begin, end):
@@ -214,9 +234,14 @@ def _near_any(dim, x, begin, end, y, limit, squares):
         for c in range(dim):
             a = x.points[x.at + c * x.size + k]
             ys = y.points[y.at + c * y.size : y.at + (c + 1) * y.size]
-            for m in range(len(ys)):
-                u = a - ys[m]
-                squares[m] += u * u
+            if scale == 1.0:
+                for m in range(len(ys)):
+                    u = a - ys[m]
+                    squares[m] += u * u
+            else:
+                for m in range(len(ys)):
+                    u = scale * (a - ys[m])
+                    squares[m] += u * u
         near = 0.0
         for m in range(len(squares)):
             near += weight[m] if squares[m] <= limit else 0.0
@@ -225,20 +250,21 @@ def _near_any(dim, x, begin, end, y, limit, squares):
 
 
 @bare
-def near_weight(dim, x, begin, end, y, limit, squares):
+def near_weight(dim, x, begin, end, y, limit, scale, squares):
     """The weight of the near pairs among the samples ``begin`` to ``end`` of one object and all of another.
 
     With equal weights in up to three dimensions it is a count, each case in a function of its own: only of loops so
     plain does the compiler make wide instructions. ``squares`` is room for as many numbers as ``y`` has samples.
+    ``limit`` and ``scale`` are those of ``scaled_limit``.
     """
-    if x.equal and y.equal:
+    if x.equal and y.equal and scale == 1.0:
         if dim == 3:
             return float(_near_3(x.points, x.at, x.size, begin, end, y.points, y.at, y.size, limit))
         if dim == 2:
             return float(_near_2(x.points, x.at, x.size, begin, end, y.points, y.at, y.size, limit))
         if dim == 1:
             return float(_near_1(x.points, x.at, begin, end, y.points, y.at, y.size, limit))
-    return _near_any(dim, x, begin, end, y, limit, squares)
+    return _near_any(dim, x, begin, end, y, limit, scale, squares)
 
 
 class Narrow(NamedTuple):
@@ -432,27 +458,27 @@ def worth_narrowing(dim, x_size, y_size):
 
 
 @kernel
-def _pairs(left, right, left_rows, right_rows, limits):
+def _pairs(left, right, left_rows, right_rows, limits, scales):
     """Each pair's objects are turned in a place that stays in the cache: most rows are needed once."""
     most_x, most_y = _most(left.start), _most(right.start)
     x = Block(np.empty(left.dim * most_x), 0, 0, np.empty(most_x), 0, True)
     y = Block(np.empty(left.dim * most_y), 0, 0, np.empty(most_y), 0, True)
     found = np.empty(len(left_rows))
     room = narrow_room(left.dim, most_x, most_y)
-    _each_pair(left, right, left_rows, right_rows, limits, x, y, np.empty(most_y), room, found)
+    _each_pair(left, right, left_rows, right_rows, limits, scales, x, y, np.empty(most_y), room, found)
     return found
 
 
 @bare
-def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squares, narrow, found):
+def _each_pair(left, right, left_rows, right_rows, limits, scales, x_room, y_room, squares, narrow, found):
     dim, values, others = left.dim, left.values, right.values
     plain = len(left.probs) == 0 and len(right.probs) == 0
     for pair in range(len(left_rows)):
         i, j = left_rows[pair], right_rows[pair]
-        limit = limits[pair if len(limits) > 1 else 0]
+        limit, scale = limits[pair if len(limits) > 1 else 0], scales[pair if len(limits) > 1 else 0]
         first, count = left.start[i], left.start[i + 1] - left.start[i]
         second, size = right.start[j], right.start[j + 1] - right.start[j]
-        if plain and worth_narrowing(dim, count, size):
+        if plain and scale == 1.0 and worth_narrowing(dim, count, size):
             mine, theirs = values[dim * first : dim * (first + count)], others[dim * second : dim * (second + size)]
             near = _near_narrow(dim, mine, count, theirs, size, limit, narrow)
             if near >= 0:
@@ -462,7 +488,7 @@ def _each_pair(left, right, left_rows, right_rows, limits, x_room, y_room, squar
         x = Block(x_room.points, 0, count, x_room.weight, 0, equal)
         other, equal = _turn_one(dim, second, size, others, right.probs, y_room.points, y_room.weight)
         y = Block(y_room.points, 0, size, y_room.weight, 0, equal)
-        found[pair] = min(1.0, near_weight(dim, x, 0, count, y, limit, squares) / (whole * other))
+        found[pair] = min(1.0, near_weight(dim, x, 0, count, y, limit, scale, squares) / (whole * other))
 
 
 @bare
@@ -491,8 +517,10 @@ def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
         return _within_clouds(a, b, within)
     if _on_a_line(a) and _on_a_line(b):
         return equal_within(a, b, within)
-    limits = np.array([squared_limit(float(distance)) for distance in np.atleast_1d(within)])
-    return near_normals(a, b, *_aligned(len(a), len(b), len(limits)), limits)
+    distances = np.atleast_1d(np.asarray(within, np.float64))
+    for distance in distances:
+        _check_distance(distance)
+    return near_normals(a, b, *_aligned(len(a), len(b), len(distances)), distances)
 
 
 def _on_a_line(model: Any) -> bool:
@@ -513,5 +541,5 @@ def _aligned(*lengths: int) -> tuple[np.ndarray, np.ndarray]:
 def _within_clouds(a: Any, b: Any, within: Any) -> np.ndarray:
     left = _flat(a, None)
     right = _flat(b, left.dim if len(a) else None)
-    limits = np.array([squared_limit(float(distance)) for distance in np.atleast_1d(within)])
-    return _pairs(left, right, *_aligned(len(a), len(b), len(limits)), limits)
+    limits, scales = np.array([scaled_limit(float(distance)) for distance in np.atleast_1d(within)]).T.copy()
+    return _pairs(left, right, *_aligned(len(a), len(b), len(limits)), limits, scales)

@@ -20,9 +20,10 @@ from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Mode
 from haply.numerics.components import NORMAL, POINT, component_cdf, smooth_window
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import NODES, SQRT_2PI, cut_pdf
-from haply.probability.distance import clouds, squared_limit, within_distance
+from haply.numerics.scale import powers_of
+from haply.probability.distance import clouds, scaled_limit, within_distance
 from haply.probability.exact import region_probability
-from haply.probability.multivariate import box_probability
+from haply.probability.multivariate import box_probability, squared
 from haply.probability.region import Difference, Distance, Linear, Region
 
 Condition = Difference | Distance | Linear
@@ -232,10 +233,14 @@ def _of_normals(group: tuple[Condition, ...], values: Mapping[str, Model], rows:
         if one.region.outside:
             outside.append(k)
     models = [values[name] for name in names]
-    mean, variance = (
+    mean, spread = (
         np.stack([np.broadcast_to(getattr(model, what)(), rows) for model in models], axis=1)
-        for what in ("mean", "variance")
+        for what in ("mean", "deviation")
     )
+    power = powers_of(np.maximum(np.abs(mean), spread).max(axis=1))
+    if power is not None:
+        mean, spread = np.ldexp(mean, -power[:, None]), np.ldexp(spread, -power[:, None])
+    variance = squared(spread)
     means, covs = mean @ signs.T, np.einsum("kn,in,ln->ikl", signs, variance, signs)
     total = np.zeros(rows)
     for inside in itertools.product((False, True), repeat=len(outside)):
@@ -243,6 +248,8 @@ def _of_normals(group: tuple[Condition, ...], values: Mapping[str, Model], rows:
         for k, taken in zip(outside, inside, strict=True):
             if not taken:
                 low[k], high[k] = -math.inf, math.inf
+        if power is not None:
+            low, high = (np.ldexp(end, -power[:, None]) for end in (low, high))
         total += (-1.0) ** sum(inside) * box_probability(means, covs, low, high)
     return np.clip(total, 0.0, 1.0)
 
@@ -262,6 +269,8 @@ class _Tree(NamedTuple):
     high_closed: np.ndarray
     outside: np.ndarray
     limit: np.ndarray
+    scale: np.ndarray
+    """By what differences are multiplied before they are squared (see ``scaled_limit``)."""
 
 
 def _tree(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[list[Model], _Tree]:
@@ -287,15 +296,15 @@ def _tree(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[li
         left, right, condition = links.pop(at)
         parent, child = (left, right) if left in reached else (right, left)
         reached.add(child)
-        region, limit = Region(-math.inf, math.inf), -1.0
+        region, limit, scale = Region(-math.inf, math.inf), -1.0, 1.0
         if isinstance(condition, Distance):
-            limit = squared_limit(condition.limit)
+            limit, scale = scaled_limit(condition.limit)
         elif isinstance(condition, Difference):
             region = condition.region if parent == left else _negative(condition.region)
-        order.append((child, parent, *_fields(region), limit))
+        order.append((child, parent, *_fields(region), limit, scale))
     order.reverse()
     columns = zip(*order, strict=True)
-    kinds = (np.int64, np.int64, np.float64, np.float64, np.bool_, np.bool_, np.bool_, np.float64)
+    kinds = (np.int64, np.int64, np.float64, np.float64, np.bool_, np.bool_, np.bool_, np.float64, np.float64)
     return nodes, _Tree(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
 
 
@@ -391,6 +400,7 @@ def _is_near(points, tree, link, i, k, j):
     square = 0.0
     for c in range(points.dim[parent]):
         u = points.points[here + c * points.many[parent, i]] - points.points[there + c * points.many[child, i]]
+        u *= tree.scale[link]
         square += u * u
     return square <= tree.limit[link]
 

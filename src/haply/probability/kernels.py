@@ -11,7 +11,7 @@ import numpy as np
 
 from haply.numerics.components import NORMAL, POINT, component_difference_cdf, uniform_difference_cdf
 from haply.numerics.jit import kernel
-from haply.numerics.normal import SQRT_HALF, normal_cdf, normal_window
+from haply.numerics.normal import SQRT_HALF, normal_cdf, normal_window, root_sum
 
 
 @kernel
@@ -62,7 +62,7 @@ def component_region(a, i, b, j, low, high, low_closed, high_closed, outside):
     if high == math.inf:
         return _above(a, i, b, j, low, low_closed)
     if a.kind[i] == NORMAL and b.kind[j] == NORMAL and a.low[i] == -math.inf and b.low[j] == -math.inf:
-        sd = math.sqrt(a.sd[i] * a.sd[i] + b.sd[j] * b.sd[j])
+        sd = root_sum(a.sd[i], b.sd[j])
         return normal_region(a.mean[i] - b.mean[j], sd, low, high, low_closed, high_closed, False)
     short_of_low = _below(a, i, b, j, low, not low_closed)
     if short_of_low <= 0.5:
@@ -96,7 +96,7 @@ def gaussian_pairs(a_mean, a_sd, b_mean, b_sd, left, right, lows, highs, low_clo
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         low, high = lows[each * pair], highs[each * pair]
-        sd = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
+        sd = root_sum(a_sd[i], b_sd[j])
         mean = a_mean[i] - b_mean[j]
         if not outside and sd > 0.0:
             # most pairs that reach this point straddle the region: two error functions, no case distinction

@@ -6,17 +6,19 @@ components, a distance over the pairs of components of its two sides, samples be
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples, Sky
+from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky
 from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
 from haply.numerics.multinormal import box_rows
 from haply.numerics.quadratic import canonical_rows, form_rows
+from haply.numerics.scale import powers_of
 
 TOLERANCE = 1e-5
 """What the lattice for boxes in more than three correlated dimensions aims at, unless told otherwise."""
@@ -99,6 +101,23 @@ def box_probability(mean: Any, cov: Any, low: Any, high: Any) -> np.ndarray:
     return box_estimate(mean, cov, low, high).value
 
 
+def _in_range(means: np.ndarray, covs: np.ndarray, *lengths: np.ndarray) -> np.ndarray | None:
+    """The power of two that each row is to be divided by, so that squares of its lengths are in the range of doubles.
+
+    None if all may stay as they are.
+    """
+    spread = np.sqrt(np.abs(np.diagonal(covs, axis1=-2, axis2=-1)).max(axis=-1, initial=0.0))
+    size = np.maximum(np.abs(means).max(axis=-1, initial=0.0), spread)
+    for length in lengths:
+        size = np.maximum(size, np.where(np.isfinite(length), np.abs(length), 0.0))
+    return powers_of(size)
+
+
+def _divided(power: np.ndarray, means: np.ndarray, covs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    with np.errstate(under="ignore"):
+        return np.ldexp(means, -power[:, None]), np.ldexp(covs, -2 * power[:, None, None])
+
+
 def canonical_forms(mean: Any, cov: Any, matrix: Any, centre: Any = 0.0) -> Forms:
     """``(X - centre)' matrix (X - centre)`` of normal ``X``; the matrix is symmetric, of any signs."""
     means, covs = normal_rows(mean, cov)
@@ -126,7 +145,24 @@ def form_estimate(forms: Forms, limit: Any, *, closed: bool = False, above: bool
 
 def form_probability(mean: Any, cov: Any, matrix: Any, limit: Any, *, centre: Any = 0.0) -> np.ndarray:
     """``P((X - centre)' matrix (X - centre) < limit)``: an ellipse, or any other conic, in any dimension."""
-    return form_estimate(canonical_forms(mean, cov, matrix, centre), limit).value
+    means, covs = normal_rows(mean, cov)
+    means, covs = _widen(means, covs, np.atleast_2d(centre), np.atleast_1d(limit))
+    means = means - _rows("centre", centre, means.shape[1:], len(means))
+    return _form_chance(means, covs, np.asarray(matrix, np.float64), np.asarray(limit, np.float64))
+
+
+def _form_chance(means: np.ndarray, covs: np.ndarray, matrices: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """``P(x' matrix x < limit)`` at any scale of ``x`` and of the matrix: both are divided by powers of two."""
+    power = _in_range(means, covs)
+    largest = powers_of(np.atleast_1d(np.abs(matrices).max(axis=(-2, -1), initial=0.0)))
+    with np.errstate(over="ignore", under="ignore"):
+        if largest is not None:
+            matrices = np.ldexp(matrices, -largest[:, None, None] if matrices.ndim == 3 else -largest[0])
+            limits = np.ldexp(limits, -largest if len(largest) > 1 else -largest[0])
+        if power is not None:
+            means, covs = _divided(power, means, covs)
+            limits = np.ldexp(limits, -2 * power)
+    return form_estimate(canonical_forms(means, covs, matrices), limits).value
 
 
 def disc_probability(mean: Any, cov: Any, radius: Any, *, centre: Any = 0.0) -> np.ndarray:
@@ -137,7 +173,13 @@ def disc_probability(mean: Any, cov: Any, radius: Any, *, centre: Any = 0.0) -> 
     """
     means, covs = normal_rows(mean, cov)
     reach = np.atleast_1d(np.asarray(radius, np.float64))
-    forms = canonical_forms(means, covs, np.eye(means.shape[1]), centre)
+    means, covs = _widen(means, covs, np.atleast_2d(centre), reach)
+    means = means - _rows("centre", centre, means.shape[1:], len(means))
+    power = _in_range(means, covs, reach)
+    if power is not None:
+        means, covs = _divided(power, means, covs)
+        reach = np.ldexp(reach, -power)
+    forms = canonical_forms(means, covs, np.eye(means.shape[1]))
     return np.where(reach < 0.0, 0.0, form_estimate(forms, reach * reach, closed=True).value)
 
 
@@ -190,11 +232,11 @@ def parts(model: Any) -> Parts | None:
             model.covs.values.reshape(-1, dim, dim),
         )
     if isinstance(model, Gaussian):
-        means, variances = np.asarray(model.mean()), np.asarray(model.sd) ** 2
+        means, variances = np.asarray(model.mean()), squared(model.sd)
         return Parts(rows, np.ones(len(model)), means[:, None].copy(), variances[:, None, None].copy())
     if isinstance(model, Mixture):
         weights = model.weights
-        variances = model.sds.values**2
+        variances = squared(model.sds.values)
         return Parts(weights.start, _scaled(weights), model.means.values[:, None].copy(), variances[:, None, None])
     if isinstance(model, Certain):
         return Parts(rows, np.ones(len(model)), np.array(model.mean())[:, None], np.zeros((1, 1, 1)))
@@ -205,6 +247,21 @@ def parts(model: Any) -> Parts | None:
         weight = _scaled(model.probs) if model.probs is not None else np.repeat(1.0 / np.maximum(count, 1), count)
         return Parts(start, weight, means, np.zeros((1, dim, dim)))
     return None
+
+
+def squared(sds: np.ndarray) -> np.ndarray:
+    """Variances; refuses standard deviations that have none."""
+    with np.errstate(over="ignore", under="ignore"):
+        variances = np.asarray(sds) ** 2
+    lost = ~np.isfinite(variances) | ((variances == 0.0) & (sds > 0.0))
+    if lost.any():
+        raise HaplyError(
+            "A standard deviation cannot be squared: no double holds its variance",
+            expected="one from 1e-160 to 1e150",
+            found=f"{np.asarray(sds)[lost][0]:g}",
+            hint="give values in another unit",
+        )
+    return variances
 
 
 def _one_dimension(dims: np.ndarray) -> int:
@@ -238,6 +295,10 @@ def box(model: Any, low: Any, high: Any) -> np.ndarray:
     >>> box(GaussianND([[0.2, -0.1]], [[[0.25, 0.06], [0.06, 0.16]]]), [-0.2, -0.2], [0.2, 0.2]).round(6)
     array([0.107599])
     """
+    power = powers_of(model.sizes()) if isinstance(model, Model) else None
+    if power is not None:
+        low, high = (np.ldexp(np.asarray(end, np.float64), -power[:, None]) for end in (low, high))
+        model = model.scaled(power)
     found = _needed(model, "A box")
     dim = found.mean.shape[1]
     owner = np.repeat(np.arange(len(model)), np.diff(found.start))
@@ -255,6 +316,10 @@ def quadratic(model: Any, matrix: Any, limit: Any) -> np.ndarray:
     >>> quadratic(GaussianND([[1, 2]], [[[1, 0.9], [0.9, 2.25]]]), [[1, 0], [0, 1]], 4).round(6)
     array([0.400951])
     """
+    power = powers_of(model.sizes()) if isinstance(model, Model) else None
+    if power is not None:
+        with np.errstate(over="ignore", under="ignore"):
+            model, limit = model.scaled(power), np.ldexp(np.asarray(limit, np.float64), -2 * power)
     found = _needed(model, "A quadratic form")
     dim = found.mean.shape[1]
     owner = np.repeat(np.arange(len(model)), np.diff(found.start))
@@ -265,14 +330,26 @@ def quadratic(model: Any, matrix: Any, limit: Any) -> np.ndarray:
         matrices = _rows("matrix", matrices, (dim, dim), len(model))[owner]
     covs = np.broadcast_to(found.cov, (len(owner), dim, dim))
     limits = _rows("limit", limit, (), len(model))[owner]
-    return _summed(found, form_estimate(canonical_forms(found.mean, covs, matrices), limits).value)
+    return _summed(found, _form_chance(found.mean, covs, matrices, limits))
 
 
 # -- distances --------------------------------------------------------------------------------------------------------
 
 
-def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """``P(|a[i] - b[j]|**2 <= limit)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
+def squared_limits(within: np.ndarray) -> np.ndarray:
+    """The largest doubles whose roots are at most these: squared distances are compared with them."""
+    with np.errstate(over="ignore", under="ignore"):
+        limits = within * within
+        for _ in range(3):
+            limits = np.where(np.sqrt(limits) > within, np.nextafter(limits, 0.0), limits)
+        for _ in range(3):
+            above = np.nextafter(limits, math.inf)
+            limits = np.where(np.sqrt(above) <= within, above, limits)
+    return limits
+
+
+def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, within: np.ndarray) -> np.ndarray:
+    """``P(|a[i] - b[j]| <= within)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
     one, other = _needed(a, "A distance"), _needed(b, "A distance")
     dim = one.mean.shape[1]
     if other.mean.shape[1] != dim:
@@ -289,11 +366,15 @@ def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, limits: np
         m = other.start[right[pair]] + within % others[pair]
         means = one.mean[k] - other.mean[m]
         covs = one.cov[k if len(one.cov) > 1 else np.zeros_like(k)] + other.cov[m if len(other.cov) > 1 else 0]
+        reach = within[pair] if len(within) > 1 else within
+        same = reach == 0.0
+        power = _in_range(means, covs, reach)
+        if power is not None:
+            means, covs = _divided(power, means, covs)
+            reach = np.ldexp(reach, -power)
         curve, slope, constant = canonical_rows(solid(means), solid(covs), np.eye(dim)[None])
-        within_limit = (limits[pair] if len(limits) > 1 else limits) - constant
-        chance = form_rows(curve, slope, within_limit, True, False)[0]
+        chance = form_rows(curve, slope, squared_limits(reach) - constant, True, False)[0]
         # values that vary at all are never the same; squares that cancel would say otherwise
-        same = (limits[pair] if len(limits) > 1 else limits) == 0.0
         if same.any():
             chance = np.where(same, (means == 0.0).all(axis=1) & (covs == 0.0).all(axis=(1, 2)), chance)
         found[first:last] = np.bincount(pair - first, one.weight[k] * other.weight[m] * chance, last - first)

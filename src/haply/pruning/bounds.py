@@ -64,7 +64,7 @@ def facts(model: OneDimensional, width: float, with_cuts: bool) -> Facts:
     held = model.concentration(width) if math.isfinite(width) else np.ones(len(model))
     cuts, masses = np.empty((0, 0)), np.empty((0, 0))
     if with_cuts:
-        cuts, masses = _cut_rows(model.components, low, high, model.mean(), np.sqrt(model.variance()), _CUTS)
+        cuts, masses = _cut_rows(model.components, low, high, model.mean(), model.deviation(), _CUTS)
     return Facts(np.array(low), np.array(high), held, cuts, masses)
 
 

@@ -416,7 +416,7 @@ def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work
     total = 0.0
     for begin in range(0, count, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, count)
-        total += near_weight(dim, mine, begin, end, theirs, question.limit, work.values)
+        total += near_weight(dim, mine, begin, end, theirs, question.limit, 1.0, work.values)
         if question.rows and end < count:
             for k in range(begin, end):
                 low -= x_pool[heavy + k] * work.lower[k]

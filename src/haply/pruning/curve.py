@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from haply.numerics.jit import kernel
-from haply.numerics.normal import normal_between, normal_quantile
+from haply.numerics.normal import normal_between, normal_quantile, root_sum
 from haply.probability.region import Region
 from haply.pruning.bounds import CURVE
 
@@ -40,8 +40,9 @@ def best_inside(m, s1, s2, half):
         return _inside(m, s1, half)
     if half == 0.0:
         return 0.0
-    # B^2 - A^2 and B/A written so that neither a far mean nor a narrow region loses the digits of the difference
-    best = math.sqrt(2.0 * m * half / math.log1p(2.0 * half / (m - half)))
+    # B^2 - A^2 and B/A written so that neither a far mean nor a narrow region loses the digits of the difference, and
+    # no product of two lengths leaves the range
+    best = math.sqrt(m) * math.sqrt(half / (0.5 * math.log1p(half / (0.5 * (m - half)))))
     return _inside(m, min(max(best, s1), s2), half)
 
 
@@ -85,13 +86,26 @@ def _tabulate(half, reach, reject_below, accept_from):
     return inner, outer
 
 
-@lru_cache(maxsize=64)
 def curve_table(half: float, reject_below: float, accept_from: float) -> tuple[float, np.ndarray, np.ndarray]:
     """The table for ``|D - centre| <= half``: a reach, and inner and outer distance per cell of s up to it.
 
     One more cell stands for all s beyond the reach. Nothing there can qualify, unless the limit is so low that the
-    table ends before.
+    table ends before. The table is made for a half width between 1/2 and 1 and scaled by a power of two, so that no
+    square in it leaves the range; ``fits_table`` says for which half widths the scaled one does not.
     """
+    half, power = math.frexp(half)
+    reach, inner, outer = unit_table(half, reject_below, accept_from)
+    return math.ldexp(reach, power), np.ldexp(inner, power), np.ldexp(outer, power)
+
+
+def fits_table(half: float) -> bool:
+    """Whether a table's numbers, and one over them, are well within the range of doubles."""
+    return 1e-290 < half < 1e290
+
+
+@lru_cache(maxsize=64)
+def unit_table(half: float, reject_below: float, accept_from: float) -> tuple[float, np.ndarray, np.ndarray]:
+    """``curve_table`` for a half width between 1/2 and 1."""
     share = max(reject_below, _LEAST_SHARE)
     reach = half / normal_quantile(0.5 * (1.0 + min(share, 1.0 - 1e-15))) * (1.0 + 1e-6)
     inner, outer = _tabulate(half, reach, reject_below, accept_from)
@@ -103,13 +117,14 @@ def curve_table(half: float, reject_below: float, accept_from: float) -> tuple[f
 def curve_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, centre, reach, inner, outer, flip, may_accept):
     """Decide Gaussian pairs by the table. ``flip``: of the outside."""
     verdicts = np.zeros(len(left), dtype=np.int8)
-    last_cell = len(inner) - 1
-    scale = last_cell / reach
+    beyond = float(len(inner) - 1)
+    scale = beyond / reach
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         distance = abs(a_mean[i] - b_mean[j] - centre)
-        s = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
-        cell = min(int(s * scale), last_cell)
+        s = root_sum(a_sd[i], b_sd[j])
+        place = s * scale
+        cell = int(place if place < beyond else beyond)  # of floats: an integer might not hold it
         slack = 1e-15 * (abs(a_mean[i]) + abs(b_mean[j]))
         outcome = 0
         if distance - slack > outer[cell]:
@@ -129,7 +144,7 @@ def line_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, t, sign, z_reject, z_
     verdicts = np.zeros(len(left), dtype=np.int8)
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
-        s = math.sqrt(a_sd[i] * a_sd[i] + b_sd[j] * b_sd[j])
+        s = root_sum(a_sd[i], b_sd[j])
         if s == 0.0:
             continue
         margin = sign * (a_mean[i] - b_mean[j] - t)
@@ -159,7 +174,7 @@ def gaussian_verdicts(
             return np.zeros(len(left), dtype=np.int8)
         return line_verdicts(*parameters, left, right, t, sign, z_reject, z_accept, may_accept)
     half, centre = 0.5 * region.width, 0.5 * (region.low + region.high)
-    if half == 0.0 or not math.isfinite(half):
+    if not fits_table(half):
         return np.zeros(len(left), dtype=np.int8)
     if region.outside:  # P(outside) >= x is P(inside) <= 1 - x
         table = curve_table(half, 1.0 - accept_from, 1.0 - reject_below)

@@ -1,10 +1,11 @@
-"""Moment indexes: an R-tree over the mean and variance of each row, and what a node of it can and must hold.
+"""Moment indexes: an R-tree over the mean and standard deviation of each row, and what a node can and must hold.
 
-A probe with mean ``m`` and variance ``v`` meets a node whose rows have means in ``[x1, x2]`` and variances in
-``[y1, y2]``: the difference has a mean in ``[m - x2, m - x1]`` and a variance in ``[v + y1, v + y2]``. From these alone
-the probability of a condition is at least so much and at most so much, for every row of the node at once. A node that
-holds too little at most is passed over; one that holds enough at least is accepted whole; else its children are asked.
-A row is a node, too: as small as its moments are known.
+A probe with mean ``m`` and deviation ``s`` meets a node whose rows have means in ``[x1, x2]`` and deviations in
+``[y1, y2]``: the difference has a mean in ``[m - x2, m - x1]`` and a deviation from ``hypot(s, y1)`` to ``hypot(s,
+y2)``. (The paper keeps variances. Their order is the same, but they leave the range of doubles much sooner.) From these
+alone the probability of a condition is at least so much and at most so much, for every row of the node at once. A node
+that holds too little at most is passed over; one that holds enough at least is accepted whole; else its children are
+asked. A row is a node, too: as small as its moments are known.
 
 Bounds by moments alone hold for any law (GMJ: Peng, Diao and Liu 2011, 4.1), and are the best for all laws with these
 moments. For Gaussians they are the extremes themselves (GJ: 4.2), so that a row's bound is its probability.
@@ -21,7 +22,7 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, OneDimensional
 from haply.numerics.jit import bare, kernel
-from haply.numerics.normal import normal_cdf
+from haply.numerics.normal import normal_cdf, root_sum
 from haply.probability.kernels import normal_region
 from haply.probability.region import Region
 from haply.pruning.curve import best_inside, worst_inside
@@ -40,7 +41,7 @@ CANDIDATE, EVALUATED, WHOLESALE = 0, 1, 2
 FANOUT = 16
 _SLACK = 1e-14  # what a bound may be off by
 _BLUR = 1e-12  # what a mean may be off by, as a part of mean and standard deviation
-_SPREAD_BLUR = 1e-9  # what a variance may be off by, as a part of it
+_SPREAD_BLUR = 1e-9  # what a deviation may be off by, as a part of it
 _ENOUGH = 1 << 16
 
 
@@ -56,37 +57,35 @@ def _beyond(away, sd, is_least):
 
 
 @kernel
-def _one_sided(law, away1, away2, v1, v2):
+def _one_sided(law, away1, away2, s1, s2):
     """Least and most of ``P(D <= end)`` over means that are ``away1`` to ``away2`` beyond the end."""
     if law == GAUSSIAN:
-        s1, s2 = math.sqrt(v1), math.sqrt(v2)
         least = _beyond(away2, s1 if away2 > 0.0 else s2, True)
         return least, _beyond(away1, s2 if away1 > 0.0 else s1, False)
-    return 1.0 - cantelli(v2, -away2), cantelli(v2, away1)
+    return 1.0 - cantelli(s2, -away2), cantelli(s2, away1)
 
 
 @kernel
-def _two_sided(law, m1, m2, v1, v2, half):
+def _two_sided(law, m1, m2, s1, s2, half):
     """Least and most of ``P(|D - centre| <= half)`` over means that are ``m1`` to ``m2`` from the centre.
 
-    Both fall with that distance. Any law: Cantelli's bound is largest at ``v2``, Selberg's bound of the outside, too.
+    Both fall with that distance. Any law: Cantelli's bound is largest at ``s2``, Selberg's bound of the outside, too.
     Gaussians: the extremes over the standard deviation are those of ``best_inside`` and ``worst_inside``.
     """
     if law == GAUSSIAN:
-        s1, s2 = math.sqrt(v1), math.sqrt(v2)
         least = 0.0 if half == 0.0 else worst_inside(m2, s1, s2, half)
         return least, best_inside(m1, s1, s2, half)
-    most = cantelli(v2, m1 - half)
+    most = cantelli(s2, m1 - half)
     if law == CHEBYSHEV:
-        return 1.0 - chebyshev(v2, half - m2, math.inf), most
-    return 1.0 - selberg(v2, half - m2, half + m2), most
+        return 1.0 - chebyshev(s2, half - m2, math.inf), most
+    return 1.0 - selberg(s2, half - m2, half + m2), most
 
 
 @kernel
-def node_bounds(law, mu1, mu2, v1, v2, low, high, outside):
-    """Least and most of ``P(D in region)`` over all ``D`` with a mean in ``[mu1, mu2]`` and a variance in ``[v1, v2]``.
+def node_bounds(law, mu1, mu2, s1, s2, low, high, outside):
+    """Least and most of ``P(D in region)`` over all ``D`` with a mean in ``[mu1, mu2]`` and an sd in ``[s1, s2]``.
 
-    Certified: the means are widened by the rounding of a difference. NaN where variances overflow, which decides
+    Certified: the means are widened by the rounding of a difference. NaN where deviations overflow, which decides
     nothing. Law ``CHEBYSHEV`` differs in the outside of a band alone, where it asks for
     ``delta <= |mu| + sigma / sqrt(threshold)``: the paper's Theorem 3 with its sign mended.
     """
@@ -95,16 +94,16 @@ def node_bounds(law, mu1, mu2, v1, v2, low, high, outside):
         return 1.0, 1.0
     if low == -math.inf:
         blur += 1e-15 * abs(high)
-        least, most = _one_sided(law, mu1 - high - blur, mu2 - high + blur, v1, v2)
+        least, most = _one_sided(law, mu1 - high - blur, mu2 - high + blur, s1, s2)
     elif high == math.inf:
         blur += 1e-15 * abs(low)
-        least, most = _one_sided(law, low - mu2 - blur, low - mu1 + blur, v1, v2)
+        least, most = _one_sided(law, low - mu2 - blur, low - mu1 + blur, s1, s2)
     else:
         blur += 1e-15 * (abs(low) + abs(high))
         centre, half = 0.5 * (low + high), 0.5 * (high - low)
         m1 = max(0.0, max(mu1 - centre, centre - mu2) - blur)
         m2 = max(abs(mu1 - centre), abs(mu2 - centre)) + blur
-        least, most = _two_sided(law, m1, m2, v1, v2, half)
+        least, most = _two_sided(law, m1, m2, s1, s2, half)
     if outside:
         return 1.0 - most, 1.0 - least
     return least, most
@@ -131,7 +130,7 @@ class Tree(NamedTuple):
 def build_tree(boxes: np.ndarray, fanout: int = FANOUT) -> Tree:
     """Bulk-load by sort-tile: slices along the first key, within each along the next, and so on; then pages in turn.
 
-    Keys are the middles of the ranges, means before variances. ``boxes`` has a row of four numbers for each attribute.
+    Keys are the middles of the ranges, means before deviations. ``boxes`` has a row of four numbers for each attribute.
     """
     if fanout < 2:
         raise HaplyError("An index node has too few children", expected="2 or more", found=str(fanout))
@@ -182,7 +181,7 @@ def _cut(slices: np.ndarray, size: int) -> np.ndarray:
 
 
 def moment_boxes(models: Sequence[OneDimensional]) -> np.ndarray:
-    """Mean and variance of every row and attribute, as far as they are known: to the last digit for Gaussians."""
+    """Mean and deviation of every row and attribute, as far as they are known: to the last digit for Gaussians."""
     boxes = np.empty((len(models[0]), 4 * len(models)))
     for k, model in enumerate(models):
         if len(model) != len(boxes):
@@ -193,15 +192,15 @@ def moment_boxes(models: Sequence[OneDimensional]) -> np.ndarray:
             box[:, 2:] = 0.0
             continue
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, variance = model.mean(), model.variance()
+            mean, spread = model.mean(), model.deviation()
             if isinstance(model, Gaussian):
-                box[:, 0], box[:, 1], box[:, 2], box[:, 3] = mean, mean, variance, variance
+                box[:, 0], box[:, 1], box[:, 2], box[:, 3] = mean, mean, spread, spread
                 continue
-            blur = _BLUR * (np.abs(mean) + np.sqrt(variance))
+            blur = _BLUR * (np.abs(mean) + spread)
             if model.bounded:  # the mean of a cut Gaussian is found from an end, which may be far away
                 blur += 1e-15 * np.maximum(*(np.abs(end) for end in model.support()))
             box[:, 0], box[:, 1] = mean - blur, mean + blur
-            box[:, 2], box[:, 3] = variance * (1.0 - _SPREAD_BLUR), variance * (1.0 + _SPREAD_BLUR)
+            box[:, 2], box[:, 3] = spread * (1.0 - _SPREAD_BLUR), spread * (1.0 + _SPREAD_BLUR)
         box[~np.isfinite(box).all(axis=1)] = -np.inf, np.inf, 0.0, np.inf  # moments that no double holds
     return boxes
 
@@ -304,8 +303,8 @@ def _entry_bounds(probe, box, question):
                 return 0.0, -1.0
             continue
         one_least, one_most = node_bounds(
-            law, probe[at] - box[at + 1], probe[at + 1] - box[at], probe[at + 2] + box[at + 2],
-            probe[at + 3] + box[at + 3], question.low[k], question.high[k], question.outside[k],
+            law, probe[at] - box[at + 1], probe[at + 1] - box[at], root_sum(probe[at + 2], box[at + 2]),
+            root_sum(probe[at + 3], box[at + 3]), question.low[k], question.high[k], question.outside[k],
         )  # fmt: skip
         least, most = least * max(0.0, one_least), most * one_most
     return least, most
@@ -317,7 +316,7 @@ def _value(probe, box, question):
     p = 1.0
     for k in range(len(question.law)):
         low, high, outside = question.low[k], question.high[k], question.outside[k]
-        mean, sd = probe[4 * k] - box[4 * k], math.sqrt(probe[4 * k + 2] + box[4 * k + 2])
+        mean, sd = probe[4 * k] - box[4 * k], root_sum(probe[4 * k + 2], box[4 * k + 2])
         if not outside and mean - low > 0.5 * sd and high - mean > 0.5 * sd:
             # a mean well inside, as of most pairs that are asked: two masses whose sum loses no digits
             p *= mass_from_centre((high - mean) / sd) - mass_from_centre((low - mean) / sd) if sd > 0.0 else 1.0

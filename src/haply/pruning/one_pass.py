@@ -21,6 +21,7 @@ from haply.pruning.threshold import TOLERANCE, Threshold
 HELD = 1 << 12
 """Pairs between the two steps: what is known of them stays in the nearest cache."""
 
+_LEAST_SIZE, _MOST_SIZE = 1e-140, 1e140
 _CAPACITY = 1 << 22
 _LEAST_CAPACITY = 1 << 16
 
@@ -49,6 +50,16 @@ class Found(NamedTuple):
 def fits(region: Region, threshold: Threshold) -> bool:
     """Whether the one pass answers this condition: an interval of positive length, with a threshold."""
     return not (region.outside or region.one_sided) and region.width > 0.0 and threshold.value is not None
+
+
+def ordinary(sizes: np.ndarray, hopeless: np.ndarray, region: Region) -> bool:
+    """Whether the kernels may square, divide by and scale these lengths of one side's rows, and the region's.
+
+    Elsewhere each pair is decided on a scale of its own, which the one pass has no time for. A length of 0 is a point;
+    hopeless rows are passed over anyway.
+    """
+    odd = (sizes >= _MOST_SIZE) | ((sizes <= _LEAST_SIZE) & (sizes > 0.0))
+    return _LEAST_SIZE < region.width < _MOST_SIZE and not (odd & ~hopeless).any()
 
 
 class Order(NamedTuple):

@@ -41,27 +41,38 @@ SWEEPS, ANGLES, STRIP_COUNT, STRIP_WINDOW = 200, 9, 16, 5.0
 
 
 @bare
-def cantelli(variance, away):
-    """Upper bound on ``P(X >= mean + away)`` for any law: ``variance / (variance + away**2)``, 1 unless away > 0."""
-    return variance / (variance + away * away) if away > 0.0 else 1.0
+def cantelli(sd, away):
+    """Upper bound on ``P(X >= mean + away)`` for any law: ``sd**2 / (sd**2 + away**2)``, 1 unless away > 0.
 
-
-@bare
-def selberg(variance, below, above):
-    """Upper bound on ``P(X <= mean - below or X >= mean + above)`` for any law; no better one holds for all laws."""
-    near, far = min(below, above), max(below, above)
-    if not near > 0.0 or variance >= near * far:
+    Here and below lengths are divided by ``sd`` before they are squared: no bound then depends on the unit.
+    """
+    if not away > 0.0:
         return 1.0
-    if near * (far - near) >= 2.0 * variance:  # also when the far side is infinite: Cantelli's bound
-        return variance / (variance + near * near)
-    return (4.0 * variance + (far - near) ** 2) / (near + far) ** 2
+    away /= sd
+    return 1.0 / (1.0 + away * away)
 
 
 @bare
-def chebyshev(variance, below, above):
+def selberg(sd, below, above):
+    """Upper bound on ``P(X <= mean - below or X >= mean + above)`` for any law; no better one holds for all laws."""
+    near = min(below, above)
+    if not near > 0.0:
+        return 1.0
+    near, far = near / sd, max(below, above) / sd
+    if near == math.inf:  # no spread at all, or as good as none
+        return 0.0
+    if near * far <= 1.0:
+        return 1.0
+    if near * (far - near) >= 2.0:  # also when the far side is infinite: Cantelli's bound
+        return 1.0 / (1.0 + near * near)
+    return (4.0 + (far - near) ** 2) / (near + far) ** 2
+
+
+@bare
+def chebyshev(sd, below, above):
     """Upper bound on the same probability by the nearer side alone, as the paper has it: never below Selberg's."""
     near = min(below, above)
-    return min(1.0, variance / (near * near)) if near > 0.0 else 1.0
+    return min(1.0, (sd / near) ** 2) if near > 0.0 else 1.0
 
 
 @bare
@@ -71,15 +82,15 @@ def markov(mean_absolute, nearest):
 
 
 @kernel
-def _interval_bounds(mean, variance, low, high, outside):
+def _interval_bounds(mean, sd, low, high, outside):
     lower, upper = np.zeros(len(mean)), np.ones(len(mean))
     for i in range(len(mean)):
         if mean[i] < low[i]:
-            upper[i] = cantelli(variance[i], low[i] - mean[i])
+            upper[i] = cantelli(sd[i], low[i] - mean[i])
         elif mean[i] > high[i]:
-            upper[i] = cantelli(variance[i], mean[i] - high[i])
+            upper[i] = cantelli(sd[i], mean[i] - high[i])
         else:
-            lower[i] = 1.0 - selberg(variance[i], mean[i] - low[i], high[i] - mean[i])
+            lower[i] = 1.0 - selberg(sd[i], mean[i] - low[i], high[i] - mean[i])
         if outside:
             lower[i], upper[i] = 1.0 - upper[i], 1.0 - lower[i]
     return lower, upper
@@ -92,7 +103,7 @@ def interval_bounds(mean: Any, sd: Any, low: Any, high: Any, outside: bool = Fal
     """
     arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(each, np.float64)) for each in (mean, sd, low, high)))
     means, sds, lows, highs = (solid(each) for each in arrays)
-    return _interval_bounds(means, sds * sds, lows, highs, outside)
+    return _interval_bounds(means, sds, lows, highs, outside)
 
 
 # -- distances (2.1) --------------------------------------------------------------------------------------------------
@@ -322,13 +333,13 @@ def moment_bounds(mean, cov, low, high):
     upper, misses = 1.0, 0.0
     for i in range(len(mean)):
         if mean[i] < low[i]:
-            upper = min(upper, cantelli(cov[i, i], low[i] - mean[i]))
+            upper = min(upper, cantelli(math.sqrt(cov[i, i]), low[i] - mean[i]))
             misses = 1.0
         elif mean[i] > high[i]:
-            upper = min(upper, cantelli(cov[i, i], mean[i] - high[i]))
+            upper = min(upper, cantelli(math.sqrt(cov[i, i]), mean[i] - high[i]))
             misses = 1.0
         elif cov[i, i] > 0.0:
-            misses += selberg(cov[i, i], mean[i] - low[i], high[i] - mean[i])
+            misses += selberg(math.sqrt(cov[i, i]), mean[i] - low[i], high[i] - mean[i])
     return max(0.0, 1.0 - misses), upper
 
 
@@ -363,8 +374,8 @@ def cantelli_form(curve, slope, limit):
     """Gaussian form: Cantelli on its mean ``sum(curve)`` and variance ``sum(2 curve**2 + 4 slope**2)``."""
     mean, variance = form_moments(curve, slope)
     if limit < mean:
-        return 0.0, cantelli(variance, mean - limit)
-    return 1.0 - cantelli(variance, limit - mean), 1.0
+        return 0.0, cantelli(math.sqrt(variance), mean - limit)
+    return 1.0 - cantelli(math.sqrt(variance), limit - mean), 1.0
 
 
 @bare

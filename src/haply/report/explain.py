@@ -186,9 +186,11 @@ def _gaussian_curve(left: Gaussian, right: Gaussian, region: Region, threshold: 
         lower, upper = (limits[1], 1.0) if code > 0 else (0.0, limits[0]) if code < 0 else (0.0, 1.0)
         yield _Finding(name, "mean and spread of the difference against a straight line", lower, upper, verdict)
         return
+    if not curve.fits_table(half):
+        return
     asked = (1.0 - limits[1], 1.0 - limits[0]) if region.outside else limits
     reach, inner, _ = curve.curve_table(half, *asked)
-    cell = int(spread * len(inner) / reach)
+    cell = int(min(spread / reach, 1.0) * len(inner))
     # the spreads that share the pair's cell in the table; the last cell goes on for ever
     step = reach / len(inner)
     narrow, wide = (cell * step, (cell + 1) * step) if cell < len(inner) else (reach, math.inf)
