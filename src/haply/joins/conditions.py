@@ -118,10 +118,9 @@ def in_range(conditions: tuple[Condition, ...], batch: Batch) -> tuple[tuple[Con
     if power is None:
         return conditions, batch
     one, text = bool((power == power[0]).all()), " AND ".join(condition.text for condition in conditions)
+    apart = not one and any(isinstance(condition, Polynomial) and condition.centre for condition in conditions)
     for name, size in sizes.items():
-        if (np.ldexp(size, -power)[size > 0.0] < LEAST_BESIDE).any() or (
-            batch.rows > 1 and not one and _centred(conditions)
-        ):
+        if apart or (np.ldexp(size, -power)[size > 0.0] < LEAST_BESIDE).any():
             raise HaplyError(
                 f"Values in `{text}` differ by too many orders of magnitude to be computed together",
                 expected="values of one row within 1e140 of each other",
@@ -149,10 +148,6 @@ def in_range(conditions: tuple[Condition, ...], batch: Batch) -> tuple[tuple[Con
 
 LEAST_BESIDE = 1e-140
 """What is smaller than this beside other values of its row has no square beside theirs."""
-
-
-def _centred(conditions: tuple[Condition, ...]) -> bool:
-    return any(isinstance(condition, Polynomial) and condition.centre for condition in conditions)
 
 
 def _over(condition: Condition, over: Callable[[Number, int], Number]) -> Condition:

@@ -239,6 +239,8 @@ def rows_deviation(rows, variance):
         else:
             scale = SCALE_UP if variance[i] < 1.0 else SCALE_DOWN
             out[i] = math.sqrt(row_mean_variance(rows, i, scale)[1]) / scale
+            if not out[i] < math.inf and variance[i] < 1.0:  # of positions too large for the scale: none beside these
+                out[i] = math.sqrt(variance[i])
     return out
 
 

@@ -348,8 +348,8 @@ def squared_limits(within: np.ndarray) -> np.ndarray:
     return limits
 
 
-def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, within: np.ndarray) -> np.ndarray:
-    """``P(|a[i] - b[j]| <= within)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
+def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """``P(|a[i] - b[j]| <= reach)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
     one, other = _needed(a, "A distance"), _needed(b, "A distance")
     dim = one.mean.shape[1]
     if other.mean.shape[1] != dim:
@@ -366,14 +366,14 @@ def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, within: np
         m = other.start[right[pair]] + within % others[pair]
         means = one.mean[k] - other.mean[m]
         covs = one.cov[k if len(one.cov) > 1 else np.zeros_like(k)] + other.cov[m if len(other.cov) > 1 else 0]
-        reach = within[pair] if len(within) > 1 else within
-        same = reach == 0.0
-        power = _in_range(means, covs, reach)
+        limit = reach[pair] if len(reach) > 1 else reach
+        same = limit == 0.0
+        power = _in_range(means, covs, limit)
         if power is not None:
             means, covs = _divided(power, means, covs)
-            reach = np.ldexp(reach, -power)
+            limit = np.ldexp(limit, -power)
         curve, slope, constant = canonical_rows(solid(means), solid(covs), np.eye(dim)[None])
-        chance = form_rows(curve, slope, squared_limits(reach) - constant, True, False)[0]
+        chance = form_rows(curve, slope, squared_limits(limit) - constant, True, False)[0]
         # values that vary at all are never the same; squares that cancel would say otherwise
         if same.any():
             chance = np.where(same, (means == 0.0).all(axis=1) & (covs == 0.0).all(axis=(1, 2)), chance)

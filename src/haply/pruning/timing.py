@@ -17,6 +17,7 @@ from haply.models import Histogram, OneDimensional
 from haply.numerics.components import NORMAL
 from haply.numerics.jit import bare, inner, kernel
 from haply.numerics.rows import Components
+from haply.numerics.scale import LEAST, MOST
 from haply.pruning.cascade import Counters
 
 CORE, SHIFT, EXACT, WINDOW = 1, 2, 3, 0
@@ -209,8 +210,13 @@ def _number(
         if numbers[i] == NO_SHAPE and (count < limit or keep_unshared):
             made = count + unshared
             begin, whole, points = shapes.start[made], 0.0, False
+            fits = end - rows.low[first + shift] < MOST
             for k in range(first, last):
                 whole += rows.mass[k]
+                length = rows.high[k + shift] - rows.low[k + shift]
+                fits &= length == 0.0 or length > LEAST
+            if not fits:  # a table has densities and their slopes, which are one over squares of lengths
+                continue
             for k in range(first, last):
                 points |= rows.mass[k] > 0.0 and rows.high[k + shift] == rows.low[k + shift]
                 shapes.low[begin + k - first] = rows.low[k + shift] - end
