@@ -10,11 +10,10 @@ import os
 import shutil
 import stat
 import tempfile
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from haply.errors import HaplyWarning
+from haply.errors import advise
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -44,12 +43,11 @@ def private_folder(name: str, base: str | None = None) -> Path:
         tried.append(trouble)
     fresh = Path(tempfile.mkdtemp(prefix="haply-"))
     atexit.register(_remove_in, os.getpid(), fresh)
-    warnings.warn(
+    advise(
         f"haply has no safe place to keep '{name}' for later processes, so each of them starts anew: "
         + "; ".join(tried)
-        + ". Hint: set XDG_CACHE_HOME to a folder of your own that other users cannot write to.",
-        HaplyWarning,
-        stacklevel=2,
+        + ".",
+        "set XDG_CACHE_HOME to a folder of your own that other users cannot write to",
     )
     return fresh
 

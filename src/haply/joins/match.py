@@ -66,7 +66,7 @@ def match_overlapping(
     started = time.perf_counter()
     if left_groups is None and fits(region, threshold):
         sides: Any = (left, right, left_intervals, right_intervals)
-        one_pass, rule = _one_pass_for(*sides, region)
+        one_pass, rule = _one_pass_for(left, right, left_intervals, right_intervals, region)
         if one_pass is not None:
             found = one_pass(*sides, from_position, region, threshold, exact, labels)
             counters = Counters()

@@ -25,7 +25,7 @@ KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"
 
 
 _SMALL = 64 << 20
-"""Bytes of input. Below, plans are interpreted: compiling Java for each of their stages takes longer than running them."""
+"""Bytes of input. Below, plans are interpreted: compiling Java for each of their stages takes longer than they run."""
 
 _INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 

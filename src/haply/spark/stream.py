@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, advise
 from haply.joins.pair import SWEEPS
 from haply.joins.timing import reach_back
 from haply.joins.warm import warm_times
@@ -86,13 +86,11 @@ def check_session(spark: Any) -> None:
     cells = CellSettings.of(spark).cells or STREAM_CELLS
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
     if partitions > _PARTITIONS_PER_CELL * cells:
-        warnings.warn(
+        advise(
             f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
             f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {cells} cells "
-            "(spark.haply.cells). The checkpoint keeps the number of the first start for good. Hint: before it, "
-            f'spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}.',
-            HaplyWarning,
-            stacklevel=_USERS_LINE,
+            "(spark.haply.cells). The checkpoint keeps the number of the first start for good.",
+            f'before it, spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}',
         )
 
 

@@ -152,7 +152,8 @@ def _is_uncertain(frame: DataFrame, name: str, side: str) -> bool:
 def _refused(name: str, known_as: str) -> str:
     """SQL that raises the error for a time that is too large."""
     before, after = (
-        part.replace("\\", "\\\\").replace("'", "\\'") for part in (MARK + str(too_large(known_as, _VALUE))).split(_VALUE)
+        part.replace("\\", "\\\\").replace("'", "\\'")
+        for part in (MARK + str(too_large(known_as, _VALUE))).split(_VALUE)
     )
     return f"raise_error(concat('{before}', CAST({name} AS STRING), '{after}'))"
 

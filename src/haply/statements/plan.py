@@ -58,7 +58,7 @@ def plan_sql(
         raise statement.error(place, _in_sql(str(refusal), bound)) from None
     for note, hint in notes:
         advise(note, hint)
-    return SqlPlan(bound, plan, [note for note, _ in notes])
+    return SqlPlan(bound, plan, [f"{note} Hint: {hint}." for note, hint in notes])
 
 
 def sql(
