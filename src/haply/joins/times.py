@@ -21,7 +21,7 @@ def exact_times(times: Any) -> np.ndarray:
     given = np.atleast_1d(np.asarray(times))
     if given.dtype.kind not in "iuf":
         raise HaplyError(
-            "Times in 'time' are not numbers",
+            "Times are not numbers",
             expected="integers or floats",
             found=str(given.dtype),
             hint="count from an epoch, as (times - epoch) / np.timedelta64(1, 'us')" if given.dtype.kind == "M" else "",
