@@ -22,7 +22,7 @@ QUERY = """SELECT s.parcel, d.ticket, PROB() AS p
 @pytest.fixture
 def files(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two tables in files, as options; the shared session answers."""
-    monkeypatch.setattr("haply.ask.quiet_session", lambda name: spark)
+    monkeypatch.setattr("haply.ask.quiet_session", lambda name, paths: spark)
     shop, depot = tmp_path / "shop.csv", tmp_path / "depot.json"
     shop.write_text("parcel,kg,error\nA,2.00,0.02\nB,2.10,0.02\nC,3.50,0.05\n")
     rows = [(1, 2.03, 0.03), (2, 2.12, 0.03), (3, 3.90, 0.05)]
@@ -42,7 +42,7 @@ def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytes
     assert [path.name for path in out.parent.iterdir()] == ["pairs.csv"]
     said = capsys.readouterr()
     assert said.out == f"2 rows written to {out}\n"
-    assert "Answering the query (3 steps)" in said.err
+    assert "Answering the query (4 steps)" in said.err
 
 
 def test_an_answer_in_parquet_with_plan_and_report(
@@ -127,7 +127,7 @@ def test_streams_go_into_a_folder_and_go_on(
         (["@nowhere.sql"], "nowhere.sql"),
         (
             ["SELECT * FROM shop WHERE GAUSSIAN(kg, -1) < 3"],
-            "gaussian(kg, -1)",
+            "The numbers given to hp.gaussian are no parameters of a distribution. Found sd < 0 in {'sd': -1.0}.",
         ),
         (["SELECT cast(parcel AS int) FROM shop"], "cannot be cast"),
     ],

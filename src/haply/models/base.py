@@ -215,9 +215,9 @@ class Model:
             if flags.any() and not any(reason.startswith(f"{parameter.name} is ") for parameter in missing):
                 shown = {name: value for name, value in row.show(0).items() if name in known}
                 raise HaplyError(
-                    f"{called} is not a distribution",
+                    f"The numbers given to {called} are no parameters of a distribution",
                     found=f"{reason} in {shown}",
-                    hint="mend the numbers that are written there",
+                    hint="correct these numbers, or give columns",
                 )
 
     # -- Arrow --------------------------------------------------------------------------------------------------------
