@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from haply.cli import main
+from haply.errors import HaplyError
+from haply.spark.files import _silenced_jvm
 from report.test_page import fetched
 
 QUERY = """SELECT s.parcel, d.ticket, PROB() AS p
@@ -109,6 +114,10 @@ def test_streams_go_into_a_folder_and_go_on(
     for _ in range(2):  # nothing new: nothing is written twice
         assert main(["sql", query, *streams, "--out", str(out)]) == 0
         assert sorted(row.id for row in spark.read.parquet(str(out)).collect()) == [0, 1, 2, 3]
+    said = capsys.readouterr().err
+    assert "micro-batch 0: 8 rows in " in said  # how far it is
+    for part in ("imports", "Java and Spark session", "tables", "plan", "kernels", "run"):  # where the time goes
+        assert re.search(rf"\d seconds: .*\b{part} \d+\.\d", said)
     assert main(["sql", query, *streams]) == 2
     assert "The answer of streams goes into a file" in capsys.readouterr().err
 
@@ -150,3 +159,18 @@ def test_a_file_that_is_there_is_not_written_over(
     assert main(["sql", QUERY, *files, "--out", str(out)]) == 2
     assert "is there already" in capsys.readouterr().err
     assert out.read_text() == "mine"
+
+
+def test_what_a_jvm_prints_is_kept_aside_and_told_if_it_does_not_start(capfd: pytest.CaptureFixture[str]) -> None:
+    with _silenced_jvm():
+        subprocess.run(["sh", "-c", "echo a line of its own >&2"], check=True)
+
+    def start_in_vain() -> None:
+        with _silenced_jvm():
+            subprocess.run(["sh", "-c", "echo Could not create the Java Virtual Machine. >&2"], check=True)
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    with pytest.raises(HaplyError, match=r"^Spark does not start\. Found Could not create the Java Virtual Machine\.$"):
+        start_in_vain()
+    subprocess.run(["sh", "-c", "echo heard again >&2"], check=True)
+    assert capfd.readouterr().err == "heard again\n"

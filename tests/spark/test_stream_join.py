@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
@@ -448,3 +449,22 @@ def test_gaussian_positions_at_uncertain_times(spark, tmp_path):
     assert [pair[:2] for pair in found] == [pair[:2] for pair in wanted]
     assert [pair[2] for pair in found] == pytest.approx([pair[2] for pair in wanted], abs=1e-10)
     assert len(found) > 5
+
+
+def test_a_stream_with_far_more_partitions_than_cells_is_warned_of(spark, tmp_path):
+    """Spark's default of 200 makes every micro-batch wait for 200 tasks, and the checkpoint keeps it."""
+    write_sides(tmp_path, [random_clouds(np.random.default_rng(1), 4, 2)] * 2, [np.arange(4.0)] * 2, files=1)
+    left, right = (read_stream(spark, tmp_path / side) for side in "lr")
+
+    def plan():
+        hp.plan_join(left, right, NEAR, THRESHOLD, time="t", window=WINDOW)
+
+    with settings(spark, spark__sql__shuffle__partitions=200), pytest.warns(hp.HaplyWarning) as caught:
+        plan()
+    (warning,) = caught
+    assert "will wait for 200 tasks, of which at most 16 have rows" in str(warning.message)
+    assert 'Hint: before it, spark.conf.set("spark.sql.shuffle.partitions", n)' in str(warning.message)
+    assert warning.filename == __file__
+    with settings(spark, spark__sql__shuffle__partitions=32), warnings.catch_warnings():
+        warnings.simplefilter("error", hp.HaplyWarning)
+        plan()

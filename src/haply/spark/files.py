@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -31,13 +33,34 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factor
 
 
 def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
-    """Start an embedded session for one query over these files; errors are told once, by us, and not by every task."""
+    """Start an embedded session for one query over these files, which prints nothing of its own."""
     small = sum(_bytes_in(Path(path)) for path in paths) < _SMALL
-    spark = local_session(name, extra_conf=SHORT_RUN | _INTERPRETED if small else None)
+    with _silenced_jvm():
+        spark = local_session(name, extra_conf=SHORT_RUN | _INTERPRETED if small else None)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if not is_connect(spark):
-        spark.sparkContext.setLogLevel("OFF")
+        spark.sparkContext.setLogLevel("OFF")  # errors reach us as exceptions, and are told once
     return spark
+
+
+@contextmanager
+def _silenced_jvm() -> Iterator[None]:
+    """Let a JVM that is started meanwhile, and its Python workers, write to a file instead of standard error.
+
+    PySpark's streaming workers print what they do. If the JVM does not start, what it wrote is in the error.
+    """
+    with tempfile.TemporaryFile() as said:
+        kept = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except PySparkException as refusal:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            raise HaplyError("Spark does not start", found=" ".join(lines[-3:]) or short(refusal)) from None
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _bytes_in(place: Path) -> int:
