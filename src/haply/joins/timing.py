@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -326,7 +327,7 @@ class TimingJoin:
     def forgotten_before(self, side: SideName, time: float) -> float:
         """The place before which events of ``side`` are forgotten, if no other event before ``time`` will come."""
         store, others = self._sides[side], self._sides[_other(side)]
-        if not np.isfinite(time):
+        if not math.isfinite(time):
             return -np.inf
         back = -np.inf
         if self._templates is None or others.reach > 0.0:
@@ -338,7 +339,7 @@ class TimingJoin:
         # a core may reach beyond what is taken as the latest time
         ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
         slack = 1e-12 * (abs(time) + self.window)
-        return time - back - ahead - slack if np.isfinite(back) else -np.inf
+        return time - back - ahead - slack if math.isfinite(back) else -np.inf
 
     def close(self, side: SideName) -> None:
         """Say that a side is complete: events of the other side need not be kept from now on."""
@@ -462,6 +463,9 @@ class _Batch:
     @property
     def extent(self) -> tuple[list[float], list[float]]:
         """The least and the most of each fact."""
+        if len(self.row) == 1:  # single events come often, and reducing arrays takes long
+            only = self.facts[:, 0].tolist()
+            return only, only
         return self.facts.min(axis=1, initial=np.inf).tolist(), self.facts.max(axis=1, initial=-np.inf).tolist()
 
     def take(self, rows: np.ndarray) -> _Batch:
@@ -503,7 +507,7 @@ class _Side:
         if self.shapes.unshared > 2 * self.count + _SMALL_CHUNK:
             self._forget_shapes()
         shape, facts = self.shapes.describe(model, MOST_SHAPES - self.shapes.count, self._level, keep_unshared=True)
-        loose = np.flatnonzero(shape < 0)
+        loose = np.flatnonzero(shape < 0) if len(shape) != 1 or shape[0] < 0 else shape[:0]
         if len(loose):
             some = model.take(loose) if len(loose) < len(shape) else model
             latest = latest_times(some)
@@ -596,6 +600,8 @@ class _Side:
 
     def _count_alone(self, shape: np.ndarray) -> int:
         """Of how many the shape is no one else's."""
+        if len(shape) == 1:
+            return int(not 0 <= shape[0] < self.shapes.count)
         if not self.shapes.unshared and not (shape < 0).any():
             return 0
         return int(((shape < 0) | (shape >= self.shapes.count)).sum())
