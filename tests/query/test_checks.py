@@ -92,6 +92,7 @@ def test_conditions_without_anything_uncertain_are_told():
     assert said is not None
     assert "`left.a`, `right.b` hold plain values" in said
     assert all_certain(parse("left.a = right.a"), is_certain, claims=False) is None
+    assert all_certain(parse("a.time < b.time AND b.time < c.time"), is_certain, claims=False) is None
     assert all_certain(parse("left.a = right.a"), is_certain, claims=True) is not None
     assert all_certain(parse("TRUE"), is_certain, claims=True) is None
 

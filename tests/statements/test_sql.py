@@ -286,6 +286,7 @@ def test_equal_constructors_are_one_value(spark: Any) -> None:
     assert hp.sql(query, t=one).collect()[0][0] == pytest.approx(0.682689492137085897, abs=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:A table is joined with itself")
 def test_distances(spark: Any) -> None:
     walks = spark.createDataFrame([(1, [0.0, 0.0, 3.0, 4.0]), (2, [50.0, 50.0])], "id int, p array<double>").select(
         "id", hp.samples("p", dim=2).alias("pos")

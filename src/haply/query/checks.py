@@ -93,7 +93,7 @@ def _is_number(node: Expression) -> bool:
 def all_certain(condition: Expression, is_certain: Callable[[Column], bool], claims: bool) -> str | None:
     """What to tell the author of a condition in which nothing is uncertain; None if it is meant that way.
 
-    It is if it only compares keys (``left.id = right.id``), unless the query claims a probability with a threshold.
+    It is if it only compares keys or tells an order (``left.id < right.id``), unless the query claims a probability with a threshold.
     """
     columns = columns_of(condition)
     if not columns or not all(map(is_certain, columns)) or not (claims or _compares_values(condition)):
@@ -105,9 +105,10 @@ def all_certain(condition: Expression, is_certain: Callable[[Column], bool], cla
 
 
 def _compares_values(node: Expression) -> bool:
-    """Whether it asks for more than equal keys."""
-    if isinstance(node, Comparison) and node.op in ("=", "!="):
-        return False
+    """Whether it asks for more than equal keys, or the order of two columns, as of times."""
+    match node:
+        case Comparison("=" | "!=") | Comparison(_, Column(), Column()):
+            return False
     return isinstance(node, (Comparison, Between)) or any(map(_compares_values, node.children))
 
 

@@ -104,31 +104,31 @@ def _is_constant(value: Value) -> bool:
 
 def uniform(lo: Value, hi: Value) -> Column:
     """Uniform on ``[lo, hi]``."""
-    refuse_constants("hp.uniform", Uniform, lo=lo, hi=hi)
+    refuse_constants("uniform()", Uniform, lo=lo, hi=hi)
     return numbers(lo=lo, hi=hi)
 
 
 def gaussian(mean: Value, sd: Value) -> Column:
     """Normal with a mean and a standard deviation."""
-    refuse_constants("hp.gaussian", Gaussian, mean=mean, sd=sd)
+    refuse_constants("gaussian()", Gaussian, mean=mean, sd=sd)
     return numbers(mean=mean, sd=sd)
 
 
 def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
     """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
-    refuse_constants("hp.truncated_gaussian", TruncatedGaussian, mean=mean, sd=sd, lo=lo, hi=hi)
+    refuse_constants("truncated_gaussian()", TruncatedGaussian, mean=mean, sd=sd, lo=lo, hi=hi)
     return numbers(mean=mean, sd=sd, lo=lo, hi=hi)
 
 
 def mixture(weights: Value, means: Value, sds: Value) -> Column:
     """Mixture of normals: three arrays of one length."""
-    refuse_constants("hp.mixture", Mixture, weights=weights, means=means, sds=sds)
+    refuse_constants("mixture()", Mixture, weights=weights, means=means, sds=sds)
     return struct(weights=_numbers(weights), means=_numbers(means), sds=_numbers(sds))
 
 
 def histogram(edges: Value, probs: Value) -> Column:
     """Uniform inside each bucket: n + 1 strictly increasing edges and n probabilities."""
-    _refuse_buckets("hp.histogram", edges, probs)
+    _refuse_buckets("histogram()", edges, probs)
     return struct(edges=_numbers(edges), probs=_numbers(probs))
 
 
@@ -173,7 +173,7 @@ def samples(points: Value, probs: Value = None, dim: int | None = None) -> Colum
     known = {"probs": probs} if probs is None or _is_constant(probs) else {}
     if _is_constant(points):
         known["points"] = points
-    Samples.refuse_constants("hp.samples", {"dim": dim or 1, **known})
+    Samples.refuse_constants("samples()", {"dim": dim or 1, **known})
     return struct(points=_numbers(points), probs=weights, dim=F.lit(dim or 1).cast("int"))
 
 
@@ -256,23 +256,23 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
     means = _numbers(mean)
     if cov is not None:
         if isinstance(cov, (str, Column)):
-            refuse_constants("hp.gaussian_nd", GaussianND, mean=mean)
+            refuse_constants("gaussian_nd()", GaussianND, mean=mean)
             return struct(mean=means, cov=_row_by_row(F.col(cov) if isinstance(cov, str) else cov))
         flat = [
             entry for row in cov for entry in (row if isinstance(row, Sequence) and not isinstance(row, str) else [row])
         ]
-        refuse_constants("hp.gaussian_nd", GaussianND, mean=mean, cov=flat)
+        refuse_constants("gaussian_nd()", GaussianND, mean=mean, cov=flat)
         return struct(mean=means, cov=_numbers(flat))
     if isinstance(sd, (str, Column)):
         raise HaplyError("The sds of a gaussian_nd are one column", expected="a list with one sd per dimension")
     sds = [number(value) for value in sd]
     if corr is not None and len(sds) != 2:
         raise HaplyError("A single correlation needs two dimensions", found=f"{len(sds)} sds", hint="give cov instead")
-    refuse_constants("hp.gaussian_nd", GaussianND, mean=mean)
+    refuse_constants("gaussian_nd()", GaussianND, mean=mean)
     for each in sd:
-        refuse_constants("hp.gaussian_nd", Gaussian, sd=each)
+        refuse_constants("gaussian_nd()", Gaussian, sd=each)
     if _is_constant(corr):
-        refuse_constants("hp.gaussian_nd", GaussianND, mean=[0, 0], cov=[1, corr, corr, 1])
+        refuse_constants("gaussian_nd()", GaussianND, mean=[0, 0], cov=[1, corr, corr, 1])
     rho = F.lit(0.0) if corr is None else number(corr)
     entries = [a * b * (F.lit(1.0) if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
     return struct(mean=means, cov=F.array(*entries))
@@ -280,14 +280,14 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
 
 def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
     """Multivariate mixture: weights, and flat arrays of the means and of the covariances one after another."""
-    refuse_constants("hp.mixture_nd", MixtureND, weights=weights, means=means, covs=covs)
+    refuse_constants("mixture_nd()", MixtureND, weights=weights, means=means, covs=covs)
     return struct(weights=_numbers(weights), means=_numbers(means), covs=_numbers(covs))
 
 
 def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     """When an event happened, as a histogram, from when it was detected and the distribution of its latency."""
-    _refuse_buckets("hp.latency", edges, probs)
-    refuse_constants("hp.latency", Certain, values=detected_at)
+    _refuse_buckets("latency()", edges, probs)
+    refuse_constants("latency()", Certain, values=detected_at)
     delays = F.reverse(_numbers(edges))
     # The time goes in as an argument: Spark's optimizer can lose a column that a lambda takes from outside.
     back = F.zip_with(F.array_repeat(number(detected_at), F.size(delays)), delays, lambda seen, delay: seen - delay)

@@ -22,7 +22,7 @@ def position(
     ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
     Distances of positions are in arcseconds. Its fields are the arguments, with errors in arcseconds.
     """
-    refuse_constants("hp.sky.position", Sky, ra=ra, dec=dec, ra_error=ra_error, dec_error=dec_error, corr=corr)
+    refuse_constants("sky.position()", Sky, ra=ra, dec=dec, ra_error=ra_error, dec_error=dec_error, corr=corr)
     east, north = (_in_arcseconds(error, errors_in) for error in (ra_error, dec_error))
     return numbers(ra=ra, dec=dec, ra_error=east, dec_error=north, corr=corr)
 
@@ -34,7 +34,7 @@ def ellipse(
 
     The angle is from north to east. Its fields are the arguments, with semi-axes in arcseconds.
     """
-    refuse_constants("hp.sky.ellipse", SkyEllipse, ra=ra, dec=dec, major=major, minor=minor, angle=angle)
+    refuse_constants("sky.ellipse()", SkyEllipse, ra=ra, dec=dec, major=major, minor=minor, angle=angle)
     long, short = (_in_arcseconds(axis, errors_in) for axis in (major, minor))
     return numbers(ra=ra, dec=dec, major=long, minor=short, angle=angle)
 

@@ -85,7 +85,7 @@ def check_session(spark: Any) -> None:
         )
     cells = CellSettings.of(spark).cells or STREAM_CELLS
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
-    if partitions > _PARTITIONS_PER_CELL * cells:
+    if partitions > _PARTITIONS_PER_CELL * max(cells, STREAM_CELLS):
         advise(
             f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
             f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {cells} cells "
