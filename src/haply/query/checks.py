@@ -93,7 +93,8 @@ def _is_number(node: Expression) -> bool:
 def all_certain(condition: Expression, is_certain: Callable[[Column], bool], claims: bool) -> str | None:
     """What to tell the author of a condition in which nothing is uncertain; None if it is meant that way.
 
-    It is if it only compares keys or tells an order (``left.id < right.id``), unless the query claims a probability with a threshold.
+    It is if it only compares keys or tells an order (``left.id < right.id``), unless the query claims a probability
+    with a threshold.
     """
     columns = columns_of(condition)
     if not columns or not all(map(is_certain, columns)) or not (claims or _compares_values(condition)):
