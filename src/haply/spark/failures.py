@@ -29,7 +29,7 @@ MARK = f"{HaplyError.__module__}.{HaplyError.__name__}: "
 """What the last line of a worker's traceback begins with, and a text of ours that SQL raises."""
 
 _OURS = re.compile(r"(?:^|\[USER_RAISED_EXCEPTION\] )" + re.escape(MARK) + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
-"""Not in the middle of a line: the plan of a stream, which is in the text as well, has the messages that SQL may raise."""
+"""Not in the middle of a line: a stream's plan, which is in the text as well, has the messages that SQL may raise."""
 
 _CONVERT = "recover_python_exception"
 
