@@ -129,16 +129,16 @@ def test_position_joins_find_the_same_pairs_at_every_scale(dim, probability):
     if dim == 1:
         cases.append((LEFT["gaussian"], RIGHT["mixture"], (-990, -540, 540, 990)))
     for left, right, powers in cases:
-        base = join_positions(left(1.0), right(1.0), 1.3, 0.3, probability=probability)
+        base = join_positions(left(1.0), right(1.0), 1.3 * dim, 0.3, probability=probability)
         wanted = _sorted(base.left, base.right, base.probability)
         assert len(wanted[0])
         for s in (2.0**power for power in powers):
-            again = join_positions(left(s), right(s), 1.3 * s, 0.3, probability=probability)
+            again = join_positions(left(s), right(s), 1.3 * dim * s, 0.3, probability=probability)
             found = _sorted(again.left, again.right, again.probability)
             assert np.array_equal(found[0], wanted[0])
             assert np.array_equal(found[1], wanted[1])
             assert found[2] == pytest.approx(wanted[2], abs=1e-12, nan_ok=True)
-            join = PositionJoin(1.3 * s, 0.3, probability=probability)
+            join = PositionJoin(1.3 * dim * s, 0.3, probability=probability)
             join.push("left", {"id": np.arange(N), "pos": left(s)})
             pushed = join.push("right", {"id": np.arange(N), "pos": right(s)})
             assert np.array_equal(_sorted(pushed.left, pushed.right, pushed.probability)[0], wanted[0])
@@ -150,7 +150,7 @@ def test_similarity_joins_find_the_same_pairs_at_every_scale(dim, rules):
     (_, points), (_, others) = _positions(dim, 3), _positions(dim, 4)
 
     def pairs(s):
-        join = SimilarityJoin(1.3 * s, 0.3, dim=dim, rules=rules if rules == "auto" else [rules])
+        join = SimilarityJoin(1.3 * dim * s, 0.3, dim=dim, rules=rules if rules == "auto" else [rules])
         join.push("left", {"id": np.arange(N), "pos": points(s)})
         join = SimilarityJoin.restore(join.snapshot())
         found = join.push("right", {"id": np.arange(N), "pos": others(s)})
@@ -232,7 +232,7 @@ def test_selections_keep_the_same_rows_at_every_scale(name, kind):
     exact = name != "two sums"
 
     def rows(s):
-        numbers = {"low": -1.0 * s, "high": 2.0 * s, "length": 0.5 * s, "square": 6.0 * s * s}
+        numbers = {"low": -1.0 * s, "high": 2.0 * s, "length": 0.5 * s, "square": 6.0 * s * s if squares else s}
         return _selected(SELECTIONS[name], {"x": LEFT[kind](s), "y": RIGHT[kind](s)}, numbers, kinds, exact=exact)
 
     wanted = rows(np.ones(N))
