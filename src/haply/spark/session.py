@@ -112,7 +112,9 @@ def local_session(
 
 def _count_cores(cores: str | int) -> int:
     """Return the number of cores that ``local[cores]`` has."""
-    return int(cores) if str(cores).isdigit() else len(os.sched_getaffinity(0))
+    if str(cores).isdigit():
+        return int(cores)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_connect(session: SparkSession) -> bool:
