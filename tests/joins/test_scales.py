@@ -27,6 +27,8 @@ from haply.models import (
 )
 from haply.probability import Difference, Region
 from haply.probability.exact import PairProbability
+from haply.pruning.bounds import CURVE
+from haply.pruning.curve import gaussian_verdicts
 from haply.pruning.threshold import Threshold
 
 SCALES = [2.0**power for power in (-990, -540, -480, 480, 512, 990)]
@@ -105,12 +107,12 @@ def test_rows_of_all_scales_in_one_join(kinds, strategy):
             assert np.array_equal(found[1], j[kept])
 
 
-def test_a_wide_row_beside_a_narrow_region_does_not_leave_the_table():
-    """A standard deviation of more table cells than an integer counts was looked up before the table began."""
-    left, right = Gaussian([0.0, 0.0], [1e12, 1e-12]), Gaussian([0.0], [1e-12])
-    for strategy in STRATEGIES:
-        found = _joined(left, right, Region(-1e-11, 1e-11), strategy, False)
-        assert found[0].tolist() == [1]
+def test_a_wide_row_beside_a_narrow_region_is_not_looked_up_outside_the_table():
+    """An sd of more table cells than an integer counts made a negative place, and whatever was there decided."""
+    one, none = np.zeros(1, np.int32), np.zeros(1)
+    for sd in (1e12, 1e300):
+        parameters = (none, np.array([sd]), none, np.array([1e-12]))
+        assert gaussian_verdicts(parameters, one, one, Region(-1e-11, 1e-11), 0.4, 0.41, True).tolist() == [-CURVE]
 
 
 def _positions(dim, seed):
@@ -162,6 +164,16 @@ def test_similarity_joins_find_the_same_pairs_at_every_scale(dim, rules):
         found = pairs(s)
         assert all(np.array_equal(one, other) for one, other in zip(found[:2], wanted[:2], strict=True))
         assert found[2] == pytest.approx(wanted[2], abs=0.0, nan_ok=True)
+
+
+@pytest.mark.parametrize("rules", ["auto", "shell", "moments"])
+def test_an_infinite_distance_keeps_every_pair(rules):
+    """The slack was infinite as well, and what is infinite less infinite was the place in a table."""
+    (_, points), (_, others) = _positions(3, 3), _positions(3, 4)
+    for threshold in (0.3, 1.0, None):
+        join = SimilarityJoin(math.inf, threshold, dim=3, rules=rules if rules == "auto" else [rules])
+        join.push("left", {"id": np.arange(N), "pos": points(1.0)})
+        assert len(join.push("right", {"id": np.arange(N), "pos": others(1.0)})) == N * N
 
 
 def test_positions_that_no_distance_compares_are_refused():

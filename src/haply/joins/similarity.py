@@ -219,7 +219,8 @@ class SimilarityJoin:
         first, last, end = store.head, store.tail, own.tail
         if first == last or begin == end:
             return NO_PAIRS
-        slack = 1e-12 * max(1.0, self.reach, own.largest, store.largest)
+        reach = self.reach if math.isfinite(self.reach) else 0.0  # of an infinite one nothing is to be rounded
+        slack = 1e-12 * max(1.0, reach, own.largest, store.largest)
         search = self._search(own, begin, store, slack)
         parts, at = [], begin
         while at < end:
