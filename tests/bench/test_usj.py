@@ -419,7 +419,7 @@ def test_command_line_shows_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made = Report("usj", "Made up", {}, results, figures=[figure(), by_name])
     monkeypatch.setattr(usj, "run", lambda quick, data, tell: made)
     path = tmp_path / "usj.json"
-    assert main_bench("usj", str(path), True, None, str(tmp_path)) == 0
+    assert main_bench("usj", str(path), False, None, str(tmp_path)) == 0
     out = capsys.readouterr().out
     for text in (
         "F-1: a title", "100 µs", "a note", "claim: it is fast; measured: 10 µs; holds", "chart: ", "1,000",

@@ -111,7 +111,7 @@ def test_errors():
     for windows, streams, text in (
         ({("a", "b"): 1}, {"a": rows}, "'b'"),
         ({("a", "b"): 1}, {"a": rows, "b": rows, "c": rows}, "'c'"),
-        ({("a", "b"): -1}, {"a": rows, "b": rows}, "negative"),
+        ({("a", "b"): -1}, {"a": rows, "b": rows}, "no length of time"),
         ({("a", "b"): 1, ("c", "d"): 1}, dict.fromkeys("abcd", rows), "connect|reach"),
         ({("a", "b"): 1}, {"a": rows, "b": {"id": [1], "time": [0]}}, "key"),
     ):

@@ -87,5 +87,5 @@ def test_the_text_names_rules_that_did_something(funnel: Funnel) -> None:
 
 
 def test_the_chart_shows_the_stages(funnel: Funnel) -> None:
-    spec = funnel.chart().to_dict()
-    assert [record["pairs"] for record in spec["data"]["values"]] == [record["pairs"] for record in funnel.stages()]
+    bars = funnel.chart().to_dict()["layer"][0]
+    assert [record["pairs"] for record in bars["data"]["values"]] == [record["pairs"] for record in funnel.stages()]

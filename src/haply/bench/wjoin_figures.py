@@ -191,7 +191,7 @@ def throughput_rows(streams: Sequence[int], window: float, lookup: str, scale: S
         for name in (BEW, FEW):
             tell(f"{what}: {name}, {count} streams")
             row[name] = round(Load(name, (1.0 / count,) * count, window, scale, lookup).highest_rate())
-        rows.append(row | {"FEW over BEW": row[FEW] / row[BEW]})
+        rows.append(row | {"FEW over BEW": row[FEW] / max(1, row[BEW])})
     return rows
 
 
