@@ -180,7 +180,7 @@ class Load:
             rate = max(rate * min(0.98 / taken, 30.0) ** (1.0 / len(self.shares)), 1.01 * kept)
             if kept and rate >= behind:
                 rate = float(np.sqrt(kept * behind))
-        return kept
+        return kept or rate  # if all trials were too fast, on a busy machine, what the law says
 
 
 def throughput_rows(streams: Sequence[int], window: float, lookup: str, scale: Scale, tell: Tell, what: str) -> Any:
@@ -191,7 +191,7 @@ def throughput_rows(streams: Sequence[int], window: float, lookup: str, scale: S
         for name in (BEW, FEW):
             tell(f"{what}: {name}, {count} streams")
             row[name] = round(Load(name, (1.0 / count,) * count, window, scale, lookup).highest_rate())
-        rows.append(row | {"FEW over BEW": row[FEW] / max(1, row[BEW])})
+        rows.append(row | {"FEW over BEW": row[FEW] / row[BEW]})
     return rows
 
 
