@@ -41,7 +41,7 @@ class Laps:
 
     def __init__(self, begun: float) -> None:
         self.begun = self._last = begun
-        self._compiled = 0.0
+        self._compiled = seconds_compiling()
         self.seconds: dict[str, float] = {}
 
     def end(self, name: str) -> None:
