@@ -6,7 +6,7 @@ import math
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -691,6 +691,26 @@ class _Side:
             self.insert(ids, self.describe(model, keys))
 
 
+class _KnownRanges(NamedTuple):
+    """The ranges of a side, and the shapes they were made for."""
+
+    ranges: Ranges
+    any_whole: bool
+    own: int
+    other: int
+    longest: float
+
+    def hold_for(self, own: ShapeList, other: ShapeList) -> bool:
+        """Whether they are true of the shapes there are now.
+
+        They are made anew as seldom as can be: where each event has its own shape, this would be done at each push.
+        A new shape of the own side has no range until there are twice as many, and is told by its core until then. One
+        of the other side changes what follows from tables for all of its shapes, and how long the longest is.
+        """
+        same = other.longest == self.longest and (other.count == self.other or not self.any_whole)
+        return same and own.count <= 2 * self.own and (self.other > 0 or other.count == 0)
+
+
 class _Tables:
     """Tables for pairs of shapes, made when they pay, and what they say of each shape by itself."""
 
@@ -698,8 +718,7 @@ class _Tables:
         self._join = join
         self.hits: np.ndarray = np.zeros((0, 0), np.int32)
         self.tables = Tables.none()
-        self._ranges: dict[str, Ranges] = {}
-        self._ranges_for = (0, 0)
+        self._ranges: dict[str, _KnownRanges] = {}
 
     def _counts(self) -> tuple[int, int]:
         left, right = (self._join._sides[side].shapes.count for side in SIDES)
@@ -717,8 +736,6 @@ class _Tables:
             hits, index = np.zeros(size, np.int32), np.full(size, -1, np.int64)
             hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.table_of
             self.hits, self.tables = hits, self.tables._replace(table_of=index)
-        if wanted != self._ranges_for:
-            self._ranges, self._ranges_for = {}, wanted
 
     def install_all(self) -> None:
         """Tables for all pairs of the shapes there are."""
@@ -744,9 +761,13 @@ class _Tables:
 
     def ranges(self, side: SideName) -> Ranges:
         """For each shape of a side the places of the other side's events it may meet, as differences of places."""
-        if side not in self._ranges:
-            self._ranges[side] = self._ranges_of(side)
-        return self._ranges[side]
+        own, other = self._join._sides[side].shapes, self._join._sides[_other(side)].shapes
+        known = self._ranges.get(side)
+        if known is None or not known.hold_for(own, other):
+            ranges = self._ranges_of(side)
+            known = _KnownRanges(ranges, bool(ranges.whole.any()), own.count, other.count, other.longest)
+            self._ranges[side] = known
+        return known.ranges
 
     def _ranges_of(self, side: SideName) -> Ranges:
         join = self._join
