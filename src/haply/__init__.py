@@ -15,6 +15,7 @@ from haply.query import between, col, distance, left, right
 from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
+    from haply.api import join, plan_join, plan_where, where, window_join
     from haply.spark import sky
     from haply.spark.columns import (
         gaussian,
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
         uniform,
     )
     from haply.spark.index import build_index, read_index
-    from haply.spark.join import join, plan_join
-    from haply.spark.many import window_join
     from haply.spark.prepare import check
     from haply.spark.session import local_session
-    from haply.spark.where import plan_where, where
     from haply.statements import plan_sql, sql
 
 __all__ = [
@@ -72,14 +70,14 @@ _FROM_SPARK = {
     "build_index": "haply.spark.index",
     "read_index": "haply.spark.index",
     "check": "haply.spark.prepare",
-    "join": "haply.spark.join",
-    "plan_join": "haply.spark.join",
-    "plan_where": "haply.spark.where",
+    "join": "haply.api",
+    "plan_join": "haply.api",
+    "plan_where": "haply.api",
     "local_session": "haply.spark.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
-    "where": "haply.spark.where",
-    "window_join": "haply.spark.many",
+    "where": "haply.api",
+    "window_join": "haply.api",
 }
 
 

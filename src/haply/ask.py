@@ -14,6 +14,7 @@ from rich.table import Table
 
 from haply.errors import HaplyError
 from haply.numerics.jit import seconds_compiling
+from haply.planning.plans import Plan
 from haply.report.funnel import Funnel
 from haply.report.page import Page
 from haply.spark.files import (
@@ -25,7 +26,7 @@ from haply.spark.files import (
     write_stream,
     write_table,
 )
-from haply.statements import SqlPlan, plan_sql
+from haply.statements import plan_sql
 from haply.statements.syntax import read
 
 _SHOWN = 20
@@ -80,7 +81,7 @@ class Question:
             raise HaplyError("A report is of tables only", hint="leave out --report")
         if self.out is not None:
             check_output(self.out, stream=bool(self.streams))
-        self.plan: SqlPlan | None = None
+        self.plan: Plan | None = None
         self.funnel = Funnel()
         self.rows: int | None = None
         self.shown: tuple[list[str], list[list[str]]] | None = None
@@ -128,7 +129,7 @@ class Question:
             # what has been written is not computed twice
             self.shown = first_rows(result if self.out is None else read_table(spark, self.out), _SHOWN)
 
-    def _page(self, plan: SqlPlan) -> Page:
+    def _page(self, plan: Plan) -> Page:
         page = Page("A query", "What was asked, how it was answered, and how few pairs had to be looked at.")
         page.section("The query").code(self.query.strip())
         page.section("The plan").code(self.explanation or plan.explain())

@@ -94,8 +94,8 @@ def score(method: str, setting: str, threshold: float | None, right: np.ndarray)
 
 def likely_pairs(spark: Any, sky: Field, funnel: Funnel | None = None) -> pa.Table:
     """Pairs that may be at one place, by a join on Spark: ``probability``, and whether the pair is a true one."""
+    from haply.api import join
     from haply.query import distance, left, right
-    from haply.spark.join import join
     from haply.spark.sky import ellipse
 
     sides = [

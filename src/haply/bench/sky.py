@@ -278,7 +278,7 @@ def spark_match(
     session: SparkSession, paths: list[Path], within: float, threshold: float, broadcast: Any = None
 ) -> DataFrame:
     """Ours on Spark: columns ``i, j, probability``."""
-    from haply.spark.join import join
+    from haply.api import join
     from haply.spark.sky import ellipse
 
     sides = [

@@ -209,7 +209,7 @@ def write_part(folder: Path, part: int, table: Any) -> None:
 
 def haply_join(left: DataFrame, right: DataFrame, window: int, settings: Settings, funnel: Any = None) -> DataFrame:
     """Ours: columns ``i, j``."""
-    from haply.spark.join import join
+    from haply.api import join
 
     pairs = join(
         left.select("id", "t", "pos"), right.select("id", "t", "pos"),

@@ -42,6 +42,10 @@ class Threshold:
                 found=repr(self.value),
             )
 
+    def describe(self) -> str:
+        """Write it as a condition on ``P``."""
+        return "P > 0" if self.value is None else f"P {'>' if self.strict else '>='} {self.value:g}"
+
     @property
     def reject_below(self) -> float:
         """An upper bound that is at most this rejects a pair, whatever the rounding of bound and value."""

@@ -54,6 +54,11 @@ class JoinCondition:
     distance: Distance | None = None
     further: tuple[Difference | Distance, ...] = ()  # independent of the first: their probabilities multiply
 
+    @property
+    def compared(self) -> Difference | Distance | None:
+        """The uncertain condition that finds the pairs."""
+        return self.difference or self.distance
+
 
 def split_join(
     condition: Expression, is_certain: Callable[[Column], bool], can_sweep: Callable[[Column], bool]

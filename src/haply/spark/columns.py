@@ -1,4 +1,4 @@
-"""Uncertain columns in Spark: the constructors people type, and how a column's kind is read back from its type."""
+"""Uncertain columns in Spark: the constructors people type."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import HaplyError
 from haply.models import (
     Certain,
     Gaussian,
@@ -29,8 +27,8 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.columns import model_of_fields
 from haply.models.ragged import Ragged
+from haply.planning.frames import quoted
 from haply.spark.failures import translate_failures
 
 Value = Any
@@ -301,43 +299,3 @@ CONSTRUCTORS: dict[str, Callable[..., Column]] = {
     )
 }  # fmt: skip
 """By the names that they have in SQL, in lower case."""
-
-
-HOW_UNCERTAIN = "make one of them uncertain, with hp.gaussian(mean, sd), hp.uniform(lo, hi) or another constructor"
-"""The hint for a query in which nothing is uncertain."""
-
-
-# -- reading a column back ---------------------------------------------------------------------------------------------
-
-
-def model_of_spark_type(data_type: T.DataType) -> type[Model] | None:
-    """The model a Spark column of this type holds, if any."""
-    if isinstance(data_type, T.StructType):
-        numeric = all(
-            isinstance(
-                field.dataType.elementType if isinstance(field.dataType, T.ArrayType) else field.dataType, T.NumericType
-            )
-            for field in data_type.fields
-        )
-        return model_of_fields(data_type.names) if numeric else None
-    return Certain if isinstance(data_type, T.NumericType) else None
-
-
-def arrow_schema(schema: T.StructType) -> pa.Schema:
-    """The same for Arrow, with times in UTC."""
-    return to_arrow_schema(schema, timezone="UTC")
-
-
-def find_column(frame: DataFrame, name: str, table: str) -> str:
-    """The column's name as the table spells it; an unknown one raises and suggests the nearest."""
-    if name in frame.columns:
-        return name
-    alike = [column for column in frame.columns if column.lower() == name.lower()]
-    if len(alike) == 1:
-        return alike[0]
-    raise unknown_name(f"column in the {table} table called", name, frame.columns)
-
-
-def quoted(name: str) -> str:
-    """A column name as Spark SQL text."""
-    return "`" + name.replace("`", "``") + "`"

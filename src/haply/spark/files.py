@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
-from haply.spark.columns import quoted
+from haply.planning.frames import quoted
 from haply.spark.session import SHORT_RUN, is_connect, local_session
 from haply.spark.tables import short
 

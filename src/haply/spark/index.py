@@ -28,12 +28,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError, unknown_name
+from haply.joins.cells.rows import bad_row
 from haply.models import Model, OneDimensional
 from haply.models.columns import read_column
+from haply.planning.frames import find_name, quoted
 from haply.pruning.intervals import Ends, Intervals
 from haply.pruning.threshold import CERTAIN_LEVEL
 from haply.pruning.xbounds import group_bounds, value_bounds
-from haply.spark.columns import find_column, model_of_spark_type, quoted
 from haply.spark.manifest import (
     Build,
     begin,
@@ -44,7 +45,8 @@ from haply.spark.manifest import (
     refused,
     system_of,
 )
-from haply.spark.prepare import bad_row, middle_column
+from haply.spark.prepare import middle_column
+from haply.spark.types import field_from
 
 IndexMode = Literal["error", "overwrite", "append"]
 """What to do where an index is there: refuse, replace it, or add rows to it."""
@@ -173,8 +175,8 @@ def build_index(
         raise HaplyError("A page has no such size", expected="page_rows from 1 to 16,777,216", found=str(page_rows))
     if df.isStreaming:
         raise HaplyError("A stream cannot be indexed", expected="a table")
-    name = find_column(df, column, "given")
-    model = model_of_spark_type(df.schema[name].dataType)
+    name = find_name(df.columns, column, "given")
+    model = field_from(name, df.schema[name].dataType).model
     if model is None or not issubclass(model, OneDimensional):
         raise HaplyError(
             f"Column '{name}' cannot be indexed",

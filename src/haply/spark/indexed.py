@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,32 +15,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from haply.joins.match import Matches, match_all
-from haply.models import OneDimensional
+from haply.joins.cells.difference import DifferenceMethod, MatchPage
+from haply.joins.cells.rows import BEGINS_HERE, END, LEFT, RIGHT, ROW_COUNTS, START, RowSpec, usable_rows
 from haply.models.columns import read_column
-from haply.probability.region import Region
+from haply.planning.pairs import PairJoin, Side
 from haply.pruning.intervals import Intervals, interval_ends
-from haply.pruning.threshold import Threshold
-from haply.query import Expression
-from haply.query.conditions import JoinCondition
+from haply.spark.batch import BatchJoin
 from haply.spark.index import Index
-from haply.spark.packing import COUNTS, PARCEL, PARCEL_TYPE, PackedSide, parcels_of, usable_rows
-from haply.spark.parcels import ROW_COUNTS
-from haply.spark.plan import JoinPlan, Observing
-from haply.spark.stack import CELL, END, LEFT, NATIVE, RIGHT, START
-from haply.spark.worker import CellJoin, Rows, cells_of, opened
+from haply.spark.observing import Observing
+from haply.spark.packing import COUNTS, PARCEL, PARCEL_TYPE, parcels_of
+from haply.spark.stack import CELL
+from haply.spark.worker import CellWorker, cells_of, opened
 
 READ = "pages_read"
 _PROBES = 256
 """Places at which an index is asked how many rows one meets there."""
-
-
-def fits_index(condition: JoinCondition) -> bool:
-    """Whether a join can go by pages: on one difference within an interval; all else of it is looked at afterwards."""
-    if condition.difference is None:
-        return False
-    region = condition.difference.region
-    return not (region.outside or region.one_sided)
 
 
 class PageList:
@@ -68,7 +56,7 @@ class PageList:
 class AskPages:
     """Rows of the other side into parcels for the pages they may match, as a function for ``mapInArrow``."""
 
-    side: PackedSide
+    side: RowSpec
     number: int
     pages: Intervals
 
@@ -79,8 +67,8 @@ class AskPages:
             if batch.num_rows:
                 table, intervals, counts = usable_rows(pa.Table.from_batches([batch]), self.side, ())
                 rows, pages = known.met_by(intervals)
-                native = np.ones(len(rows), dtype=bool)
-                yield parcels_of(table, intervals, rows, native, pages, self.number, counts)
+                begins_here = np.ones(len(rows), dtype=bool)
+                yield parcels_of(table, intervals, rows, begins_here, pages, self.number, counts)
 
 
 @dataclass(frozen=True)
@@ -88,11 +76,11 @@ class PageJoin:
     """The join of pages with the rows that ask for them, as a function for ``mapInArrow``."""
 
     index: Index
-    indexed: PackedSide
+    indexed: RowSpec
     names: tuple[str, ...]
     """What the columns of the index are called here."""
     number: int
-    cells: CellJoin
+    cells: CellWorker
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pairs of every page, each page's counters before them."""
@@ -111,69 +99,42 @@ class PageJoin:
         return (
             table.append_column(START, pa.array(found.start))
             .append_column(END, pa.array(found.end))
-            .append_column(NATIVE, pa.array(np.ones(len(rows), dtype=bool)))
+            .append_column(BEGINS_HERE, pa.array(np.ones(len(rows), dtype=bool)))
         )
 
 
-@dataclass(frozen=True)
-class MatchPage:
-    """By a set of differences, all pairs: see ``match_all``."""
+class IndexedJoin:
+    """Runs a join with an indexed table."""
 
-    region: Region
-    threshold: Threshold
-    exact: bool
-
-    def __call__(self, left: Rows, right: Rows) -> Matches:
-        """The kept pairs."""
-        assert isinstance(left.model, OneDimensional)
-        assert isinstance(right.model, OneDimensional)
-        mine, theirs = (Intervals(side.start, side.end, np.zeros(len(side.start), bool)) for side in (left, right))
-        return match_all(left.model, right.model, mine, theirs, self.region, self.threshold, self.exact)
-
-
-class IndexedPlan(JoinPlan):
-    """A join with an indexed table (see ``JoinPlan``)."""
-
-    def __init__(self, *args: Any, index: Index, indexed: str, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self.index = index
-        self._asked_side, self._asking_side = (
-            (self._left, self._right) if indexed == "left" else (self._right, self._left)
-        )
+    def __init__(self, join: PairJoin, funnel: Any) -> None:
+        assert isinstance(join.method, DifferenceMethod)
+        assert join.indexed is not None
+        self.join, self.method, self.batch = join, join.method, BatchJoin(join, funnel)
+        self.funnel = funnel
+        self._asked_side: Side = join.side(join.indexed)
+        self._asking_side: Side = join.right if join.indexed == "left" else join.left
+        self.index: Index = self._asked_side.frame.index
 
     def run(self) -> DataFrame:
-        """The pairs, as a lazy DataFrame."""
-        self._warm()
+        """Return the pairs, as a lazy DataFrame."""
+        self.method.warm(self.join.setting)
         observing = Observing(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
             rows = {f"rows_{self._asked_side.name}": int(self.index.rows.sum()), "pages_total": len(self.index)}
             self.funnel.follow(lambda: rows)
         pairs = self._by_pages(observing)
-        for expression in self._own_conditions:
-            pairs = pairs.where(F.expr(self._sql(expression)))
-        return self._finish([pairs], observing)
-
-    @property
-    def _own_conditions(self) -> tuple[Expression, ...]:
-        """Certain conditions on the indexed table: its pages are read whole, so pairs are asked."""
-        return self.condition.left_only if self._asked_side.name == "left" else self.condition.right_only
-
-    @property
-    def _asked_of_pairs(self) -> list[Expression]:
-        return [*super()._asked_of_pairs, *self._own_conditions]
-
-    @cached_property
-    def _grouped_keys(self) -> list[int]:
-        """None: pages are not made by keys."""
-        return []
+        for expression in self.join.own_conditions(self._asked_side):  # pages are read whole, so pairs are asked
+            pairs = pairs.where(F.expr(self.join.sql(expression)))
+        return self.batch.finished([pairs], observing)
 
     def _pages(self) -> Intervals:
+        method = self.method
         ends = interval_ends(
-            self._asked_side.name == "left", self.region, self.threshold, self.exact, self._pairing
+            self._asked_side.is_left, method.region, method.threshold, method.exact, method.pairing
         )  # fmt: skip
         found = self.index.intervals(ends)
-        if not self.threshold.attainable:
+        if not method.threshold.attainable:
             found = Intervals(found.start, found.end, np.ones(len(found.start), dtype=bool))
         return found
 
@@ -188,7 +149,7 @@ class IndexedPlan(JoinPlan):
         start, end, rows = pages.start[known], pages.end[known], rows[known]
         if not len(rows):
             return 0.0
-        reach = 0.5 * (self.region.high - self.region.low)
+        reach = 0.5 * (self.method.region.high - self.method.region.low)
         probes = np.linspace(0, len(rows) - 1, min(len(rows), _PROBES)).astype(np.int64)
         middle = 0.5 * (start + end)[probes, None]
         shared = np.minimum(end, middle + reach) - np.maximum(start, middle - reach)
@@ -197,30 +158,28 @@ class IndexedPlan(JoinPlan):
         return float(np.average(share @ rows, weights=rows[probes]))
 
     def _by_pages(self, observing: Observing) -> DataFrame:
-        stack, raising = self._stack, self.invalid == "raise"
-        packed = {
-            side.name: self._packed_side(side, raising) for side in (self._left, self._right)
-        }  # fmt: skip
+        join, batch, raising = self.join, self.batch, self.join.invalid == "raise"
+        specs = {side.name: join.row_spec(side, batch.place_of(side), raising) for side in join.sides}
         asking, asked = self._asking_side, self._asked_side
-        number = LEFT if asking.name == "left" else RIGHT
-        rows = stack.spread(self._own_rows(asking), asking.inner, number, [], named=False)
-        ask = AskPages(packed[asking.name], number, self._pages())
+        number = LEFT if asking.is_left else RIGHT
+        rows = batch.stack.spread(batch.own_rows(asking), asking.inner, number, [], named=False)
+        ask = AskPages(specs[asking.name], number, self._pages())
         parcels = rows.mapInArrow(lambda batches: ask(batches), PARCEL_TYPE)
         metrics = {
             f"{name}_{asking.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)
         }  # fmt: skip
         pages = observing.parcels(parcels, metrics).repartition(CELL).sortWithinPartitions(CELL)
-        places = stack.left if asked.name == "left" else stack.right
-        names = tuple(stack.columns[place] for place in places)
-        index, match = self.index, MatchPage(self.region, self.threshold, self._needs_values)
+        names = tuple(map(batch.place_of(asked), asked.original))
+        index, match = self.index, MatchPage(self.method.region, self.method.threshold, join.needs_values)
 
-        def join(cells: CellJoin) -> Any:
-            reading = PageJoin(index, packed[asked.name], names, 1 - number, cells)
+        def worker(cells: CellWorker) -> Any:
+            reading = PageJoin(index, specs[asked.name], names, 1 - number, cells)
             return lambda batches: reading(batches)
 
-        return self._joined(pages, observing, match, join, {READ: "sum"})
+        return batch.joined(pages, observing, match, worker, {READ: "sum"})
 
-    def _explain_partitioning(self) -> list[str]:
+    def profile(self) -> list[str]:
+        """Describe the pages of the index."""
         return [
             f"  index         {len(self.index):,} pages of {self.index.page_rows:,} rows of the "
             f"{self._asked_side.name} table, by x-bounds at {self.index.left.shape[1]} levels",

@@ -12,7 +12,7 @@ lose pairs. So the two sides of a join are stacked into one frame before they me
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -21,17 +21,27 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from haply.models import Model
-from haply.models.columns import read_column, view_column
+from haply.joins.cells.rows import (
+    BEGINS_HERE,
+    END,
+    FITS,
+    LEFT,
+    RIGHT,
+    START,
+    TIME,
+    TIME_BEGINS_HERE,
+    RowSpec,
+    in_window,
+    usable_rows,
+)
 from haply.numerics.order import ordered
 from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, expected_candidates, lay_out
 from haply.pruning.intervals import Intervals
 from haply.spark.columns import arrow_function
 from haply.spark.parcels import to_bytes
-from haply.spark.prepare import bad_row
-from haply.spark.stack import CELL, END, LEFT, NATIVE, NATIVE_IN_TIME, RIGHT, SIDE, START, TIME, field_names
+from haply.spark.stack import CELL, SIDE, field_names
 
-FITS, PARCEL, COUNTS = "__fits", "__parcel", "__counts"
+PARCEL, COUNTS = "__parcel", "__counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
 SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary, times binary"
 _LAYOUT, _SALT = "__layout", "__salt"
@@ -159,26 +169,13 @@ def warm_parcels() -> None:
 
 
 @dataclass(frozen=True)
-class PackedSide:
-    """What is to know of one side: its columns, how rows are placed, and how to name columns that have bad rows."""
-
-    value: str
-    payload: tuple[str, ...]
-    further: tuple[tuple[str, str], ...]
-    """Other uncertain columns, which must be neither bad nor null, and what their owner calls them."""
-    place: Callable[[Model], Intervals]
-    called: str
-    raise_as: str | None
-
-
-@dataclass(frozen=True)
 class Sketch:
     """Where the rows of both sides are, as a function for ``mapInArrow``: a row for each side and task.
 
     It has some thousand of the places, evenly spaced in their order, and some widths, however many rows there are.
     """
 
-    sides: tuple[PackedSide, PackedSide]
+    sides: tuple[RowSpec, RowSpec]
     """Without anything to raise: bad rows are passed over here and reported where pairs are made."""
     fields: Mapping[str, tuple[str, ...]]
     """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
@@ -275,7 +272,7 @@ def _by_side(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 class Pack:
     """Rows of both sides into parcels by cell, as a function for ``mapInArrow``."""
 
-    sides: tuple[PackedSide, PackedSide]
+    sides: tuple[RowSpec, RowSpec]
     fields: Mapping[str, tuple[str, ...]]
     """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
     more: tuple[str, ...]
@@ -296,83 +293,32 @@ class Pack:
 
     def _side(self, table: pa.Table, side: int, layout: CellEdges) -> pa.RecordBatch:
         table, intervals, counts = usable_rows(table, self.sides[side], (*self.more, _SALT))
-        placed, name = intervals, NATIVE
+        placed, name = intervals, BEGINS_HERE
         if layout.in_time:
             assert self.window is not None
-            placed, name = in_window(table[TIME].to_numpy(), self.window), NATIVE_IN_TIME
-        rows, native, cell = _cells_of(table, placed, side, layout)
-        return parcels_of(table.drop_columns([_SALT]), intervals, rows, native, cell, side, counts, name)
-
-
-def in_window(times: np.ndarray, window: float) -> Intervals:
-    """Row intervals of certain times: those that overlap are of times within the window, or next to that."""
-    reach = 0.5 * window + 2.0**-50 * (np.abs(times) + window)  # what rounding may do to the ends, and more
-    return Intervals(times - reach, times + reach, np.zeros(len(times), dtype=bool))
-
-
-class GoodRows(NamedTuple):
-    """Rows that take part as far as their values and certain conditions tell, and how many others there are."""
-
-    table: pa.Table
-    model: Model
-    rows: int
-    null: int
-    bad: int
-
-
-def good_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> GoodRows:
-    """The rows whose values are all there, none of them bad."""
-    good, bad = np.ones(table.num_rows, dtype=bool), np.zeros(table.num_rows, dtype=bool)
-    whole = None
-    # the others first: a value may be a sum of them, and people know the parts by their names
-    for name, called in (*side.further, (side.value, side.called)):
-        read = read_column(table[name])
-        if len(read.bad_rows) and side.raise_as is not None:
-            raise bad_row(side.raise_as.format(called), read.example)
-        if name == side.value and len(read.rows) == table.num_rows:
-            whole = read.model
-        bad[read.bad_rows] = True
-        here = np.zeros(table.num_rows, dtype=bool)
-        here[read.rows] = True
-        good &= here
-    nulls = int((~good & ~bad).sum())
-    kept = table.select([*dict.fromkeys((side.value, *side.payload)), *more])
-    usable = good & table[FITS].to_numpy(zero_copy_only=False) if FITS in table.column_names else good
-    if whole is None or not usable.all():
-        kept = kept.filter(pa.array(usable))
-        whole = view_column(kept[side.value])
-    return GoodRows(kept, whole, table.num_rows, nulls, int(bad.sum()))
-
-
-def usable_rows(table: pa.Table, side: PackedSide, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
-    """The rows that take part and may have partners, with their intervals, and what was counted."""
-    good = good_rows(table, side, more)
-    kept, found = good.table, side.place(good.model)
-    hopeless = int(found.hopeless.sum())
-    if hopeless:
-        rows = np.flatnonzero(~found.hopeless)
-        kept, found = kept.take(pa.array(rows)), found.take(rows)
-    return kept, found, [good.rows, good.null, hopeless, good.bad]
+            placed, name = in_window(table[TIME].to_numpy(), self.window), TIME_BEGINS_HERE
+        rows, begins_here, cell = _cells_of(table, placed, side, layout)
+        return parcels_of(table.drop_columns([_SALT]), intervals, rows, begins_here, cell, side, counts, name)
 
 
 def parcels_of(
     table: pa.Table,
     intervals: Intervals,
     rows: np.ndarray,
-    native: np.ndarray,
+    begins_here: np.ndarray,
     cell: np.ndarray,
     side: int,
     counts: list[int],
-    called: str = NATIVE,
+    called: str = BEGINS_HERE,
 ) -> pa.RecordBatch:
     """A parcel for each cell, of the rows that go there, and a row for what was counted (as ``ROW_COUNTS``)."""
     order, cell = ordered(cell)
-    rows, native = rows[order], native[order]
+    rows, begins_here = rows[order], begins_here[order]
     sent = table.combine_chunks().take(pa.array(rows))
     sent = (
         sent.append_column(START, pa.array(intervals.start[rows]))
         .append_column(END, pa.array(intervals.end[rows]))
-        .append_column(called, pa.array(native))
+        .append_column(called, pa.array(begins_here))
     )
     cuts = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1, [len(cell)]]).tolist() if len(cell) else [0]
     parts = [sent.slice(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
@@ -388,15 +334,15 @@ def parcels_of(
 def _cells_of(
     table: pa.Table, intervals: Intervals, side: int, layout: CellEdges
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, once for each cell (and slice) they go to, whether they are native there, and the cell.
+    """Rows, once for each cell (and slice) they go to, whether they begin there, and the cell.
 
-    They are *native* in the cell of their lower end; a pair is found where the row that begins later is native.
+    A row begins in the cell of its lower end; the owner of a pair is the cell where the row that begins later begins.
     """
     first = np.searchsorted(layout.edges, np.minimum(intervals.start, intervals.end), "right")
     last = np.maximum(first, np.searchsorted(layout.edges, intervals.end, "right"))
     rows, at = _spread(last - first + 1)
     at += first[rows]
-    native = at == first[rows]
+    begins_here = at == first[rows]
     cell = at << (2 * _SLICE_BITS)
     if len(layout.slices):
         size = 1 << _SLICE_BITS
@@ -404,9 +350,9 @@ def _cells_of(
         own, other = (counts // size, counts % size) if side == LEFT else (counts % size, counts // size)
         mine = np.mod(table[_SALT].to_numpy()[rows], own)
         again, theirs = _spread(other)
-        rows, native, cell, mine = rows[again], native[again], cell[again], mine[again]
+        rows, begins_here, cell, mine = rows[again], begins_here[again], cell[again], mine[again]
         cell = cell + (mine * size + theirs if side == LEFT else theirs * size + mine)
-    return rows, native, cell
+    return rows, begins_here, cell
 
 
 def _spread(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

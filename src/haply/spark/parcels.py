@@ -14,12 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from haply.joins.cells.rows import TIME, bad_row
 from haply.joins.timing import latest_times
 from haply.models import Certain, Model, OneDimensional
 from haply.models.columns import read_column, view_column
 from haply.pruning.intervals import Intervals
-from haply.spark.prepare import bad_row
-from haply.spark.stack import TIME
 
 CELL, SIDE, NEWEST, PARCEL, COUNTS, REACH = "cell", "side", "newest", "parcel", "counts", "reach"
 PARCEL_TYPE = f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary, {COUNTS} array<bigint>, {REACH} double"
@@ -27,9 +26,6 @@ _ARROW_TYPES = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary(), 
 
 CONTROL = -1
 """The number of a cell that has no rows: every batch tells it what the query is, so that another one is noticed."""
-
-ROW_COUNTS = ("rows", "null", "hopeless", "invalid")
-"""What is counted of the rows of a side."""
 
 GROUP, STANDING, ORDER, HOME = "__group", "__standing", "__order", "__home"
 LEFT_OUT, WITHOUT_KEY, TAKES_PART = 0, 1, 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,31 +11,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from haply.errors import HaplyError
+from haply.joins.cells.rows import BAD, HOPELESS, NULL, USABLE, bad_row
 from haply.models import Model, OneDimensional
 from haply.models.columns import read_column
-from haply.probability.region import Region
-from haply.pruning.intervals import Intervals, row_intervals
-from haply.pruning.threshold import Pairing, Threshold
-from haply.spark.columns import arrow_function, find_column, model_of_spark_type, quoted
-
-USABLE, NULL, HOPELESS, BAD = 0, 1, 2, 3
-"""What a row is to a join."""
-
-
-@dataclass(frozen=True)
-class PlaceRows:
-    """Row intervals of one side of a difference."""
-
-    is_left: bool
-    region: Region
-    threshold: Threshold
-    exact: bool
-    pairing: Pairing
-
-    def __call__(self, model: Model) -> Intervals:
-        """See ``row_intervals``."""
-        assert isinstance(model, OneDimensional)
-        return row_intervals(model, self.is_left, self.region, self.threshold, self.exact, self.pairing)
+from haply.planning.frames import find_name, quoted
+from haply.pruning.intervals import Intervals
+from haply.spark.columns import arrow_function
+from haply.spark.types import field_from
 
 
 def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) -> Any:
@@ -92,26 +73,18 @@ def state_function(raise_as: str | None) -> Any:
 _INTERVAL_TYPE = "start double, end double, state tinyint"
 
 
-def bad_row(where: str, example: str) -> HaplyError:
-    """The error for a row that is not a distribution."""
-    return HaplyError(
-        f"{where} has a row that is not a distribution",
-        found=example,
-        hint='see all of them with hp.check(df, column), or leave them out with invalid="drop"',
-    )
-
-
 def check(frame: DataFrame, column: str) -> DataFrame:
     """The bad rows of an uncertain column, with a ``reason``; null rows are not bad.
 
     >>> hp.check(readings, "temp").show()                                                            # doctest: +SKIP
     """
-    name = find_column(frame, column, "given")
-    if model_of_spark_type(frame.schema[name].dataType) is None:
+    name = find_name(frame.columns, column, "given")
+    field = field_from(name, frame.schema[name].dataType)
+    if field.model is None:
         raise HaplyError(
             f"Column '{name}' holds no uncertain values",
             expected="a struct made by hp.gaussian, hp.uniform, ... or a number",
-            found=frame.schema[name].dataType.simpleString(),
+            found=field.text,
         )
 
     def reasons(column: pa.Array) -> pa.Array:

@@ -8,13 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.spark.columns import quoted
+from haply.joins.cells.rows import LEFT
+from haply.planning.frames import quoted
 
-START, END = "__start", "__end"
-CELL, SIDE, TIME = "__cell", "__side", "__time"
-NATIVE, NATIVE_IN_TIME = "__native", "__native_in_time"
-"""Whether a row's interval, or its time, begins in the cell."""
-LEFT, RIGHT = 0, 1
+CELL, SIDE = "__cell", "__side"
 
 
 class Stack:
@@ -74,15 +71,6 @@ class Stack:
             if not isinstance(kind, odd):
                 found += field_names(name, fields[name]) if fields is not None and name in fields else [name]
         return found
-
-
-def is_flat(kind: T.DataType) -> bool:
-    """A struct of doubles, as most models are. Spark reads its fields faster one by one, and only those it needs."""
-    return (
-        isinstance(kind, T.StructType)
-        and len(kind) > 0
-        and all(isinstance(field.dataType, T.DoubleType) for field in kind)
-    )
 
 
 def field_names(column: str, fields: Sequence[str]) -> list[str]:

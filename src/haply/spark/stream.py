@@ -20,15 +20,20 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.errors import HaplyError, advise
+from haply.joins.cells.difference import DifferenceMethod
+from haply.joins.cells.positions import PositionsMethod
+from haply.joins.cells.rows import ROW_COUNTS, TIME
+from haply.joins.cells.samples import SamplesMethod
 from haply.joins.pair import SWEEPS
 from haply.joins.timing import reach_back
 from haply.joins.warm import warm_times
 from haply.models import Model, OneDimensional
+from haply.planning.pairs import PairJoin, Side, in_words
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
-from haply.spark.columns import arrow_schema
-from haply.spark.distance import DistancePlan
+from haply.spark.batch import BatchJoin, df_of
+from haply.spark.observing import Observing
 from haply.spark.packing import CellSettings
 from haply.spark.parcels import (
     CELL,
@@ -39,7 +44,6 @@ from haply.spark.parcels import (
     PARCEL,
     PARCEL_TYPE,
     REACH,
-    ROW_COUNTS,
     SIDE,
     STANDING,
     TAKES_PART,
@@ -49,9 +53,6 @@ from haply.spark.parcels import (
     group_of,
     unpack,
 )
-from haply.spark.plan import JoinPlan, Observing, Side, in_words
-from haply.spark.positions import PositionPlan
-from haply.spark.stack import TIME
 from haply.spark.stateful import CellProcessor
 from haply.spark.stream_worker import (
     DifferenceOperator,
@@ -62,7 +63,8 @@ from haply.spark.stream_worker import (
     TimingOperator,
     counter_names,
 )
-from haply.spark.window import TimeWindow
+from haply.spark.times import time_number
+from haply.spark.types import arrow_schema
 from haply.spark.worker import COUNTERS
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -94,21 +96,26 @@ def check_session(spark: Any) -> None:
         )
 
 
-class StreamPlan(JoinPlan, ABC):
-    """A join of two streams in a window of time: what does not depend on how the rows of a cell are joined."""
+class StreamJoin(ABC):
+    """Runs a join of two streams in a window of time: what does not depend on how the rows of a cell are joined."""
+
+    def __init__(self, join: PairJoin, funnel: Any) -> None:
+        assert join.window is not None
+        self.join, self.funnel, self.window = join, funnel, join.window
 
     def run(self) -> DataFrame:
-        """The pairs, as a streaming DataFrame."""
+        """Return the pairs, as a streaming DataFrame."""
+        join = self.join
         self._warm()
         observing = StreamObserving(self.funnel)
         if self.funnel is not None:
             self.funnel.start_over()
-        cells = CellSettings.of(self._left.frame.sparkSession).cells or STREAM_CELLS
-        clock = Clock.of(self._stamps, self._window.length + self._window.max_delay)
-        parcels = [self._parcels(side, cells, clock, observing) for side in (self._left, self._right)]
+        cells = CellSettings.of(df_of(join.left).sparkSession).cells or STREAM_CELLS
+        clock = Clock.of(self._stamps, self.window.length + self.window.max_delay)
+        parcels = [self._parcels(side, cells, clock, observing) for side in join.sides]
         schema = T.StructType()
-        for side in (self._left, self._right):
-            for name, field in zip(side.inner, side.frame.schema.fields, strict=True):
+        for side in join.sides:
+            for name, field in zip(side.inner, df_of(side).schema.fields, strict=True):
                 schema.add(name, field.dataType)
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
         # Without the column of times: Spark would drop late parcels unseen, and here late rows are to be counted.
@@ -120,9 +127,9 @@ class StreamPlan(JoinPlan, ABC):
         names = counter_names(self._operator()())
         metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
-        for one, other in self.condition.equalities:
-            pairs = pairs.where(F.expr(f"({self._sql(one)}) = ({self._sql(other)})"))
-        return self._finish([pairs], observing)
+        for one, other in join.condition.equalities:
+            pairs = pairs.where(F.expr(f"({join.sql(one)}) = ({join.sql(other)})"))
+        return BatchJoin(join, self.funnel).finished([pairs], observing)
 
     # -- what depends on the join -------------------------------------------------------------------------------------
 
@@ -143,6 +150,11 @@ class StreamPlan(JoinPlan, ABC):
     def _block_width(self) -> float:
         """Blocks of that line much wider than the reach of a row, so that few are seen in more than one."""
 
+    def _warm(self) -> None:
+        """Compile the kernels, or load them, before workers need them."""
+        assert self.join.method is not None
+        self.join.method.warm(self.join.setting)
+
     @property
     def _multiplied(self) -> tuple[Difference | Distance, ...]:
         """Conditions whose probabilities are multiplied with that of the operator."""
@@ -153,117 +165,125 @@ class StreamPlan(JoinPlan, ABC):
         """Conditions whose columns are to be looked through for bad rows, beside the one that tells the place."""
         return self._multiplied
 
+    def _condition_text(self) -> str:
+        return self.join.condition_text()
+
+    def _candidates_text(self) -> str:
+        assert self.join.method is not None
+        return self.join.method.candidates_text()
+
+    def _cascade_text(self) -> str:
+        assert self.join.method is not None
+        return self.join.method.cascade_text()
+
     # -- what does not ------------------------------------------------------------------------------------------------
 
     @property
-    def _uncertain(self) -> bool:
-        return True
-
-    @property
-    def _window(self) -> TimeWindow:
-        assert self.window is not None
-        return self.window
+    def _columns(self) -> tuple[str, str]:
+        """The compared columns."""
+        left, right = (side.inner_name(side.column) for side in self.join.sides)
+        return left, right
 
     @property
     def _stamps(self) -> bool:
         """Whether times are counted in microseconds since 1970."""
-        return self._window.stamps and not any(self._window.uncertain)
+        return self.window.stamps and not any(self.window.uncertain)
 
     def _time_of(self, side: Side) -> tuple[str, bool]:
         """The column of times of a side, and whether it is uncertain."""
-        at = 0 if side.name == "left" else 1
-        return (self._window.left, self._window.right)[at], self._window.uncertain[at]
+        return self.window.column(side.is_left), self.window.uncertain[0 if side.is_left else 1]
 
     def _query(self, clock: Clock, schema: T.StructType, cells: int) -> Query:
+        join, window = self.join, self.window
         identity = (
-            ("spark.haply.cells", cells), ("condition", self._explain_condition()),
-            ("threshold", self.threshold.value), ("time", (self._window.left, self._window.right)),
-            ("window", self._window.length),
-            ("max_delay", self._window.max_delay),
-            ("columns", tuple(side.frame.schema.simpleString() for side in (self._left, self._right))),
+            ("spark.haply.cells", cells), ("condition", self._condition_text()),
+            ("threshold", join.threshold.value), ("time", (window.left, window.right)),
+            ("window", window.length),
+            ("max_delay", window.max_delay),
+            ("columns", tuple(df_of(side).schema.simpleString() for side in join.sides)),
         )  # fmt: skip
-        together = self._together(self._multiplied, self._left.inner_name, self._right.inner_name)
+        together = join.together(self._multiplied, join.left.inner_name, join.right.inner_name)
         return Query(
-            self._operator(), together, self._window.length, clock,
-            (tuple(self._left.inner), tuple(self._right.inner)), arrow_schema(schema), uuid.uuid4().hex, identity,
+            self._operator(), together, window.length, clock,
+            (tuple(join.left.inner), tuple(join.right.inner)), arrow_schema(schema), uuid.uuid4().hex, identity,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
         """Rows of a side in parcels. Conditions only mark rows: those that are left out move the clock, too."""
-        is_left = side.name == "left"
-        own = self.condition.left_only if is_left else self.condition.right_only
-        mine = " AND ".join(f"({self._sql(expression)})" for expression in own) or "true"
-        keys = [self._sql(pair[0 if is_left else 1]) for pair in self.condition.equalities]
-        keyed = " AND ".join([str(self.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)])
-        grouped = [keys[position] for position in self._grouped_keys]  # a hash depends on the type
+        join, is_left = self.join, side.is_left
+        mine = " AND ".join(f"({join.sql(expression)})" for expression in join.own_conditions(side)) or "true"
+        keys = join.key_sql(side)
+        keyed = " AND ".join([str(join.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)])
+        grouped = [keys[position] for position in join.grouped_keys]  # a hash depends on the type
         time, uncertain = self._time_of(side)
-        rows = side.frame.toDF(*side.inner).selectExpr(
-            *side.inner,
-            f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
-            f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
-            *([] if uncertain else [f"{self._window.number(side.inner_name(time), time)} AS {TIME}"]),
-            f"{group_of(grouped)} AS {GROUP}",
+        rows = (
+            df_of(side)
+            .toDF(*side.inner)
+            .selectExpr(
+                *side.inner,
+                f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
+                f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
+                *([] if uncertain else [f"{time_number(self.window, side.inner_name(time), time)} AS {TIME}"]),
+                f"{group_of(grouped)} AS {GROUP}",
+            )
         )
         further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._checked)
         pack = Pack(
             0 if is_left else 1, cells, self._block_width, clock, self._placed(side), self._place(side),
-            f"Column '{{}}' of the {side.name} table" if self.invalid == "raise" else None,
+            f"Column '{{}}' of the {side.name} table" if join.invalid == "raise" else None,
             dict(zip(side.inner, side.original, strict=True)), side.inner_name(time) if uncertain else None, further,
-            partial(reach_back, threshold=self.threshold) if uncertain else None,
+            partial(reach_back, threshold=join.threshold) if uncertain else None,
         )  # fmt: skip
         packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
         counts = {f"{name}_{side.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)}
         marked = observing.watch(packed, counts).withWatermark(
-            NEWEST, f"{clock.delay(self._window.max_delay)} milliseconds"
+            NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds"
         )
         return marked.select(CELL, SIDE, NEWEST, PARCEL, REACH)
 
     def explain(self) -> str:
-        """How the join will run, in words."""
-        window = self._window
+        """Describe how the join will run."""
+        window = self.window
         unit = " microseconds" if self._stamps else ""
         lines = [
             "Threshold join of streams",
-            f"  condition     {self._explain_condition()}, {self._explain_threshold()}",
+            f"  condition     {self._condition_text()}, {self.join.threshold.describe()}",
             f"  window        |time - time| <= {window.length:g}{unit}, rows up to {window.max_delay:g}{unit} late",
-            f"  candidates    {self._explain_candidates()}",
-            f"  cascade       {self._explain_cascade()}",
+            f"  candidates    {self._candidates_text()}",
+            f"  cascade       {self._cascade_text()}",
             f"  partitioning  blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell "
             "remembers is kept in panes as long as the window",
         ]
         return "\n".join(lines)
 
 
-class DistanceStream(StreamPlan, DistancePlan):
-    """Near points in a window of certain times."""
+class DistanceStream(StreamJoin):
+    """Near points, or positions, in a window of certain times."""
 
-    _joined_by: type[DistanceOperator] = DistanceOperator
+    def __init__(self, join: PairJoin, funnel: Any) -> None:
+        super().__init__(join, funnel)
+        assert isinstance(join.method, (SamplesMethod, PositionsMethod))
+        self.method = join.method
 
     def _operator(self) -> Callable[[], Operator]:
-        columns = self._left.inner_name(self._left.column), self._right.inner_name(self._right.column)
+        kind = PositionOperator if isinstance(self.method, PositionsMethod) else DistanceOperator
         return partial(
-            self._joined_by, self._distance, self.threshold, self.exact, self.invalid == "raise", self._window.length,
-            columns,
+            kind, self.method.distance, self.join.threshold, self.join.exact, self.join.invalid == "raise",
+            self.window.length, self._columns,
         )  # fmt: skip
 
     def _placed(self, side: Side) -> str | None:
         return side.inner_name(side.column)
 
     def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        return self._placing(side)
+        return self.method.place(side.is_left)
 
     @property
     def _block_width(self) -> float:
-        return BLOCKS_PER_REACH * self._distance.limit or 1.0
+        return BLOCKS_PER_REACH * self.method.distance.limit or 1.0
 
 
-class PositionStream(DistanceStream, PositionPlan):
-    """The same for Gaussian positions and mixtures of them; the other side may hold points."""
-
-    _joined_by = PositionOperator
-
-
-class PlacedInTime(StreamPlan):
+class PlacedInTime(StreamJoin):
     """A join whose rows are dealt out by their times."""
 
     def _placed(self, side: Side) -> str | None:
@@ -271,72 +291,75 @@ class PlacedInTime(StreamPlan):
         return side.inner_name(name) if uncertain else None
 
     def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        region = Region(-self._window.length, self._window.length)
-        return partial(_in_time, is_left=side.name == "left", region=region, threshold=self.threshold)
+        region = Region(-self.window.length, self.window.length)
+        return partial(_in_time, is_left=side.is_left, region=region, threshold=self.join.threshold)
 
     @property
     def _block_width(self) -> float:
-        return BLOCKS_PER_REACH * (self._window.length + self._window.max_delay) or 1.0
+        return BLOCKS_PER_REACH * (self.window.length + self.window.max_delay) or 1.0
 
 
 class TimingStream(PlacedInTime):
     """Rows near in time, whose times may be uncertain; other uncertain conditions are multiplied."""
 
-    @staticmethod
-    def _side(name: str, frame: Any, column: str) -> Side:
-        return Side(name, frame, column, None, tuple(frame.columns))
-
     @property
     def _multiplied(self) -> tuple[Difference | Distance, ...]:
-        return tuple(one for one in (self.condition.difference, self.condition.distance) if one is not None)
+        compared = self.join.compared
+        return () if compared is None else (compared,)
 
     def _warm(self) -> None:
         warm_times()
 
     def _operator(self) -> Callable[[], Operator]:
-        return partial(
-            TimingOperator, self._window.length, self.threshold,
-            (self._placed(self._left), self._placed(self._right)),
-        )  # fmt: skip
+        left, right = (self._placed(side) for side in self.join.sides)
+        return partial(TimingOperator, self.window.length, self.join.threshold, (left, right))
 
-    def _explain_condition(self) -> str:
-        times = [f"{side.name}.{self._time_of(side)[0]}" for side in (self._left, self._right)]
-        return " and ".join([f"|{times[0]} - {times[1]}| <= {self._window.length:g}", *map(in_words, self._multiplied)])
+    def _condition_text(self) -> str:
+        times = [f"{side.name}.{self._time_of(side)[0]}" for side in self.join.sides]
+        return " and ".join([f"|{times[0]} - {times[1]}| <= {self.window.length:g}", *map(in_words, self._multiplied)])
 
-    def _explain_candidates(self) -> str:
+    def _candidates_text(self) -> str:
         return "rows whose times overlap, each with half of its tails cut, by their place in time"
 
-    def _explain_cascade(self) -> str:
+    def _cascade_text(self) -> str:
         return "core -> shift of two shapes, by a table -> exact probability; times those of the other conditions"
 
 
 class DifferenceStream(PlacedInTime):
     """Rows whose values differ as wanted, in a window of certain times."""
 
-    @property
-    def _difference(self) -> Difference:
-        assert self.condition.difference is not None
-        return self.condition.difference
+    def __init__(self, join: PairJoin, funnel: Any) -> None:
+        super().__init__(join, funnel)
+        assert isinstance(join.method, DifferenceMethod)
+        assert join.condition.difference is not None
+        self.method, self.difference = join.method, join.condition.difference
 
     @property
     def _checked(self) -> tuple[Difference | Distance, ...]:
-        return (self._difference,)
+        return (self.difference,)
 
     def _operator(self) -> Callable[[], Operator]:
-        columns = self._left.inner_name(self._left.column), self._right.inner_name(self._right.column)
         return partial(
-            DifferenceOperator, self._difference, self.threshold, self.exact, self._window.length, self.strategy,
-            columns,
+            DifferenceOperator, self.difference, self.join.threshold, self.join.exact, self.window.length,
+            self.method.strategy, self._columns,
         )  # fmt: skip
 
-    def _explain_candidates(self) -> str:
-        if self.strategy not in SWEEPS:
+    def _candidates_text(self) -> str:
+        strategy, region = self.method.strategy, self.method.region
+        if strategy not in SWEEPS:
             indexes = {"pages": "pages with x-bounds", "pti": "a tree of x-bounds"}
-            index = indexes.get(self.strategy, "an index of means and variances")
+            index = indexes.get(strategy, "an index of means and variances")
             return f"{index} for each key and stretch of time as long as the window"
-        if self.region.outside or self.region.one_sided:
+        if region.outside or region.one_sided:
             return "a sweep along the times: rows that are near"
         return "a sweep over core regions, for each key and stretch of time as long as the window"
+
+
+def stream_join(join: PairJoin, funnel: Any) -> StreamJoin:
+    """Choose what runs a join of streams."""
+    if join.method is None:
+        return TimingStream(join, funnel)
+    return (DifferenceStream if isinstance(join.method, DifferenceMethod) else DistanceStream)(join, funnel)
 
 
 def _in_time(model: Model, is_left: bool, region: Region, threshold: Threshold) -> Intervals:

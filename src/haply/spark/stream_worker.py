@@ -23,6 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.errors import HaplyError
+from haply.joins.cells.asked import Together
+from haply.joins.cells.dimensions import dimensions
+from haply.joins.cells.rows import TIME
 from haply.joins.pair import PairJoin
 from haply.joins.position import PositionJoin
 from haply.joins.similarity import SIDES, SimilarityJoin
@@ -36,10 +39,7 @@ from haply.pruning.cloud_rules import RULES
 from haply.pruning.clouds import Places
 from haply.pruning.positions import no_counts
 from haply.pruning.threshold import Threshold
-from haply.spark.distance import dimensions
 from haply.spark.parcels import CONTROL, GROUP, HOME, ORDER, PARCEL, REACH, SIDE, Clock, from_bytes, to_bytes
-from haply.spark.stack import TIME
-from haply.spark.worker import Together
 
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""

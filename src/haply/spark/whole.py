@@ -16,28 +16,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from haply.errors import HaplyError
-from haply.spark.packing import (
-    BYTES_AT_ONCE,
-    PARCEL,
-    ROWS_AT_ONCE,
-    PackedSide,
-    folded,
-    good_rows,
-    in_blocks,
-    usable_rows,
-)
-from haply.spark.parcels import ROW_COUNTS, to_buffer
-from haply.spark.stack import END, LEFT, START
-from haply.spark.worker import CellJoin
+from haply.joins.cells.rows import END, LEFT, ROW_COUNTS, START, RowSpec, good_rows, usable_rows
+from haply.spark.packing import BYTES_AT_ONCE, PARCEL, ROWS_AT_ONCE, folded, in_blocks
+from haply.spark.parcels import to_buffer
+from haply.spark.worker import CellWorker
 
 _SENT, _COUNTED, _REFUSED = "__sent", b"counted", b"refused"
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Rows of one side, as they come from Spark, made ready for ``CellJoin.decided``."""
+    """Rows of one side, as they come from Spark, made ready for ``CellWorker.decided``."""
 
-    side: PackedSide
+    side: RowSpec
     fields: Mapping[str, tuple[str, ...]]
     more: tuple[str, ...]
     ends: bool
@@ -88,7 +79,7 @@ class Meet:
     """The join of rows with the table that was sent, as a function for ``mapInArrow``."""
 
     ready: Ready
-    cells: CellJoin
+    cells: CellWorker
     sent: int
     """The side that was sent."""
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from haply.statements.plan import SqlPlan, plan_sql, sql
+from haply.statements.plan import plan_sql, sql
 
-__all__ = ["SqlPlan", "plan_sql", "sql"]
+__all__ = ["plan_sql", "sql"]

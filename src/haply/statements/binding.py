@@ -10,38 +10,27 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import HaplyError, unknown_name
+from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of
 from haply.query import Column, Expression, Literal, columns_of
 from haply.query.checks import refuse_equalities
 from haply.query.expressions import Call, is_value, rewritten
 from haply.query.forms import Near, Part
 from haply.query.rewrites import split
-from haply.spark.tables import (
-    catalog_names,
-    catalog_table,
-    is_boolean,
-    is_number,
-    is_one_dimensional,
-    session_for,
-    side_by_side,
-    type_of,
-    with_constructed,
-    with_sure,
-)
 from haply.statements.bound import PROBABILITY, Bound, Output, Table
 from haply.statements.scope import Scope, is_field
 from haply.statements.syntax import Item, Select, Source, Statement, spelled
 
 
-def bind(statement: Statement, spark: Any, time: Any, frames: Mapping[str, Any]) -> Bound:
-    """The query over these tables, or those of the Spark catalog."""
-    return _Binder(statement, session_for(spark, frames.values()), time, frames).bound(statement.select)
+def bind(statement: Statement, catalog: Catalog, time: Any, frames: Mapping[str, Frame]) -> Bound:
+    """Bind the query to these tables, or those of the engine's catalog."""
+    return _Binder(statement, catalog, time, frames).bound(statement.select)
 
 
 class _Binder:
     """Binds a query and those inside it."""
 
-    def __init__(self, statement: Statement, spark: Any, time: Any, frames: Mapping[str, Any]) -> None:
-        self.statement, self.spark, self.time, self.frames = statement, spark, time, frames
+    def __init__(self, statement: Statement, catalog: Catalog, time: Any, frames: Mapping[str, Frame]) -> None:
+        self.statement, self.catalog, self.time, self.frames = statement, catalog, time, frames
 
     def bound(self, select: Select, inside: bool = False) -> Bound:
         tables: list[Table] = []
@@ -52,12 +41,12 @@ class _Binder:
                     hint=f"give each a name of its own: {source.alias} a, {source.alias} b",
                 )  # fmt: skip
             frame = self.frame(source)
-            tables.append(Table(source.alias, frame, tuple(frame.columns), origin=self.origin(source)))
+            tables.append(Table(source.alias, frame, tuple(names_of(frame)), origin=self.origin(source)))
         self.check_hint(select)
         found = Bound(self.statement, select, tables)
-        scope = Scope(found, self.spark, self.time)
+        scope = Scope(found, self.catalog, self.time)
         written = [(original, scope.condition(original)) for original in select.conditions]
-        wide = with_sure(side_by_side((table.frame for table in tables), found.wide_names()), PROBABILITY)
+        wide = _side_by_side([table.frame for table in tables], found.wide_names())
         for original, condition in written:
             if condition is not None:
                 self.sort(found, scope, original, condition, wide)
@@ -81,17 +70,17 @@ class _Binder:
             with self.statement.at(hint.start):
                 raise unknown_name("table", hint.table, names)
 
-    def frame(self, source: Source) -> Any:
+    def frame(self, source: Source) -> Frame:
         if source.query is not None:
             return self.inner(source.query)
         name = ".".join(source.name)
         found = self.given(name)
         if found is None:
-            found = catalog_table(self.spark, source.name)
+            found = self.catalog.table(source.name)
         if found is None:
             with self.statement.at(source.start):
-                raise unknown_name("table", name, [*self.frames, *catalog_names(self.spark)])
-        lowered = [column.lower() for column in found.columns]
+                raise unknown_name("table", name, [*self.frames, *self.catalog.names()])
+        lowered = [column.lower() for column in names_of(found)]
         twice = sorted({column for column in lowered if lowered.count(column) > 1})
         if twice:
             raise self.statement.error(
@@ -99,7 +88,7 @@ class _Binder:
             )
         return found
 
-    def given(self, name: str) -> Any:
+    def given(self, name: str) -> Frame | None:
         """The table that is an argument of this name; None if there is none."""
         alike = [key for key in self.frames if key.lower() == name.lower()]
         return self.frames[name] if name in self.frames else self.frames[alike[0]] if len(alike) == 1 else None
@@ -110,9 +99,9 @@ class _Binder:
             return self.origin(source.query.sources[0])
         name = ".".join(source.name)
         found = self.given(name)
-        return name.lower() if found is None else id(found)
+        return name.lower() if found is None else found.identity
 
-    def inner(self, select: Select) -> Any:
+    def inner(self, select: Select) -> Frame:
         """A query in parentheses: columns and certain conditions of one table."""
         error = self.statement.error
         if select.threshold_start is not None:
@@ -134,25 +123,25 @@ class _Binder:
                 select.conditions[0], "a query in parentheses has an uncertain condition", expected="certain ones",
                 found=f"`{found.uncertain[0]}`", hint="move it to the outer WHERE: it counts into the probability",
             )  # fmt: skip
-        wide = found.tables[0].frame.toDF(*found.wide_names())
+        wide = found.tables[0].frame.renamed(found.wide_names())
         for condition in found.certain:
             wide = wide.where(found.wide_sql(condition))
         return found.finished(wide)
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
-    def sort(self, found: Bound, scope: Scope, original: Expression, condition: Expression, wide: Any) -> None:
+    def sort(self, found: Bound, scope: Scope, original: Expression, condition: Expression, wide: Frame) -> None:
         """Put a condition among the certain or the uncertain ones, if it is one at all."""
         error = self.statement.error
         if is_value(condition) or isinstance(condition, Literal):
             raise error(original, f"`{original}` is a value", expected="a condition", hint="compare it with something")
         if all(map(scope.is_certain, columns_of(condition))):
             with self.statement.at(original):
-                kind = type_of(wide, found.wide_sql(condition))
-            if not is_boolean(kind):
+                kind = wide.type_of(found.wide_sql(condition))
+            if not kind.is_boolean:
                 raise error(
                     original, f"`{original}` is no condition", expected="something that is true or false",
-                    found=kind.simpleString(), hint="compare it with something",
+                    found=kind.text, hint="compare it with something",
                 )  # fmt: skip
             found.certain.append(condition)
         else:
@@ -161,20 +150,20 @@ class _Binder:
             found.uncertain.append(condition)
         found.conditions.append(condition)
 
-    def understood(self, found: Bound, scope: Scope, condition: Expression, wide: Any) -> None:
+    def understood(self, found: Bound, scope: Scope, condition: Expression, wide: Frame) -> None:
         """Refuse an uncertain condition that has no normal form, or compares what cannot be compared."""
         refuse_equalities(condition, lambda column: None if scope.is_certain(column) else scope.model(column))
         for part in (part for group in split(condition, scope.is_certain).groups for part in group):
             for value in _certain_parts(part):
-                kind = type_of(wide, found.wide_sql(value))
-                if not is_number(kind):
+                kind = wide.type_of(found.wide_sql(value))
+                if not kind.is_number_or_null:
                     raise HaplyError(
                         f"`{condition}` compares a number with something else", expected="a number",
-                        found=f"`{value}`, of type {kind.simpleString()}",
+                        found=f"`{value}`, of type {kind.text}",
                     )  # fmt: skip
             if isinstance(part, Near):
                 for column in (part.one, part.other):
-                    if is_number(type_of(wide, found.wide_column(column))):
+                    if wide.type_of(found.wide_column(column)).is_number_or_null:
                         raise HaplyError(
                             f"`{column}` is a number, not a point",
                             hint=f"write abs({part.one} - {part.other}), or SAMPLES(array({column})) as a point",
@@ -191,7 +180,7 @@ class _Binder:
 
     # -- the select list -----------------------------------------------------------------------------------------------
 
-    def choose(self, found: Bound, scope: Scope, wide: Any, inside: bool) -> None:
+    def choose(self, found: Bound, scope: Scope, wide: Frame, inside: bool) -> None:
         """The columns of the result, and its order."""
         asked = any(_mentions_prob(expression) for expression, _ in _written(found.select))
         starred = not inside and any(item.expression is None for item in found.select.items)
@@ -214,7 +203,7 @@ class _Binder:
             found.outputs.append(Output(chosen, sql))
         self.sorting(found, scope, seen, wide)
 
-    def columns(self, found: Bound, scope: Scope, item: Item, wide: Any) -> list[tuple[str, str, str, Item]]:
+    def columns(self, found: Bound, scope: Scope, item: Item, wide: Frame) -> list[tuple[str, str, str, Item]]:
         if item.expression is None:
             tables = found.tables if item.table is None else [scope.table(item.table, item.start)]
             return [
@@ -226,11 +215,11 @@ class _Binder:
         sql = found.wide_sql(expression)
         for name, constructor, arguments in scope.new_columns():
             with self.statement.at(item.expression):
-                wide = with_constructed(wide, name, constructor, arguments)
+                wide = wide.with_model(name, constructor, arguments)
         if not isinstance(expression, Column) or expression.index is not None:
             with self.statement.at(item.expression):
                 self.certain_value(scope, expression)
-                type_of(wide, sql)
+                wide.type_of(sql)
         if item.name is not None:
             return [(item.name, item.name, sql, item)]
         if isinstance(item.expression, Call) and item.expression.name == "prob":
@@ -250,7 +239,7 @@ class _Binder:
                     f"as in {replace(column, index=None)}.mean",
                 )
 
-    def sorting(self, found: Bound, scope: Scope, outputs: Mapping[str, str], wide: Any) -> None:
+    def sorting(self, found: Bound, scope: Scope, outputs: Mapping[str, str], wide: Frame) -> None:
         for key in found.select.order:
             written = key.expression
             if isinstance(written, Literal) and type(written.value) is int:
@@ -264,14 +253,27 @@ class _Binder:
             else:
                 expression = scope.selected(written)
                 sql = found.wide_sql(expression)
-            if any(frame.isStreaming for frame in (table.frame for table in found.tables)):
+            if any(table.frame.streaming for table in found.tables):
                 raise self.statement.error(key.start, "a stream has no order", hint="leave out ORDER BY")
             found.order.append((sql, key.descending, key.nulls_first))
             for name, constructor, arguments in found.made:
-                if name not in wide.columns:
-                    wide = with_constructed(wide, name, constructor, arguments)
+                if name not in names_of(wide):
+                    wide = wide.with_model(name, constructor, arguments)
             with self.statement.at(key.start):
-                type_of(wide, sql)
+                wide.type_of(sql)
+
+
+def _side_by_side(frames: list[Frame], names: list[str]) -> Frame:
+    """All columns of all tables under these names, to ask what an expression over them is; not to be run."""
+    whole: Frame | None = None
+    position = 0
+    for frame in frames:
+        count = len(frame.fields)
+        renamed = frame.renamed(names[position : position + count])
+        whole = renamed if whole is None else whole.beside(renamed)
+        position += count
+    assert whole is not None
+    return whole.with_columns({PROBABILITY: "1D"})
 
 
 def _certain_parts(part: Part | Near) -> Iterator[Expression]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from haply.planning.frames import Frame, names_of
 from haply.query import Column, Expression, columns_of, to_sql
-from haply.spark.columns import quoted
-from haply.spark.index import index_of
-from haply.spark.tables import ordered, with_constructed
 from haply.statements.syntax import Select, Statement
 
 PROBABILITY = "probability"
@@ -20,7 +18,7 @@ class Table:
     """A table of the query, with the columns that conditions add to it behind its own."""
 
     alias: str
-    frame: Any
+    frame: Frame
     shown: tuple[str, ...]
     made: dict[str, str] = field(default_factory=dict)
     places: tuple[int, ...] | None = None
@@ -79,7 +77,7 @@ class Bound:
         return [
             f"t{n}_{at if table.places is None else table.places[at]}"
             for n, table in enumerate(self.tables)
-            for at, name in enumerate(table.frame.columns)
+            for at, name in enumerate(names_of(table.frame))
             if not self.lean or (table.alias, name) in self.used
         ]
 
@@ -90,7 +88,7 @@ class Bound:
         self.used.add((column.table, column.name))
         (place,) = (n for n, table in enumerate(self.tables) if table.alias == column.table)
         table = self.tables[place]
-        at = table.frame.columns.index(column.name)
+        at = names_of(table.frame).index(column.name)
         return f"t{place}_{at if table.places is None else table.places[at]}"
 
     def wide_sql(self, expression: Expression) -> str:
@@ -103,22 +101,22 @@ class Bound:
         needed |= {(str(column.table), column.name) for one in self.conditions for column in columns_of(one)}
         tables = []
         for table in self.tables:
-            if index_of(table.frame) is not None:  # which what is made from the table has not
+            if table.frame.index is not None:  # which what is made from the table has not
                 tables.append(table)
                 continue
-            names = table.frame.columns
+            names = names_of(table.frame)
             places = tuple(k for k, name in enumerate(names) if (table.alias, name) in needed) or (0,)
-            frame = table.frame.select(*(quoted(names[k]) for k in places))
+            frame = table.frame.select([names[k] for k in places])
             tables.append(replace(table, frame=frame, places=places) if len(places) < len(names) else table)
         return replace(self, tables=tables)
 
-    def finished(self, wide: Any) -> Any:
+    def finished(self, wide: Frame) -> Frame:
         """The result, from the wide rows of a plan."""
         names = [*self.wide_names(), *([PROBABILITY] if self.with_probability else [])]
-        frame = wide.toDF(*names)
+        frame = wide.renamed(names)
         for name, constructor, arguments in self.made:
-            frame = with_constructed(frame, name, constructor, arguments)
+            frame = frame.with_model(name, constructor, arguments)
         if self.order:
-            frame = ordered(frame, self.order)
-        frame = frame.selectExpr(*(f"{output.sql} AS {quoted(output.name)}" for output in self.outputs))
+            frame = frame.ordered(self.order)
+        frame = frame.project({output.name: output.sql for output in self.outputs})
         return frame if self.select.limit is None else frame.limit(self.select.limit)

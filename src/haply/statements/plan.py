@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from haply.errors import HaplyError, advise, without_advice
+from haply.inputs import catalog_for, frames_of
+from haply.planning.frames import Frame, field_of, names_of
+from haply.planning.join import JoinOptions, plan_pairs
+from haply.planning.plans import Plan, Query
+from haply.planning.result import result_columns
+from haply.planning.selection import plan_selection
+from haply.planning.several import SeveralJoin
+from haply.planning.windows import WindowPlan
+from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, Literal, with_columns
 from haply.query.checks import all_certain, meets_itself, taken_as_independent
 from haply.query.expressions import And, Comparison
-from haply.spark.join import plan_join
-from haply.spark.many import WindowPlan
-from haply.spark.result import result_columns
-from haply.spark.several import SeveralPlan
-from haply.spark.tables import is_table, uncertain_model, with_sure, without_probability
-from haply.spark.where import plan_where
 from haply.statements.binding import bind
 from haply.statements.bound import PROBABILITY, Bound
 from haply.statements.syntax import read
@@ -34,18 +37,12 @@ def plan_sql(
     invalid: Any = "raise",
     funnel: Any = None,
     **tables: Any,
-) -> SqlPlan:
+) -> Plan:
     """Check and plan a query without running it; the arguments are those of ``hp.sql``."""
-    for name, table in tables.items():
-        if not is_table(table):
-            raise HaplyError(
-                f"The table '{name}' is of type {type(table).__name__}",
-                expected="a DataFrame for each table",
-                hint="the arguments besides tables are spark, time, max_delay, invalid and funnel",
-            )
+    frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
     statement = read(query)
-    bound = bind(statement, spark, time, tables).narrowed()
-    options = _Options(max_delay, invalid, funnel)
+    bound = bind(statement, catalog_for(spark, frames.values()), time, frames).narrowed()
+    options = _Options(max_delay, invalid)
     notes = list(_notes(bound))
     try:
         with without_advice():  # what is said of the parts of a query is no advice for those who write the whole
@@ -58,7 +55,7 @@ def plan_sql(
         raise statement.error(place, _in_sql(str(refusal), bound)) from None
     for note, hint in notes:
         advise(note, hint)
-    return SqlPlan(bound, plan, [f"{note} Hint: {hint}." for note, hint in notes])
+    return Plan(_Finished(bound, plan), funnel, tuple(f"{note} Hint: {hint}." for note, hint in notes))
 
 
 def sql(
@@ -98,19 +95,18 @@ def sql(
     ).run()  # fmt: skip
 
 
-class SqlPlan:
-    """A query that has been checked and planned but not run: ``explain()`` tells how, ``run()`` gives the DataFrame."""
+@dataclass(frozen=True)
+class _Finished:
+    """A query whose plan gives wide rows, of which the select list takes what it wants."""
 
-    def __init__(self, bound: Bound, plan: Any, notes: Sequence[str] = ()) -> None:
-        self._bound, self._plan, self._notes = bound, plan, notes
+    bound: Bound
+    query: Query
 
-    def run(self) -> Any:
-        """The answer, as a lazy DataFrame."""
-        return self._bound.finished(self._plan.run())
+    def run(self, funnel: Any) -> Frame:
+        return self.bound.finished(self.query.run(funnel))
 
     def explain(self) -> str:
-        """How the query will run, in words: what the same query in Python explains."""
-        return "\n".join([str(self._plan.explain()), *(f"  note          {note}" for note in self._notes)])
+        return self.query.explain()
 
 
 def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
@@ -118,7 +114,7 @@ def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
 
     def is_certain(column: Column) -> bool:
         (table,) = (table for table in bound.tables if table.alias == column.table)
-        return uncertain_model(table.frame, column.name) is None
+        return field_of(table.frame, column.name).uncertain_model is None
 
     times = {alias for alias, time in bound.times.items() if not is_certain(Column(alias, time))}
     condition = _all(bound.conditions, lambda column: column) if bound.conditions else Literal(True)
@@ -127,7 +123,7 @@ def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
         if plain is not None:
             yield plain, "make one of them uncertain, with GAUSSIAN(mean, sd), UNIFORM(lo, hi) or another constructor"
     for one, other in itertools.combinations(bound.tables, 2):
-        if one.origin != other.origin or one.frame.isStreaming:
+        if one.origin != other.origin or one.frame.streaming:
             continue
         windows = any({window.one, window.other} == {one.alias, other.alias} for window in bound.windows)
         in_time = windows and {one.alias, other.alias} <= times and bound.times[one.alias] == bound.times[other.alias]
@@ -147,24 +143,23 @@ def _in_sql(text: str, bound: Bound) -> str:
 class _Options:
     max_delay: Any
     invalid: Any
-    funnel: Any
 
 
 @dataclass(frozen=True)
 class _WholeTable:
     """A table without conditions: every row is sure."""
 
-    frame: Any
+    frame: Frame
     exact: bool
 
-    def run(self) -> Any:
-        return with_sure(self.frame, PROBABILITY) if self.exact else self.frame
+    def run(self, funnel: Any) -> Frame:
+        return self.frame.with_columns({PROBABILITY: "1D"}) if self.exact else self.frame
 
     def explain(self) -> str:
         return "Whole table\n  no condition: every row, probability 1.0"
 
 
-def _plan(bound: Bound, options: _Options) -> Any:
+def _plan(bound: Bound, options: _Options) -> Query:
     if bound.windows and len(bound.tables) == 1:
         raise HaplyError("WINDOW is between tables", expected="two tables or more")
     if len(bound.tables) == 1:
@@ -175,13 +170,13 @@ def _plan(bound: Bound, options: _Options) -> Any:
             try:
                 return make(bound, options)
             except HaplyError as refusal:
-                if any(table.frame.isStreaming for table in bound.tables):
+                if any(table.frame.streaming for table in bound.tables):
                     raise
                 if bound.select.broadcast is not None:
                     with bound.statement.at(bound.select.broadcast.start):
                         raise
                 first = refusal
-    if any(table.frame.isStreaming for table in bound.tables):
+    if any(table.frame.streaming for table in bound.tables):
         raise HaplyError(
             "Streams need windows that connect them all",
             expected="WINDOW(A, B) = d for certain times",
@@ -197,19 +192,31 @@ def _mode(bound: Bound) -> Any:
     return "exact" if bound.with_probability else "none"
 
 
-def _selection(bound: Bound, options: _Options) -> Any:
+def _selection(bound: Bound, options: _Options) -> Query:
     (table,) = bound.tables
     if not bound.conditions:
         return _WholeTable(table.frame, bound.with_probability)
-    frame, spare = without_probability(table.frame)
+    frame, spare = _without_probability(table.frame)
 
     def alone(column: Column) -> Column:
         return replace(column, table=None, name=spare if column.name.lower() == PROBABILITY else column.name)
 
-    return plan_where(
-        frame, _all(bound.conditions, alone), bound.select.threshold,
-        strict=bound.select.strict, probability=_mode(bound), invalid=options.invalid, funnel=options.funnel,
-    )  # fmt: skip
+    return plan_selection(
+        frame, _all(bound.conditions, alone), _threshold(bound), probability=_mode(bound), invalid=options.invalid
+    )
+
+
+def _threshold(bound: Bound) -> Threshold:
+    return Threshold(bound.select.threshold, bound.select.strict)
+
+
+def _without_probability(frame: Frame) -> tuple[Frame, str]:
+    """The table with another name for a column that is called as that of the result, and that name."""
+    names = names_of(frame)
+    taken = {name.lower() for name in names}
+    spare = next(name for name in ("probability_" + "_" * k for k in range(len(taken) + 1)) if name not in taken)
+    given = [spare if name.lower() == PROBABILITY else name for name in names]
+    return (frame, spare) if given == names else (frame.renamed(given), spare)
 
 
 def _fits_two(bound: Bound) -> bool:
@@ -230,16 +237,16 @@ def _two(bound: Bound, options: _Options) -> Any:
         (length,) = windows.values()
         times = bound.times[left.alias], bound.times[right.alias]
         timed = {"time": times, "window": length, "max_delay": options.max_delay}
-    hint, frames = bound.select.broadcast, (left.frame, right.frame)
-    result = result_columns(left.frame.columns, right.frame.columns, _SUFFIXES, bound.with_probability)
+    hint = bound.select.broadcast
+    result = result_columns(names_of(left.frame), names_of(right.frame), _SUFFIXES, bound.with_probability)
     aliases = {"left": left.alias, "right": right.alias}
-    plan = plan_join(
-        *frames, on, bound.select.threshold,
-        strict=bound.select.strict, probability=_mode(bound), invalid=options.invalid, suffixes=_SUFFIXES,
+    asked = JoinOptions(
+        threshold=bound.select.threshold, strict=bound.select.strict, probability=_mode(bound),
+        invalid=options.invalid, suffixes=_SUFFIXES,
         columns=[one.name for one in result if (aliases[one.side], one.column) in bound.used],
-        broadcast=None if hint is None else "left" if hint.table.lower() == left.alias.lower() else "right",
-        funnel=options.funnel, **timed,
+        broadcast=None if hint is None else "left" if hint.table.lower() == left.alias.lower() else "right", **timed,
     )  # fmt: skip
+    plan = plan_pairs(left.frame, right.frame, on, asked)
     bound.lean = True
     return plan
 
@@ -267,7 +274,7 @@ def _fits_windows(bound: Bound) -> bool:
         return False
     if bound.select.strict and bound.uncertain:
         return False  # a join in windows knows no strict threshold
-    if any(uncertain_model(table.frame, bound.times[table.alias]) is not None for table in bound.tables):
+    if any(field_of(table.frame, bound.times[table.alias]).uncertain_model is not None for table in bound.tables):
         return False
     reached = {bound.tables[0].alias}
     for _ in bound.tables:
@@ -284,7 +291,6 @@ def _windows(bound: Bound, options: _Options) -> Any:
             {table.alias: table.frame for table in bound.tables}, _windows_of(bound),
             key=key, on=_all(rest, lambda column: column) if rest else None, threshold=bound.select.threshold,
             time=bound.times, max_delay=options.max_delay, algorithm="auto", windows_policy="exact",
-            funnel=options.funnel,
         ),
         bound.with_probability,
     )  # fmt: skip
@@ -294,12 +300,12 @@ def _windows(bound: Bound, options: _Options) -> Any:
 class _Positional:
     """A plan whose probability, the last column, is not asked for by all."""
 
-    plan: Any
+    plan: Query
     exact: bool
 
-    def run(self) -> Any:
-        found = self.plan.run()
-        return found if self.exact else found.select(*found.columns[:-1])
+    def run(self, funnel: Any) -> Frame:
+        found = self.plan.run(funnel)
+        return found if self.exact else found.select(names_of(found)[:-1])
 
     def explain(self) -> str:
         return str(self.plan.explain())
@@ -312,7 +318,7 @@ def _key(bound: Bound) -> tuple[dict[str, str] | None, list[Expression]]:
         match condition:
             case Comparison("=", Column(_, _, None) as one, Column(_, _, None) as other) if one.table != other.table:
                 equal.append((condition, one, other))
-    types = {table.alias: {field.name: field.dataType for field in table.frame.schema.fields} for table in bound.tables}
+    types = {table.alias: {field.name: field.text for field in table.frame.fields} for table in bound.tables}
     for _, start, _ in equal:
         key = {str(start.table): start.name}
         for _ in bound.tables:
@@ -333,10 +339,9 @@ def _key(bound: Bound) -> tuple[dict[str, str] | None, list[Expression]]:
 
 
 def _several(bound: Bound, options: _Options) -> Any:
-    return SeveralPlan(
-        {table.alias: table.frame for table in bound.tables}, bound.conditions, bound.select.threshold,
-        strict=bound.select.strict, windows=_windows_of(bound), times=bound.times, probability=_mode(bound),
-        invalid=options.invalid, funnel=options.funnel,
+    return SeveralJoin(
+        {table.alias: table.frame for table in bound.tables}, bound.conditions, _threshold(bound),
+        windows=_windows_of(bound), times=bound.times, probability=_mode(bound), invalid=options.invalid,
     )  # fmt: skip
 
 

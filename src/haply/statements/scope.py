@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import unknown_name
+from haply.planning.constructors import PARAMETERS
+from haply.planning.frames import Catalog, Text, field_of, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
-from haply.spark.columns import CONSTRUCTORS, quoted
-from haply.spark.tables import Text, check_function, uncertain_model, with_constructed, with_expression
 from haply.statements.bound import PROBABILITY, Bound, Table, Window
 from haply.statements.syntax import spelled
 
-OURS = ("abs", "distance", "prob", "window", *CONSTRUCTORS)
+OURS = ("abs", "distance", "prob", "window", *PARAMETERS)
 """Functions that are haply's own."""
 
 _INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
@@ -25,8 +25,8 @@ _INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
 class Scope:
     """The names that expressions of one SELECT may use."""
 
-    def __init__(self, found: Bound, spark: Any, time: Any) -> None:
-        self.found, self.spark, self.times = found, spark, time
+    def __init__(self, found: Bound, catalog: Catalog, time: Any) -> None:
+        self.found, self.catalog, self.times = found, catalog, time
         self.statement, self.error = found.statement, found.statement.error
         self.functions: set[str] = set(OURS)
         self.in_condition = True
@@ -80,7 +80,7 @@ class Scope:
     def model(self, column: Column) -> Any:
         """The model of a column; none if it is certain."""
         (table,) = (table for table in self.found.tables if table.alias == column.table)
-        return uncertain_model(table.frame, column.name)
+        return field_of(table.frame, column.name).uncertain_model
 
     def is_certain(self, column: Column) -> bool:
         """Whether a column's values are known."""
@@ -119,13 +119,13 @@ class Scope:
                 raise self.error(
                     node, "WINDOW stands alone", expected="WINDOW(A, B) = a number or duration, AND-ed with the rest"
                 )
-            case Call(name, arguments) if name in CONSTRUCTORS:
+            case Call(name, arguments) if name in PARAMETERS:
                 return self.constructed(node, name, arguments)
             case Call("distance") if not self.in_condition:
                 raise self.error(node, "DISTANCE is part of a condition only", hint="compare it, after WHERE")
             case Call(name) if name not in self.functions:
                 with self.statement.at(node):
-                    check_function(self.spark, name, OURS)
+                    self.catalog.check_function(name, OURS)
                 self.functions.add(name)
         return None
 
@@ -139,9 +139,9 @@ class Scope:
         if not self.in_condition:
             return node
         if sql not in table.made:
-            name = _free_name(spelled(node), table.frame.columns)
+            name = _free_name(spelled(node), names_of(table.frame))
             with self.statement.at(place):
-                table.frame = with_expression(table.frame, name, sql)
+                table.frame = table.frame.with_columns({name: sql})
             table.made[sql] = name
         return Column(table.alias, table.made[sql])
 
@@ -168,10 +168,10 @@ class Scope:
         (table,) = (table for table in self.found.tables if table.alias == owner)
         text = str(Call(name, tuple(bound)))
         if text not in table.made:
-            new = _free_name(spelled(Call(name, tuple(bound))), table.frame.columns)
+            new = _free_name(spelled(Call(name, tuple(bound))), names_of(table.frame))
             given = [_argument(one, lambda column: quoted(column.name)) for one in bound]
             with self.statement.at(node):
-                table.frame = with_constructed(table.frame, new, name, given)
+                table.frame = table.frame.with_model(new, name, given)
             table.made[text] = new
         return Column(table.alias, table.made[text])
 

@@ -1,19 +1,16 @@
-"""The plan of a join on the distance of Gaussian positions, mixtures of them, and points: as that of clouds.
-
-Rows are sent to cells by their place on a line, and decided there by ``match_positions``.
-"""
+"""Pairs of positions that are near each other: Gaussians, mixtures, positions on the sky, beside points."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from pyspark.sql import types as T
 
-from haply.errors import HaplyError
+from haply.joins.cells.dimensions import dimensions, known_dimensions, of_dimension, shared_dimensions
+from haply.joins.cells.method import Match, Setting
+from haply.joins.cells.rows import Rows
 from haply.joins.match import Matches
 from haply.joins.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky, SkyEllipse
@@ -23,12 +20,9 @@ from haply.pruning.cascade import Counters
 from haply.pruning.intervals import Intervals
 from haply.pruning.positions import Where, intervals_on_line, limits, no_counts
 from haply.pruning.threshold import Threshold
-from haply.spark.columns import model_of_spark_type
-from haply.spark.distance import DistancePlan, dimensions, point_model
-from haply.spark.plan import Side
-from haply.spark.worker import Match, Rows
 
 NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, SkyEllipse, Gaussian, Mixture)
+"""Models of positions that are normal, or made of normal parts."""
 _EXAMPLES: dict[type[Model], Model] = {
     Certain: Certain([1.0]),
     Sky: Sky(0.0, 0.0, 1.0, 1.0),
@@ -38,39 +32,67 @@ _EXAMPLES: dict[type[Model], Model] = {
 }
 
 
-def position_model(data_type: T.DataType) -> type[Model] | None:
-    """The model of a Spark column of positions: normals and their mixtures, samples, certain points and numbers."""
-    model = model_of_spark_type(data_type)
-    return model if model in NORMALS else point_model(data_type)
+@dataclass(frozen=True)
+class PositionsMethod:
+    """Candidates by sorted small cells, decided by bounds of the mass in a disc or ball: see ``match_positions``."""
 
+    distance: Distance
+    threshold: Threshold
+    exact: bool
+    """Whether the result has probabilities."""
+    models: tuple[type[Model], type[Model]]
 
-def _different(dims: np.ndarray) -> list[int]:
-    """The dimensions that there are; mostly it is one."""
-    if len(dims) and (dims == dims[0]).all():
-        return [int(dims[0])]
-    return [int(dim) for dim in np.unique(dims)]
+    has_sure_pairs = False
+    holds_for_itself = True
 
+    def place(self, is_left: bool) -> PlacePositions:
+        """Return what gives the rows of a side their intervals."""
+        return PlacePositions(self.distance, self.threshold)
 
-def _of_dimension(model: Model, dims: np.ndarray, dim: int) -> tuple[Model, np.ndarray]:
-    """The rows of one dimension, and where they are; nothing is copied if all are."""
-    rows = np.flatnonzero(dims == dim)
-    return (model if len(rows) == len(dims) else model.take(rows)), rows
+    def match(self, setting: Setting) -> Match:
+        """Return what decides the pairs of a cell."""
+        return MatchPositions(self.distance, self.threshold, setting.needs_values, setting.raises)
+
+    def counters(self) -> Counters:
+        """Return counters with the names of all rules."""
+        return no_counts()
+
+    def warm(self, setting: Setting) -> None:
+        """Compile the kernels, or load them, before workers need them."""
+        _warm(*self.models, self.threshold, setting.needs_values, setting.whole)
+
+    def condition_text(self, left: str, right: str) -> str:
+        """Describe the condition between two columns."""
+        return f"distance({left}, {right}) {'<=' if self.distance.closed else '<'} {self.distance.within:g}"
+
+    def candidates_text(self) -> str:
+        """Describe how candidates are found."""
+        out = max(0.0, limits(self.distance.limit, self.threshold, True, 2).out)
+        return (
+            f"means at most {self.distance.within:g} and {out:.4g} standard deviations apart, by place on a line; "
+            "in each cell of it, sorted small cells as wide as that"
+        )
+
+    def cascade_text(self) -> str:
+        """Describe how candidates are decided."""
+        verb = "" if self.exact else ", inside (accept)"
+        return f"{' -> '.join(no_counts().rejected)} (reject){verb} -> exact mass of the disc, or of the ball"
 
 
 @dataclass(frozen=True)
-class PlaceNormals:
-    """The row interval of a position: where it may be met on a line, half of the distance added on each side."""
+class PlacePositions:
+    """Gives rows their intervals: where they may be met on a line, half of the distance added on each side."""
 
     distance: Distance
     threshold: Threshold
 
     def __call__(self, model: Model) -> Intervals:
-        """Intervals of all rows; rows of different dimensions are placed each by their own line."""
+        """Return the intervals of all rows; rows of different dimensions are placed each by their own line."""
         dims = dimensions(model)
-        known = _different(dims)
+        known = known_dimensions(dims)
         found = Intervals(np.empty(len(model)), np.empty(len(model)), np.zeros(len(model), dtype=bool))
         for dim in known:
-            these, rows = _of_dimension(model, dims, dim)
+            these, rows = of_dimension(model, dims, dim)
             normals = these if isinstance(these, Sky) else parts(these)
             assert normals is not None
             placed = intervals_on_line(normals, limits(self.distance.limit, self.threshold, True, dim))
@@ -82,7 +104,7 @@ class PlaceNormals:
 
 @dataclass(frozen=True)
 class MatchPositions:
-    """By the distance of positions: see ``match_positions``."""
+    """Decides the pairs of a cell by the distance of positions: see ``match_positions``."""
 
     distance: Distance
     threshold: Threshold
@@ -90,22 +112,14 @@ class MatchPositions:
     raises: bool
 
     def __call__(self, left: Rows, right: Rows) -> Matches:
-        """The kept pairs whose later beginning is in this cell."""
+        """Return the kept pairs that this cell owns."""
         begun = time.perf_counter()
         sides = left, right
         dims = [dimensions(side.model) for side in sides]
-        known = sorted({dim for each in dims for dim in _different(each)})
-        if len(known) > 1 and self.raises:
-            raise HaplyError(
-                "Points differ in dimension",
-                expected=f"{known[0]} coordinates, as other rows have",
-                found=f"{known[-1]}",
-                hint='leave out what fits nothing with invalid="drop"',
-            )
         columns, counters = [], no_counts()
-        for dim in known:
+        for dim in shared_dimensions(dims, self.raises):
             (mine, rows), (theirs, others) = (
-                _of_dimension(side.model, own, dim) for side, own in zip(sides, dims, strict=True)
+                of_dimension(side.model, own, dim) for side, own in zip(sides, dims, strict=True)
             )
             places = _where(left, right, rows, others)
             found = match_positions(mine, theirs, self.distance, self.threshold, self.exact, places)
@@ -117,8 +131,8 @@ class MatchPositions:
 
 
 def _where(left: Rows, right: Rows, mine: np.ndarray, theirs: np.ndarray) -> tuple[Where, Where] | None:
-    """Which pairs belong to this cell; nothing where all do."""
-    if left.native is None and right.native is None and left.groups is None:
+    """Tell which pairs this cell owns; nothing where it owns all."""
+    if left.begins_here is None and right.begins_here is None and left.groups is None:
         return None
     found = []
     for rows, chosen in ((left, mine), (right, theirs)):
@@ -140,7 +154,7 @@ def _example(kind: type[Model], dim: int) -> Model:
 def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bool, whole: bool) -> None:
     """Run a small join with the layout that rows coming from Arrow have, in a cell or whole."""
     match = MatchPositions(Distance("", "", 1.0), threshold, exact, True)
-    place = PlaceNormals(match.distance, threshold)
+    place = PlacePositions(match.distance, threshold)
     kinds = left, right
     dim = 3 if any(issubclass(kind, Sky) for kind in kinds) else 2 if GaussianND in kinds or MixtureND in kinds else 1
     sides = []
@@ -151,37 +165,3 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
         sides.append(Rows(model, found.start, found.end, None if whole else np.ones(len(model), dtype=bool)))
     if dimensions(sides[0].model)[0] == dimensions(sides[1].model)[0]:
         match(sides[0], sides[1])
-
-
-class PositionPlan(DistancePlan):
-    """A join on the distance of positions (see ``JoinPlan``)."""
-
-    @staticmethod
-    def _side(name: str, frame: Any, column: str) -> Side:
-        return Side(name, frame, column, position_model(frame.schema[column].dataType), tuple(frame.columns))
-
-    def _warm(self) -> None:
-        assert self._left.model is not None
-        assert self._right.model is not None
-        _warm(self._left.model, self._right.model, self.threshold, self._needs_values, self._broadcast is not None)  # type: ignore[arg-type]
-
-    def _placing(self, side: Side) -> PlaceNormals:
-        return PlaceNormals(self._distance, self.threshold)
-
-    def _match(self) -> Match:
-        return MatchPositions(self._distance, self.threshold, self._needs_values, self.invalid == "raise")
-
-    def _counters(self) -> Counters:
-        return no_counts()
-
-    def _explain_candidates(self) -> str:
-        out = max(0.0, limits(self._distance.limit, self.threshold, True, 2).out)
-        return (
-            f"means at most {self._distance.within:g} and {out:.4g} standard deviations apart, by place on a line; "
-            "in each cell of it, sorted small cells as wide as that"
-        )
-
-    def _explain_cascade(self) -> str:
-        names = self._counters().rejected
-        verb = "" if self.exact else ", inside (accept)"
-        return f"{' -> '.join(names)} (reject){verb} -> exact mass of the disc, or of the ball"

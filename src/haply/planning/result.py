@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from haply.errors import HaplyError, unknown_name
-
-SideName = Literal["left", "right"]
+from haply.planning.frames import SideName
 
 
 class Shown(NamedTuple):
@@ -60,3 +59,9 @@ def _wanted(shown: list[Shown], wanted: Sequence[str], with_probability: bool) -
             raise HaplyError(f"columns names '{name}' twice", expected="different names")
         found.append(known[name.lower()])
     return found
+
+
+def one_of(what: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a value that is none of the known ones."""
+    if value not in known:
+        raise unknown_name(f"choice of {what}", value, known)

@@ -12,20 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from haply.errors import HaplyError, without_advice
-from haply.models import Certain
+from haply.planning.frames import Frame, InvalidMode, ProbabilityMode, field_of, names_of, quoted
+from haply.planning.join import JoinOptions, plan_pairs
+from haply.planning.mixed import MixedJoin
+from haply.planning.pairs import PairJoin
+from haply.planning.selection import RowSelection, plan_selection
+from haply.planning.times import time_window
+from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
 from haply.query.expressions import And, Comparison
-from haply.spark.columns import model_of_spark_type, quoted
-from haply.spark.index import index_of, renamed
-from haply.spark.indexed import IndexedPlan
-from haply.spark.join import plan_join
-from haply.spark.plan import InvalidMode, ProbabilityMode
-from haply.spark.where import plan_where
-from haply.spark.window import time_window
 
 SLACK = 1e-9
 """The joins before the last selection keep a little more: they round differently."""
@@ -42,7 +38,7 @@ class Step:
     """About how many of its rows one so far meets, where an index tells."""
 
 
-class SeveralPlan:
+class SeveralJoin:
     """A join of several tables that has been checked and planned but not run.
 
     Conditions name their tables by the keys of ``frames``; the result has all columns of all tables in order, under
@@ -51,34 +47,26 @@ class SeveralPlan:
 
     def __init__(
         self,
-        frames: Mapping[str, DataFrame],
+        frames: Mapping[str, Frame],
         conditions: Sequence[Expression],
-        threshold: float | None = None,
+        threshold: Threshold,
         *,
-        strict: bool = False,
         windows: Mapping[tuple[str, str], Any] | None = None,
         times: Mapping[str, str] | None = None,
         probability: ProbabilityMode = "exact",
         invalid: InvalidMode = "raise",
-        funnel: Any = None,
     ) -> None:
-        self.threshold, self.strict, self.probability = threshold, strict, probability
-        self.invalid, self.funnel = invalid, funnel
+        self.threshold, self.probability, self.invalid = threshold, probability, invalid
         self._tables = list(frames)
         self._inner = _inner_names(frames)
         self.names = list(self._inner.values())
         """The columns of the result, but for the probability."""
         self._frames = {
-            table: renamed(frame, [self._inner[table, column] for column in frame.columns])
+            table: frame.renamed([self._inner[table, column] for column in names_of(frame)])
             for table, frame in frames.items()
         }
         inner = [with_columns(condition, self._renamed) for condition in conditions]
         inner += self._window_conditions(frames, windows or {}, times or {})
-        self._kinds = {
-            (table, field.name): model_of_spark_type(field.dataType)
-            for table, frame in self._frames.items()
-            for field in frame.schema.fields
-        }
         self._uncertain = [one for one in inner if not all(map(self._is_certain, columns_of(one)))]
         self._certain = [one for one in inner if all(map(self._is_certain, columns_of(one)))]
         self._steps = list(self._chain())
@@ -92,10 +80,10 @@ class SeveralPlan:
 
     def _is_certain(self, column: Column) -> bool:
         assert column.table is not None
-        return self._kinds[column.table, column.name] in (None, Certain)
+        return field_of(self._frames[column.table], column.name).uncertain_model is None
 
     def _window_conditions(
-        self, frames: Mapping[str, DataFrame], windows: Mapping[tuple[str, str], Any], times: Mapping[str, str]
+        self, frames: Mapping[str, Frame], windows: Mapping[tuple[str, str], Any], times: Mapping[str, str]
     ) -> Iterator[Expression]:
         """Windows as conditions on the difference of two times; certain times as numbers, in columns of their own."""
         for (one, other), length in windows.items():
@@ -106,9 +94,9 @@ class SeveralPlan:
             for table, name, uncertain in sides:
                 inner = self._inner[table, name]
                 if not uncertain:
-                    number = F.expr(window.number(inner, name))
-                    inner = f"__haply_{inner}_{'seconds' if any(window.uncertain) else 'number'}"
-                    self._frames[table] = self._frames[table].withColumn(inner, number)
+                    number = f"__haply_{inner}_{'seconds' if any(window.uncertain) else 'number'}"
+                    self._frames[table] = self._frames[table].with_time(number, window, inner, name)
+                    inner = number
                 ends.append(Column(table, inner))
             yield abs(ends[0] - ends[1]) <= window.length
 
@@ -124,7 +112,7 @@ class SeveralPlan:
             rest = [table for table in self._tables if table not in joined]
             steps = {}
             for table in rest:
-                if index_of(self._frames[table]) is not None and self._rank(joined, table) == 2:
+                if self._frames[table].index is not None and self._rank(joined, table) == 2:
                     steps[table] = self._step(joined, table)
             fewest = {table: step.partners for table, step in steps.items() if step.partners is not None}
             best = max(rest, key=lambda table: (self._rank(joined, table), -fewest.get(table, math.inf)))
@@ -153,66 +141,80 @@ class SeveralPlan:
         uncertain = tuple(self._between(self._uncertain, joined, table))
         left = self._frames[joined[0]]
         for name in joined[1:]:
-            left = left.crossJoin(self._frames[name])
+            left = left.beside(self._frames[name])
         whole = Step(table, certain, uncertain)
         try:
             plan = self._join(left, self._frames[table], whole)
         except HaplyError:
-            if not uncertain or (self.threshold is None and not certain):
+            if not uncertain or (self.threshold.value is None and not certain):
                 raise
             return Step(table, certain, ())  # the last selection decides
-        return replace(whole, partners=plan.expected_partners) if isinstance(plan, IndexedPlan) else whole
+        by_index = isinstance(plan, PairJoin) and plan.indexed is not None
+        return replace(whole, partners=left.engine.expected_partners(plan)) if by_index else whole
 
-    # -- building the DataFrame ----------------------------------------------------------------------------------------
+    # -- running it ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> DataFrame:
-        """The combinations, as a lazy DataFrame."""
-        selected = self._selection(self._wide(planned=False))
-        found = selected if isinstance(selected, DataFrame) else selected.run()
-        return found.select(*map(quoted, self.names), *(["probability"] if self.probability == "exact" else []))
+    def run(self, funnel: Any) -> Frame:
+        """Return the combinations."""
+        wide = self._wide(planned=False)
+        selected = self._selection(wide)
+        if selected is not None:
+            wide = selected.run(funnel)
+        elif self.probability == "exact":
+            wide = wide.with_columns({"probability": "1D"})
+        return wide.select([*self.names, *(["probability"] if self.probability == "exact" else [])])
 
-    def _selection(self, wide: DataFrame) -> Any:
+    def _selection(self, wide: Frame) -> RowSelection | None:
+        """The selection by all uncertain conditions; none if there are none."""
         if not self._uncertain:
-            return wide.withColumn("probability", F.lit(1.0)) if self.probability == "exact" else wide
-        return plan_where(
-            wide, _alone(self._uncertain), self.threshold,
-            strict=self.strict, probability=self.probability, invalid=self.invalid, funnel=self.funnel,
+            return None
+        return plan_selection(
+            wide, _alone(self._uncertain), self.threshold, probability=self.probability, invalid=self.invalid
         )  # fmt: skip
 
-    def _wide(self, planned: bool) -> DataFrame:
-        """The rows of all tables together that may be in the answer; if only planned, a product for its schema."""
+    def _wide(self, planned: bool) -> Frame:
+        """The rows of all tables together that may be in the answer; if only planned, a product for its types."""
         whole = self._first(self._tables[0], planned)
         for step in self._steps:
             following = self._first(step.table, planned)
-            whole = whole.crossJoin(following) if planned else self._join(whole, following, step).run()
+            if planned:
+                whole = whole.beside(following)
+            else:
+                whole = self._join(whole, following, step).run(None)
         return whole
 
-    def _first(self, table: str, planned: bool) -> DataFrame:
+    def _first(self, table: str, planned: bool) -> Frame:
         """A table's rows that pass its own conditions."""
         frame = self._frames[table]
         for condition in self._own(self._certain, table):
-            frame = frame.where(F.expr(to_sql(condition, lambda column: quoted(column.name))))
+            frame = frame.where(to_sql(condition, lambda column: quoted(column.name)))
         own = self._own(self._uncertain, table)
         if planned or not own:
             return frame
-        return plan_where(frame, _alone(own), self._lenient, probability="none", invalid=self.invalid).run()
+        selection = plan_selection(
+            frame, _alone(own), self._lenient, probability="none", invalid=self.invalid
+        )  # fmt: skip
+        return selection.run(None)
 
     @property
-    def _lenient(self) -> float | None:
-        return None if self.threshold is None else max(self.threshold - SLACK, self.threshold / 2)
+    def _lenient(self) -> Threshold:
+        """The threshold of the joins before the last selection, which round differently."""
+        value = self.threshold.value
+        return Threshold(None if value is None else max(value - SLACK, value / 2))
 
-    def _join(self, left: DataFrame, right: DataFrame, step: Step) -> Any:
+    def _join(self, left: Frame, right: Frame, step: Step) -> PairJoin | MixedJoin:
         def on_side(column: Column) -> Column:
             return replace(column, table="right" if column.table == step.table else "left")
 
         on = _all([with_columns(part, on_side) for part in (*step.certain, *step.uncertain)])
+        options = JoinOptions(threshold=self._lenient.value, probability="none", invalid=self.invalid)
         with without_advice():
-            return plan_join(left, right, on, self._lenient, probability="none", invalid=self.invalid)
+            return plan_pairs(left, right, on, options)
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 
     def explain(self) -> str:
-        """How the join will run, in words."""
+        """Describe how the join will run."""
         lines = ["Join of several tables"]
         for table in self._tables:
             own = [*self._own(self._certain, table), *self._own(self._uncertain, table)]
@@ -224,7 +226,7 @@ class SeveralPlan:
                 by.append(f"by its index, about {step.partners:.2g} partners a row")
             lines.append(f"  join  {step.table:<8}{'; '.join(by) if by else 'with every row so far'}")
         selected = self._selection(self._wide(planned=True))
-        if isinstance(selected, DataFrame):
+        if selected is None:
             return "\n".join([*lines, "  selection     none: every condition is certain, probability 1.0"])
         joint = " AND ".join(map(self._text, self._uncertain))
         return "\n".join([*lines, f"  selection     {joint}: one joint probability", selected.explain()])
@@ -251,12 +253,12 @@ def _alone(conditions: Sequence[Expression]) -> Expression:
     return _all([with_columns(one, lambda column: replace(column, table=None)) for one in conditions])
 
 
-def _inner_names(frames: Mapping[str, DataFrame]) -> dict[tuple[str, str], str]:
+def _inner_names(frames: Mapping[str, Frame]) -> dict[tuple[str, str], str]:
     """Names of which no two are alike, whatever the case of their letters."""
     found: dict[tuple[str, str], str] = {}
     taken = {"probability"}
     for table, frame in frames.items():
-        for column in frame.columns:
+        for column in names_of(frame):
             name, number = f"{table}_{column}", 1
             while name.lower() in taken:
                 number += 1

@@ -1,0 +1,106 @@
+"""Conditions on pairs besides the one that found them: independent ones that multiply, or all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from haply.joins.conditions import Batch
+from haply.joins.select import RULES as SELECTION_RULES
+from haply.joins.select import Selection
+from haply.joins.warm import warm_joint
+from haply.models import Model
+from haply.models.columns import view_column
+from haply.probability.joint import Condition, Joint
+from haply.pruning.cascade import Counters
+from haply.pruning.threshold import Threshold
+
+
+@dataclass(frozen=True)
+class Together:
+    """Conditions on columns of the sides that are independent of what an operator decides: probabilities multiply.
+
+    They name their columns with the side before them (see ``on_side``).
+    """
+
+    joint: Joint
+    kinds: tuple[tuple[str, type[Model]], ...]
+    threshold: Threshold
+    """That of all conditions together."""
+
+    @classmethod
+    def of(
+        cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]], threshold: Threshold
+    ) -> Together | None:
+        """Make it, or nothing without conditions. Kernels are compiled here, not by every worker."""
+        if not conditions:
+            return None
+        together = cls(Joint.of(conditions, kinds), tuple(kinds.items()), threshold)
+        warm_joint(together.joint, together.kinds)
+        return together
+
+    def columns(self, side: int) -> tuple[str, ...]:
+        """Name the columns of a side that the conditions use."""
+        names = [name.split(":", 1) for name in self.joint.names]
+        return tuple(column for of, column in names if int(of) == side)
+
+    def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
+        """Tell which rows are kept of tables that stand side by side, and their probabilities.
+
+        ``before`` are the operator's; rows that one condition by itself makes too unlikely are not computed.
+        """
+        values = {
+            on_side(side, name): view_column(table[name])
+            for side, table in enumerate(rows)
+            for name in self.columns(side)
+        }
+        with np.errstate(divide="ignore", invalid="ignore"):
+            chosen, probability, counts = self.joint.likely(values, self.threshold.reject_below / before)
+        sure = bool((before == 1.0).all())
+        probability = before[chosen] * probability
+        kept = self.threshold.keep(probability, counts=counts and sure)
+        return chosen[kept], probability[kept], None
+
+
+@dataclass(frozen=True)
+class PairSelection:
+    """All conditions on a pair, where candidates were found by something that follows from them."""
+
+    selection: Selection
+    uncertain: tuple[tuple[str, int, str], ...]
+    """Names in the conditions, the side, and the column there."""
+    numbers: tuple[tuple[str, int, str], ...] = ()
+
+    def renamed(self, names: Sequence[Callable[[str], str]]) -> PairSelection:
+        """Use other names of the columns: a function for each side."""
+
+        def moved(columns: tuple[tuple[str, int, str], ...]) -> tuple[tuple[str, int, str], ...]:
+            return tuple((name, side, names[side](column)) for name, side, column in columns)
+
+        return PairSelection(self.selection, moved(self.uncertain), moved(self.numbers))
+
+    def columns(self, side: int) -> tuple[str, ...]:
+        """Name the columns of a side that the conditions use."""
+        return tuple(dict.fromkeys(column for _, of, column in (*self.uncertain, *self.numbers) if of == side))
+
+    def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tell which pairs are kept of tables that stand side by side, their probabilities, and what decided each."""
+        values = {name: view_column(rows[side][column]) for name, side, column in self.uncertain}
+        numbers = {name: rows[side][column].to_numpy() for name, side, column in self.numbers}
+        return self.selection.select(Batch(values, numbers, rows[0].num_rows))
+
+    @staticmethod
+    def counters(found: Counters) -> Counters:
+        """Add the names of the selection's rules to those of the method."""
+        names = tuple(SELECTION_RULES.values())
+        more = Counters((*found.rejected, *names), (*found.accepted, *names))
+        more.candidates, more.rejected = found.candidates, {**more.rejected, **found.rejected}
+        return more
+
+
+def on_side(side: int, column: str) -> str:
+    """Name a column of a side, as conditions on several sides do."""
+    return f"{side}:{column}"

@@ -1,0 +1,191 @@
+"""Pairs whose difference lies in a region, for one-dimensional values of any models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from haply.joins.cells.method import Match, Setting
+from haply.joins.cells.rows import Rows
+from haply.joins.match import Matches, match_all, match_overlapping
+from haply.joins.moments import match_moments
+from haply.joins.paged import OF_STRATEGY, PagedJoin
+from haply.joins.warm import warm_moments, warm_pair
+from haply.models import Model, OneDimensional
+from haply.probability.region import Region
+from haply.pruning.bounds import RULES
+from haply.pruning.cascade import Counters
+from haply.pruning.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
+from haply.pruning.threshold import Pairing, Threshold
+
+_INDEXES = {
+    "pages": "pages of rows with x-bounds",
+    "pti": "a tree of rows with x-bounds",
+    "moments": "an index of means and variances",
+}
+"""What each strategy finds candidates with; all others sweep."""
+
+
+@dataclass(frozen=True)
+class DifferenceMethod:
+    """Candidates by core regions, decided by bounds and exact values: see ``match_overlapping``."""
+
+    region: Region
+    threshold: Threshold
+    exact: bool
+    """Whether the result has probabilities."""
+    models: tuple[type[Model], type[Model]]
+    strategy: str = "auto"
+
+    @property
+    def has_sure_pairs(self) -> bool:
+        """Whether rows that are far apart match: these pairs are joined without a look at them."""
+        return accepts_above(self.region) or accepts_below(self.region)
+
+    @property
+    def holds_for_itself(self) -> bool:
+        """Whether a value and itself match."""
+        return self.region.contains(0.0)
+
+    @property
+    def pairing(self) -> Pairing:
+        """Which facts hold for the two models together."""
+        return pairing(*self.models)
+
+    def place(self, is_left: bool) -> PlaceDifferences:
+        """Return what gives the rows of a side their intervals."""
+        return PlaceDifferences(is_left, self.region, self.threshold, self.exact, self.pairing)
+
+    def match(self, setting: Setting) -> Match:
+        """Return what decides the pairs of a cell."""
+        return MatchDifferences(self.region, self.threshold, setting.needs_values, self.strategy)
+
+    def counters(self) -> Counters:
+        """Return counters with the names of all rules."""
+        return Counters()
+
+    def warm(self, setting: Setting) -> None:
+        """Compile the kernels, or load them, before workers need them."""
+        pair: Any = (*self.models, self.region, self.threshold, setting.needs_values)
+        warm_pair(*pair, self.strategy, keyed=setting.keyed)
+        if self.strategy == "moments":
+            warm_moments(*pair)
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def condition_text(self, left: str, right: str) -> str:
+        """Describe the condition between two columns."""
+        return f"{left} - {right}: {self.region.describe()}"
+
+    def candidates_text(self) -> str:
+        """Describe how candidates are found."""
+        threshold, region = self.threshold, self.region
+        level = threshold.core_level(self.pairing)
+        index = _INDEXES.get(self.strategy)
+        if region.outside or region.one_sided:
+            sure = threshold.sure_level(self.exact, self.pairing)
+            return (
+                f"pairs apart by their quantiles at {sure:.3g} are sure and joined natively by ranges; "
+                f"the rest by {index or 'a sweep'}"
+            )
+        how = f"{index} within" if index else "sweep over"
+        text = f"{how} core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self.pairing.value})"
+        if threshold.value is not None:
+            text += f"; rows whose mass in every interval of length {region.width:g} is below the threshold are dropped"
+        return text
+
+    def cascade_text(self) -> str:
+        """Describe how candidates are decided."""
+        verb = "reject" if self.exact else "reject and accept"
+        end = "exact probability of what is left" if self.exact else "exact probability of undecided pairs only"
+        return f"{' -> '.join(self._rules())} ({verb}) -> {end}"
+
+    def _rules(self) -> list[str]:
+        names = list(RULES.values())
+        if self.models[0] is self.models[1] and self.models[0].kind == "gaussian":
+            return [names[4]]
+        if self.region.one_sided:
+            return [names[2], f"{names[3]} (where one value has many parts)"]
+        rules = [names[0], names[1]] if not self.exact else [names[1] if self.region.outside else names[0]]
+        return [*rules, f"{names[3]} (where one value has many parts)"]
+
+
+@dataclass(frozen=True)
+class PlaceDifferences:
+    """Gives the rows of one side of a difference their intervals."""
+
+    is_left: bool
+    region: Region
+    threshold: Threshold
+    exact: bool
+    pairing: Pairing
+
+    def __call__(self, model: Model) -> Intervals:
+        """See ``row_intervals``."""
+        assert isinstance(model, OneDimensional)
+        return row_intervals(model, self.is_left, self.region, self.threshold, self.exact, self.pairing)
+
+
+@dataclass(frozen=True)
+class MatchDifferences:
+    """Decides the pairs of a cell: see ``match_overlapping``, ``PagedJoin`` and ``match_moments``."""
+
+    region: Region
+    threshold: Threshold
+    exact: bool
+    strategy: str = "auto"
+
+    def __call__(self, left: Rows, right: Rows) -> Matches:
+        """Return the kept pairs that this cell owns."""
+        mine, theirs = _one_dimensional(left, right)
+        from_position = min(_first_beginning(side) for side in (left, right))
+        owned = partial(_owned, left, right, from_position)
+        if self.strategy == "moments":
+            return match_moments([mine], [theirs], [self.region], self.threshold, self.exact, admits=owned)
+        if self.strategy in OF_STRATEGY:
+            join = PagedJoin(theirs, self.region, self.threshold, self.exact, OF_STRATEGY[self.strategy])
+            return join.match(mine, owned=owned)
+        return match_overlapping(
+            mine, theirs, left.intervals, right.intervals, self.region, self.threshold, self.exact,
+            from_position=from_position, left_groups=left.groups, right_groups=right.groups,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MatchPage:
+    """Decides all pairs of two sides that are not cut into cells: see ``match_all``."""
+
+    region: Region
+    threshold: Threshold
+    exact: bool
+
+    def __call__(self, left: Rows, right: Rows) -> Matches:
+        """Return the kept pairs."""
+        mine, theirs = _one_dimensional(left, right)
+        return match_all(mine, theirs, left.intervals, right.intervals, self.region, self.threshold, self.exact)
+
+
+def _one_dimensional(left: Rows, right: Rows) -> tuple[OneDimensional, OneDimensional]:
+    assert isinstance(left.model, OneDimensional)
+    assert isinstance(right.model, OneDimensional)
+    return left.model, right.model
+
+
+def _first_beginning(side: Rows) -> float:
+    """Where the first row begins that begins here."""
+    if side.begins_here is None:
+        return -np.inf
+    return float(np.minimum(side.start, side.end).min(initial=np.inf, where=side.begins_here))
+
+
+def _owned(left: Rows, right: Rows, from_position: float, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Tell which pairs this cell owns, by the rules of the sweep: intervals overlap, and the later one begins here."""
+    meet = (left.start[i] <= right.end[j]) & (right.start[j] <= left.end[i])
+    begins = np.maximum(np.minimum(left.start, left.end)[i], np.minimum(right.start, right.end)[j])
+    meet &= begins >= from_position
+    if left.groups is not None and right.groups is not None:
+        meet &= left.groups[i] == right.groups[j]
+    return meet

@@ -1,0 +1,47 @@
+"""Rows of points by their dimension: only points of one dimension meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import GaussianND, MixtureND, Model, Samples, Sky
+
+
+def dimensions(model: Model) -> np.ndarray:
+    """Count the coordinates of each row."""
+    if isinstance(model, GaussianND):
+        return model.mean().lengths
+    if isinstance(model, MixtureND):
+        return model.means.lengths // np.maximum(model.weights.lengths, 1)
+    if isinstance(model, Sky):
+        return np.full(len(model), 3)
+    return np.asarray(model.dim) if isinstance(model, Samples) else np.ones(len(model), np.int64)
+
+
+def known_dimensions(dims: np.ndarray) -> list[int]:
+    """List the dimensions that there are; mostly it is one."""
+    if len(dims) and (dims == dims[0]).all():
+        return [int(dims[0])]
+    return [int(dim) for dim in np.unique(dims)]
+
+
+def of_dimension(model: Model, dims: np.ndarray, dim: int) -> tuple[Model, np.ndarray]:
+    """Return the rows of one dimension, and where they are; nothing is copied if all are."""
+    rows = np.flatnonzero(dims == dim)
+    return (model if len(rows) == len(dims) else model.take(rows)), rows
+
+
+def shared_dimensions(sides: Sequence[np.ndarray], raises: bool) -> list[int]:
+    """List the dimensions of both sides; more than one is an error if that ``raises``."""
+    known = sorted({dim for dims in sides for dim in known_dimensions(dims)})
+    if len(known) > 1 and raises:
+        raise HaplyError(
+            "Points differ in dimension",
+            expected=f"{known[0]} coordinates, as other rows have",
+            found=f"{known[-1]}",
+            hint='leave out what fits nothing with invalid="drop"',
+        )
+    return known

@@ -1,0 +1,107 @@
+"""The join of two Arrow tables that hold the rows of one cell."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.joins.cells.asked import PairSelection, Together
+from haply.joins.cells.method import Match
+from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, Rows
+from haply.joins.cells.slots import in_slots
+from haply.joins.match import Matches
+from haply.joins.select import add_codes
+from haply.models.columns import view_column
+
+_PAIRS_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True)
+class CellJoin:
+    """Finds and decides the pairs of a cell: by keys and slots of time, by a method, then by further conditions."""
+
+    values: tuple[str, str]
+    """The compared columns of both sides."""
+    keys: tuple[str, ...]
+    match: Match
+    asked: Together | PairSelection | None = None
+    window: float | None = None
+    """How far apart certain times may be. Pairs that are farther apart are left out at the end of a plan; here only
+    most of them are."""
+
+    def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
+        """Return the kept pairs that this cell owns, by row numbers; nothing if no two rows can meet."""
+        groups = _shared_codes([(left[key], right[key]) for key in self.keys]) if self.keys else (None, None)
+        mine, theirs = (
+            _rows_of(table, value, group)
+            for table, value, group in zip((left, right), self.values, groups, strict=True)
+        )
+        begun = time.perf_counter()
+        if self.window is None:
+            found = self.match(mine, theirs)
+        else:
+            away = [_elsewhere(table) for table in (left, right)]
+            mine, theirs, left_rows, right_rows = in_slots(mine, theirs, self.window, away[0], away[1])
+            if not len(left_rows):
+                return None
+            found = self.match(mine, theirs)
+            found = replace(found, left=left_rows[found.left], right=right_rows[found.right])
+        if self.asked is not None:
+            found = self._kept(left, right, found, self.asked)
+        seconds = dict(found.seconds)
+        seconds["prepare"] += time.perf_counter() - begun - sum(found.seconds.values())
+        return replace(found, seconds=seconds)
+
+    @staticmethod
+    def _kept(left: pa.Table, right: pa.Table, found: Matches, asked: Together | PairSelection) -> Matches:
+        """Ask pairs the further conditions, some at a time: they may be many."""
+        begun = time.perf_counter()
+        counters = asked.counters(found.counters) if isinstance(asked, PairSelection) else found.counters
+        parts = []
+        for begin in range(0, max(1, len(found.left)), _PAIRS_AT_ONCE):
+            block = slice(begin, begin + _PAIRS_AT_ONCE)
+            rows = [
+                table.select(asked.columns(side)).take(pa.array(chosen[block]))
+                for side, (table, chosen) in enumerate(((left, found.left), (right, found.right)))
+            ]
+            kept, probability, codes = asked.keep(rows, found.probability[block])
+            if codes is not None:
+                add_codes(counters, codes)
+            parts.append((begin + kept, probability))
+        kept, probability = (np.concatenate(part) for part in zip(*parts, strict=True))
+        seconds = {**found.seconds, "decide": found.seconds["decide"] + time.perf_counter() - begun}
+        return replace(found.take(kept), probability=probability, counters=counters, seconds=seconds)
+
+
+def _rows_of(table: pa.Table, value: str, groups: np.ndarray | None) -> Rows:
+    names = table.column_names
+    return Rows(
+        view_column(table[value]),
+        table[START].to_numpy() if START in names else np.empty(0),
+        table[END].to_numpy() if END in names else np.empty(0),
+        table[BEGINS_HERE].to_numpy(zero_copy_only=False) if BEGINS_HERE in names else None,
+        groups,
+        table[TIME].to_numpy() if TIME in names else None,
+    )
+
+
+def _elsewhere(table: pa.Table) -> np.ndarray:
+    """Tell which rows' times begin in another cell; none if rows are not in cells by their times."""
+    if TIME_BEGINS_HERE not in table.column_names:
+        return np.zeros(table.num_rows, dtype=bool)
+    return ~table[TIME_BEGINS_HERE].to_numpy(zero_copy_only=False)
+
+
+def _shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the rows of both sides so that those have one number whose keys are all equal."""
+    codes: np.ndarray | None = None
+    for left, right in keys:
+        both = pa.chunked_array([*left.chunks, *right.chunks], left.type).combine_chunks()
+        index = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = index if codes is None else np.unique(codes * (int(index.max()) + 1) + index, return_inverse=True)[1]
+    assert codes is not None
+    return codes[: len(keys[0][0])], codes[len(keys[0][0]) :]

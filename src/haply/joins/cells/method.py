@@ -1,0 +1,69 @@
+"""What every method of finding and deciding pairs offers: one module for each, see its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from haply.joins.cells.rows import Rows
+from haply.joins.match import Matches
+from haply.models import Model
+from haply.pruning.cascade import Counters
+from haply.pruning.intervals import Intervals
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method has to know of the join around it."""
+
+    needs_values: bool
+    """Whether the probability of the condition itself is needed."""
+    raises: bool
+    """Whether rows that fit no others are an error."""
+    keyed: bool
+    """Whether rows are in groups, by keys or by times."""
+    whole: bool
+    """Whether the sides are not cut into cells."""
+    window: float | None = None
+    """How far apart certain times may be."""
+
+
+class Match(Protocol):
+    """Decides the pairs of a cell."""
+
+    def __call__(self, left: Rows, right: Rows) -> Matches:
+        """Return the kept pairs that this cell owns."""
+
+
+class Method(Protocol):
+    """A way to find the pairs of a condition between one column of each side."""
+
+    @property
+    def has_sure_pairs(self) -> bool:
+        """Whether rows that are far apart match: these pairs are joined without a look at them."""
+
+    @property
+    def holds_for_itself(self) -> bool:
+        """Whether a value and itself match."""
+
+    def place(self, is_left: bool) -> Callable[[Model], Intervals]:
+        """Return what gives the rows of a side their intervals."""
+
+    def match(self, setting: Setting) -> Match:
+        """Return what decides the pairs of a cell."""
+
+    def counters(self) -> Counters:
+        """Return counters with the names of all rules."""
+
+    def warm(self, setting: Setting) -> None:
+        """Compile the kernels, or load them, before workers need them."""
+
+    def condition_text(self, left: str, right: str) -> str:
+        """Describe the condition between two columns."""
+
+    def candidates_text(self) -> str:
+        """Describe how candidates are found."""
+
+    def cascade_text(self) -> str:
+        """Describe how candidates are decided."""

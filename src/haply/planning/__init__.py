@@ -1,0 +1,1 @@
+"""How a query is answered: checked against the schemas of its tables, turned into a plan, and given to an engine."""

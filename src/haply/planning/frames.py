@@ -1,0 +1,258 @@
+"""What planning asks of a table, whichever engine holds it, and of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import pyarrow as pa
+
+from haply.errors import HaplyError, unknown_name
+from haply.models import Certain, Model, OneDimensional, Samples
+from haply.models.columns import model_of_type
+
+if TYPE_CHECKING:
+    from haply.planning.pairs import PairJoin
+    from haply.planning.selection import RowSelection
+    from haply.planning.times import TimeWindow
+    from haply.planning.windows import WindowPlan
+
+InvalidMode = Literal["raise", "drop"]
+"""What happens to rows that are not a distribution."""
+ProbabilityMode = Literal["exact", "none"]
+"""``exact``: a ``probability`` column; ``none``: only rows or pairs, so that bounds may accept without computing."""
+SideName = Literal["left", "right"]
+
+HOW_UNCERTAIN = "make one of them uncertain, with hp.gaussian(mean, sd), hp.uniform(lo, hi) or another constructor"
+"""The hint for a query in which nothing is uncertain."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a table: its name and its type."""
+
+    name: str
+    type: pa.DataType | None
+    """Nothing if Arrow has no such type."""
+    text: str
+    """The type as Spark SQL spells it."""
+
+    @property
+    def model(self) -> type[Model] | None:
+        """The model of its values: ``Certain`` for numbers, none for what is no value of a condition."""
+        if self.type is None or is_list(self.type):
+            return None
+        return model_of_type(self.type) if _all_numbers(self.type) else None
+
+    @property
+    def uncertain_model(self) -> type[Model] | None:
+        """The model of its values; none if they are certain."""
+        return None if self.model is Certain else self.model
+
+    @property
+    def point_model(self) -> type[Model] | None:
+        """The model of its values where a list of numbers is a certain point."""
+        if self.type is not None and is_list(self.type):
+            return Samples if _is_number(self.type.value_type) else None
+        return self.model
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds certain numbers."""
+        return self.type is not None and _is_number(self.type)
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
+        return self.type is not None and (is_list(self.type) or self.model is Certain)
+
+    @property
+    def is_number_or_null(self) -> bool:
+        """Whether it holds certain numbers, or nothing but NULL, which has the type of anything."""
+        return self.is_number or self.text == "void"
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether its values are those of a condition; NULL has the type of anything."""
+        return self.text in ("boolean", "void")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it holds lists."""
+        return self.type is not None and is_list(self.type)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is a struct of doubles, as most models are."""
+        kind = self.type
+        fields = list(kind) if kind is not None and pa.types.is_struct(kind) else []
+        return bool(fields) and all(part.type == pa.float64() for part in fields)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is that of lists, however long."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _all_numbers(kind: pa.DataType) -> bool:
+    """Whether a type, or each field of a struct, is a number or a list of numbers."""
+    if pa.types.is_struct(kind):
+        return all(_is_number(f.type.value_type if is_list(f.type) else f.type) for f in kind)
+    return _is_number(kind)
+
+
+class Frame(Protocol):
+    """A table or a stream of one engine. Texts are Spark SQL over its columns. Nothing is computed before it is asked."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns in their order."""
+
+    @property
+    def streaming(self) -> bool:
+        """Whether it is a stream."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that holds it."""
+
+    @property
+    def index(self) -> Any:
+        """The index it was read from; none if it is no indexed table."""
+
+    @property
+    def identity(self) -> Any:
+        """Equal for two frames that are one table of their user."""
+
+    def renamed(self, names: Sequence[str]) -> Frame:
+        """Give all columns other names."""
+
+    def select(self, names: Sequence[str]) -> Frame:
+        """Choose columns."""
+
+    def where(self, sql: str) -> Frame:
+        """Keep the rows for which a condition holds."""
+
+    def with_columns(self, columns: Mapping[str, str]) -> Frame:
+        """Add columns, computed by SQL."""
+
+    def with_time(self, name: str, window: TimeWindow, column: str, known_as: str) -> Frame:
+        """Add a column of certain times as numbers; ``known_as`` names the column in errors."""
+
+    def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> Frame:
+        """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
+
+    def beside(self, other: Frame) -> Frame:
+        """Make the product with another table. Only its types are ever asked for, unless it has a reason to be run."""
+
+    def type_of(self, sql: str) -> Field:
+        """Tell the type of an expression over the columns."""
+
+    def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> Frame:
+        """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""
+
+    def project(self, columns: Mapping[str, str]) -> Frame:
+        """Make the columns of a result, computed by SQL."""
+
+    def limit(self, rows: int) -> Frame:
+        """Keep some rows."""
+
+    def give(self) -> Any:
+        """Return the table as its user knows it."""
+
+
+class Catalog(Protocol):
+    """What a query in SQL can name besides the tables that it is given."""
+
+    def table(self, parts: Sequence[str]) -> Frame | None:
+        """Find a table by its name; none if there is no such table."""
+
+    def names(self) -> list[str]:
+        """List the tables, for hints."""
+
+    def check_function(self, name: str, also: Sequence[str]) -> None:
+        """Refuse a function that the engine does not know; ``also`` are haply's own."""
+
+
+class Engine(Protocol):
+    """What runs plans."""
+
+    name: str
+
+    def check_streams(self, frame: Frame) -> None:
+        """Refuse a session that cannot run streams."""
+
+    def pairs(self, join: PairJoin, funnel: Any) -> Frame:
+        """Run a join of two tables or streams."""
+
+    def pairs_profile(self, join: PairJoin) -> list[str]:
+        """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
+
+    def stream_text(self, join: PairJoin) -> str:
+        """Describe a join of streams."""
+
+    def expected_partners(self, join: PairJoin) -> float | None:
+        """About how many rows a row meets, where an index tells."""
+
+    def selected(self, selection: RowSelection, funnel: Any) -> Frame:
+        """Run a selection."""
+
+    def combinations(self, plan: WindowPlan, funnel: Any) -> Frame:
+        """Run a join of many tables or streams in windows of time."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """SQL, where a plain string would be the name of a column."""
+
+    sql: str
+
+
+def names_of(frame: Frame) -> list[str]:
+    """List the names of a table's columns."""
+    return [field.name for field in frame.fields]
+
+
+def field_of(frame: Frame, name: str) -> Field:
+    """Find a column by its exact name."""
+    return next(field for field in frame.fields if field.name == name)
+
+
+def find_column(frame: Frame, name: str, table: str) -> str:
+    """Return the column's name as the table spells it; an unknown one raises and suggests the nearest."""
+    return find_name(names_of(frame), name, table)
+
+
+def find_name(names: Sequence[str], name: str, table: str) -> str:
+    """Do the same among the names of a table's columns."""
+    if name in names:
+        return name
+    alike = [column for column in names if column.lower() == name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    raise unknown_name(f"column in the {table} table called", name, names)
+
+
+def quoted(name: str) -> str:
+    """Write a column name as SQL text."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def is_one_dimensional(model: type[Model] | None) -> bool:
+    """Whether a model's values are numbers."""
+    return model is not None and issubclass(model, OneDimensional)
+
+
+def without_threshold(column: str, kind: str) -> HaplyError:
+    """Make the error for unbounded values without a threshold."""
+    return HaplyError(
+        "Without a threshold every pair is possible",
+        expected="values with a bounded support, or a threshold",
+        found=f"column {column}, a {kind}, whose values are unbounded",
+        hint="give threshold=0.01 or another limit: the answer would be the cross product",
+    )

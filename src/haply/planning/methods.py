@@ -1,0 +1,54 @@
+"""Which method finds the pairs of a condition."""
+
+from __future__ import annotations
+
+from haply.errors import HaplyError
+from haply.joins.cells.difference import DifferenceMethod
+from haply.joins.cells.method import Method
+from haply.joins.cells.positions import NORMALS, PositionsMethod
+from haply.joins.cells.samples import SamplesMethod
+from haply.models import Certain, Model, Samples
+from haply.planning.frames import Field, Frame, field_of
+from haply.planning.pairs import PairJoin, Side
+from haply.pruning.threshold import Threshold
+from haply.query.conditions import JoinCondition
+
+
+def position_model(field: Field) -> type[Model] | None:
+    """Return the model of a column of positions: normals and mixtures, samples, certain points and numbers."""
+    model = field.point_model
+    return model if model in (*NORMALS, Certain, Samples) else None
+
+
+def method_for(
+    condition: JoinCondition, left: Frame, right: Frame, threshold: Threshold, exact: bool, strategy: str = "auto"
+) -> tuple[Method | None, Side, Side]:
+    """Choose how the pairs of a condition are found, and return it with both sides."""
+    if condition.difference is not None:
+        compared = condition.difference
+        models = field_of(left, compared.left).model, field_of(right, compared.right).model
+        assert models[0] is not None
+        assert models[1] is not None
+        method: Method = DifferenceMethod(compared.region, threshold, exact, models, strategy)
+        ends = compared.left, compared.right
+    elif condition.distance is not None:
+        ends = condition.distance.left, condition.distance.right
+        models = position_model(field_of(left, ends[0])), position_model(field_of(right, ends[1]))
+        assert models[0] is not None
+        assert models[1] is not None
+        kind = PositionsMethod if any(model in NORMALS for model in models) else SamplesMethod
+        method = kind(condition.distance, threshold, exact, models)
+    else:
+        return None, Side("left", left), Side("right", right)
+    return method, Side("left", left, ends[0], models[0]), Side("right", right, ends[1], models[1])
+
+
+def check_broadcast(join: PairJoin) -> None:
+    """Refuse to broadcast a table where rows far apart match."""
+    if join.broadcast is not None and join.method is not None and join.method.has_sure_pairs:
+        raise HaplyError(
+            "A table is broadcast for conditions that hold for values near each other",
+            expected="a distance, or a difference within a band",
+            found=join.condition_text(),
+            hint="leave out broadcast",
+        )

@@ -1,0 +1,319 @@
+"""Joins with any mix of conditions: candidates by one of them, and a selection on the pairs by all.
+
+What a condition between both tables implies for one sum of each side (see ``joins.bands``) is a join that haply is
+fast at: pairs that do not reach the threshold there cannot reach it with all conditions. The pairs that are left are
+rows with uncertain columns, which a selection decides: jointly where conditions share columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from haply.errors import HaplyError
+from haply.joins.bands import Band, Terms, bands_of
+from haply.joins.cells.asked import PairSelection
+from haply.joins.conditions import Apart, Polynomial
+from haply.joins.select import Selection
+from haply.models import Gaussian, GaussianND, Model, OneDimensional
+from haply.planning.frames import Field, Frame, InvalidMode, SideName, field_of, names_of, quoted
+from haply.planning.methods import check_broadcast, method_for, position_model
+from haply.planning.pairs import PairJoin
+from haply.planning.result import Shown
+from haply.planning.selection import Kinds, RowSelection, owner
+from haply.probability.region import Difference, Distance
+from haply.pruning.threshold import Threshold
+from haply.query import Column, Expression, columns_of, to_sql
+from haply.query.conditions import JoinCondition, sorted_by_side
+from haply.query.expressions import Call, Not
+from haply.query.rewrites import RowCondition, split_rows
+
+_NUMBER = "__haply_number_{}"
+_SIDES: tuple[SideName, SideName] = ("left", "right")
+
+
+@dataclass(frozen=True)
+class MixedJoin:
+    """A join that is a selection on candidate pairs, checked and planned."""
+
+    left: Frame
+    right: Frame
+    expression: Expression
+    threshold: Threshold
+    exact: bool
+    invalid: InvalidMode
+    result: tuple[Shown, ...]
+    broadcast: SideName | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be done, before any data is read."""
+        self._row_selection(_product(self.left, self.right), certain=True).check_numbers()
+        unbounded = [name for name, model in self._kinds.models.items() if not getattr(model, "bounded", False)]
+        if self.threshold.value is None and unbounded:
+            raise HaplyError(
+                "Without a threshold every pair is possible",
+                expected="values with a bounded support, or a threshold",
+                found=f"{unbounded[0]}, whose values are unbounded",
+                hint="give threshold=0.01 or another limit: the answer would be the cross product",
+            )
+        check_broadcast(self.candidates)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the inputs are streams: never."""
+        return False
+
+    # -- the parts -----------------------------------------------------------------------------------------------------
+
+    def _frame(self, side: str | None) -> Frame:
+        return self.left if side == "left" else self.right
+
+    def _field(self, column: Column) -> Field:
+        return field_of(self._frame(column.table), column.name)
+
+    @cached_property
+    def _kinds(self) -> Kinds:
+        return Kinds(self.expression, self._field)
+
+    @cached_property
+    def _columns(self) -> dict[str, Column]:
+        """The columns of the condition by their texts."""
+        return {owner(column): replace(column, index=None) for column in columns_of(self.expression)}
+
+    @cached_property
+    def _rows(self) -> RowCondition:
+        return split_rows(self.expression, self._kinds.is_certain, self._kinds.is_point)
+
+    @cached_property
+    def _selection(self) -> Selection:
+        return Selection.of(self._rows.groups, self._kinds.models, self.threshold, "per_row", self.exact)
+
+    def _row_selection(self, pairs: Frame, certain: bool = False) -> RowSelection:
+        """The selection on a table of pairs, whose columns are called ``side.column``."""
+        rows = self._rows if certain else replace(self._rows, certain=())
+        columns = {name: _wide(self._columns[name]) for name in self._selection.columns}
+        return RowSelection(
+            pairs, rows, columns, self._selection, self.invalid, lambda column: quoted(_wide(column))
+        )  # fmt: skip
+
+    # -- candidates ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def candidates(self) -> PairJoin:
+        """The join that finds the pairs: by a band or a distance, with all certain conditions.
+
+        Where it can, it asks them all conditions as well, where they are found.
+        """
+        frames = {"left": self.left, "right": self.right}
+        condition = sorted_by_side(list(self._rows.certain), None)
+        generator = self._generator()
+        called: dict[tuple[str, str], str] = {}
+        if isinstance(generator, Band):
+            names = {}
+            for side, terms in (("left", generator.left), ("right", generator.right)):
+                names[side] = _text(terms)
+                frames[side] = frames[side].with_columns({names[side]: self._derived(terms)})
+                called[side, names[side]] = self._called(terms)
+            condition = replace(condition, difference=Difference(names["left"], names["right"], generator.region))
+        elif isinstance(generator, Distance):
+            condition = replace(condition, distance=generator)
+        selection = None
+        if isinstance(generator, Distance) or (isinstance(generator, Band) and generator.narrow):
+            selection, condition = self._at_once(frames, condition)
+        method, left, right = method_for(
+            condition, frames["left"], frames["right"], self.threshold, self.exact and selection is not None
+        )
+        result = self.result
+        if selection is None:  # a selection on the pairs needs more of them than the result
+            result = tuple(
+                Shown(side, name, _wide(Column(side, name))) for side in _SIDES for name in names_of(self._frame(side))
+            )
+        return PairJoin(
+            left, right, condition, self.threshold, method, self.exact and selection is not None, result,
+            invalid=self.invalid, selection=selection, broadcast=self.broadcast, called=called,
+        )  # fmt: skip
+
+    def _at_once(
+        self, frames: dict[str, Frame], condition: JoinCondition
+    ) -> tuple[PairSelection | None, JoinCondition]:
+        """Ask pairs all conditions where they are found: possible if each certain number is about one side."""
+        numbers = {name: _side_of(expression) for name, expression in self._rows.numbers.items()}
+        if None in numbers.values():
+            return None, condition
+        known = []
+        for k, (name, side) in enumerate(numbers.items()):
+            assert side is not None
+            sql = to_sql(self._rows.numbers[name], lambda column: quoted(column.name))
+            frames[side] = frames[side].with_columns({_NUMBER.format(k): f"CAST({sql} AS DOUBLE)"})
+            known.append((name, _SIDES.index(side), _NUMBER.format(k)))
+        uncertain = tuple(
+            (name, _SIDES.index(column.table), column.name)  # type: ignore[arg-type]
+            for name, column in ((name, self._columns[name]) for name in self._selection.columns)
+        )
+        # an unknown number: the pair is not known to match
+        there = [[Not(Call("isnull", (Column(_SIDES[at], c),))) for _, at, c in known if at == k] for k in (0, 1)]
+        return PairSelection(self._selection, uncertain, tuple(known)), replace(
+            condition, left_only=(*condition.left_only, *there[0]), right_only=(*condition.right_only, *there[1])
+        )
+
+    def _generator(self) -> Band | Distance | None:
+        """What finds the candidates: the first that few pairs fulfil, or else the first."""
+        bands: list[Band] = []
+        for condition in (condition for group in self._rows.groups for condition in group):
+            if isinstance(condition, Polynomial):
+                found = bands_of(condition, lambda name: self._columns[name].table == "left")
+                bands += [band for band in found if self._can_derive(band.left) and self._can_derive(band.right)]
+                continue
+            distance = self._near(condition)
+            if distance is not None:
+                return distance
+        if self.threshold.value is None:
+            bands = [band for band in bands if self._bounded(band)]
+        return next(iter(sorted(bands, key=lambda band: not band.narrow)), None)
+
+    def _near(self, condition: Apart) -> Distance | None:
+        """A distance between a column of each side that has an upper limit."""
+        if condition.beyond or isinstance(condition.limit, str):
+            return None
+        ends = sorted((self._columns[condition.one], self._columns[condition.other]), key=lambda one: str(one.table))
+        points = all(position_model(self._field(end)) is not None for end in ends)
+        if [end.table for end in ends] != ["left", "right"] or not points:
+            return None
+        return Distance(ends[0].name, ends[1].name, condition.limit, condition.closed)
+
+    def _bounded(self, band: Band) -> bool:
+        """Without a threshold, only what has a bounded support can be told apart."""
+        terms = (*band.left, *band.right)
+        return all(getattr(self._kinds.models[name], "bounded", False) for (name, _), _ in terms)
+
+    # -- sums as columns -----------------------------------------------------------------------------------------------
+
+    def _can_derive(self, terms: Terms) -> bool:
+        """Whether the sum is a column of one law: a column as it is, or a sum of Gaussians."""
+        models = self._kinds.models
+        alone = len(terms) == 1 and terms[0][1] == 1.0 and issubclass(models[terms[0][0][0]], OneDimensional)
+        return alone or all(models[name] in (Gaussian, GaussianND) for (name, _), _ in terms)
+
+    def _called(self, terms: Terms) -> str:
+        """What messages about bad rows call a sum: by its column, or as it is written."""
+        (name, index), factor = terms[0]
+        alone = len(terms) == 1 and factor == 1.0 and index is None
+        return self._columns[name].name if alone else _text(terms)
+
+    def _derived(self, terms: Terms) -> str:
+        """SQL for the sum. A bad part makes a bad sum: it is not to be lost from sight."""
+        models: Mapping[str, type[Model]] = self._kinds.models
+        (name, _), factor = terms[0]
+        if len(terms) == 1 and factor == 1.0 and models[name] is not GaussianND:
+            return quoted(self._columns[name].name)
+        means, variances, bad = [], [], []
+        columns: dict[str, list[tuple[int | None, float]]] = {}
+        for (name, index), factor in terms:
+            columns.setdefault(name, []).append((index, factor))
+        for name, used in columns.items():
+            column = quoted(self._columns[name].name)
+            if models[name] is Gaussian:
+                factor = sum(factor for _, factor in used)
+                means.append(f"{_double(factor)} * {column}.mean")
+                variances.append(f"{_double(factor * factor)} * {column}.sd * {column}.sd")
+                bad.append(f"{column}.sd < 0")
+                continue
+            means += [f"{_double(factor)} * get({column}.mean, {index})" for index, factor in used]
+            variances += [
+                f"{_double(one * two)} * get({column}.cov, {i} * size({column}.mean) + {j})"
+                for i, one in used
+                for j, two in used
+            ]
+        variance = f"({' + '.join(variances)})"
+        sd = f"sqrt(greatest({variance}, 0D))"
+        if bad:
+            sd = f"IF({' OR '.join(bad)}, -1D, {sd})"
+        return f"named_struct('mean', {' + '.join(means)}, 'sd', {sd})"
+
+    # -- running and explaining it -------------------------------------------------------------------------------------
+
+    def run(self, funnel: Any) -> Frame:
+        """Return the pairs."""
+        engine = self.left.engine
+        if self.candidates.selection is not None:
+            return engine.pairs(self.candidates, funnel)
+        if funnel is not None:
+            funnel.start_over()
+        pairs = engine.pairs(self.candidates, _first_stage(funnel))
+        kept = engine.selected(self._row_selection(pairs), _second_stage(funnel))
+        shown = {one.name: quoted(_wide(Column(one.side, one.column))) for one in self.result}
+        return kept.project(shown | ({"probability": "probability"} if self.exact else {}))
+
+    def explain(self) -> str:
+        """Describe how the join will run. Reads the two inputs once to estimate sizes."""
+        second = replace(
+            self._row_selection(_product(self.left, self.right)), condition=replace(self._rows, certain=(), numbers={})
+        )
+        title = "Join with several conditions: candidates by one, all by a selection"
+        return "\n".join([title, self.candidates.explain(), second.explain()])
+
+
+def _wide(column: Column) -> str:
+    """What a column is called in a table of pairs."""
+    return f"{column.table}.{column.name}"
+
+
+def _product(left: Frame, right: Frame) -> Frame:
+    """Pairs of rows, to ask for types; not to be run."""
+    one, other = (
+        frame.renamed([_wide(Column(side, name)) for name in names_of(frame)])
+        for side, frame in zip(_SIDES, (left, right), strict=True)
+    )
+    return one.beside(other)
+
+
+def _side_of(expression: Expression) -> SideName | None:
+    """The one side that a certain expression is about, or None."""
+    sides = {column.table for column in columns_of(expression)}
+    return next((side for side in _SIDES if sides == {side}), None)
+
+
+def _text(terms: Terms) -> str:
+    """The name of a sum as a column, which messages about bad rows show."""
+    named = [f"{factor:g} * {name}{'' if index is None else f'[{index}]'}" for (name, index), factor in terms]
+    return f"band: {' + '.join(named)}"
+
+
+def _double(number: float) -> str:
+    return f"({number!r}D)"
+
+
+# -- counting ----------------------------------------------------------------------------------------------------------
+
+
+class _Stage:
+    """A funnel that is told by one stage of the plan only what that stage may say."""
+
+    def __init__(self, funnel: Any, may_say: Callable[[str], bool]) -> None:
+        self.funnel, self.may_say = funnel, may_say
+
+    def start_over(self) -> None:
+        """Do nothing: both stages fill one funnel, which is emptied before."""
+
+    def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
+        """Pass on what this stage may say; that it has spoken at all, too."""
+
+        def said() -> dict[str, Any]:
+            counts = source()
+            return {"stages": 1, **{k: v for k, v in counts.items() if self.may_say(k)}} if counts else {}
+
+        self.funnel.follow(said, live)
+
+
+def _first_stage(funnel: Any) -> Any:
+    """Rows, candidates, and what the first condition rejects; what it accepts goes on."""
+    said = ("rows_", "null_", "hopeless_", "invalid_", "candidates", "rejected:", "nanoseconds:")
+    return None if funnel is None else _Stage(funnel, lambda name: name.startswith(said))
+
+
+def _second_stage(funnel: Any) -> Any:
+    """What all conditions together decide."""
+    said = ("rejected:", "accepted:", "evaluated", "kept")
+    return None if funnel is None else _Stage(funnel, lambda name: name.startswith(said))

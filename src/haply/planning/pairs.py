@@ -1,0 +1,348 @@
+"""The plan of a join of two tables, or two streams: what any engine has to know to run it.
+
+A plan has up to three parts, united at the end:
+
+* *overlapping* pairs: rows whose intervals overlap meet in cells, and a compiled kernel decides each cell;
+* *sure* pairs, for conditions that hold between rows far apart (``<``, ``>``, far apart): a join over whole ranges,
+  without the kernel;
+* *same* pairs, with ``self_key``: a row and itself, an equality join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from haply.joins.cells.asked import PairSelection, Together, on_side
+from haply.joins.cells.difference import DifferenceMethod
+from haply.joins.cells.method import Method, Setting
+from haply.joins.cells.rows import RowSpec
+from haply.joins.strategies import estimated_seconds
+from haply.models import Model, Samples
+from haply.planning.frames import Frame, InvalidMode, SideName, field_of, find_column, names_of, quoted
+from haply.planning.result import Shown
+from haply.planning.times import TimeWindow
+from haply.probability.region import Difference, Distance
+from haply.pruning.cells import Profile, expected_candidates
+from haply.pruning.threshold import Threshold
+from haply.query import Column, Expression, columns_of, to_sql
+from haply.query.conditions import JoinCondition
+
+_COLUMN_OF = "Column '{}' of the {} table"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One input. Inside of a plan its columns are called by position, so that no two columns share a name."""
+
+    name: SideName
+    frame: Frame
+    column: str = ""
+    """The compared column; none if nothing uncertain is compared."""
+    model: type[Model] | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether it is the left side."""
+        return self.name == "left"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its columns begin with inside of a plan."""
+        return self.name[0]
+
+    @cached_property
+    def original(self) -> list[str]:
+        """The names of its columns."""
+        return names_of(self.frame)
+
+    @cached_property
+    def inner(self) -> list[str]:
+        """The same inside of a plan."""
+        return [f"{self.prefix}{k}" for k in range(len(self.original))]
+
+    def inner_name(self, column: str) -> str:
+        """What a column is called inside of a plan."""
+        return self.inner[self.original.index(column)]
+
+
+@dataclass(frozen=True)
+class PairJoin:
+    """A join of two inputs that has been checked and planned."""
+
+    left: Side
+    right: Side
+    condition: JoinCondition
+    threshold: Threshold
+    method: Method | None
+    """How pairs of the uncertain condition are found; none if nothing is uncertain."""
+    exact: bool
+    """Whether the result has probabilities."""
+    result: tuple[Shown, ...]
+    window: TimeWindow | None = None
+    self_key: str | None = None
+    invalid: InvalidMode = "raise"
+    selection: PairSelection | None = None
+    """All conditions on a pair, if the one that is planned only finds the candidates; it must hold in a band."""
+    broadcast: SideName | None = None
+    called: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """What messages about bad rows call columns, by side and name, that have another name here."""
+    indexed: SideName | None = None
+    """The side whose index finds the candidates."""
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both inputs."""
+        return self.left, self.right
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the inputs are streams."""
+        return self.left.frame.streaming
+
+    def side(self, name: SideName) -> Side:
+        """The input of this name."""
+        return self.left if name == "left" else self.right
+
+    @property
+    def length(self) -> float | None:
+        """How far apart certain times may be."""
+        return None if self.window is None else self.window.length
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether the probability of the planned condition itself is needed."""
+        return self.selection is None and (self.exact or bool(self.condition.further))
+
+    @property
+    def setting(self) -> Setting:
+        """What the method has to know of the join."""
+        return Setting(
+            self.needs_values, self.invalid == "raise", bool(self.grouped_keys) or self.window is not None,
+            self.broadcast is not None, self.length,
+        )  # fmt: skip
+
+    # -- one variable on both sides ------------------------------------------------------------------------------------
+
+    @property
+    def compared(self) -> Difference | Distance | None:
+        """The uncertain condition that finds the pairs."""
+        return self.condition.compared
+
+    @property
+    def sees_itself(self) -> bool:
+        """Whether a row of the left and the same row of the right are one variable in this condition."""
+        one = self.compared
+        return one is not None and self.self_key is not None and one.left == one.right
+
+    @property
+    def matches_itself(self) -> bool:
+        """Whether the pairs of a row and itself are in the result."""
+        return (
+            self.sees_itself
+            and self.method is not None
+            and self.method.holds_for_itself
+            and all(_holds_at_0(one) for one in self.condition.further)
+            and self.threshold.attainable
+        )
+
+    def key_of(self, side: Side) -> str:
+        """The key that tells which rows are one variable; tables may spell it in letters of another case."""
+        return side.inner_name(find_column(side.frame, str(self.self_key), side.name))
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    def sql(self, expression: Expression) -> str:
+        """Write a certain condition over the inner column names."""
+
+        def rename(column: Column) -> str:
+            side = self.left if column.table == "left" else self.right
+            return quoted(side.inner_name(find_column(side.frame, column.name, side.name)))
+
+        return to_sql(expression, rename)
+
+    def own_conditions(self, side: Side) -> tuple[Expression, ...]:
+        """Certain conditions on the rows of one side."""
+        return self.condition.left_only if side.is_left else self.condition.right_only
+
+    def key_sql(self, side: Side) -> list[str]:
+        """SQL for the keys of a side: equalities of certain values, in their order."""
+        return [self.sql(pair[0 if side.is_left else 1]) for pair in self.condition.equalities]
+
+    def checked_columns(self, side: Side) -> list[str]:
+        """Uncertain columns besides the compared one: their rows must be good as well."""
+        if self.selection is not None:
+            at = int(not side.is_left)
+            return list(dict.fromkeys(column for _, of, column in self.selection.uncertain if of == at))
+        return [one.left if side.is_left else one.right for one in self.condition.further]
+
+    @cached_property
+    def payload(self) -> list[str]:
+        """The inner columns that pairs have: those of the result, and what certain conditions on pairs need."""
+        used: list[tuple[str, str]] = [(one.side, one.column) for one in self.result]
+        for expression in self.asked_of_pairs:
+            used += [(str(column.table), column.name) for column in columns_of(expression)]
+        if self.window is not None:
+            used += [("left", self.window.left), ("right", self.window.right)]
+        keys = [self.key_of(side) for side in self.sides] if self.sees_itself else []
+        return [
+            inner
+            for side in self.sides
+            for inner, name in zip(side.inner, side.original, strict=True)
+            if (side.name, name) in used or inner in keys
+        ]
+
+    @property
+    def asked_of_pairs(self) -> list[Expression]:
+        """Certain conditions, or parts of them, that pairs are asked once they are found."""
+        ungrouped = [pair for k, pair in enumerate(self.condition.equalities) if k not in self.grouped_keys]
+        own = [] if self.indexed is None else list(self.own_conditions(self.side(self.indexed)))
+        return [*self.condition.residual, *(one for pair in ungrouped for one in pair), *own]
+
+    @cached_property
+    def grouped_keys(self) -> list[int]:
+        """The equalities by which a cell groups its rows: keys of one plain type on both sides."""
+        if not self.condition.equalities or self.indexed is not None:  # pages are not made by keys
+            return []
+        frames = [side.frame.renamed(side.inner) for side in self.sides]
+        keys = zip(*(self.key_sql(side) for side in self.sides), strict=True)
+        grouped = []
+        for position, pair in enumerate(keys):
+            one, other = (frame.type_of(sql) for frame, sql in zip(frames, pair, strict=True))
+            if one.text == other.text and one.type is not None and _is_plain(one.type) and "collate" not in one.text:
+                grouped.append(position)
+        return grouped
+
+    def row_spec(self, side: Side, column_of: Callable[[str], str], raising: bool) -> RowSpec:
+        """What to know of a side's rows, by the names that its columns have where they are read."""
+        assert self.method is not None
+        checked = self.checked_columns(side)
+        asked = checked if self.selection is None else self.selection.columns(int(not side.is_left))
+        payload = tuple(
+            column_of(name)
+            for name, inner in zip(side.original, side.inner, strict=True)
+            if name in asked or inner in self.payload
+        )
+        called = {name: self.called.get((side.name, name), name) for name in (side.column, *checked)}
+        further = tuple((column_of(name), called[name]) for name in checked)
+        raise_as = _COLUMN_OF.format("{}", side.name) if raising else None
+        return RowSpec(
+            column_of(side.column), payload, further, self.method.place(side.is_left), called[side.column], raise_as
+        )
+
+    def name_in_errors(self, side: Side, column: str) -> str | None:
+        """How an error about a bad row names a column; nothing if bad rows are left out."""
+        called = self.called.get((side.name, column), column)
+        return _COLUMN_OF.format(called, side.name) if self.invalid == "raise" else None
+
+    # -- further conditions --------------------------------------------------------------------------------------------
+
+    def together(
+        self, conditions: tuple[Difference | Distance, ...], left: Callable[[str], str], right: Callable[[str], str]
+    ) -> Together | None:
+        """Conditions that multiply, on columns as they are named where they are computed."""
+        renamed, kinds = [], {}
+        for one in conditions:
+            ends = on_side(0, left(one.left)), on_side(1, right(one.right))
+            for name, side, column in zip(ends, self.sides, (one.left, one.right), strict=True):
+                # of what has been checked, only arrays of coordinates have no model: they are samples, one each
+                kinds[name] = field_of(side.frame, column).model or Samples
+            renamed.append(replace(one, left=ends[0], right=ends[1]))
+        return Together.of(renamed, kinds, self.threshold)
+
+    def asked(self, left: Callable[[str], str], right: Callable[[str], str]) -> Together | PairSelection | None:
+        """What is asked of pairs besides the planned condition, on columns as they are named where it is computed."""
+        if self.selection is not None:
+            return self.selection.renamed((left, right))
+        return self.together(self.condition.further, left, right)
+
+    def run(self, funnel: Any) -> Frame:
+        """Run it on the engine of its tables."""
+        return self.left.frame.engine.pairs(self, funnel)
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def condition_text(self) -> str:
+        """Describe the uncertain condition."""
+        assert self.method is not None
+        left, right = (
+            f"{side.name}.{self.called.get((side.name, side.column), side.column)} "
+            f"({side.model.kind if side.model is not None else 'certain'})"
+            for side in self.sides
+        )
+        return self.method.condition_text(left, right)
+
+    def explain(self) -> str:
+        """Describe how the join will run. Reads the two inputs once to estimate sizes."""
+        if self.streaming:
+            return self.left.frame.engine.stream_text(self)
+        if self.method is None:
+            return "Certain join\n  every condition is certain: Spark's own join, probability 1.0"
+        certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
+        further = [f"{one.left} and {one.right}: {in_words(one)}" for one in self.condition.further]
+        equal = [f"{one} = {other}" for one, other in self.condition.equalities]
+        lines = ["Threshold join", f"  condition     {self.condition_text()}, {self.threshold.describe()}"]
+        if further:
+            lines.append(f"  multiplied    {'; '.join(further)}")
+        if certain or equal:
+            lines.append(f"  pushed down   {'; '.join([*equal, *(str(expression) for expression in certain)])}")
+        if self.window is not None:
+            unit = " microseconds" if self.window.stamps else ""
+            near = f"|time - time| <= {self.window.length:g}{unit}"
+            lines.append(
+                f"  window        {near}; in each cell rows meet those of their own and the next stretch of time"
+            )
+        lines.append(f"  candidates    {self.method.candidates_text()}")
+        lines.append(f"  cascade       {self.method.cascade_text()}")
+        lines += self.left.frame.engine.pairs_profile(self)
+        return "\n".join(lines)
+
+    def profile_text(self, one: Profile, other: Profile, how: str) -> list[str]:
+        """Describe where rows go, and how many candidates are expected of so many rows."""
+        candidates = expected_candidates(one, other)
+        lines = [
+            f"  partitioning  {how}",
+            f"  estimates     {one.rows:,} x {other.rows:,} usable rows, "
+            f"about {candidates:,.0f} candidate pairs of {one.rows * other.rows:,}",
+        ]
+        if isinstance(self.method, DifferenceMethod) and self.window is None and self.selection is None:
+            lines.append(f"  strategy      {self._strategy_text(self.method, one.rows + other.rows, candidates)}")
+        return lines
+
+    @staticmethod
+    def _strategy_text(method: DifferenceMethod, rows: int, candidates: float) -> str:
+        """Name the strategy that finds pairs, and what the others would take."""
+        seconds = estimated_seconds(*method.models, rows, candidates)
+        chosen = next(iter(seconds)) if method.strategy == "auto" else method.strategy
+        others = ", ".join(f"{name} {_duration(value)}" for name, value in seconds.items() if name != chosen)
+        why = "auto: " if method.strategy == "auto" else ""
+        return f"{why}{chosen}, about {_duration(seconds[chosen])} of one core; by estimate {others}"
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether equal values of a type are equal to the last byte."""
+    tests: tuple[Any, ...] = (
+        pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp,
+        pa.types.is_boolean, pa.types.is_binary, pa.types.is_large_binary,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _holds_at_0(condition: Difference | Distance) -> bool:
+    """Whether a condition holds for one value and itself."""
+    return isinstance(condition, Distance) or condition.region.contains(0.0)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:,.3g} s" if seconds >= 1.0 else f"{1e3 * seconds:.3g} ms"
+
+
+def in_words(condition: Difference | Distance) -> str:
+    """Describe a condition for plans and messages."""
+    if isinstance(condition, Distance):
+        return f"distance <{'=' if condition.closed else ''} {condition.within:g}"
+    return condition.region.describe()

@@ -1,0 +1,36 @@
+"""Plans as people hold them: ``explain()`` describes, ``run()`` answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from haply.planning.frames import Frame
+
+
+class Query(Protocol):
+    """A query that has been checked and planned: a join of two or more tables, or a selection."""
+
+    def run(self, funnel: Any) -> Frame:
+        """Run it on the engine of its tables."""
+
+    def explain(self) -> str:
+        """Describe how it will run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A query that has been checked and planned but not run."""
+
+    query: Query
+    funnel: Any = None
+    notes: tuple[str, ...] = ()
+    """What the author of the query should know."""
+
+    def run(self) -> Any:
+        """Return the answer: a lazy DataFrame on Spark; elsewhere, computed at once, a table of the kind given."""
+        return self.query.run(self.funnel).give()
+
+    def explain(self) -> str:
+        """Describe how the query will run. For joins this reads the inputs once, to estimate sizes."""
+        return "\n".join([self.query.explain(), *(f"  note          {note}" for note in self.notes)])

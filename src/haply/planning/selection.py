@@ -1,0 +1,211 @@
+"""Selections on one table or stream: checked before any data is read, and planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from haply.errors import HaplyError, advise
+from haply.joins.cells.selected import SelectRows
+from haply.joins.evaluate import STAR, Group
+from haply.joins.select import PLANNINGS, Planning, Selection
+from haply.models import Certain, Model
+from haply.planning.frames import (
+    HOW_UNCERTAIN,
+    Field,
+    Frame,
+    InvalidMode,
+    ProbabilityMode,
+    field_of,
+    find_column,
+    names_of,
+    quoted,
+)
+from haply.planning.result import one_of
+from haply.pruning.threshold import Threshold
+from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
+from haply.query.checks import all_certain, refuse_equalities
+from haply.query.rewrites import RowCondition, split_rows
+from haply.query.text import parse
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """A selection that has been checked and planned."""
+
+    frame: Frame
+    condition: RowCondition
+    columns: Mapping[str, str]
+    """The uncertain columns: the table's names by those in the condition."""
+    selection: Selection
+    invalid: InvalidMode
+    column_sql: Callable[[Column], str] = lambda column: quoted(column.name)
+    """What a column of the condition is called in SQL."""
+
+    def __post_init__(self) -> None:
+        if self.selection.exact and any(name.lower() == "probability" for name in names_of(self.frame)):
+            raise HaplyError(
+                "The table has a column called 'probability'", expected="that name for the result",
+                hint='rename it, or ask with probability="none"',
+            )  # fmt: skip
+
+    @property
+    def certain_sql(self) -> list[str]:
+        """SQL for certain conditions."""
+        return [to_sql(expression, self.column_sql) for expression in self.condition.certain]
+
+    @property
+    def number_sql(self) -> list[str]:
+        """SQL for certain numbers that the uncertain conditions need."""
+        return [to_sql(expression, self.column_sql) for expression in self.condition.numbers.values()]
+
+    @property
+    def worker(self) -> SelectRows:
+        """What decides a batch of rows."""
+        called = tuple(self.columns) if self.invalid == "raise" else None
+        return SelectRows(self.selection, tuple(self.columns), tuple(self.condition.numbers), called)
+
+    def check_numbers(self) -> RowSelection:
+        """Refuse what is compared with something uncertain, or its factor, and is no number."""
+        for expression, sql in zip(self.condition.numbers.values(), self.number_sql, strict=True):
+            kind = self.frame.type_of(sql)
+            if not kind.is_number:
+                raise HaplyError(
+                    f"`{expression}` is compared with something uncertain, or multiplied by it",
+                    expected="a number",
+                    found=kind.text,
+                )
+        return self
+
+    def run(self, funnel: Any) -> Frame:
+        """Run it on the engine of its table."""
+        return self.frame.engine.selected(self, funnel)
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Describe how the selection will run."""
+        lines = [f"Threshold selection\n  keeps         rows with {self.selection.threshold.describe()}"]
+        for name, made in self.condition.steps:
+            lines.append(f"  {name:<13} {made}")
+        if self.condition.certain:
+            lines.append(f"  pushed down   {'; '.join(map(str, self.condition.certain))}")
+        if self.condition.numbers:
+            lines.append(f"  numbers       {'; '.join(map(str, self.condition.numbers.values()))}: computed by Spark")
+        groups = sorted(self.selection.groups, key=self.selection.costs.of)
+        for number, group in enumerate(groups, 1):
+            lines.append(
+                f"  group {number}       {_in_words(group)}; about {_price(self.selection.costs.of(group))} a row"
+            )
+        lines.append(f"  plan          {self._plan_text(groups)}")
+        return "\n".join(lines)
+
+    def _plan_text(self, groups: list[Group]) -> str:
+        if not groups:
+            return "every condition is certain: Spark's own filter, probability 1.0"
+        multiplied = " The groups share no uncertain column: their probabilities multiply." if len(groups) > 1 else ""
+        match self.selection.planning:
+            case "static":
+                return "one order for all rows, by selectivity in a sample." + multiplied
+            case "optimal":
+                return "for experiments: all probabilities first, then the cheapest order for each row." + multiplied
+        may = "reject rows" if self.selection.exact else "reject and accept rows"
+        return (
+            f"per row: one value at a time first, then bounds that {may}, then group by group by (1 - s) / cost, "
+            f"where s is the middle of a group's bounds.{multiplied}"
+        )
+
+
+def plan_selection(
+    frame: Frame,
+    condition: Expression | str,
+    threshold: Threshold,
+    *,
+    probability: ProbabilityMode = "exact",
+    planning: Planning = "per_row",
+    invalid: InvalidMode = "raise",
+) -> RowSelection:
+    """Check and plan a selection; the arguments are those of ``hp.where``."""
+    one_of("probability", probability, get_args(ProbabilityMode))
+    one_of("planning", planning, PLANNINGS)
+    one_of("invalid", invalid, get_args(InvalidMode))
+    expression = parse(condition) if isinstance(condition, str) else condition
+    if not isinstance(expression, Expression):
+        raise HaplyError(
+            "The condition cannot be read", expected="an expression or text", found=type(condition).__name__
+        )
+    expression = respelled(expression, lambda column: _spelled(frame, column))
+    kinds = Kinds(expression, lambda column: field_of(frame, column.name))
+    refuse_equalities(expression, kinds.uncertain_model)
+    plain = all_certain(
+        expression, lambda column: kinds.is_certain(column) or kinds.is_point(column), threshold.value is not None
+    )
+    if plain is not None:
+        advise(plain, HOW_UNCERTAIN)
+    rows = split_rows(expression, kinds.is_certain, kinds.is_point)
+    selection = Selection.of(rows.groups, kinds.models, threshold, planning, probability == "exact")
+    columns = {owner(column): column.name for column in columns_of(expression)}
+    return RowSelection(
+        frame, rows, {name: columns[name] for name in selection.columns}, selection, invalid
+    ).check_numbers()  # fmt: skip
+
+
+class Kinds:
+    """The models of the uncertain columns of a condition, by their texts, and which columns are certain."""
+
+    def __init__(self, expression: Expression, field: Callable[[Column], Field]) -> None:
+        self._field = field
+        points = {owner(column) for column in points_of(expression)}
+        self.models: dict[str, type[Model]] = {}
+        for column in columns_of(expression):
+            model = field(column).point_model
+            if model is not None and (model is not Certain or owner(column) in points):
+                self.models[owner(column)] = model
+
+    def is_certain(self, column: Column) -> bool:
+        """Whether a column is certain: also one number of a certain point."""
+        if self._field(column).is_list and column.index is not None:
+            return True
+        return owner(column) not in self.models
+
+    def is_point(self, column: Column) -> bool:
+        """Whether a column holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
+        return self._field(column).is_point
+
+    def uncertain_model(self, column: Column) -> type[Model] | None:
+        """The model of a column; none if it is certain."""
+        return None if self.is_certain(column) else self.models[owner(column)]
+
+
+def owner(column: Column) -> str:
+    """Write a column as the normal form does, without its component."""
+    return str(replace(column, index=None))
+
+
+def _spelled(frame: Frame, column: Column) -> str:
+    if column.table is not None:
+        raise HaplyError(
+            f"The column `{column}` names a table", expected="columns of the one table",
+            hint=f'write hp.col("{column.name}"), or in text {column.name}',
+        )  # fmt: skip
+    return find_column(frame, column.name, "given")
+
+
+def _in_words(group: Group) -> str:
+    shared = ", ".join(name for name, _ in group.kinds)
+    how = {
+        "interval": "distribution function of",
+        "box": f"box in {group.size} dimension{'s' if group.size > 1 else ''} of",
+        "form": "quadratic form of",
+        "distance": "distance of",
+        "curved": "distances from one point to others, of"
+        if group.cost_name == STAR
+        else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
+        "tree": "tree of differences of",
+    }[group.method]
+    return f"{group.text}: {how} {shared}"
+
+
+def _price(seconds: float) -> str:
+    return f"{1e6 * seconds:.2g} µs" if seconds < 1e-4 else f"{1e3 * seconds:.2g} ms"

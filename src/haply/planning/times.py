@@ -1,0 +1,153 @@
+"""Event times and windows: certain times as timestamps or numbers, lengths as durations or numbers."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from haply.errors import HaplyError
+from haply.planning.frames import Field, Frame, field_of, find_column, is_one_dimensional
+
+_MICROSECONDS = {
+    "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
+    "day": 86_400_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """``|left time - right time| <= length``, in microseconds where times are timestamps.
+
+    If a side's times are uncertain, both are in seconds, or what the numbers count. A row may come ``max_delay`` after
+    newer ones of its own side.
+    """
+
+    left: str
+    right: str
+    length: float
+    max_delay: float
+    stamps: bool
+    local: bool = False
+    """Timestamps without a time zone, which are not to be read in that of the session."""
+    uncertain: tuple[bool, bool] = (False, False)
+    """Which side's times are uncertain values."""
+
+    @property
+    def slot_length(self) -> float:
+        """The length of a slot, a little longer than the window.
+
+        Partners are in one slot or in neighbours: their quotients differ by less than 1, and by at most 1 when they
+        are rounded, as 1 is a multiple of whatever doubles are apart there (or times as near as that are equal).
+        """
+        return 1.001 * self.length or 1.0
+
+    def column(self, is_left: bool) -> str:
+        """The column of times of a side."""
+        return self.left if is_left else self.right
+
+
+def time_window(left: Frame, right: Frame, time: Any, window: Any, max_delay: Any) -> TimeWindow | None:
+    """Read the arguments of a join; ``None`` without any."""
+    if time is None and window is None:
+        if max_delay:
+            raise HaplyError("A join has max_delay without a window", hint="give time and window as well")
+        return None
+    if time is None or window is None:
+        raise HaplyError(
+            "A join has half a window", expected="time and window", found="time" if window is None else "window"
+        )
+    names = (time, time) if isinstance(time, str) else tuple(time) if isinstance(time, (tuple, list)) else ()
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
+    sides = (left, find_column(left, names[0], "left"), "left"), (right, find_column(right, names[1], "right"), "right")
+    kinds, uncertain = set(), []
+    for frame, name, side in sides:
+        field = field_of(frame, name)
+        uncertain.append(is_one_dimensional(field.uncertain_model))
+        if uncertain[-1]:
+            continue
+        kind = _kind_of_time(field)
+        if kind is None:
+            raise HaplyError(
+                f"Column '{name}' of the {side} table is no time",
+                expected="a timestamp, a number, or an uncertain value",
+                found=field.text,
+            )
+        kinds.add(kind)
+    if len(kinds) > 1:
+        raise HaplyError(
+            "The two time columns differ in kind",
+            expected="two timestamps of one kind or two numbers",
+            found=" and ".join(sorted(kinds)),
+        )
+    is_stamp, in_seconds = bool(kinds) and "a number" not in kinds, any(uncertain)
+    lengths = [
+        length_of(what, value, is_stamp, in_seconds) for what, value in (("window", window), ("max_delay", max_delay))
+    ]
+    return TimeWindow(
+        sides[0][1], sides[1][1], lengths[0], lengths[1], is_stamp, kinds == {"timestamp_ntz"},
+        (uncertain[0], uncertain[1]),
+    )  # fmt: skip
+
+
+def certain_times(columns: Mapping[str, tuple[Frame, str]]) -> TimeWindow:
+    """Tell how certain times of one kind, of any number of tables, become numbers."""
+    kinds = set()
+    for name, (frame, column) in columns.items():
+        field = field_of(frame, column)
+        kind = _kind_of_time(field)
+        if kind is None:
+            raise HaplyError(
+                f"Column '{column}' of stream '{name}' is no certain time",
+                expected="a timestamp or a number",
+                found=field.text,
+            )
+        kinds.add(kind)
+    if len(kinds) > 1:
+        raise HaplyError(
+            "The columns of times differ in kind",
+            expected="timestamps of one kind, or numbers",
+            found=" and ".join(sorted(kinds)),
+        )
+    return TimeWindow("", "", 0.0, 0.0, kinds != {"a number"}, kinds == {"timestamp_ntz"})
+
+
+def _kind_of_time(field: Field) -> str | None:
+    """What a column of times holds; nothing if it holds no certain times."""
+    if field.is_number:
+        return "a number"
+    if field.type is not None and pa.types.is_timestamp(field.type):
+        return "timestamp_ntz" if field.type.tz is None else "timestamp"
+    return None
+
+
+def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> float:
+    """Read a length of time: microseconds for timestamps, where plain numbers are seconds; or always in seconds."""
+    if isinstance(value, timedelta):
+        value = f"{value // timedelta(microseconds=1)} microseconds"
+    if isinstance(value, str):
+        found = _DURATION.fullmatch(value)
+        unit = found and _MICROSECONDS.get(found[2].lower())
+        if not found or not unit:
+            raise HaplyError(
+                f"'{value}' is no {what}", expected="a number, or a duration", hint='as in "10 seconds" or "5 minutes"'
+            )
+        if not stamps and not in_seconds:
+            raise HaplyError(
+                f"The {what} is a duration, and the times are numbers", expected="a number", found=f"'{value}'"
+            )
+        return float(found[1]) * unit / 1e6 if in_seconds else int(Decimal(found[1]) * unit)
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not value >= 0 or math.isinf(value):
+        raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
+    # timestamps are whole microseconds: they hold a length if and only if they hold its whole ones
+    return int(Decimal(str(value)) * 1_000_000) if stamps and not in_seconds else float(value)

@@ -1,0 +1,60 @@
+"""The engine that runs plans on Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haply.planning.frames import Frame
+from haply.planning.pairs import PairJoin
+from haply.planning.selection import RowSelection
+from haply.planning.windows import WindowPlan
+from haply.spark.batch import BatchJoin
+from haply.spark.failures import translate_failures
+from haply.spark.frame import SparkFrame
+from haply.spark.indexed import IndexedJoin
+from haply.spark.many import combinations
+from haply.spark.selected import selected_rows
+from haply.spark.stream import check_session, stream_join
+
+
+class SparkEngine:
+    """Runs plans on Spark: batch and streaming, classic and Connect."""
+
+    name = "spark"
+
+    def check_streams(self, frame: Frame) -> None:
+        """Refuse a session that cannot run streams."""
+        assert isinstance(frame, SparkFrame)
+        check_session(frame.df.sparkSession)
+
+    def pairs(self, join: PairJoin, funnel: Any) -> SparkFrame:
+        """Run a join of two tables or streams."""
+        translate_failures()
+        if join.streaming:
+            return SparkFrame(stream_join(join, funnel).run())
+        return SparkFrame((BatchJoin if join.indexed is None else IndexedJoin)(join, funnel).run())
+
+    def pairs_profile(self, join: PairJoin) -> list[str]:
+        """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
+        return (BatchJoin if join.indexed is None else IndexedJoin)(join, None).profile()
+
+    def stream_text(self, join: PairJoin) -> str:
+        """Describe a join of streams."""
+        return stream_join(join, None).explain()
+
+    def expected_partners(self, join: PairJoin) -> float | None:
+        """About how many rows a row meets, where an index tells."""
+        return None if join.indexed is None else IndexedJoin(join, None).expected_partners
+
+    def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
+        """Run a selection."""
+        translate_failures()
+        return SparkFrame(selected_rows(selection, funnel))
+
+    def combinations(self, plan: WindowPlan, funnel: Any) -> SparkFrame:
+        """Run a join of many tables or streams in windows of time."""
+        translate_failures()
+        return SparkFrame(combinations(plan, funnel))
+
+
+ENGINE = SparkEngine()
