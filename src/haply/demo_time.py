@@ -286,7 +286,7 @@ def plant_traffic(seed: int = _SEED) -> Traffic:
 
 def follow_windows(spark: Any, traffic: Traffic) -> set[tuple[int, ...]]:
     """The drives that haply finds: the same plate, in the order of the cameras, within a path of windows."""
-    from haply.spark.many import window_join
+    from haply.api import window_join
 
     frames = {camera: _frame(spark, table) for camera, table in traffic.sightings.items()}
     drives = window_join(frames, LEGS, key="plate", on=IN_ORDER).toArrow()

@@ -21,7 +21,7 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.spark.columns import model_of_spark_type
+from haply.spark.types import field_from
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,9 @@ def test_constructors_make_the_documented_structs(numbers):
     frame = numbers.select("a", *(column.alias(name) for name, (column, _, _) in made.items()))
     row = frame.where("a = 1").collect()[0]
     for name, (_, model, wanted) in made.items():
-        assert model_of_spark_type(frame.schema[name].dataType) is model
+        assert field_from("x", frame.schema[name].dataType).model is model
         assert row[name].asDict() == wanted
-    assert model_of_spark_type(frame.schema["a"].dataType) is Certain
+    assert field_from("x", frame.schema["a"].dataType).model is Certain
 
 
 def test_an_unknown_parameter_makes_the_value_null(numbers):

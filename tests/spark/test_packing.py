@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from haply.joins.cells.rows import FITS, TIME, RowSpec, in_window
 from haply.models import Certain
 from haply.pruning.cells import QUANTILES
 from haply.pruning.intervals import Intervals
-from haply.spark.packing import FITS, PackedSide, Sketch, in_window, profiles_of
-from haply.spark.stack import SIDE, TIME
+from haply.spark.packing import Sketch, profiles_of
+from haply.spark.stack import SIDE
 
 
 def placed(model):
@@ -20,7 +21,7 @@ def placed(model):
 
 def sketched(tasks):
     """What tasks see: each has values, and which side each is of."""
-    side = PackedSide("x", (), (), placed, "x", None)
+    side = RowSpec("x", (), (), placed, "x", None)
     found = []
     for values, sides in tasks:
         columns = {"x": pa.array(values), FITS: pa.array(np.ones(len(values), bool)), SIDE: pa.array(sides, pa.int8())}
@@ -57,7 +58,7 @@ def test_many_rows_in_few_numbers(tasks):
 @pytest.mark.parametrize(("span", "in_time"), [(1000.0, True), (20.0, False)])
 def test_cells_are_by_what_tells_rows_apart(span, in_time):
     """By times, if a row meets fewer others in its window than by its interval of length 2 among 50."""
-    rng, side = np.random.default_rng(4), PackedSide("x", (), (), placed, "x", None)
+    rng, side = np.random.default_rng(4), RowSpec("x", (), (), placed, "x", None)
     columns = {
         "x": pa.array(rng.uniform(0.0, 50.0, 2000)),
         TIME: pa.array(rng.uniform(0.0, span, 2000)),
@@ -85,7 +86,7 @@ def test_times_within_the_window_have_intervals_that_overlap(window, origin):
 
 
 def test_what_takes_no_part_is_not_seen():
-    side = PackedSide("x", (), (("y", "y"),), placed, "x", None)
+    side = RowSpec("x", (), (("y", "y"),), placed, "x", None)
     columns = {
         "x": pa.array([1.0, 2.0, 3.0]),
         "y": Certain([1.0, 2.0, np.pi]).to_arrow(),

@@ -13,8 +13,11 @@ from scipy import stats
 
 import haply as hp
 from haply.errors import HaplyError
+from haply.planning.plans import Plan
+from haply.planning.several import SeveralJoin
+from haply.pruning.threshold import Threshold
 from haply.query.text import parse
-from haply.spark.several import SeveralPlan
+from haply.spark.frame import SparkFrame
 
 Row = tuple[int, list[float], int]
 
@@ -52,7 +55,12 @@ def brute_force(
     return found
 
 
-def answer(plan: SeveralPlan, tables: str) -> dict[tuple[int, ...], float]:
+def planned(tables: Any, conditions: Any, threshold: float | None = None, **options: Any) -> Plan:
+    wrapped = {name: SparkFrame(table) for name, table in tables.items()}
+    return Plan(SeveralJoin(wrapped, conditions, Threshold(threshold), **options))
+
+
+def answer(plan: Plan, tables: str) -> dict[tuple[int, ...], float]:
     rows = plan.run().collect()
     found = {tuple(row[f"{name}_id"] for name in tables): row["probability"] for row in rows}
     assert len(found) == len(rows), "a combination was doubled"
@@ -62,7 +70,7 @@ def answer(plan: SeveralPlan, tables: str) -> dict[tuple[int, ...], float]:
 def check(spark: Any, names: str, on: str, holds: Any, certain: Any, threshold: float, seed: int = 1) -> str:
     rows = rows_of(names, 7 if len(names) < 4 else 4, seed)
     conditions = [parse(part) for part in on.split(" AND ")]
-    plan = SeveralPlan(frames(spark, rows), conditions, threshold)
+    plan = planned(frames(spark, rows), conditions, threshold)
     wanted = brute_force(rows, holds, certain, threshold)
     found = answer(plan, names)
     assert found.keys() == wanted.keys()
@@ -75,7 +83,7 @@ def test_a_chain_of_conditions_without_probabilities(spark: Any) -> None:
     """Two conditions share a value. Their joint probability decides, and is not told."""
     rows = rows_of("abc", 7, 1)
     conditions = [parse("abs(a.x - b.x) <= 1"), parse("abs(b.x - c.x) <= 1")]
-    plan = SeveralPlan(frames(spark, rows), conditions, 0.5, probability="none")
+    plan = planned(frames(spark, rows), conditions, 0.5, probability="none")
     said = plan.explain()
     assert "join  b       abs(a.x - b.x) <= 1 (uncertain)" in said
     assert "join  c       abs(b.x - c.x) <= 1 (uncertain)" in said
@@ -115,20 +123,20 @@ def test_an_index_tells_which_table_comes_next(spark: Any, tmp_path: Any) -> Non
         "c": spark.range(0, 40, 2).select("id", made["c"]),
     }
     conditions = [parse("abs(a.x - b.x) <= 1"), parse("abs(a.x - c.x) <= 1")]
-    plain = SeveralPlan(tables, conditions, 0.4)
-    assert [step.table for step in plain._steps] == ["b", "c"]
+    plain = planned(tables, conditions, 0.4)
+    assert [step.table for step in plain.query._steps] == ["b", "c"]
     for name in "bc":
         hp.build_index(tables[name], "x", str(tmp_path / name), page_rows=16)
         tables[name] = hp.read_index(str(tmp_path / name), spark)
-    plan = SeveralPlan(tables, conditions, 0.4)
-    assert [step.table for step in plan._steps] == ["c", "b"]
-    few, many = (step.partners or 0.0 for step in plan._steps)
+    plan = planned(tables, conditions, 0.4)
+    assert [step.table for step in plan.query._steps] == ["c", "b"]
+    few, many = (step.partners or 0.0 for step in plan.query._steps)
     # within 1 of a row lie three ids, five times in the one and every second in the other
     assert 0.5 < few < 3
     assert 7 < many < 20
     assert "by its index, about" in plan.explain()
 
-    def found(of: SeveralPlan) -> list[tuple[Any, ...]]:
+    def found(of: Plan) -> list[tuple[Any, ...]]:
         rows = [
             (row["a_id"], row["b_id"], row["b_copy"], row["c_id"], row["probability"]) for row in of.run().collect()
         ]
@@ -155,7 +163,7 @@ def gaussians(spark: Any, seed: int, count: int = 25) -> Any:
 
 def test_sums_of_gaussians_find_their_partners_by_a_join(spark: Any) -> None:
     (one, a), (two, b) = gaussians(spark, 1), gaussians(spark, 2)
-    plan = SeveralPlan({"a": a, "b": b}, [parse("abs((a.u - 2 * a.v) - (b.u + b.v)) < 0.7")], 0.3)
+    plan = planned({"a": a, "b": b}, [parse("abs((a.u - 2 * a.v) - (b.u + b.v)) < 0.7")], 0.3)
     wanted = {}
     for i, m, n, s, t in one:
         for j, o, p, r, q in two:
@@ -169,7 +177,7 @@ def test_sums_of_gaussians_find_their_partners_by_a_join(spark: Any) -> None:
 
 def test_a_circle_is_inside_a_band(spark: Any) -> None:
     (one, a), (two, b) = gaussians(spark, 3), gaussians(spark, 4)
-    plan = SeveralPlan({"a": a, "b": b}, [parse("power(a.u - b.u, 2) + power(a.v - b.v, 2) < 1")], 0.2)
+    plan = planned({"a": a, "b": b}, [parse("power(a.u - b.u, 2) + power(a.v - b.v, 2) < 1")], 0.2)
     chance = np.random.default_rng(0)
     z = chance.standard_normal((2, 100_000))
     found = answer(plan, "ab")
@@ -188,7 +196,7 @@ def test_windows_of_certain_and_of_uncertain_times(spark: Any) -> None:
         "id", hp.uniform("lo", "hi").alias("t")
     )
     times = {"a": "t", "b": "t", "c": "t"}
-    plan = SeveralPlan({"a": a, "b": b, "c": c}, [], 0.1, windows={("a", "b"): 2, ("b", "c"): 1}, times=times)
+    plan = planned({"a": a, "b": b, "c": c}, [], 0.1, windows={("a", "b"): 2, ("b", "c"): 1}, times=times)
     assert answer(plan, "abc") == {(1, 1, 1): pytest.approx(0.5), (2, 2, 2): pytest.approx(0.4)}
 
 
@@ -198,12 +206,12 @@ def test_bad_rows_are_reported_and_dropped(spark: Any) -> None:
     )
     condition = parse("abs((a.u + a.v) - (b.u + b.v)) < 3")
     with pytest.raises(PySparkException, match="is not a distribution"):
-        SeveralPlan({"a": a, "b": a}, [condition], 0.1).run().collect()
-    kept = SeveralPlan({"a": a, "b": a}, [condition], 0.1, invalid="drop").run().collect()
+        planned({"a": a, "b": a}, [condition], 0.1).run().collect()
+    kept = planned({"a": a, "b": a}, [condition], 0.1, invalid="drop").run().collect()
     assert [(row["a_id"], row["b_id"]) for row in kept] == [(1, 1)]
 
 
 def test_without_a_threshold_a_cross_product_is_refused(spark: Any) -> None:
     _, a = gaussians(spark, 5, 3)
     with pytest.raises(HaplyError, match="Without a threshold every pair is possible"):
-        SeveralPlan({"a": a, "b": a, "c": a}, [parse("a.u < b.u"), parse("b.u < c.u")])
+        planned({"a": a, "b": a, "c": a}, [parse("a.u < b.u"), parse("b.u < c.u")])

@@ -14,12 +14,12 @@ import oracle_distance as oracle
 from fake_stream import FakeCells, in_batches
 from haply.errors import HaplyError
 from haply.joins import similarity
+from haply.joins.cells.rows import TIME
+from haply.joins.cells.samples import PlaceSamples
 from haply.probability.region import Distance
 from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
-from haply.spark.distance import PlaceOnLine
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes
-from haply.spark.stack import TIME
 from haply.spark.stream_worker import DistanceOperator, Query
 from haply.spark.worker import COUNTERS
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered
@@ -31,7 +31,7 @@ class FakeStream(FakeCells):
     def __init__(
         self, eps, threshold, window, max_delay, *, cells=1, strict=False, raises=True, exact=True, stamps=False, seed=0
     ):
-        self.place = PlaceOnLine(Distance("pos", "pos", eps), Threshold(threshold, strict))
+        self.place = PlaceSamples(Distance("pos", "pos", eps), Threshold(threshold, strict))
         self.settings = (eps, threshold, strict, exact, raises, window)
         clock = Clock.of(stamps, window + max_delay)
         super().__init__(("left", "right"), clock, (max_delay, max_delay), cells, seed)

@@ -9,9 +9,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import haply as hp
+from haply.joins.cells.rows import Rows
+from haply.joins.cells.slots import in_slots
 from haply.models import Certain
-from haply.spark.window import TimeWindow
-from haply.spark.worker import Rows, in_slots
+from haply.planning.times import TimeWindow
+from haply.spark.times import time_slot
 from join_kit import REGIONS, answer, collect, frame, settings, values
 
 BAND, GREATER, APART = "abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"
@@ -62,7 +64,7 @@ def test_stretches_of_time_in_sql(spark):
             times = origin + window * rng.choice([0.0, 0.1, 0.5, 1.0, 2.0], 60) * rng.integers(-3, 4, 60)
             asked += [(len(names), float(t)) for t in times]
             names.append(TimeWindow("t", "t", window, 0.0, stamps=False))
-    cases = " ".join(f"WHEN {k} THEN {each.slot('t')}" for k, each in enumerate(names))
+    cases = " ".join(f"WHEN {k} THEN {time_slot(each, 't')}" for k, each in enumerate(names))
     table = spark.createDataFrame(asked, "k int, t double")
     found = table.select("k", "t", F.expr(f"CASE k {cases} END").alias("slot")).toPandas()
     for k, rows in found.groupby("k"):

@@ -16,6 +16,8 @@ import oracle_position as positions
 import oracle_time as oracle
 from fake_stream import FakeCells, in_batches
 from haply.errors import HaplyError
+from haply.joins.cells.positions import PlacePositions
+from haply.joins.cells.rows import TIME
 from haply.joins.timing import reach_back
 from haply.models import Gaussian, GaussianND, Histogram, MixtureND
 from haply.probability.region import Difference, Distance, Region
@@ -24,8 +26,6 @@ from haply.pruning.threshold import Threshold
 from haply.spark import stream_worker
 from haply.spark.many import _until
 from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack
-from haply.spark.positions import PlaceNormals
-from haply.spark.stack import TIME
 from haply.spark.stream import BLOCKS_PER_REACH
 from haply.spark.stream_worker import DifferenceOperator, PositionOperator, Query, TimingOperator, WindowOperator
 from haply.spark.worker import COUNTERS
@@ -142,7 +142,7 @@ class PositionCells(FakeCells):
 
     def pack(self, side):
         width = BLOCKS_PER_REACH * self.near.limit or 1.0
-        place = PlaceNormals(self.near, self.threshold)
+        place = PlacePositions(self.near, self.threshold)
         return Pack(side, self.cells, width, self.clock, f"{'lr'[side]}1", place, None, {})
 
     def found(self, row):

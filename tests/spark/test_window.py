@@ -19,8 +19,10 @@ import haply as hp
 import oracle
 import oracle_distance
 from haply.errors import HaplyError
+from haply.planning.times import TimeWindow, length_of, time_window
 from haply.spark.stream_worker import Clock
-from haply.spark.window import TimeWindow, length_of, time_window
+from haply.spark.frame import SparkFrame
+from haply.spark.times import time_number
 from stream_kit import read_stream, running, write_file
 
 SECOND = 1_000_000
@@ -105,6 +107,7 @@ def test_a_duration_needs_timestamps(value):
 def test_time_columns_are_read(spark):
     left = spark.createDataFrame([], "Time double, stamp timestamp, name string, pos struct<lo:double,hi:double>")
     right = spark.createDataFrame([], "time int, local timestamp_ntz, day date")
+    left, right = SparkFrame(left), SparkFrame(right)
     assert time_window(left, right, None, None, 0) is None
     assert time_window(left, right, "time", 5, 2) == TimeWindow("Time", "time", 5.0, 2.0, stamps=False)
     found = time_window(left, left, "stamp", "5 seconds", "1 minute")
@@ -143,18 +146,18 @@ def test_times_as_numbers_are_exact(spark):
         datetime(1, 1, 1, tzinfo=UTC), datetime(2255, 6, 5, 23, 47, 34, 740_991, UTC),
     ]  # fmt: skip
     stamps = spark.createDataFrame([(moment,) for moment in moments], "`odd `` name` timestamp")
-    found = [row[0] for row in stamps.select(F.expr(window.number("odd ` name", "t"))).collect()]
+    found = [row[0] for row in stamps.select(F.expr(time_number(window, "odd ` name", "t"))).collect()]
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert found == [(moment - epoch) // timedelta(microseconds=1) for moment in moments]
     local = spark.createDataFrame([(moment.replace(tzinfo=None),) for moment in moments], "t timestamp_ntz")
     without_zone = replace(window, local=True)
     with time_zone(spark, "America/New_York"):
-        assert [row[0] for row in local.select(F.expr(without_zone.number("t", "t"))).collect()] == found
-        assert [row[0] for row in stamps.select(F.expr(window.number("odd ` name", "t"))).collect()] == found
+        assert [row[0] for row in local.select(F.expr(time_number(without_zone, "t", "t"))).collect()] == found
+        assert [row[0] for row in stamps.select(F.expr(time_number(window, "odd ` name", "t"))).collect()] == found
     plain = TimeWindow("a", "b", 0.0, 0.0, stamps=False)
     row = (2**53, 0.1, Decimal("0.25"), -7, None)
     numbers = spark.createDataFrame([row], "a long, b double, c decimal(9, 2), d tinyint, e double")
-    assert numbers.select(*(F.expr(plain.number(name, name)) for name in "abcde")).collect()[0] == (
+    assert numbers.select(*(F.expr(time_number(plain, name, name)) for name in "abcde")).collect()[0] == (
         2.0**53, 0.1, 0.25, -7.0, None,
     )  # fmt: skip
 

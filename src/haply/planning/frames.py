@@ -33,17 +33,17 @@ class Field:
     """A column of a table: its name and its type."""
 
     name: str
-    type: pa.DataType | None
-    """Nothing if Arrow has no such type."""
+    arrow: pa.DataType | None
+    """Its Arrow type; none if Arrow has no such type."""
     text: str
     """The type as Spark SQL spells it."""
 
     @property
     def model(self) -> type[Model] | None:
         """The model of its values: ``Certain`` for numbers, none for what is no value of a condition."""
-        if self.type is None or is_list(self.type):
+        if self.arrow is None or is_list(self.arrow):
             return None
-        return model_of_type(self.type) if _all_numbers(self.type) else None
+        return model_of_type(self.arrow) if _all_numbers(self.arrow) else None
 
     @property
     def uncertain_model(self) -> type[Model] | None:
@@ -53,19 +53,19 @@ class Field:
     @property
     def point_model(self) -> type[Model] | None:
         """The model of its values where a list of numbers is a certain point."""
-        if self.type is not None and is_list(self.type):
-            return Samples if _is_number(self.type.value_type) else None
+        if self.arrow is not None and is_list(self.arrow):
+            return Samples if _is_number(self.arrow.value_type) else None
         return self.model
 
     @property
     def is_number(self) -> bool:
         """Whether it holds certain numbers."""
-        return self.type is not None and _is_number(self.type)
+        return self.arrow is not None and _is_number(self.arrow)
 
     @property
     def is_point(self) -> bool:
         """Whether it holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
-        return self.type is not None and (is_list(self.type) or self.model is Certain)
+        return self.arrow is not None and (is_list(self.arrow) or self.model is Certain)
 
     @property
     def is_number_or_null(self) -> bool:
@@ -80,12 +80,12 @@ class Field:
     @property
     def is_list(self) -> bool:
         """Whether it holds lists."""
-        return self.type is not None and is_list(self.type)
+        return self.arrow is not None and is_list(self.arrow)
 
     @property
     def is_flat(self) -> bool:
         """Whether it is a struct of doubles, as most models are."""
-        kind = self.type
+        kind = self.arrow
         fields = list(kind) if kind is not None and pa.types.is_struct(kind) else []
         return bool(fields) and all(part.type == pa.float64() for part in fields)
 
@@ -107,7 +107,7 @@ def _all_numbers(kind: pa.DataType) -> bool:
 
 
 class Frame(Protocol):
-    """A table or a stream of one engine. Texts are Spark SQL over its columns. Nothing is computed before it is asked."""
+    """A table or a stream of one engine. Texts are Spark SQL over its columns. It is computed when it is asked for."""
 
     @property
     def fields(self) -> tuple[Field, ...]:

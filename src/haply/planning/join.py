@@ -116,7 +116,7 @@ class _Planner:
         return self._field(column).uncertain_model is None
 
     def _can_sweep(self, column: Column) -> bool:
-        kind = self._field(column).type
+        kind = self._field(column).arrow
         return kind is not None and (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width < 64))
 
     def _spelled(self, expression: Expression) -> Expression:

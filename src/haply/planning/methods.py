@@ -24,23 +24,22 @@ def method_for(
     condition: JoinCondition, left: Frame, right: Frame, threshold: Threshold, exact: bool, strategy: str = "auto"
 ) -> tuple[Method | None, Side, Side]:
     """Choose how the pairs of a condition are found, and return it with both sides."""
+    compared = condition.compared
+    if compared is None:
+        return None, Side("left", left), Side("right", right)
+    fields = field_of(left, compared.left), field_of(right, compared.right)
+    found = [field.model if condition.difference is not None else position_model(field) for field in fields]
+    assert found[0] is not None
+    assert found[1] is not None
+    models = found[0], found[1]
+    method: Method
     if condition.difference is not None:
-        compared = condition.difference
-        models = field_of(left, compared.left).model, field_of(right, compared.right).model
-        assert models[0] is not None
-        assert models[1] is not None
-        method: Method = DifferenceMethod(compared.region, threshold, exact, models, strategy)
-        ends = compared.left, compared.right
-    elif condition.distance is not None:
-        ends = condition.distance.left, condition.distance.right
-        models = position_model(field_of(left, ends[0])), position_model(field_of(right, ends[1]))
-        assert models[0] is not None
-        assert models[1] is not None
+        method = DifferenceMethod(condition.difference.region, threshold, exact, models, strategy)
+    else:
+        assert condition.distance is not None
         kind = PositionsMethod if any(model in NORMALS for model in models) else SamplesMethod
         method = kind(condition.distance, threshold, exact, models)
-    else:
-        return None, Side("left", left), Side("right", right)
-    return method, Side("left", left, ends[0], models[0]), Side("right", right, ends[1], models[1])
+    return method, Side("left", left, compared.left, models[0]), Side("right", right, compared.right, models[1])
 
 
 def check_broadcast(join: PairJoin) -> None:

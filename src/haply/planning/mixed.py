@@ -149,7 +149,7 @@ class MixedJoin:
             frames[side] = frames[side].with_columns({_NUMBER.format(k): f"CAST({sql} AS DOUBLE)"})
             known.append((name, _SIDES.index(side), _NUMBER.format(k)))
         uncertain = tuple(
-            (name, _SIDES.index(column.table), column.name)  # type: ignore[arg-type]
+            (name, _SIDES.index(column.table), column.name)
             for name, column in ((name, self._columns[name]) for name in self._selection.columns)
         )
         # an unknown number: the pair is not known to match

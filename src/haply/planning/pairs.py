@@ -213,7 +213,7 @@ class PairJoin:
         grouped = []
         for position, pair in enumerate(keys):
             one, other = (frame.type_of(sql) for frame, sql in zip(frames, pair, strict=True))
-            if one.text == other.text and one.type is not None and _is_plain(one.type) and "collate" not in one.text:
+            if one.text == other.text and one.arrow is not None and _is_plain(one.arrow) and "collate" not in one.text:
                 grouped.append(position)
         return grouped
 

@@ -149,8 +149,9 @@ class SeveralJoin:
             if not uncertain or (self.threshold.value is None and not certain):
                 raise
             return Step(table, certain, ())  # the last selection decides
-        by_index = isinstance(plan, PairJoin) and plan.indexed is not None
-        return replace(whole, partners=left.engine.expected_partners(plan)) if by_index else whole
+        if isinstance(plan, PairJoin) and plan.indexed is not None:
+            return replace(whole, partners=left.engine.expected_partners(plan))
+        return whole
 
     # -- running it ----------------------------------------------------------------------------------------------------
 

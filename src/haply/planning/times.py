@@ -125,8 +125,8 @@ def _kind_of_time(field: Field) -> str | None:
     """What a column of times holds; nothing if it holds no certain times."""
     if field.is_number:
         return "a number"
-    if field.type is not None and pa.types.is_timestamp(field.type):
-        return "timestamp_ntz" if field.type.tz is None else "timestamp"
+    if field.arrow is not None and pa.types.is_timestamp(field.arrow):
+        return "timestamp_ntz" if field.arrow.tz is None else "timestamp"
     return None
 
 

@@ -192,7 +192,7 @@ class BatchJoin:
             uncertain.append({place(name): field_of(side.frame, name) for name in names})
         shared = sorted(uncertain[0].keys() & uncertain[1].keys())
         flat = {place: uncertain[0][place] for place in shared if uncertain[0][place].is_flat}
-        return {place: tuple(part.name for part in field.type) for place, field in flat.items()}  # type: ignore[union-attr]
+        return {place: tuple(part.name for part in field.arrow) for place, field in flat.items()}  # type: ignore[union-attr]
 
     @property
     def _sent_along(self) -> list[str]:

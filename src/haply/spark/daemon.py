@@ -13,7 +13,7 @@ import time
 
 from pyspark import daemon
 
-import haply.spark.distance
+import haply.spark.batch
 import haply.spark.stream_worker  # noqa: F401
 from haply.numerics.jit import compile_silently
 

@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from haply.errors import HaplyError
 from haply.planning.frames import quoted
+from haply.spark.refusals import refused_by_spark
 from haply.spark.session import SHORT_RUN, is_connect, local_session
-from haply.spark.tables import short
 
 _SECONDS_BETWEEN_LOOKS = 1
 
@@ -57,7 +57,7 @@ def _silenced_jvm() -> Iterator[None]:
         except PySparkException as refusal:
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines()
-            raise HaplyError("Spark does not start", found=" ".join(lines[-3:]) or short(refusal)) from None
+            raise HaplyError("Spark does not start", found=" ".join(lines[-3:]) or refused_by_spark(refusal)) from None
         finally:
             os.dup2(kept, 2)
             os.close(kept)
@@ -81,7 +81,7 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
     try:
         return reader.format(kind).load(str(place))
     except PySparkException as refusal:
-        raise HaplyError(f"The table {path} cannot be read: {short(refusal)}") from None
+        raise HaplyError(f"The table {path} cannot be read: {refused_by_spark(refusal)}") from None
 
 
 def read_stream(spark: SparkSession, path: str) -> DataFrame:
@@ -92,7 +92,7 @@ def read_stream(spark: SparkSession, path: str) -> DataFrame:
     try:
         return spark.readStream.schema(spark.read.parquet(str(place)).schema).parquet(str(place))
     except PySparkException as refusal:
-        raise HaplyError(f"The stream {path} cannot be read: {short(refusal)}") from None
+        raise HaplyError(f"The stream {path} cannot be read: {refused_by_spark(refusal)}") from None
 
 
 def check_output(path: str, stream: bool) -> str:
@@ -120,7 +120,7 @@ def write_table(frame: DataFrame, path: str) -> int:
         else:
             _write_csv(observed, Path(path))
     except PySparkException as refusal:
-        raise HaplyError(short(refusal)) from None
+        raise HaplyError(refused_by_spark(refusal)) from None
     return int(observation.get["rows"])
 
 
@@ -168,7 +168,7 @@ def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
                     seconds = progress["batchDuration"] / 1000
                     yield f"micro-batch {told}: {progress['numInputRows']:,} rows in {seconds:.1f} s"
     except PySparkException as refusal:
-        raise HaplyError(short(refusal)) from None
+        raise HaplyError(refused_by_spark(refusal)) from None
 
 
 def first_rows(frame: DataFrame, count: int) -> tuple[list[str], list[list[str]]]:
@@ -176,7 +176,7 @@ def first_rows(frame: DataFrame, count: int) -> tuple[list[str], list[list[str]]
     try:
         rows = frame.limit(count).collect()
     except PySparkException as refusal:
-        raise HaplyError(short(refusal)) from None
+        raise HaplyError(refused_by_spark(refusal)) from None
     return frame.columns, [[_shown(value) for value in row] for row in rows]
 
 

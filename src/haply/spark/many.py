@@ -65,7 +65,7 @@ def combinations(plan: WindowPlan, funnel: Any) -> DataFrame:
         funnel.start_over()
     session = _df(plan, plan.names[0]).sparkSession
     chosen = CellSettings.of(session).cells
-    cells = chosen or (STREAM_CELLS if plan.streaming else int(session.conf.get("spark.sql.shuffle.partitions")))
+    cells = chosen or (STREAM_CELLS if plan.streaming else int(str(session.conf.get("spark.sql.shuffle.partitions"))))
     clock = Clock.of(plan.clock_times.stamps, plan.reach + max(plan.delays.values()))
     parcels = [_parcels(plan, name, cells, clock, observing) for name in plan.names]
     together = parcels[0]

@@ -59,7 +59,7 @@ class PositionsMethod:
 
     def warm(self, setting: Setting) -> None:
         """Compile the kernels, or load them, before workers need them."""
-        _warm(*self.models, self.threshold, setting.needs_values, setting.whole)
+        _warm(*self.models, self.threshold, setting.needs_values, setting.whole)  # type: ignore[arg-type]
 
     def condition_text(self, left: str, right: str) -> str:
         """Describe the condition between two columns."""

@@ -53,7 +53,7 @@ class SamplesMethod:
 
     def warm(self, setting: Setting) -> None:
         """Compile the kernels, or load them, before workers need them."""
-        _warm(*self.models, self.threshold, setting.needs_values)
+        _warm(*self.models, self.threshold, setting.needs_values)  # type: ignore[arg-type]
 
     def condition_text(self, left: str, right: str) -> str:
         """Describe the condition between two columns."""
