@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from haply.inputs import frame_of
+from haply.inputs import frame_of, together
 from haply.joins.select import Planning
 from haply.planning.frames import InvalidMode, ProbabilityMode, SideName
 from haply.planning.join import JoinOptions, plan_pairs
@@ -40,8 +40,9 @@ def plan_join(
         threshold=threshold, strict=strict, time=time, window=window, max_delay=max_delay, probability=probability,
         strategy=strategy, self_key=self_key, invalid=invalid, suffixes=suffixes, columns=columns, broadcast=broadcast,
     )  # fmt: skip
-    frames = frame_of(left, "The left table"), frame_of(right, "The right table")
-    return Plan(plan_pairs(*frames, on, options), funnel)
+    one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
+    together({"the left table": one, "the right table": other})
+    return Plan(plan_pairs(one, other, on, options), funnel)
 
 
 def join(
@@ -203,6 +204,7 @@ def window_join(
     Columns are named ``<stream>_<column>``; then comes ``probability``, that of all uncertain conditions together.
     """
     frames = {name: frame_of(stream, f"Stream '{name}'") for name, stream in streams.items()}
+    together({f"stream '{name}'": frame for name, frame in frames.items()})
     plan = WindowPlan(
         frames, windows, key=key, on=on, threshold=threshold, time=time, max_delay=max_delay, algorithm=algorithm,
         windows_policy=windows_policy,

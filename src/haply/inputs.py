@@ -15,29 +15,46 @@ def is_spark(value: Any) -> bool:
     return any(base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in bases)
 
 
-def frame_of(value: Any, where: str) -> Frame:
-    """Return a table as planning sees it; ``where`` says in errors what it is."""
+def frame_of(value: Any, where: str, hint: str = "") -> Frame:
+    """Return a table as planning sees it; ``where`` says in errors what it is, and ``hint`` what it might be."""
     if is_spark(value):
         from haply.spark.frame import SparkFrame
 
         return SparkFrame(value)
-    raise HaplyError(f"{where} is of type {type(value).__name__}", expected="a DataFrame of Spark")
+    from haply.local.inputs import local_frame
+
+    return local_frame(value, where, hint)
+
+
+def together(frames: Mapping[str, Frame]) -> None:
+    """Refuse tables of two engines in one query."""
+    engines = {frame.engine.name: where for where, frame in frames.items()}
+    if len(engines) > 1:
+        local, spark = engines["local"], engines["spark"]
+        raise HaplyError(
+            "A query has a Spark DataFrame beside a table of this process",
+            expected="tables of one engine",
+            found=f"{spark} on Spark, {local} not",
+            hint="spark.createDataFrame(...) takes a table to Spark, .toArrow() brings one from there",
+        )
 
 
 def frames_of(tables: Mapping[str, Any], hint: str) -> dict[str, Frame]:
     """Return the tables of a query in SQL."""
+    found = {}
     for name, table in tables.items():
-        if not is_spark(table):
-            raise HaplyError(
-                f"The table '{name}' is of type {type(table).__name__}",
-                expected="a DataFrame for each table",
-                hint=hint,
-            )
-    return {name: frame_of(table, f"The table '{name}'") for name, table in tables.items()}
+        found[name] = frame_of(table, f"The table '{name}'", hint)
+    together({f"'{name}'": frame for name, frame in found.items()})
+    return found
 
 
 def catalog_for(spark: Any, frames: Iterable[Frame]) -> Catalog:
     """Return what a query in SQL can name besides its tables."""
+    given = list(frames)
+    if spark is None and given and given[0].engine.name == "local":
+        from haply.local.catalog import LocalCatalog
+
+        return LocalCatalog()
     from haply.spark.tables import SparkCatalog, session_for
 
-    return SparkCatalog(session_for(spark, [frame.give() for frame in frames]))
+    return SparkCatalog(session_for(spark, [frame.give() for frame in given]))

@@ -20,8 +20,8 @@ import oracle
 import oracle_distance
 from haply.errors import HaplyError
 from haply.planning.times import TimeWindow, length_of, time_window
-from haply.spark.stream_worker import Clock
 from haply.spark.frame import SparkFrame
+from haply.spark.stream_worker import Clock
 from haply.spark.times import time_number
 from stream_kit import read_stream, running, write_file
 

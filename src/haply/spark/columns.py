@@ -8,9 +8,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -27,7 +25,7 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.ragged import Ragged
+from haply.models.points import flat_matrices, flat_points
 from haply.planning.frames import quoted
 from haply.spark.failures import translate_failures
 
@@ -179,39 +177,9 @@ def _flat_points(dim: int | None) -> Any:
     """Points as a flat array with their dimension; flat or nested, which only a function in Python may take alike."""
 
     def read(column: pa.Array) -> pa.Array:
-        if not pa.types.is_list(column.type.value_type):
-            dims, values = np.full(len(column), dim or 1), column.cast(pa.list_(pa.float64()))
-        else:
-            lengths = np.asarray(pc.list_value_length(column.flatten()))
-            first = np.asarray(column.offsets)[:-1] - column.offsets[0].as_py()
-            has_points = np.diff(np.asarray(column.offsets)) > 0
-            dims = np.ones(len(column), dtype=np.int64)
-            dims[has_points] = lengths[first[has_points]]
-            if dim is not None and (dims[has_points] != dim).any():
-                raise HaplyError(
-                    "Samples have another dimension than given",
-                    expected=f"dim = {dim}",
-                    found=f"points of {dims[has_points][0]} numbers",
-                )
-            values = Ragged.from_arrow(column).to_arrow()
-        return pa.StructArray.from_arrays([values, pa.array(dims.astype(np.int32))], ["points", "dim"])
+        return pa.StructArray.from_arrays(list(flat_points(column, dim)), ["points", "dim"], mask=column.is_null())
 
-    return arrow_function(_quiet_nulls(read), "points array<double>, dim int")
-
-
-def _quiet_nulls(read: Any) -> Any:
-    """Apply a function of arrays without nulls to the rows that are not null."""
-
-    def safely(column: pa.Array) -> pa.Array:
-        rows = pa.array(np.flatnonzero(np.asarray(pc.is_valid(column))))
-        found = read(column.take(rows))
-        if len(rows) == len(column):
-            return found
-        place = np.full(len(column), -1)
-        place[rows.to_numpy()] = np.arange(len(rows))
-        return found.take(pa.array(place, mask=place < 0))
-
-    return safely
+    return arrow_function(read, "points array<double>, dim int")
 
 
 def arrow_function(function: Callable[..., pa.Array], returns: str) -> Any:
@@ -229,16 +197,9 @@ def _row_by_row(column: Column) -> Column:
     """A matrix as a flat array, from a column of either: only a function in Python takes both."""
 
     def read(matrices: pa.Array) -> pa.Array:
-        if not pa.types.is_list(matrices.type.value_type):
-            return matrices.cast(pa.list_(pa.float64()))
-        rows = matrices.flatten()
-        row_ends = np.append(0, np.cumsum(pc.list_value_length(rows).fill_null(0).to_numpy()))
-        ends = np.append(0, np.cumsum(pc.list_value_length(matrices).to_numpy()))
-        flat = pa.ListArray.from_arrays(pa.array(row_ends[ends], pa.int32()), rows.flatten().cast(pa.float64()))
-        unknown_rows = np.append(0, np.cumsum(pc.is_null(rows).to_numpy(zero_copy_only=False)))
-        return flat.take(pa.array(np.arange(len(flat)), mask=unknown_rows[ends[1:]] > unknown_rows[ends[:-1]]))
+        return flat_matrices(matrices)
 
-    made: Column = arrow_function(_quiet_nulls(read), "array<double>")(column)
+    made: Column = arrow_function(read, "array<double>")(column)
     return made
 
 

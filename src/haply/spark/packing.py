@@ -15,12 +15,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from haply.joins.cells.exchange import LEVELS, TYPICAL_WIDTH, CellEdges, to_cells
 from haply.joins.cells.rows import (
     BEGINS_HERE,
     END,
@@ -35,7 +36,7 @@ from haply.joins.cells.rows import (
     usable_rows,
 )
 from haply.numerics.order import ordered
-from haply.pruning.cells import QUANTILES, ROWS_PER_CELL, Layout, Profile, expected_candidates, lay_out
+from haply.pruning.cells import ROWS_PER_CELL, Profile, expected_candidates, lay_out
 from haply.pruning.intervals import Intervals
 from haply.spark.columns import arrow_function
 from haply.spark.parcels import to_bytes
@@ -45,9 +46,7 @@ PARCEL, COUNTS = "__parcel", "__counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
 SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary, times binary"
 _LAYOUT, _SALT = "__layout", "__salt"
-_PLACES, _WIDTHS, _LEVELS = 4096, 256, np.arange(1, QUANTILES) / QUANTILES
-_SLICE_BITS = 9
-_UNSLICED = (1 << _SLICE_BITS) + 1
+_PLACES, _WIDTHS = 4096, 256
 _SAMPLED_PER_CELL = 1024
 ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 1 << 26
 """How much of a partition is held in Python before it is worked on."""
@@ -80,27 +79,20 @@ def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> 
 
 
 def edges_frame(sketches: DataFrame, share: float, settings: CellSettings, window: float | None) -> DataFrame:
-    """One row ``layout``, made from sketches when the query runs: see ``CellEdges``."""
+    """One row ``layout``, made from sketches when the query runs: see ``exchange.CellEdges``."""
 
     def compute(all_sketches: pa.Array) -> pa.Array:
         rows = []
         for sketches in all_sketches.to_pylist():
             left, right, in_time = profiles_of(sketches, share, window)
             found = lay_out(left, right, rows_per_cell=settings.rows_per_cell, cells=settings.cells)
-            slices = _slices_of(found)
-            packed = np.array([in_time, *slices], np.int64).tobytes() + found.edges.astype(np.float64).tobytes()
-            rows.append({"packed": packed, "sliced": bool(slices)})
+            edges = CellEdges.of(found, in_time)
+            rows.append({"packed": _packed(edges), "sliced": bool(len(edges.slices))})
         return pa.array(rows, pa.struct([("packed", pa.binary()), ("sliced", pa.bool_())]))
 
     # In bytes: where a column of lists is mostly null, Spark takes long to tell how large a batch has become.
     layout = arrow_function(compute, "packed binary, sliced boolean")
     return sketches.selectExpr("collect_list(struct(*)) AS sketches").select(layout("sketches").alias("layout"))
-
-
-def _slices_of(layout: Layout) -> list[int]:
-    """The slices of both sides as one number for each cell; nothing where no cell is sliced."""
-    slices = layout.left_slices * (1 << _SLICE_BITS) + layout.right_slices
-    return slices.tolist() if (slices != _UNSLICED).any() else []
 
 
 def profiles_of(sketches: Sequence[Any], share: float, window: float | None = None) -> tuple[Profile, Profile, bool]:
@@ -114,7 +106,7 @@ def profiles_of(sketches: Sequence[Any], share: float, window: float | None = No
         rows = [sketch["rows"] for sketch in mine]
         places, widths, begins = (
             _merged([np.frombuffer(sketch[name]) for sketch in mine], rows, levels)
-            for name, levels in (("places", _LEVELS), ("widths", np.array([0.9])), ("times", _LEVELS))
+            for name, levels in (("places", LEVELS), ("widths", np.array([TYPICAL_WIDTH])), ("times", LEVELS))
         )
         count = int(sum(rows) / share)
         values.append(Profile(count, places, float(widths[0]) if len(widths) else 0.0))
@@ -135,20 +127,16 @@ def _merged(parts: list[np.ndarray], rows: list[int], levels: np.ndarray) -> np.
     return values[order][np.minimum(np.searchsorted(reached, levels * reached[-1]), len(values) - 1)]
 
 
-class CellEdges(NamedTuple):
-    """Where cells begin, but for the first, and the slices of each, if any is sliced."""
+def _packed(edges: CellEdges) -> bytes:
+    """A layout as bytes: slices, if there are any, one more than edges, come before these."""
+    return np.array([edges.in_time, *edges.slices], np.int64).tobytes() + edges.edges.tobytes()
 
-    edges: np.ndarray
-    slices: np.ndarray
-    in_time: bool
-    """Whether rows are placed by their times."""
 
-    @classmethod
-    def unpacked(cls, packed: bytes, sliced: bool) -> CellEdges:
-        """From the bytes of a layout: slices, one more than edges, come before these."""
-        cells = len(packed) // 16 if sliced else 0
-        in_time, *slices = np.frombuffer(packed, np.int64, 1 + cells)
-        return cls(np.frombuffer(packed, np.float64, offset=8 + 8 * cells), np.array(slices, np.int64), bool(in_time))
+def _unpacked(packed: bytes, sliced: bool) -> CellEdges:
+    """The layout that was packed."""
+    cells = len(packed) // 16 if sliced else 0
+    in_time, *slices = np.frombuffer(packed, np.int64, 1 + cells)
+    return CellEdges(np.frombuffer(packed, np.float64, offset=8 + 8 * cells), np.array(slices, np.int64), bool(in_time))
 
 
 def with_layout(stacked: DataFrame, layout: DataFrame, salt: list[str]) -> DataFrame:
@@ -286,7 +274,7 @@ class Pack:
         for held in in_blocks(batches):
             if layout is None:
                 packed, salt = (held[0].column(name)[0] for name in (_LAYOUT, _SALT))
-                layout = CellEdges.unpacked(packed.as_py(), salt.is_valid)
+                layout = _unpacked(packed.as_py(), salt.is_valid)
             parts = [batch.drop_columns([_LAYOUT]) for batch in held]
             for side, rows in _by_side(folded(parts, self.fields)):
                 yield self._side(rows, side, layout)
@@ -297,7 +285,8 @@ class Pack:
         if layout.in_time:
             assert self.window is not None
             placed, name = in_window(table[TIME].to_numpy(), self.window), TIME_BEGINS_HERE
-        rows, begins_here, cell = _cells_of(table, placed, side, layout)
+        salt = table[_SALT].to_numpy() if len(layout.slices) else None
+        rows, begins_here, cell = to_cells(placed, side, layout, salt)
         return parcels_of(table.drop_columns([_SALT]), intervals, rows, begins_here, cell, side, counts, name)
 
 
@@ -329,33 +318,3 @@ def parcels_of(
         pa.array([*[None] * len(parts), counts], pa.list_(pa.int64())),
     ]
     return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, PARCEL, COUNTS])
-
-
-def _cells_of(
-    table: pa.Table, intervals: Intervals, side: int, layout: CellEdges
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, once for each cell (and slice) they go to, whether they begin there, and the cell.
-
-    A row begins in the cell of its lower end; the owner of a pair is the cell where the row that begins later begins.
-    """
-    first = np.searchsorted(layout.edges, np.minimum(intervals.start, intervals.end), "right")
-    last = np.maximum(first, np.searchsorted(layout.edges, intervals.end, "right"))
-    rows, at = _spread(last - first + 1)
-    at += first[rows]
-    begins_here = at == first[rows]
-    cell = at << (2 * _SLICE_BITS)
-    if len(layout.slices):
-        size = 1 << _SLICE_BITS
-        counts = layout.slices[at]
-        own, other = (counts // size, counts % size) if side == LEFT else (counts % size, counts // size)
-        mine = np.mod(table[_SALT].to_numpy()[rows], own)
-        again, theirs = _spread(other)
-        rows, begins_here, cell, mine = rows[again], begins_here[again], cell[again], mine[again]
-        cell = cell + (mine * size + theirs if side == LEFT else theirs * size + mine)
-    return rows, begins_here, cell
-
-
-def _spread(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each number as often as its count says, and which of its repetitions it is."""
-    rows = np.repeat(np.arange(len(counts)), counts)
-    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,0 +1,80 @@
+"""Where rows go: each to all cells that its interval touches, so that every two rows that may match meet in a cell."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from haply.joins.cells.rows import LEFT
+from haply.pruning.cells import QUANTILES, Layout, Profile
+from haply.pruning.intervals import Intervals
+
+SLICE_BITS = 9
+LEVELS = np.arange(1, QUANTILES) / QUANTILES
+"""The levels of the quantiles that a layout is made from."""
+TYPICAL_WIDTH = 0.9
+"""The quantile of the widths of intervals that a cell is not narrower than."""
+
+
+class CellEdges(NamedTuple):
+    """Where cells begin, but for the first, and the slices of each, if any is sliced."""
+
+    edges: np.ndarray
+    slices: np.ndarray
+    in_time: bool = False
+    """Whether rows are placed by their times."""
+
+    @classmethod
+    def of(cls, layout: Layout, in_time: bool) -> CellEdges:
+        """Write the slices of both sides as one number for each cell; nothing where no cell is sliced."""
+        slices = layout.left_slices.astype(np.int64) * (1 << SLICE_BITS) + layout.right_slices
+        sliced = bool((slices != (1 << SLICE_BITS) + 1).any())
+        return cls(layout.edges.astype(np.float64), slices if sliced else np.empty(0, np.int64), in_time)
+
+
+class Sent(NamedTuple):
+    """Rows, once for each cell and slice they go to, whether they begin there, and the number of the cell."""
+
+    rows: np.ndarray
+    begins_here: np.ndarray
+    cell: np.ndarray
+
+
+def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray | None) -> Sent:
+    """Send rows to their cells; ``salt`` has a number for each row, by which those of sliced cells are dealt out.
+
+    A row begins in the cell of its lower end; the owner of a pair is the cell where the row that begins later begins.
+    """
+    first = np.searchsorted(edges.edges, np.minimum(intervals.start, intervals.end), "right")
+    last = np.maximum(first, np.searchsorted(edges.edges, intervals.end, "right"))
+    rows, at = _spread(last - first + 1)
+    at += first[rows]
+    begins_here = at == first[rows]
+    cell = at << (2 * SLICE_BITS)
+    if len(edges.slices):
+        assert salt is not None
+        size = 1 << SLICE_BITS
+        counts = edges.slices[at]
+        own, other = (counts // size, counts % size) if side == LEFT else (counts % size, counts // size)
+        mine = np.mod(salt[rows], own)
+        again, theirs = _spread(other)
+        rows, begins_here, cell, mine = rows[again], begins_here[again], cell[again], mine[again]
+        cell = cell + (mine * size + theirs if side == LEFT else theirs * size + mine)
+    return Sent(rows, begins_here, cell)
+
+
+def _spread(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each number as often as its count says, and which of its repetitions it is."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def profile_of(intervals: Intervals) -> Profile:
+    """Summarise where the rows of a side are."""
+    low = np.minimum(intervals.start, intervals.end)
+    if not len(low):
+        return Profile(0, np.empty(0), 0.0)
+    ordered, widths = np.sort(low), np.sort(intervals.end - low)
+    places = ordered[np.minimum((LEVELS * len(low)).astype(np.int64), len(low) - 1)]
+    return Profile(len(low), places, float(widths[min(int(TYPICAL_WIDTH * len(low)), len(low) - 1)]))
