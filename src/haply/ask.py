@@ -14,18 +14,10 @@ from rich.table import Table
 
 from haply.errors import HaplyError
 from haply.numerics.jit import seconds_compiling
+from haply.outputs import check_output
 from haply.planning.plans import Plan
 from haply.report.funnel import Funnel
 from haply.report.page import Page
-from haply.spark.files import (
-    check_output,
-    first_rows,
-    quiet_session,
-    read_stream,
-    read_table,
-    write_stream,
-    write_table,
-)
 from haply.statements import plan_sql
 from haply.statements.syntax import read
 
@@ -70,6 +62,9 @@ class Question:
         twice = [name for name in self.streams if name in self.tables]
         if twice:
             raise HaplyError(f"'{twice[0]}' is a table and a stream", expected="one of them")
+        if self.streams and arguments.engine == "local":
+            raise HaplyError("Streams need Spark", expected="--engine spark, or no --engine", found="--engine local")
+        self.on_spark = arguments.engine == "spark" or bool(self.streams)
         self.time, self.max_delay = arguments.time, _number_or_text(arguments.max_delay)
         self.out: str | None = getattr(arguments, "out", None)
         self.report: str | None = getattr(arguments, "report", None)
@@ -89,45 +84,72 @@ class Question:
     @property
     def steps(self) -> int:
         """How many steps it takes."""
-        return 3 + int(self.explains) + int(self.computes) + int(self.report is not None)
+        return 2 + int(self.on_spark) + int(self.explains) + int(self.computes) + int(self.report is not None)
 
     def answer(self) -> Iterator[str]:
         """Do it, step by step; yields what was done, and how a stream goes on as a ``Note``."""
         self.laps.end("imports")
-        spark = quiet_session("haply sql", [*self.tables.values(), *self.streams.values()])
-        self.laps.end("Java and Spark session")
-        yield "Spark started"
-        frames = {name: read_table(spark, path) for name, path in self.tables.items()}
-        frames |= {name: read_stream(spark, path) for name, path in self.streams.items()}
+        yield from self._answer_on_spark() if self.on_spark else self._answer_here()
+        if self.report is not None:
+            assert self.plan is not None
+            self._page(self.plan).write(self.report)
+            self.laps.end("report")
+            yield "report written"
+
+    def _planned(self, spark: Any, frames: dict[str, Any]) -> Plan:
         self.laps.end("tables")
-        yield "tables read"
         options: dict[str, Any] = {"max_delay": self.max_delay, "funnel": self.funnel}
         self.plan = plan_sql(self.query, spark, self.time, **options, **frames)
         self.explanation = self.plan.explain() if self.explains else ""
-        result = self.plan.run() if self.computes else None
+        return self.plan
+
+    def _answer_here(self) -> Iterator[str]:
+        from haply.local.files import first_rows, read_table, write_table
+
+        frames = {name: read_table(path) for name, path in self.tables.items()}
+        yield "tables read"
+        plan = self._planned(None, frames)
         self.laps.end("plan")
         yield "query planned"
         if self.explains:
             yield "plan explained"
         if self.computes:
-            yield from self._compute(result, spark)
+            found = plan.run()
+            if self.out is not None:
+                self.rows = write_table(found, self.out)
+            self.shown = first_rows(found, _SHOWN)
             self.laps.end("run")
             yield "answer computed"
-        if self.report is not None:
-            self._page(self.plan).write(self.report)
-            self.laps.end("report")
-            yield "report written"
 
-    def _compute(self, result: Any, spark: Any) -> Iterator[Note]:
+    def _answer_on_spark(self) -> Iterator[str]:
+        from haply.spark import files
+
+        spark = files.quiet_session("haply sql", [*self.tables.values(), *self.streams.values()])
+        self.laps.end("Java and Spark session")
+        yield "Spark started"
+        frames = {name: files.read_table(spark, path) for name, path in self.tables.items()}
+        frames |= {name: files.read_stream(spark, path) for name, path in self.streams.items()}
+        yield "tables read"
+        plan = self._planned(spark, frames)
+        result: Any = plan.run() if self.computes else None
+        self.laps.end("plan")
+        yield "query planned"
+        if self.explains:
+            yield "plan explained"
+        if not self.computes:
+            return
         if self.streams:
             assert self.out is not None
-            yield from map(Note, write_stream(result, self.out))
-            return
-        if self.out is not None:
-            self.rows = write_table(result, self.out)
-        if self.out is None or self.report is not None:
-            # what has been written is not computed twice
-            self.shown = first_rows(result if self.out is None else read_table(spark, self.out), _SHOWN)
+            yield from map(Note, files.write_stream(result, self.out))
+        else:
+            if self.out is not None:
+                self.rows = files.write_table(result, self.out)
+            if self.out is None or self.report is not None:
+                # what has been written is not computed twice
+                shown = result if self.out is None else files.read_table(spark, self.out)
+                self.shown = files.first_rows(shown, _SHOWN)
+        self.laps.end("run")
+        yield "answer computed"
 
     def _page(self, plan: Plan) -> Page:
         page = Page("A query", "What was asked, how it was answered, and how few pairs had to be looked at.")

@@ -87,6 +87,10 @@ def _query_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("query", metavar="QUERY", help="SELECT ...; - reads standard input, @name a file")
     command.add_argument("--table", action="append", metavar="NAME=PATH", help="a table: .parquet, .csv or .json")
     command.add_argument("--stream", action="append", metavar="NAME=FOLDER", help="a stream: a folder of Parquet files")
+    command.add_argument(
+        "--engine", choices=("local", "spark"), help="what answers: this process, or Spark (default: local, unless "
+        "streams are named)",
+    )  # fmt: skip
     command.add_argument("--time", default="time", metavar="COLUMN", help="what WINDOW uses (default: %(default)s)")
     command.add_argument(
         "--max-delay", default="0", metavar="LENGTH", help="how late rows of a stream may come (default: %(default)s)"

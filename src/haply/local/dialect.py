@@ -20,8 +20,8 @@ FUNCTIONS = (
     "date_sub", "datediff", "day", "dayofmonth", "element_at", "endswith", "exp", "floor", "get", "greatest", "hour",
     "if", "ifnull", "instr", "isnan", "isnotnull", "isnull", "lcase", "least", "length", "ln", "log10", "lower",
     "ltrim", "minute", "month", "named_struct", "nullif", "nvl", "pow", "power", "replace", "round", "rtrim",
-    "second", "sign", "signum", "size", "sqrt", "startswith", "struct", "substr", "substring", "to_date", "trim", "ucase", "upper",
-    "year",
+    "second", "sign", "signum", "size", "sqrt", "startswith", "struct", "substr", "substring", "to_date", "trim",
+    "ucase", "upper", "year",
 )  # fmt: skip
 """Functions of Spark that mean the same here."""
 

@@ -16,15 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.errors import HaplyError
+from haply.outputs import check_output, checkpoint_of, kind_of, there, value_text
 from haply.planning.frames import quoted
 from haply.spark.refusals import refused_by_spark
 from haply.spark.session import SHORT_RUN, is_connect, local_session
 
 _SECONDS_BETWEEN_LOOKS = 1
-
-KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
-"""By the extension of the name."""
-
 
 _SMALL = 64 << 20
 """Bytes of input. Below, plans are interpreted: compiling Java for each of their stages takes longer than they run."""
@@ -71,10 +68,7 @@ def _bytes_in(place: Path) -> int:
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
     """A table from a file or a folder of files: Parquet, CSV with a header, or a JSON object in each line."""
-    place = _there(path)
-    kind = KINDS.get(place.suffix.lower()) or ("parquet" if any(place.glob("*.parquet")) else None)
-    if kind is None:
-        raise _unknown_kind(path)
+    kind, place = kind_of(path), Path(path)
     reader = spark.read
     if kind == "csv":
         reader = reader.option("header", True).option("inferSchema", True)
@@ -86,27 +80,13 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
 
 def read_stream(spark: SparkSession, path: str) -> DataFrame:
     """A folder of Parquet files as a stream; the files that are there tell its columns."""
-    place = _there(path)
+    place = there(path)
     if not place.is_dir() or not any(place.glob("*.parquet")):
         raise HaplyError(f"The stream {path} has no files", expected="a folder with one Parquet file or more")
     try:
         return spark.readStream.schema(spark.read.parquet(str(place)).schema).parquet(str(place))
     except PySparkException as refusal:
         raise HaplyError(f"The stream {path} cannot be read: {refused_by_spark(refusal)}") from None
-
-
-def check_output(path: str, stream: bool) -> str:
-    """The kind of file a result goes into; refused before anything is computed."""
-    place = Path(path)
-    kind = KINDS.get(place.suffix.lower())
-    if kind not in ("parquet", "csv") or (stream and kind != "parquet"):
-        raise HaplyError(
-            f"A result cannot go into {path}",
-            expected="a name that ends in .parquet" + ("" if stream else " or .csv"),
-        )
-    if place.exists() and not (stream and _checkpoint(place).exists()):
-        raise HaplyError(f"{path} is there already", expected="a new name", hint="remove it, or choose another")
-    return kind
 
 
 def write_table(frame: DataFrame, path: str) -> int:
@@ -155,7 +135,7 @@ def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
     A later call goes on where this one ended.
     """
     check_output(path, stream=True)
-    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(_checkpoint(Path(path))))
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint_of(Path(path))))
     told = -1
     try:
         query = writer.trigger(availableNow=True).start(path)
@@ -177,27 +157,4 @@ def first_rows(frame: DataFrame, count: int) -> tuple[list[str], list[list[str]]
         rows = frame.limit(count).collect()
     except PySparkException as refusal:
         raise HaplyError(refused_by_spark(refusal)) from None
-    return frame.columns, [[_shown(value) for value in row] for row in rows]
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, T.Row):
-        return "(" + ", ".join(f"{name} {_shown(part)}" for name, part in value.asDict().items()) + ")"
-    return "[" + ", ".join(map(_shown, value)) + "]" if isinstance(value, list) else str(value)
-
-
-def _checkpoint(path: Path) -> Path:
-    return path.with_name(path.name + ".checkpoint")
-
-
-def _there(path: str) -> Path:
-    place = Path(path)
-    if not place.exists():
-        raise HaplyError(f"There is no file or folder {path}", hint="check the path")
-    return place
-
-
-def _unknown_kind(path: str) -> HaplyError:
-    return HaplyError(f"{path} is no table", expected="a name that ends in " + ", ".join(KINDS))
+    return frame.columns, [[value_text(value) for value in row.asDict(recursive=True).values()] for row in rows]
