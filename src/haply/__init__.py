@@ -16,8 +16,7 @@ from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
     from haply.api import join, plan_join, plan_where, where, window_join
-    from haply.spark import sky
-    from haply.spark.columns import (
+    from haply.constructors import (
         gaussian,
         gaussian_nd,
         histogram,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
         truncated_gaussian,
         uniform,
     )
+    from haply.spark import sky
     from haply.spark.index import build_index, read_index
     from haply.spark.prepare import check
     from haply.spark.session import local_session
@@ -66,7 +66,7 @@ __all__ = [
     "window_join",
 ]
 
-_FROM_SPARK = {
+_LAZY = {
     "build_index": "haply.spark.index",
     "read_index": "haply.spark.index",
     "check": "haply.spark.prepare",
@@ -82,7 +82,7 @@ _FROM_SPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need Spark are imported on first use: ``import haply`` alone stays light."""
+    """Import names on their first use: ``import haply`` alone stays light."""
     if name not in __all__:
         raise AttributeError(f"module 'haply' has no attribute '{name}'")
     import importlib
@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     if name == "sky":
         found: Any = importlib.import_module("haply.spark.sky")
     else:
-        found = getattr(importlib.import_module(_FROM_SPARK.get(name, "haply.spark.columns")), name)
+        found = getattr(importlib.import_module(_LAZY.get(name, "haply.constructors")), name)
     globals()[name] = found
     return found
 

@@ -22,7 +22,7 @@ class HaplyError(ValueError):
         if found:
             parts.append(f"Found {found.rstrip('.')}.")
         if hint:
-            parts.append(f"Hint: {hint.rstrip('.')}.")
+            parts.append(f"Hint: {hint.rstrip('.')}" + ("" if hint.endswith("?") else "."))
         super().__init__(" ".join(parts))
 
 

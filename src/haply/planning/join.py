@@ -11,6 +11,7 @@ import pyarrow as pa
 from haply.errors import HaplyError, advise
 from haply.joins.cells.positions import NORMALS
 from haply.models import OneDimensional
+from haply.planning.constructors import bound_constructors
 from haply.planning.frames import (
     HOW_UNCERTAIN,
     Field,
@@ -94,10 +95,15 @@ class _Planner:
         self, left: Frame, right: Frame, expression: Expression | None, window: TimeWindow | None, options: JoinOptions
     ) -> None:
         self.frames: dict[str, Frame] = {"left": left, "right": right}
+        self._same_table = left.identity == right.identity and not left.streaming
         self.options, self.window = options, window
         self.threshold = Threshold(options.threshold, options.strict)
         exact = options.probability == "exact"
         self.result = result_columns(names_of(left), names_of(right), options.suffixes, exact, options.columns)
+        if expression is not None:
+            tables: dict[str | None, Frame] = dict(self.frames.items())
+            expression = bound_constructors(expression, tables)
+            self.frames = {str(side): frame for side, frame in tables.items()}
         self.expression = None if expression is None else self._spelled(expression)
         self.self_key = options.self_key
         self._advise()
@@ -143,8 +149,7 @@ class _Planner:
             plain = all_certain(expression, self._is_certain, self.options.threshold is not None)
         if plain is not None and self._certain_times:
             advise(plain, HOW_UNCERTAIN)
-        left, right = self.frames["left"], self.frames["right"]
-        if left.identity == right.identity and self.self_key is None and not left.streaming:
+        if self._same_table and self.self_key is None:
             in_both = not self._certain_times and window is not None and window.left == window.right
             if in_both or (expression is not None and meets_itself(expression, "left", "right", self._is_certain)):
                 advise(*taken_as_independent("left", "right"))

@@ -11,6 +11,7 @@ from haply.joins.cells.selected import SelectRows
 from haply.joins.evaluate import STAR, Group
 from haply.joins.select import PLANNINGS, Planning, Selection
 from haply.models import Certain, Model
+from haply.planning.constructors import bound_constructors
 from haply.planning.frames import (
     HOW_UNCERTAIN,
     Field,
@@ -42,6 +43,8 @@ class RowSelection:
     invalid: InvalidMode
     column_sql: Callable[[Column], str] = lambda column: quoted(column.name)
     """What a column of the condition is called in SQL."""
+    shown: tuple[str, ...] | None = None
+    """The columns of the result; all of the table by default."""
 
     def __post_init__(self) -> None:
         if self.selection.exact and any(name.lower() == "probability" for name in names_of(self.frame)):
@@ -80,7 +83,10 @@ class RowSelection:
 
     def run(self, funnel: Any) -> Frame:
         """Run it on the engine of its table."""
-        return self.frame.engine.selected(self, funnel)
+        kept = self.frame.engine.selected(self, funnel)
+        if self.shown is None or len(self.shown) == len(self.frame.fields):
+            return kept
+        return kept.select([*self.shown, *(["probability"] if self.selection.exact else [])])
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
@@ -135,6 +141,10 @@ def plan_selection(
         raise HaplyError(
             "The condition cannot be read", expected="an expression or text", found=type(condition).__name__
         )
+    given = names_of(frame)
+    tables: dict[str | None, Frame] = {None: frame}
+    expression = bound_constructors(expression, tables)
+    frame = tables[None]
     expression = respelled(expression, lambda column: _spelled(frame, column))
     kinds = Kinds(expression, lambda column: field_of(frame, column.name))
     refuse_equalities(expression, kinds.uncertain_model)
@@ -146,9 +156,8 @@ def plan_selection(
     rows = split_rows(expression, kinds.is_certain, kinds.is_point)
     selection = Selection.of(rows.groups, kinds.models, threshold, planning, probability == "exact")
     columns = {owner(column): column.name for column in columns_of(expression)}
-    return RowSelection(
-        frame, rows, {name: columns[name] for name in selection.columns}, selection, invalid
-    ).check_numbers()  # fmt: skip
+    used = {name: columns[name] for name in selection.columns}
+    return RowSelection(frame, rows, used, selection, invalid, shown=tuple(given)).check_numbers()
 
 
 class Kinds:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from haply.errors import unknown_name
-from haply.planning.constructors import PARAMETERS
-from haply.planning.frames import Catalog, Text, field_of, names_of, quoted
+from haply.planning.constructors import PARAMETERS, argument_of, free_name
+from haply.planning.frames import Catalog, field_of, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
 from haply.statements.bound import PROBABILITY, Bound, Table, Window
@@ -139,7 +139,7 @@ class Scope:
         if not self.in_condition:
             return node
         if sql not in table.made:
-            name = _free_name(spelled(node), names_of(table.frame))
+            name = free_name(spelled(node), names_of(table.frame))
             with self.statement.at(place):
                 table.frame = table.frame.with_columns({name: sql})
             table.made[sql] = name
@@ -161,15 +161,15 @@ class Scope:
                 hint="a value belongs to a row of one table",
             )  # fmt: skip
         if not self.in_condition:
-            new = _free_name(f"{name}_1", [made for made, *_ in self.found.made])
-            self.found.made.append((new, name, [_argument(one, self.found.wide_column) for one in bound]))
+            new = free_name(f"{name}_1", [made for made, *_ in self.found.made])
+            self.found.made.append((new, name, [argument_of(one, self.found.wide_column) for one in bound]))
             return Column(None, new)
         owner = owners[0] if owners else self.found.tables[0].alias
         (table,) = (table for table in self.found.tables if table.alias == owner)
         text = str(Call(name, tuple(bound)))
         if text not in table.made:
-            new = _free_name(spelled(Call(name, tuple(bound))), names_of(table.frame))
-            given = [_argument(one, lambda column: quoted(column.name)) for one in bound]
+            new = free_name(spelled(Call(name, tuple(bound))), names_of(table.frame))
+            given = [argument_of(one, lambda column: quoted(column.name)) for one in bound]
             with self.statement.at(node):
                 table.frame = table.frame.with_model(new, name, given)
             table.made[text] = new
@@ -223,13 +223,6 @@ class Scope:
         return name
 
 
-def _free_name(stem: str, taken: Sequence[str]) -> str:
-    """A name that no column has: the stem itself, which plans and errors then show, or one with a number."""
-    lowered = {name.lower() for name in taken}
-    names = itertools.chain([stem], (f"{stem}_{k}" for k in itertools.count(2)))
-    return next(name for name in names if name.lower() not in lowered)
-
-
 def _window_call(condition: Expression) -> tuple[str, Call, Expression] | None:
     if not isinstance(condition, Comparison):
         return None
@@ -260,15 +253,3 @@ def is_field(node: Expression) -> bool:
         case Opaque((Column(), str(text))):
             return re.match(r"\.| IS (NOT )?NULL$", text) is not None
     return False
-
-
-def _argument(expression: Expression, rename: Callable[[Column], str]) -> Any:
-    """An argument of a constructor: a number, None, a list, or SQL."""
-    match expression:
-        case Literal(None):
-            return None
-        case Literal(int() | float() as number) if not isinstance(number, bool):
-            return number
-        case Call("array", arguments):
-            return [_argument(one, rename) for one in arguments]
-    return Text(to_sql(expression, rename))
