@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
@@ -24,15 +25,17 @@ QUERY = """SELECT s.parcel, d.ticket, PROB() AS p
            WHERE abs(s.kg - d.kg) <= 0.05 ORDER BY parcel WITH THRESHOLD 0.5"""
 
 
-@pytest.fixture
-def files(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Two tables in files, as options; the shared session answers."""
-    monkeypatch.setattr("haply.ask.quiet_session", lambda name, paths: spark)
+@pytest.fixture(params=["local", "spark"])
+def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Two tables in files, as options; on Spark the shared session answers."""
+    if request.param == "spark":
+        spark = request.getfixturevalue("spark")
+        monkeypatch.setattr("haply.spark.files.quiet_session", lambda name, paths: spark)
     shop, depot = tmp_path / "shop.csv", tmp_path / "depot.json"
     shop.write_text("parcel,kg,error\nA,2.00,0.02\nB,2.10,0.02\nC,3.50,0.05\n")
     rows = [(1, 2.03, 0.03), (2, 2.12, 0.03), (3, 3.90, 0.05)]
     depot.write_text("\n".join(json.dumps(dict(zip(("ticket", "kg", "error"), row, strict=True))) for row in rows))
-    return ["--table", f"shop={shop}", "--table", f"depot={depot}"]
+    return ["--engine", request.param, "--table", f"shop={shop}", "--table", f"depot={depot}"]
 
 
 def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,18 +50,18 @@ def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytes
     assert [path.name for path in out.parent.iterdir()] == ["pairs.csv"]
     said = capsys.readouterr()
     assert said.out == f"2 rows written to {out}\n"
-    assert "Answering the query (4 steps)" in said.err
+    assert f"Answering the query ({3 if 'local' in files else 4} steps)" in said.err
 
 
 def test_an_answer_in_parquet_with_plan_and_report(
-    files: list[str], spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, report = tmp_path / "pairs.parquet", tmp_path / "report.html"
     query = QUERY.replace("s.parcel, d.ticket, PROB() AS p", "*").replace("ORDER BY parcel", "")
     assert main(["sql", query, *files, "--out", str(out), "--explain", "--report", str(report)]) == 0
-    found = spark.read.parquet(str(out))
-    assert found.columns == ["parcel", "s_kg", "ticket", "d_kg", "probability"]
-    assert found.count() == 2
+    found = pyarrow.parquet.read_table(out)
+    assert found.column_names == ["parcel", "s_kg", "ticket", "d_kg", "probability"]
+    assert found.num_rows == 2
     said = capsys.readouterr().out
     assert said.startswith("Threshold join\n")
     assert f"Report: {report}" in said
@@ -101,8 +104,9 @@ def test_explain_only_explains(files: list[str], capsys: pytest.CaptureFixture[s
 
 
 def test_streams_go_into_a_folder_and_go_on(
-    files: list[str], spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("haply.spark.files.quiet_session", lambda name, paths: spark)
     for name, shift in (("one", 0.0), ("two", 1.0)):
         rows = [(k, 10.0 * k + shift, 1.0 * k, 0.1) for k in range(4)]
         spark.createDataFrame(rows, "id int, time double, m double, s double").selectExpr(
@@ -139,7 +143,7 @@ def test_streams_go_into_a_folder_and_go_on(
             "The numbers given to gaussian() are no parameters of a distribution. Found sd < 0 in {'sd': -1.0}.",
         ),
         (["SELECT * FROM shop WHERE GAUSSIAN(kg, kg - 100) < 3"], "gaussian(kg, kg - 100)`' has a row"),
-        (["SELECT cast(parcel AS int) FROM shop"], "cannot be cast"),
+        (["SELECT cast(parcel AS int) FROM shop"], "refuses it: A is no whole number|'A'"),
     ],
 )
 def test_trouble_is_one_paragraph_and_status_2(
@@ -147,7 +151,7 @@ def test_trouble_is_one_paragraph_and_status_2(
 ) -> None:
     assert main(["sql", words[0], *files, *words[1:]]) == 2
     said = capsys.readouterr().err
-    assert text in said, said
+    assert any(one in said for one in text.split("|")), said
     assert "Traceback" not in said
     assert len(said.partition("haply: ")[2]) < 700
 

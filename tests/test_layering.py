@@ -25,21 +25,28 @@ ORDER = (
     ("pruning",),
     ("joins",),
     ("query",),
-    ("spark",),
+    ("planning", "outputs"),
+    ("local", "spark"),
     ("report",),
-    ("statements",),
+    ("inputs", "constructors"),
+    ("statements", "api"),
     ("bench",),
     ("cli", "ask", "demo", "demo_route", "demo_sky", "demo_time", "__main__"),
 )
 LEVEL = {layer: level for level, layers in enumerate(ORDER) for layer in layers}
 
 # Charts know nothing of the engine, and the engine nothing of charts.
-STRANGERS = {("spark", "report"), ("report", "spark")}
+# The engines do not know each other.
+STRANGERS = {
+    ("spark", "report"), ("report", "spark"), ("local", "report"), ("report", "local"), ("local", "spark"),
+    ("spark", "local"),
+}  # fmt: skip
 
 # Heavy packages and the layers that may import them: anywhere, or only inside functions (so that `haply --version`
 # does not wait for Spark).
 HEAVY = {
     "pyspark": ({"spark"}, {"bench", "cli"}),
+    "duckdb": ({"local"}, {"bench"}),
     "numba": ({"numerics", "probability", "pruning"}, set()),
 }
 

@@ -132,7 +132,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shop.txt").write_text("x")
     with pytest.raises(hp.HaplyError, match=r"the kind of '.*shop.txt' is not known"):
         hp.join(tmp_path / "shop.txt", DEPOT, ON, 0.5)
-    with pytest.raises(hp.HaplyError, match="The table 'a' is of type int.*the arguments besides tables are"):
+    with pytest.raises(hp.HaplyError, match=r"The table 'a' is of type int.*the arguments besides tables are"):
         hp.sql("SELECT * FROM a", a=1)
 
 

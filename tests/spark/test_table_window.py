@@ -38,7 +38,7 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys, share):
         away = [rng.random(n) < share for n in (count, other)]
         left, right, *chosen = in_slots(sides[0], sides[1], window, *away)
         for before, after, rows in zip(sides, (left, right), chosen, strict=True):
-            for name in ("start", "end", "native", "times"):
+            for name in ("start", "end", "begins_here", "times"):
                 assert (getattr(after, name) == getattr(before, name)[rows]).all()
             assert (after.model.values["values"] == rows).all()
         mine, theirs = (np.zeros(len(rows.start)) if rows.groups is None else rows.groups for rows in (left, right))

@@ -13,7 +13,8 @@ from scipy import stats
 
 import haply as hp
 from haply.errors import HaplyError
-from haply.spark.many import WindowPlan
+from haply.planning.windows import WindowPlan
+from haply.spark.frame import SparkFrame
 from mutations import mutated
 
 
@@ -89,8 +90,8 @@ def test_windows_between_many_tables(tables: dict[str, Any]) -> None:
     on = "a.id <= c.id AND abs(a.x - b.x) <= 1"
     windows = {("a", "b"): 7, ("b", "c"): 8}
     same = WindowPlan(
-        tables, windows, key=None, on=on, threshold=0.2, time="time", max_delay=0, algorithm="auto",
-        windows_policy="exact", funnel=None,
+        {name: SparkFrame(table) for name, table in tables.items()}, windows, key=None, on=on, threshold=0.2,
+        time="time", max_delay=0, algorithm="auto", windows_policy="exact",
     )  # fmt: skip
     assert hp.plan_sql(query, **tables).explain() == same.explain()
     found = rows(hp.sql(query, **tables))

@@ -17,7 +17,7 @@ from haply.errors import HaplyError, unknown_name
 
 FUNCTIONS = (
     "abs", "array", "cast", "ceil", "ceiling", "char_length", "coalesce", "concat", "contains", "date_add", "date_diff",
-    "date_sub", "datediff", "day", "dayofmonth", "element_at", "endswith", "exp", "floor", "get", "greatest", "hour",
+    "date_sub", "datediff", "day", "dayofmonth", "endswith", "exp", "floor", "get", "greatest", "hour",
     "if", "ifnull", "instr", "isnan", "isnotnull", "isnull", "lcase", "least", "length", "ln", "log10", "lower",
     "ltrim", "minute", "month", "named_struct", "nullif", "nvl", "pow", "power", "replace", "round", "rtrim",
     "second", "sign", "signum", "size", "sqrt", "startswith", "struct", "substr", "substring", "to_date", "trim",
@@ -30,6 +30,15 @@ _KNOWN = {
     "ts_or_ds_to_date", "ts_or_ds_add", "starts_with", "ends_with", "is_nan", "logical_and", "extract", "array_length",
 }  # fmt: skip
 """The same and others, by the names that sqlglot has for them."""
+
+MACROS = """
+CREATE OR REPLACE TEMP MACRO haply_whole(x BOOLEAN) AS CAST(x AS BIGINT),
+    (x BIGINT) AS x,
+    (x DOUBLE) AS CAST(trunc(x) AS BIGINT),
+    (x VARCHAR) AS CASE WHEN regexp_full_match(trim(x), '[+-]?[0-9]+') THEN CAST(x AS BIGINT)
+        ELSE error(concat('haply: ', x, ' is no whole number')) END
+"""
+"""What DuckDB has to know before it runs translated expressions: casts to whole numbers, by the type of their value."""
 
 _WHOLE = (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
 
@@ -76,10 +85,14 @@ def _translated(node: exp.Expr) -> exp.Expr:
             )
         case exp.IntDiv() | exp.Mod():
             return _unless_zero(node.right, node.copy())
-        case exp.TryCast() | exp.Cast() if node.to.this in _WHOLE and not _is_text(node.this):
-            return exp.Cast(this=exp.Anonymous(this="trunc", expressions=[node.this]), to=node.to)
+        case exp.TryCast() | exp.Cast() if node.to.this in _WHOLE:
+            return exp.Cast(this=exp.Anonymous(this="haply_whole", expressions=[node.this]), to=node.to)
         case exp.TryCast():
             return exp.Cast(this=node.this, to=node.to)
+        case exp.IsNan():
+            return exp.Coalesce(this=node.copy(), expressions=[exp.false()])
+        case exp.TsOrDsAdd() | exp.DateAdd() | exp.DateSub():
+            return exp.Cast(this=node.copy(), to=exp.DataType.build("date"))
         case exp.Anonymous():
             return _named(node)
     return node
@@ -95,7 +108,7 @@ def _named(node: exp.Anonymous) -> exp.Expr:
             return exp.Is(this=exp.paren(value), expression=exp.Null())
         case "isnotnull", [value]:
             return exp.Not(this=exp.Is(this=exp.paren(value), expression=exp.Null()))
-    check_function(name, ("trunc", "list_extract", "error"))
+    check_function(name, ("haply_whole", "list_extract", "error"))
     return node
 
 
@@ -107,7 +120,3 @@ def _unless_zero(divisor: exp.Expr, quotient: exp.Expr) -> exp.Expr:
 
 def _double(value: exp.Expr) -> exp.Expr:
     return exp.Cast(this=exp.paren(value.copy()), to=exp.DataType.build("double"))
-
-
-def _is_text(value: exp.Expr) -> bool:
-    return isinstance(value, exp.Literal) and value.is_string

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from haply.errors import HaplyError
-from haply.local.dialect import to_duckdb
+from haply.local.dialect import MACROS, to_duckdb
 
 _local = threading.local()
 
@@ -19,6 +19,7 @@ def connection() -> duckdb.DuckDBPyConnection:
     if not hasattr(_local, "connection"):
         _local.connection = duckdb.connect(":memory:")
         _local.connection.execute("SET TimeZone = 'UTC'")
+        _local.connection.execute(MACROS)
     found: duckdb.DuckDBPyConnection = _local.connection
     return found
 
@@ -49,4 +50,4 @@ def quoted(name: str) -> str:
 
 
 def _short(refusal: Exception) -> str:
-    return str(refusal).split("\n")[0].removeprefix("Invalid Input Error: ")
+    return str(refusal).split("\n")[0].partition("Error: ")[2].removeprefix("haply: ")
