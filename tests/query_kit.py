@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-ONE_DIMENSIONAL = ("u", "g", "tg", "m", "h", "s", "n")
+ONE_DIMENSIONAL = ("u", "g", "tg", "m", "h", "s", "n", "as")
 """Columns of numbers, uncertain and certain."""
 BOUNDED = ("u", "tg", "h", "s", "n")
 POINTS = ("p", "q", "c")
@@ -46,6 +46,7 @@ def table(rng: np.random.Generator, rows: int, nulls: float = 0.05) -> pa.Table:
                 means=[[w, w + 0.5] for w in where],
                 sds=[[s, 0.2] for s in spread],
             ),
+            "as": structs(mode=where, minus=spread, plus=spread[::-1].copy()),
             "h": structs(edges=edges, probs=[[s, 1.0 - s] for s in share]),
             "s": structs(
                 points=[sorted(w + rng.normal(0, 0.3, 4).round(2)) for w in where],

@@ -16,17 +16,6 @@ from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
     from haply.api import join, plan_join, plan_where, where, window_join
-    from haply.constructors import (
-        gaussian,
-        gaussian_nd,
-        histogram,
-        latency,
-        mixture,
-        mixture_nd,
-        samples,
-        truncated_gaussian,
-        uniform,
-    )
     from haply.spark import sky
     from haply.spark.index import build_index, read_index
     from haply.spark.prepare import check
@@ -43,25 +32,16 @@ __all__ = [
     "check",
     "col",
     "distance",
-    "gaussian",
-    "gaussian_nd",
-    "histogram",
     "join",
-    "latency",
     "left",
     "local_session",
-    "mixture",
-    "mixture_nd",
     "plan_join",
     "plan_sql",
     "plan_where",
     "read_index",
     "right",
-    "samples",
     "sky",
     "sql",
-    "truncated_gaussian",
-    "uniform",
     "where",
     "window_join",
 ]
@@ -82,18 +62,26 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import names on their first use: ``import haply`` alone stays light."""
-    if name not in __all__:
-        raise AttributeError(f"module 'haply' has no attribute '{name}'")
+    """Import names on their first use: ``import haply`` alone stays light.
+
+    Constructors, like ``hp.gaussian``, are made from the classes of the models.
+    """
     import importlib
 
     if name == "sky":
         found: Any = importlib.import_module("haply.spark.sky")
+    elif name in _LAZY:
+        found = getattr(importlib.import_module(_LAZY[name]), name)
     else:
-        found = getattr(importlib.import_module(_LAZY.get(name, "haply.constructors")), name)
+        constructors = {} if name.startswith("_") else importlib.import_module("haply.constructors").CONSTRUCTORS
+        if name not in constructors:
+            raise AttributeError(f"module 'haply' has no attribute '{name}'")
+        found = constructors[name]
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from haply.planning.constructors import PARAMETERS
+
+    return sorted([*__all__, *PARAMETERS])

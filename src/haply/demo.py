@@ -226,9 +226,9 @@ def _introduce(console: Console) -> None:
 
 
 def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, begun: float) -> DemoResult:
+    from haply import gaussian
     from haply.api import join
     from haply.report.funnel import Funnel
-    from haply.spark.columns import gaussian
 
     def load() -> tuple[World, Any, Any]:
         world = plant(rows)

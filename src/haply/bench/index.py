@@ -55,7 +55,7 @@ def tables(session: SparkSession, settings: Settings) -> tuple[DataFrame, DataFr
     """The probes, and the table before it is indexed: its order has nothing to do with its values."""
     from pyspark.sql import functions as F
 
-    from haply.spark.columns import gaussian
+    from haply import gaussian
 
     def rows(count: int, low: float, high: float, seed: int) -> DataFrame:
         sd = settings.least_sd + F.rand(seed + 1) * (settings.most_sd - settings.least_sd)

@@ -157,8 +157,8 @@ def write_sides(
 
 def haply_join(left: DataFrame, right: DataFrame, settings: Settings) -> DataFrame:
     """Ours: columns ``i, j, probability``."""
+    from haply import gaussian
     from haply.api import join
-    from haply.spark.columns import gaussian
 
     ours, theirs = (side.select("id", gaussian("mean", "sd").alias("value")) for side in (left, right))
     condition = f"abs(left.value - right.value) <= {settings.within!r}"

@@ -21,17 +21,14 @@ from haply.joins.similarity import SIDES, SimilarityJoin
 from haply.joins.timing import TimingJoin
 from haply.joins.window import WindowJoin, join_windows
 from haply.models import (
-    Certain,
     Gaussian,
     GaussianND,
     Histogram,
-    Mixture,
     MixtureND,
     Model,
     OneDimensional,
     Samples,
     Sky,
-    TruncatedGaussian,
     Uniform,
 )
 from haply.models.one_dimensional import ONE_DIMENSIONAL
@@ -47,23 +44,11 @@ from haply.pruning.threshold import Threshold
 STEPS = len(ONE_DIMENSIONAL) ** 2 + 6
 """What ``warm_everything`` yields."""
 
-_EXAMPLES: dict[type[Model], OneDimensional] = {}
-
 
 def _example(kind: type[Model]) -> OneDimensional:
-    if not _EXAMPLES:
-        one = np.array([1.0, 2.0])
-        for model in (
-            Certain(one),
-            Uniform(one, one + 1),
-            Gaussian(one, one),
-            TruncatedGaussian(one, one, one - 1, one + 1),
-            Mixture([[0.5, 0.5]] * 2, [[1.0, 2.0]] * 2, [[1.0, 1.0]] * 2),
-            Histogram([[0.0, 1.0, 3.0]] * 2, [[0.5, 0.5]] * 2),
-            Samples([[1.0, 2.0]] * 2),
-        ):
-            _EXAMPLES[type(model)] = model
-    return _EXAMPLES[kind]
+    example = kind.example()
+    assert isinstance(example, OneDimensional)
+    return example
 
 
 def _from_arrow(values: np.ndarray) -> np.ndarray:

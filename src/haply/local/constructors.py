@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,8 @@ import pyarrow.compute as pc
 
 from haply.errors import HaplyError
 from haply.local import sql
-from haply.models import Model
-from haply.models.columns import model_of_fields
 from haply.models.points import flat_matrices, flat_points
-from haply.planning.constructors import PARAMETERS
+from haply.planning.constructors import NEEDED, PARAMETERS, PLAIN, fields_of
 from haply.planning.frames import Text
 
 _NUMBER, _NUMBERS = pa.float64(), pa.list_(pa.float64())
@@ -44,7 +43,7 @@ def constructed(name: str, arguments: Sequence[Any]) -> Constructed:
     """Check the arguments of a constructor."""
     if name == "samples" and len(arguments) == 2 and isinstance(arguments[1], (int, float)):
         arguments = [arguments[0], None, arguments[1]]  # one number is the dimension: probabilities are an array
-    known, needed = PARAMETERS[name], _NEEDED.get(name, len(PARAMETERS[name]))
+    known, needed = PARAMETERS[name], NEEDED.get(name, len(PARAMETERS[name]))
     if not needed <= len(arguments) <= len(known):
         raise HaplyError(
             f"{name}() takes other arguments",
@@ -56,9 +55,6 @@ def constructed(name: str, arguments: Sequence[Any]) -> Constructed:
             raise HaplyError("The dimension of samples is not a whole number", found=str(argument))
     _refuse_constants(name, dict(zip(known, arguments, strict=False)))
     return Constructed(name, tuple(arguments))
-
-
-_NEEDED = {"samples": 1, "gaussian_nd": 1}
 
 
 def _texts(arguments: Sequence[Any]) -> list[str]:
@@ -73,10 +69,11 @@ def _texts(arguments: Sequence[Any]) -> list[str]:
 
 def _refuse_constants(name: str, given: dict[str, Any]) -> None:
     """Refuse numbers, and lists of numbers, that are no parameters of a distribution."""
-    model: type[Model] | None = model_of_fields(given)
-    known = {key: value for key, value in given.items() if _is_constant(value)}
-    if model is not None and known and name != "samples":
-        model.refuse_constants(f"{name}()", known)
+    if name not in PLAIN:
+        return
+    known = {key: value for key, value in fields_of(name, given).items() if _is_constant(value)}
+    if known:
+        PLAIN[name].refuse_constants(f"{name}()", known)
 
 
 def _is_constant(value: Any) -> bool:
@@ -129,12 +126,11 @@ def _struct(fields: dict[str, pa.Array], given: Sequence[pa.Array] | None = None
     return pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=unknown)
 
 
-def _of_numbers(rows: _Rows, given: dict[str, Any]) -> pa.Array:
-    return _struct({name: rows.number(value) for name, value in given.items()})
-
-
-def _of_lists(rows: _Rows, given: dict[str, Any]) -> pa.Array:
-    return _struct({name: rows.numbers(value) for name, value in given.items()})
+def _plain(name: str, rows: _Rows, given: dict[str, Any]) -> pa.Array:
+    """A struct of the parameters, as they are given."""
+    lists = {parameter.name: parameter.is_list for parameter in PLAIN[name].parameters}
+    fields = fields_of(name, given)
+    return _struct({key: rows.numbers(one) if lists[key] else rows.number(one) for key, one in fields.items()})
 
 
 def _samples(rows: _Rows, given: dict[str, Any]) -> pa.Array:
@@ -204,12 +200,7 @@ def _reversed(lists: pa.Array) -> pa.Array:
 
 
 _MAKERS: dict[str, Callable[[_Rows, dict[str, Any]], pa.Array]] = {
-    "uniform": _of_numbers,
-    "gaussian": _of_numbers,
-    "truncated_gaussian": _of_numbers,
-    "mixture": _of_lists,
-    "histogram": _of_lists,
-    "mixture_nd": _of_lists,
+    **{name: partial(_plain, name) for name in PLAIN},
     "samples": _samples,
     "gaussian_nd": _gaussian_nd,
     "latency": _latency,

@@ -7,6 +7,7 @@ array([0.4])
 array([1.625])
 """
 
+from haply.models.asymmetric import Asymmetric
 from haply.models.base import Model, OneDimensional
 from haply.models.multi_dimensional import GaussianND, MixtureND
 from haply.models.one_dimensional import (
@@ -21,6 +22,7 @@ from haply.models.one_dimensional import (
 from haply.models.sky import Sky, SkyEllipse, sky_ellipses, sky_positions
 
 __all__ = [
+    "Asymmetric",
     "Certain",
     "Gaussian",
     "GaussianND",

@@ -44,6 +44,10 @@ class Model:
 
     kind: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
+    arguments: ClassVar[tuple[str, ...] | None] = None
+    """What its constructor calls the parameters, if not by their names."""
+    has_constructor: ClassVar[bool] = True
+    """Whether its constructor takes the parameters as they are; those that do more are made by hand."""
     continuous: ClassVar[bool] = True
     """Whether a value of this kind equals a given number with probability 0, unless its spread is 0."""
 
@@ -57,6 +61,11 @@ class Model:
                 found=f"{reason} in {self.show(row)}",
                 hint="mend or leave out the row",
             )
+
+    @classmethod
+    def example(cls) -> Model:
+        """Return two rows, by which kernels are compiled for this model before its data come."""
+        raise NotImplementedError
 
     @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.errors import HaplyError
+from haply.models.asymmetric import Asymmetric
 from haply.models.base import Model
 from haply.models.multi_dimensional import GaussianND, MixtureND
 from haply.models.one_dimensional import (
@@ -32,6 +33,7 @@ MODELS: tuple[type[Model], ...] = (
     Mixture,
     Histogram,
     Samples,
+    Asymmetric,
     GaussianND,
     MixtureND,
     Sky,

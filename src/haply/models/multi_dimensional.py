@@ -19,6 +19,7 @@ class GaussianND(Model):
     """Multivariate normal: a mean of d numbers and a covariance of d x d, flat and row by row."""
 
     kind: ClassVar[str] = "gaussian_nd"
+    has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list"), Parameter("cov", "list", degree=2))
 
     def __init__(self, mean: Any, cov: Any) -> None:

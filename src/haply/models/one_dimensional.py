@@ -36,7 +36,7 @@ def _single(
     )
 
 
-def _weighted(
+def weighted(
     weights: Ragged,
     kind: np.ndarray,
     low: np.ndarray,
@@ -60,11 +60,16 @@ class Certain(OneDimensional):
     """Values known exactly: one atom each."""
 
     kind: ClassVar[str] = "certain"
+    has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("values"),)
     continuous: ClassVar[bool] = False
 
     def __init__(self, values: Any) -> None:
         super().__init__(values=values)
+
+    @classmethod
+    def example(cls) -> Certain:
+        return cls([1.0, 2.0])
 
     def __getattr__(self, name: str) -> Any:  # `values` is also the name of the columns of every model
         raise AttributeError(f"Certain has no attribute '{name}'")
@@ -93,6 +98,10 @@ class Uniform(OneDimensional):
 
     def __init__(self, lo: Any, hi: Any) -> None:
         super().__init__(lo=lo, hi=hi)
+
+    @classmethod
+    def example(cls) -> Uniform:
+        return cls([1.0, 2.0], [2.0, 3.0])
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from super().reasons()
@@ -123,6 +132,10 @@ class Gaussian(OneDimensional):
 
     def __init__(self, mean: Any, sd: Any) -> None:
         super().__init__(mean=mean, sd=sd)
+
+    @classmethod
+    def example(cls) -> Gaussian:
+        return cls([1.0, 2.0], [1.0, 2.0])
 
     def mean(self) -> np.ndarray:  # the parameter of the same name is in `values`
         return np.array(self.values["mean"])
@@ -177,6 +190,10 @@ class TruncatedGaussian(OneDimensional):
     def __init__(self, mean: Any, sd: Any, lo: Any, hi: Any) -> None:
         super().__init__(mean=mean, sd=sd, lo=lo, hi=hi)
 
+    @classmethod
+    def example(cls) -> TruncatedGaussian:
+        return cls([1.0, 2.0], [1.0, 2.0], [0.0, 1.0], [2.0, 3.0])
+
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from super().reasons()
         yield "lo > hi", self.lo > self.hi
@@ -211,6 +228,10 @@ class Mixture(OneDimensional):
     def __init__(self, weights: Any, means: Any, sds: Any) -> None:
         super().__init__(weights=weights, means=means, sds=sds)
 
+    @classmethod
+    def example(cls) -> Mixture:
+        return cls([[0.5, 0.5]] * 2, [[1.0, 2.0]] * 2, [[1.0, 1.0]] * 2)
+
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         count = self.weights.lengths
         yield "lengths disagree", (count != self.means.lengths) | (count != self.sds.lengths)
@@ -220,7 +241,7 @@ class Mixture(OneDimensional):
         mean, sd = self.means.values, self.sds.values
         atom = sd == 0.0
         low, high = np.where(atom, mean, -np.inf), np.where(atom, mean, np.inf)
-        return _weighted(self.weights, np.where(atom, POINT, NORMAL), low, high, mean, sd, False)
+        return weighted(self.weights, np.where(atom, POINT, NORMAL), low, high, mean, sd, False)
 
 
 class Histogram(OneDimensional):
@@ -234,6 +255,10 @@ class Histogram(OneDimensional):
 
     def __init__(self, edges: Any, probs: Any) -> None:
         super().__init__(edges=edges, probs=probs)
+
+    @classmethod
+    def example(cls) -> Histogram:
+        return cls([[0.0, 1.0, 3.0]] * 2, [[0.5, 0.5]] * 2)
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         edges = self.edges
@@ -252,7 +277,7 @@ class Histogram(OneDimensional):
         is_first[edges.start[:-1]] = True
         zeros = np.zeros(len(self.probs.values))
         kind = np.full(len(zeros), UNIFORM)
-        return _weighted(self.probs, kind, edges.values[~is_last], edges.values[~is_first], zeros, zeros, True)
+        return weighted(self.probs, kind, edges.values[~is_last], edges.values[~is_first], zeros, zeros, True)
 
 
 def _nested_dimension(points: Any) -> int | None:
@@ -271,6 +296,7 @@ class Samples(OneDimensional):
     """
 
     kind: ClassVar[str] = "samples"
+    has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("points", "list"),
         Parameter("probs", "optional list", least=0.0, sums_to_one=True, degree=0),
@@ -285,6 +311,10 @@ class Samples(OneDimensional):
         elif found is not None and not (np.asarray(dim) == found).all():
             raise HaplyError("Points differ in dimension", expected=f"dim = {dim}", found=f"points of {found} numbers")
         super().__init__(points=points, probs=probs, dim=dim)
+
+    @classmethod
+    def example(cls) -> Samples:
+        return cls([[1.0, 2.0]] * 2)
 
     @classmethod
     def view(cls, fields: Any) -> Samples:
@@ -330,7 +360,7 @@ class Samples(OneDimensional):
         else:
             weights = Ragged(self.probs.values[order], points.start)
         zeros = np.zeros(len(values))
-        return _weighted(weights, np.full(len(values), POINT), values, values, zeros, zeros, True)
+        return weighted(weights, np.full(len(values), POINT), values, values, zeros, zeros, True)
 
     def equal_weight_samples(self) -> bool:
         if self.probs is None:

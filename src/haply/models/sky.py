@@ -43,6 +43,7 @@ class Sky(Model):
     """
 
     kind: ClassVar[str] = "sky"
+    has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("ra", degree=0),
         Parameter("dec", degree=0),

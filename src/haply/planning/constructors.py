@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from haply.errors import HaplyError
+from haply.models import Model
+from haply.models.columns import MODELS
 from haply.planning.frames import Frame, Text, field_of, find_column, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
 from haply.query.expressions import Call, Negative, rewritten
 
+PLAIN: dict[str, type[Model]] = {model.kind: model for model in MODELS if model.has_constructor}
+"""Models whose constructors take their parameters as they are."""
+
 PARAMETERS: dict[str, tuple[str, ...]] = {
-    "uniform": ("lo", "hi"),
-    "gaussian": ("mean", "sd"),
-    "truncated_gaussian": ("mean", "sd", "lo", "hi"),
-    "mixture": ("weights", "means", "sds"),
-    "histogram": ("edges", "probs"),
+    **{
+        name: model.arguments or tuple(parameter.name for parameter in model.parameters)
+        for name, model in PLAIN.items()
+    },
     "samples": ("points", "probs", "dim"),
     "gaussian_nd": ("mean", "sd", "corr", "cov"),
-    "mixture_nd": ("weights", "means", "covs"),
     "latency": ("detected_at", "edges", "probs"),
 }
-"""By the names that they have in SQL, in lower case."""
+"""The arguments of all constructors, by the names that these have in SQL, in lower case."""
+
+
+NEEDED = {"samples": 1, "gaussian_nd": 1}
+"""How many arguments a constructor needs at least, where it does not need all."""
+
+
+def fields_of(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Name the arguments of a plain constructor as the parameters of its model."""
+    names = (parameter.name for parameter in PLAIN[name].parameters)
+    return dict(zip(names, (arguments[given] for given in PARAMETERS[name]), strict=True))
 
 
 def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) -> Expression:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -13,19 +14,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from haply.errors import HaplyError
-from haply.models import (
-    Certain,
-    Gaussian,
-    GaussianND,
-    Histogram,
-    Mixture,
-    MixtureND,
-    Model,
-    Samples,
-    TruncatedGaussian,
-    Uniform,
-)
+from haply.models import Certain, Gaussian, GaussianND, Histogram, Model, Samples
 from haply.models.points import flat_matrices, flat_points
+from haply.planning.constructors import PARAMETERS, PLAIN, fields_of
 from haply.planning.frames import quoted
 from haply.spark.failures import translate_failures
 
@@ -98,34 +89,18 @@ def _is_constant(value: Value) -> bool:
     return isinstance(value, (Real, Decimal)) or all(isinstance(one, (Real, Decimal)) for one in value)
 
 
-def uniform(lo: Value, hi: Value) -> Column:
-    """Uniform on ``[lo, hi]``."""
-    refuse_constants("uniform()", Uniform, lo=lo, hi=hi)
-    return numbers(lo=lo, hi=hi)
-
-
-def gaussian(mean: Value, sd: Value) -> Column:
-    """Normal with a mean and a standard deviation."""
-    refuse_constants("gaussian()", Gaussian, mean=mean, sd=sd)
-    return numbers(mean=mean, sd=sd)
-
-
-def truncated_gaussian(mean: Value, sd: Value, lo: Value, hi: Value) -> Column:
-    """Normal with this mean and standard deviation, cut to ``[lo, hi]``."""
-    refuse_constants("truncated_gaussian()", TruncatedGaussian, mean=mean, sd=sd, lo=lo, hi=hi)
-    return numbers(mean=mean, sd=sd, lo=lo, hi=hi)
-
-
-def mixture(weights: Value, means: Value, sds: Value) -> Column:
-    """Mixture of normals: three arrays of one length."""
-    refuse_constants("mixture()", Mixture, weights=weights, means=means, sds=sds)
-    return struct(weights=_numbers(weights), means=_numbers(means), sds=_numbers(sds))
-
-
-def histogram(edges: Value, probs: Value) -> Column:
-    """Uniform inside each bucket: n + 1 strictly increasing edges and n probabilities."""
-    _refuse_buckets("histogram()", edges, probs)
-    return struct(edges=_numbers(edges), probs=_numbers(probs))
+def plain(name: str, *arguments: Value) -> Column:
+    """A struct of the parameters of a model, as they are given."""
+    model = PLAIN[name]
+    given = fields_of(name, dict(zip(PARAMETERS[name], arguments, strict=True)))
+    if model is Histogram:
+        _refuse_buckets("histogram()", given["edges"], given["probs"])
+    else:
+        refuse_constants(f"{name}()", model, **given)
+    if not any(parameter.is_list for parameter in model.parameters):
+        return numbers(**given)
+    lists = {parameter.name: parameter.is_list for parameter in model.parameters}
+    return struct(**{key: _numbers(value) if lists[key] else number(value) for key, value in given.items()})
 
 
 def _refuse_buckets(called: str, edges: Value, probs: Value) -> None:
@@ -237,12 +212,6 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
     return struct(mean=means, cov=F.array(*entries))
 
 
-def mixture_nd(weights: Value, means: Value, covs: Value) -> Column:
-    """Multivariate mixture: weights, and flat arrays of the means and of the covariances one after another."""
-    refuse_constants("mixture_nd()", MixtureND, weights=weights, means=means, covs=covs)
-    return struct(weights=_numbers(weights), means=_numbers(means), covs=_numbers(covs))
-
-
 def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     """When an event happened, as a histogram, from when it was detected and the distribution of its latency."""
     _refuse_buckets("latency()", edges, probs)
@@ -254,9 +223,9 @@ def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
 
 
 CONSTRUCTORS: dict[str, Callable[..., Column]] = {
-    function.__name__: function
-    for function in (
-        uniform, gaussian, truncated_gaussian, mixture, histogram, samples, gaussian_nd, mixture_nd, latency,
-    )
-}  # fmt: skip
+    **{name: partial(plain, name) for name in PLAIN},
+    "samples": samples,
+    "gaussian_nd": gaussian_nd,
+    "latency": latency,
+}
 """By the names that they have in SQL, in lower case."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from haply.errors import HaplyError, unknown_name
+from haply.planning.constructors import NEEDED, PARAMETERS
 from haply.planning.frames import Text, quoted
 from haply.spark.columns import CONSTRUCTORS
 from haply.spark.frame import SparkFrame
@@ -80,16 +80,13 @@ def with_constructed(frame: DataFrame, column: str, name: str, arguments: Sequen
     """The table with one more column, made by a constructor from numbers, ``Text``, None and lists of them."""
     if name == "samples" and len(arguments) == 2 and isinstance(arguments[1], (int, float)):
         arguments = [arguments[0], None, arguments[1]]  # one number is the dimension: probabilities are an array
-    build = CONSTRUCTORS[name]
-    names = list(inspect.signature(build).parameters)
-    try:
-        inspect.signature(build).bind(*arguments)
-    except TypeError:
+    build, names = CONSTRUCTORS[name], PARAMETERS[name]
+    if not NEEDED.get(name, len(names)) <= len(arguments) <= len(names):
         raise HaplyError(
             f"{name}() takes other arguments",
             expected=f"{name}({', '.join(names)})",
             found=f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}",
-        ) from None
+        )
     for given, argument in zip(names, arguments, strict=False):
         if given == "dim" and argument is not None and type(argument) is not int:
             raise HaplyError("The dimension of samples is not a whole number", found=str(argument))
