@@ -32,7 +32,7 @@ lint: $(READY) ## check style and types
 	$(BIN)/mypy
 
 bench: $(READY) ## measure against other engines
-	$(BIN)/haply bench
+	$(BIN)/python -m benchmarks
 
 docs: $(READY) ## build the documentation in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

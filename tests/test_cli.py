@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from haply import __version__
 from haply.cli import COMMANDS, main
-from haply.demo import SNIPPET, TOLERANCES, DemoResult, plant, run_demo
+from haply.demo.story import SNIPPET, TOLERANCES, DemoResult, plant, run_demo
 from haply.errors import HaplyError
 from report.test_page import fetched
 
@@ -67,24 +66,15 @@ def test_too_few_rows_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "at least 300. Found 10" in capsys.readouterr().err
 
 
-def fake_bench(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
-    module = ModuleType("haply.bench")
-    module.main_bench = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "haply.bench", module)
-
-
-def test_bench_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[Any, ...]] = []
-    fake_bench(monkeypatch, lambda *options: asked.append(options) or 0)
-    assert main(["bench"]) == 0
-    assert main(["bench", "band", "--json", "b.json", "--quick", "--data", "d", "--out", "o"]) == 0
-    assert asked == [(None, None, False, None, "out/bench"), ("band", "b.json", True, "d", "o")]
+def test_bench_tells_where_the_benchmarks_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "band", "--quick"]) == 0
+    assert "python -m benchmarks band --quick" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("trouble", "status", "text"),
     [
-        (HaplyError("There is no bench 'x'", hint="did you mean 'y'?"), 2, "haply: There is no bench 'x'. Hint: did"),
+        (HaplyError("There is no table 'x'", hint="did you mean 'y'?"), 2, "haply: There is no table 'x'. Hint: did"),
         (PermissionError(13, "Permission denied", "/x"), 2, "haply: [Errno 13] Permission denied: '/x'. Hint: check"),
         (KeyboardInterrupt(), 130, "haply: stopped."),
     ],
@@ -95,16 +85,11 @@ def test_trouble_is_one_paragraph(
     def run(*options: Any) -> int:
         raise trouble
 
-    fake_bench(monkeypatch, run)
+    monkeypatch.setattr("haply.cli._bench", run)
     assert main(["bench"]) == status
     said = capsys.readouterr().err
     assert text in said
     assert "Traceback" not in said
-
-
-def test_an_unknown_bench_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "no such bench"]) == 2
-    assert "There is no bench 'no such bench'. Expected one of" in capsys.readouterr().err
 
 
 def test_warm_tells_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +177,7 @@ def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
         assert text in said
     assert str(result.report) in said.replace("\n", "")
     assert "What to try next" in said
-    assert "haply bench --quick" in said
+    assert "python -m benchmarks --quick" in said
     steps = re.findall(r"^\((\d+)/(\d+)\)", said, re.MULTILINE)
     assert [(int(k), int(n)) for k, n in steps] == [(k, len(steps)) for k in range(1, len(steps) + 1)]
 

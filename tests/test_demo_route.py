@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from haply.demo_route import (
+from haply.demo.route import (
     SAMPLES,
     THRESHOLD,
     WITHIN,

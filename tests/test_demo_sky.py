@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from haply.demo_sky import _RADII, _THRESHOLDS, add_section, match_catalogues, plant_field, rows, score, within_radius
+from haply.demo.sky import _RADII, _THRESHOLDS, add_section, match_catalogues, plant_field, rows, score, within_radius
 from haply.report.page import Page
 
 

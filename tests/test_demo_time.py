@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from haply.demo_time import (
+from haply.demo.timing import (
     CAMERAS,
     LATENCIES,
     LEGS,

@@ -33,7 +33,7 @@ from markdown_it import MarkdownIt
 from sphinx.cmd.build import main as build_book
 
 import haply as hp
-from haply.bench import BENCHES
+from benchmarks import BENCHES
 from haply.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -157,6 +157,8 @@ def check_console(block: Block) -> None:
             trouble = unknown_targets(words[1:])
         elif words[0] == "haply":
             trouble = unknown_arguments(words[1:])
+        elif words[:3] == ["python", "-m", "benchmarks"]:
+            trouble = unknown_bench(words[3:])
         if trouble:
             raise block.broken(f"{line}: {trouble}", number)
 
@@ -175,9 +177,12 @@ def unknown_arguments(words: list[str]) -> str:
     missing = [word for word in words if word.startswith("--") and word.partition("=")[0] not in said]
     if missing:
         return f"no such option: {', '.join(missing)}"
-    if words[:1] == ["bench"] and len(words) > 1 and not words[1].startswith("-") and words[1] not in BENCHES:
-        return f"no such bench: {words[1]}"
     return ""
+
+
+def unknown_bench(words: list[str]) -> str:
+    named = [word for word in words if not word.startswith("-")][:1]
+    return f"no such bench: {named[0]}" if named and named[0] not in BENCHES else ""
 
 
 @cache
@@ -284,7 +289,7 @@ def test_runner_refuses_unknown_subcommands(tmp_path: Path) -> None:
     for command, trouble in (
         ("haply dance", "no such subcommand: dance"),
         ("haply demo --fast", "no such option: --fast"),
-        ("haply bench press", "no such bench: press"),
+        ("python -m benchmarks press", "no such bench: press"),
     ):
         page.write_text(f"{FENCE}console\n$ {command}\n{FENCE}", encoding="utf-8")
         with pytest.raises(BrokenPageError, match=trouble):

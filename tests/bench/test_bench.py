@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from benchmarks import BENCHES, band, interval, main_bench, measure
+from benchmarks import spark as bench_spark
+from benchmarks.measure import Answer, Claim, Figure, Growth, Report, Result
 from haply import HaplyError
-from haply.bench import BENCHES, band, interval, main_bench, measure
-from haply.bench import spark as bench_spark
-from haply.bench.measure import Answer, Claim, Figure, Growth, Report, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,7 +185,7 @@ def test_command_line_runs_all_benches(tmp_path: Path, monkeypatch: pytest.Monke
         )
 
     for name in BENCHES:
-        monkeypatch.setattr(f"haply.bench.{name.replace('-', '_')}.run", made_up(name))
+        monkeypatch.setattr(f"benchmarks.{name.replace('-', '_')}.run", made_up(name))
     path = tmp_path / "all.json"
     assert main_bench(None, str(path), True, "somewhere", str(tmp_path)) == 0
     written = json.loads(path.read_text())
@@ -248,7 +248,7 @@ def test_a_quick_run_gives_figures_and_no_verdict(
     figure = Figure("E1", "An experiment", [{"n": 1, "ours": 0.5}], "n", ("ours",), "seconds", claims=claims)
     results = [Result("job", "haply", 0.01, 5, 1.0), Result("job", "peer", 0.06, 5, 5.5)]
     report = Report("band", "Bench", {"targets": {"peer": 6.0}}, results, figures=[figure])
-    monkeypatch.setattr("haply.bench.band.run", lambda quick, data, tell: report)
+    monkeypatch.setattr("benchmarks.band.run", lambda quick, data, tell: report)
     main_bench("band", str(tmp_path / "band.json"), quick, None, str(tmp_path))
     told = capsys.readouterr().out
     written = json.loads((tmp_path / "band.json").read_text())["config"]["figures"][0]["claims"]

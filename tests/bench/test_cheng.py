@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from haply.bench import cheng, measure
+from benchmarks import cheng, measure
 from haply.joins.paged import ALGORITHMS
 
 TINY = replace(cheng.QUICK, rows=300, dense_rows=4_000, rows_per_page=20, fan_out=10)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from haply.bench import peng_data, peng_joins, peng_planning, peng_select
+from benchmarks import peng_data, peng_joins, peng_planning, peng_select
 from haply.probability.multivariate import box_probability, disc_probability
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from haply.bench import ptjoin
-from haply.bench.measure import check_same
+from benchmarks import ptjoin
+from benchmarks.measure import check_same
 from haply.probability import equal_within
 
 SMALL = replace(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from haply.bench import sky
-from haply.bench.measure import check_same
+from benchmarks import sky
+from benchmarks.measure import check_same
 
 pytest.importorskip("scipy")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from haply.bench import index, strategies
+from benchmarks import index, strategies
 from haply.joins.strategies import estimated_seconds
 from haply.models import Gaussian, Histogram
 

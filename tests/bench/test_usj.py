@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks import main_bench, measure, usj, usj_data, usj_figures, usj_ours, usj_runs
+from benchmarks.measure import Claim, Figure, Report, Result
+from benchmarks.usj_data import PAIRS, Streams
+from benchmarks.usj_figures import Scale
+from benchmarks.usj_runs import RULES_OF, Cloud, FullWindows, Query, Sliding, SlidingTree, TreeProgram
 from haply import HaplyError
-from haply.bench import main_bench, measure, usj, usj_data, usj_figures, usj_ours, usj_runs
-from haply.bench.measure import Claim, Figure, Report, Result
-from haply.bench.usj_data import PAIRS, Streams
-from haply.bench.usj_figures import Scale
-from haply.bench.usj_runs import RULES_OF, Cloud, FullWindows, Query, Sliding, SlidingTree, TreeProgram
 from haply.report.charts import sweep_chart
 
 pytest.importorskip("scipy")

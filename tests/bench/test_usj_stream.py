@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from haply.bench import usj_stream
+from benchmarks import usj_stream
 
 SMALL = replace(
     usj_stream.QUICK, windows=(60,), windows_per_run=(2,), cells=(3,), compared_window=60, compared_objects=150

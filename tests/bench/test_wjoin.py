@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("polars")
 
-from haply.bench import wjoin
-from haply.bench import wjoin_figures as figures
-from haply.bench.measure import check_same
+from benchmarks import wjoin
+from benchmarks import wjoin_figures as figures
+from benchmarks.measure import check_same
 
 SCALE = replace(
     figures.QUICK, minute=0.02, ten_seconds=0.01, timed=0.01, hash_streams=(2, 3), scan_streams=(2,), trials=2,

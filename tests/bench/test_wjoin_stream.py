@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from haply.bench import wjoin_stream
+from benchmarks import wjoin_stream
 
 SMALL = replace(wjoin_stream.QUICK, events=120, keys=10, window=4, batches=(1,), cells=2)
 

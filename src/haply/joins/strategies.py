@@ -1,7 +1,7 @@
 """What a join costs by each strategy, estimated; ``auto`` is the one that costs least.
 
 The estimate is a price for each row and one for each candidate pair of the core regions. Prices were fitted to
-``haply bench strategies``; they are those of one machine, but it is their ratios that decide.
+``python -m benchmarks strategies``; they are those of one machine, but it is their ratios that decide.
 """
 
 from __future__ import annotations

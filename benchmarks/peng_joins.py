@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench import peng_data
-from haply.bench.measure import OURS, Answer, Claim, Engines, Figure, Report, Tell, circumstances, compare
+from benchmarks import peng_data
+from benchmarks.measure import OURS, Answer, Claim, Engines, Figure, Report, Tell, circumstances, compare
 from haply.errors import HaplyError
 from haply.joins.match import match_all
 from haply.joins.moments import IndexName, MomentCounters, index_moments, index_xbounds, match_moments

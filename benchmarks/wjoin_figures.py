@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench.measure import Claim, Figure, Tell, in_seconds
+from benchmarks.measure import Claim, Figure, Tell, in_seconds
 from haply.errors import HaplyError
 from haply.joins import WindowJoin
 from haply.joins.window import Algorithm, uniform_windows

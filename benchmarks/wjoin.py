@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from haply.bench import wjoin_figures as figures
-from haply.bench.measure import (
+from benchmarks import wjoin_figures as figures
+from benchmarks.measure import (
     OURS,
     TURN,
     Answer,
@@ -34,7 +34,7 @@ from haply.bench.measure import (
     ranked,
     take_turns,
 )
-from haply.bench.wjoin_figures import NAMES, Arrivals, Scale
+from benchmarks.wjoin_figures import NAMES, Arrivals, Scale
 from haply.joins import WindowJoin, join_windows
 from haply.joins.window import uniform_windows
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from haply.demo_route import score_table
+from haply.demo.route import score_table
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench.measure import Answer, needs
-from haply.bench.usj_data import Streams
+from benchmarks.measure import Answer, needs
+from benchmarks.usj_data import Streams
 from haply.errors import HaplyError
 from haply.joins.similarity import SIDES, SideName, SimilarityJoin, SimilarityResult
 from haply.models import Samples

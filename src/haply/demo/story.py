@@ -4,8 +4,8 @@ The story. A dairy measures its vessels with two networks of thermometers: probe
 that came later. Half of the loggers sit in a pocket of the pipe and are good; half are clipped to its outside and are
 about ten times worse. The logger's list of vessels is lost, so that each hour its readings must be matched with the
 probes' by temperature alone. The data are made up, so the truth (which readings are of one vessel and hour) is known
-and every answer can be scored; no join sees it. The smaller stories are in ``demo_route``, ``demo_time`` and
-``demo_sky``.
+and every answer can be scored; no join sees it. The smaller stories are in ``route``, ``timing`` and
+``sky``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from haply import demo_route, demo_sky, demo_time
 from haply._version import __version__
+from haply.demo import route, sky, timing
+from haply.demo.sky import SkyResult
 from haply.errors import HaplyError
 
 if TYPE_CHECKING:
@@ -145,10 +146,10 @@ class DemoResult:
     haply: Score
     stricter: list[Score]
     curve: list[Score] = field(repr=False)
-    walk: demo_route.RouteResult
-    alarms: demo_time.AlarmResult
-    tracks: demo_time.TrackResult
-    sky: demo_sky.SkyResult
+    walk: route.RouteResult
+    alarms: timing.AlarmResult
+    tracks: timing.TrackResult
+    sky: SkyResult
     seconds: float = 0.0
 
 
@@ -226,14 +227,14 @@ def _introduce(console: Console) -> None:
 
 
 def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, begun: float) -> DemoResult:
-    from haply import gaussian
     from haply.api import join
+    from haply.constructors import CONSTRUCTORS
     from haply.report.funnel import Funnel
 
     def load() -> tuple[World, Any, Any]:
         world = plant(rows)
         tables = [
-            spark.createDataFrame(table).withColumn("temp", gaussian("reading", "error")).cache()
+            spark.createDataFrame(table).withColumn("temp", CONSTRUCTORS["gaussian"]("reading", "error")).cache()
             for table in (world.probes, world.loggers)
         ]
         for table in tables:
@@ -280,23 +281,23 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     stricter = [score for score in curve if score.threshold in (0.5, 0.9)]
 
     walk, _ = steps.run(
-        f"A walk: within {demo_route.WITHIN:g} m of its usual route with P ≥ {demo_route.THRESHOLD:g}",
-        lambda: demo_route.follow_route(spark),
+        f"A walk: within {route.WITHIN:g} m of its usual route with P ≥ {route.THRESHOLD:g}",
+        lambda: route.follow_route(spark),
     )
     alarms, _ = steps.run(
-        f"Alarms: two sensors within {demo_time.WINDOW:g} s with P ≥ {demo_time.THRESHOLD:g}",
-        lambda: demo_time.raise_alarms(spark),
+        f"Alarms: two sensors within {timing.WINDOW:g} s with P ≥ {timing.THRESHOLD:g}",
+        lambda: timing.raise_alarms(spark),
     )
     tracks, _ = steps.run(
-        f"Cameras: drives past {len(demo_time.CAMERAS)} of them, by a window for each leg",
-        lambda: demo_time.follow_vehicles(spark),
+        f"Cameras: drives past {len(timing.CAMERAS)} of them, by a window for each leg",
+        lambda: timing.follow_vehicles(spark),
     )
-    sky, _ = steps.run(
-        f"The sky: two catalogues at one place, within {demo_sky.WITHIN:g}″ with P ≥ {demo_sky.THRESHOLD:g}",
-        lambda: demo_sky.match_catalogues(spark),
+    found_sky, _ = steps.run(
+        f"The sky: two catalogues at one place, within {sky.WITHIN:g}″ with P ≥ {sky.THRESHOLD:g}",
+        lambda: sky.match_catalogues(spark),
     )
     result = DemoResult(
-        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks, sky
+        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks, found_sky
     )
     steps.run("Writing the report", lambda: _write_report(result, world, every, swept, widest, funnel))
     result.seconds = time.perf_counter() - begun
@@ -423,9 +424,9 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print(f"{_verdict(result)} {_why()}\n")
     console.print("How few pairs were looked at, at " + result.haply.setting + ":")
     console.print(str(funnel), markup=False, soft_wrap=True)
-    demo_route.tell(console, result.walk)
-    demo_time.tell(console, result.alarms, result.tracks)
-    demo_sky.tell(console, result.sky)
+    route.tell(console, result.walk)
+    timing.tell(console, result.alarms, result.tracks)
+    sky.tell(console, result.sky)
     console.print(
         f"\nThe report is at [bold]{result.report}[/]: the same with pictures (how sure the pairs are, the funnel, the "
         "threshold against precision and recall, two pairs explained rule by rule, a map of the walk, timelines of "
@@ -434,7 +435,7 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
     console.print("  haply demo --rows 200000 --out out/larger     the same with more readings")
-    console.print("  haply bench --quick                           haply beside other engines")
+    console.print("  python -m benchmarks --quick                  haply beside other engines")
     console.print("  and in Python, where one side has whole degrees only, so its values are intervals:\n")
     console.print("\n".join(f"    {line}" for line in SNIPPET.splitlines()), markup=False, soft_wrap=True)
 
@@ -518,9 +519,9 @@ def _write_report(
 
     page.section("One pair explained, and another")
     _explain_pairs(page, widest)
-    demo_route.add_section(page, result.walk)
-    demo_time.add_sections(page, result.alarms, result.tracks)
-    demo_sky.add_section(page, result.sky)
+    route.add_section(page, result.walk)
+    timing.add_sections(page, result.alarms, result.tracks)
+    sky.add_section(page, result.sky)
     page.write(result.report)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench.measure import (
+from benchmarks.measure import (
     OURS,
     Answer,
     Claim,

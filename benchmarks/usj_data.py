@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench.measure import Tell, needs
+from benchmarks.measure import Tell, needs
 
 PAIRS = ("rUrU", "rUrG", "rGrU", "rGrG")
 

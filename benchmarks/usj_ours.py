@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench import usj_data as data
-from haply.bench.measure import OURS, Claim, Figure
-from haply.bench.usj_data import Streams
-from haply.bench.usj_figures import GRID, PER_TIMESTAMP, Lab, Scale, rows_by, seconds_span, span
-from haply.bench.usj_runs import ALL_BUT_ROWS, RULES_OF, FullWindows, Query, Sliding, best_of, undecided
+from benchmarks import usj_data as data
+from benchmarks.measure import OURS, Claim, Figure
+from benchmarks.usj_data import Streams
+from benchmarks.usj_figures import GRID, PER_TIMESTAMP, Lab, Scale, rows_by, seconds_span, span
+from benchmarks.usj_runs import ALL_BUT_ROWS, RULES_OF, FullWindows, Query, Sliding, best_of, undecided
 from haply.models import Samples
 from haply.probability.distance import clouds
 from haply.pruning.clouds import describe

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench import peng_data as data
-from haply.bench.measure import (
+from benchmarks import peng_data as data
+from benchmarks.measure import (
     OURS,
     TURN,
     Answer,

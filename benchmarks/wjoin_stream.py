@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from haply.bench.measure import OURS, Figure, Report, Result, Tell, circumstances, on_spark, ranked, take_turns
-from haply.bench.usj_stream import collect, timed, write_part
+from benchmarks.measure import OURS, Figure, Report, Result, Tell, circumstances, on_spark, ranked, take_turns
+from benchmarks.usj_stream import collect, timed, write_part
 from haply.errors import HaplyError
 
 # The layers' test allows pyspark inside functions only, so Spark's types are not spelled out here.

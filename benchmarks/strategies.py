@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench.measure import OURS, Answer, Claim, Figure, Report, Result, Tell, check_same, circumstances, take_turns
+from benchmarks.measure import OURS, Answer, Claim, Figure, Report, Result, Tell, check_same, circumstances, take_turns
 from haply.joins import PairJoin
 from haply.joins.strategies import estimated_seconds
 from haply.models import Gaussian, Histogram, OneDimensional, Uniform

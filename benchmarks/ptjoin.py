@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from haply.bench.measure import (
+from benchmarks.measure import (
     OURS,
     TURN,
     Answer,

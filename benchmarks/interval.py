@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from haply.bench.measure import Answer, Engines, Report, Tell, circumstances, compare, needs
+from benchmarks.measure import Answer, Engines, Report, Tell, circumstances, compare, needs
 from haply.joins.match import match_all
 from haply.models import Uniform
 from haply.probability.region import Region

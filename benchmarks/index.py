@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from haply.bench.measure import OURS, Answer, Report, Tell, check_same, circumstances, on_spark, ranked, take_turns
-from haply.bench.spark import watched
+from benchmarks.measure import OURS, Answer, Report, Tell, check_same, circumstances, on_spark, ranked, take_turns
+from benchmarks.spark import watched
 
 DataFrame: TypeAlias = Any
 SparkSession: TypeAlias = Any

@@ -13,7 +13,7 @@ from haply.errors import unknown_name
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from haply.bench.measure import Report
+    from benchmarks.measure import Report
 
 BENCHES = (
     "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
@@ -29,7 +29,7 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
         raise unknown_name("bench", name, BENCHES)
     from rich.console import Console
 
-    from haply.bench.measure import growth_table, table, targets, without_verdicts, write_chart
+    from benchmarks.measure import growth_table, table, targets, without_verdicts, write_chart
 
     # a file or a pipe has room for wide tables
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
@@ -57,7 +57,7 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
 
 def _show_figures(report: Report, out: str, console: Console) -> None:
     """Each experiment's table, notes, claims and chart."""
-    from haply.bench.measure import figure_table, verdicts, write_figures
+    from benchmarks.measure import figure_table, verdicts, write_figures
 
     for figure, path in zip(report.figures, write_figures(report, out) if report.figures else (), strict=True):
         console.print(figure_table(figure))
@@ -67,7 +67,7 @@ def _show_figures(report: Report, out: str, console: Console) -> None:
 
 def _run(name: str, quick: bool, data: str | None, console: Console) -> Report:
     """Progress is one changing line on a terminal, and a line for each step elsewhere."""
-    module = importlib.import_module(f"haply.bench.{name.replace('-', '_')}")
+    module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
     if console.is_terminal:
         with console.status(name) as status:
             report: Report = module.run(quick, data, lambda text: status.update(f"{name}: {text}"))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from haply.bench.measure import (
+from benchmarks.measure import (
     OURS,
     TURN,
     Answer,
@@ -41,7 +41,7 @@ from haply.bench.measure import (
     ranked,
     take_turns,
 )
-from haply.bench.spark import FILES, unwatched, watched
+from benchmarks.spark import FILES, unwatched, watched
 from haply.errors import HaplyError
 from haply.joins import join_positions
 from haply.models import sky_ellipses

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from haply.bench import usj_data as data
-from haply.bench.measure import OURS, Claim, Figure, Tell, check_same, in_seconds
-from haply.bench.usj_data import Source, Streams
-from haply.bench.usj_runs import RULES_OF, FullWindows, Query, Sliding, distance_for, undecided
+from benchmarks import usj_data as data
+from benchmarks.measure import OURS, Claim, Figure, Tell, check_same, in_seconds
+from benchmarks.usj_data import Source, Streams
+from benchmarks.usj_runs import RULES_OF, FullWindows, Query, Sliding, distance_for, undecided
 
 GRID, WOP = "OP+SP", "WoP"
 ENGINES = tuple(RULES_OF)

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench import usj_data as data
-from haply.bench.measure import OURS, Answer, Engines, Report, Result, Tell, circumstances, compare, in_seconds, needs
-from haply.bench.usj_data import Streams
-from haply.bench.usj_figures import PAPER, Lab, Scale, make_lab
-from haply.bench.usj_ours import OURS_ALONE
-from haply.bench.usj_runs import (
+from benchmarks import usj_data as data
+from benchmarks.measure import OURS, Answer, Engines, Report, Result, Tell, circumstances, compare, in_seconds, needs
+from benchmarks.usj_data import Streams
+from benchmarks.usj_figures import PAPER, Lab, Scale, make_lab
+from benchmarks.usj_ours import OURS_ALONE
+from benchmarks.usj_runs import (
     RULES_OF,
     Cloud,
     FullWindows,

@@ -73,12 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     warm = commands.add_parser("warm", help="compile the kernels ahead, so that the first join is quick")
     warm.set_defaults(run=_warm)
 
-    bench = commands.add_parser("bench", help="measure haply beside other engines")
-    bench.add_argument("name", nargs="?", metavar="NAME", help="one bench; without it all of them run")
-    bench.add_argument("--json", metavar="FILE", help="write the results here")
-    bench.add_argument("--quick", action="store_true", help="small sizes, for a first impression")
-    bench.add_argument("--data", metavar="FOLDER", help="where downloaded data lie, for the benches that use some")
-    bench.add_argument("--out", default="out/bench", metavar="FOLDER", help="where charts go (default: %(default)s)")
+    bench = commands.add_parser("bench", help="tell where the benchmarks are")
+    bench.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     bench.set_defaults(run=_bench)
     return parser
 
@@ -101,7 +97,7 @@ def _sql(arguments: argparse.Namespace) -> int:
     begun = time.perf_counter()
     from rich.console import Console
 
-    from haply.ask import Question, tell
+    from haply.cli.ask import Question, tell
 
     question = Question(arguments, begun)
     # progress is told apart from the answer, so that the answer can be piped on
@@ -114,16 +110,16 @@ def _sql(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from haply.demo import run_demo
+    from haply.demo.story import run_demo
 
     run_demo(arguments.out, arguments.rows)
     return 0
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from haply.bench import main_bench
-
-    return main_bench(arguments.name, arguments.json, arguments.quick, arguments.data, arguments.out)
+    command = " ".join(["python -m benchmarks", *arguments.words])
+    print(f"The benchmarks are in haply's repository, not in the installed package. In a clone of it: {command}")
+    return 0
 
 
 def _warm(arguments: argparse.Namespace) -> int:
@@ -155,9 +151,9 @@ def _warm_explanations() -> None:
 def _followed(console: Console, title: str, work: Iterable[str], total: int) -> Iterator[str]:
     """Pass the steps on while showing progress: a bar on a terminal, lines elsewhere (of many steps, every seventh).
 
-    A ``haply.ask.Note`` is shown, and is not counted as a step.
+    A ``haply.cli.ask.Note`` is shown, and is not counted as a step.
     """
-    from haply.ask import Note
+    from haply.cli.ask import Note
 
     if console.is_terminal:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

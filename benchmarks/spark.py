@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from haply.bench.band import SLACK, Filter, straddling_probability
-from haply.bench.measure import (
+from benchmarks.band import SLACK, Filter, straddling_probability
+from benchmarks.measure import (
     OURS,
     PROBABILITY_TOLERANCE,
     Answer,

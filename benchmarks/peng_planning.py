@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from haply.bench import peng_data as data
-from haply.bench.measure import OURS, Claim, Figure, Report, Result, Tell, circumstances
+from benchmarks import peng_data as data
+from benchmarks.measure import OURS, Claim, Figure, Report, Result, Tell, circumstances
 from haply.errors import HaplyError
 from haply.joins.conditions import Batch
 from haply.joins.costs import Costs

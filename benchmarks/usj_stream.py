@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from haply.bench.measure import OURS, Figure, Report, Result, Tell, circumstances, on_spark
+from benchmarks.measure import OURS, Figure, Report, Result, Tell, circumstances, on_spark
 from haply.errors import HaplyError
 
 # The layers' test allows pyspark inside functions only, so Spark's types are not spelled out here.
