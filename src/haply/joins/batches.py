@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from numbers import Real
 from typing import Any, Generic, Literal, Self, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.meeting import TIME_SLACK, Rows
+from haply.joins.state import from_state, to_state
 from haply.joins.times import exact_times
 from haply.models import Model
-from haply.models.columns import BY_KIND
 from haply.pruning.cascade import Counters
 
 SideName = Literal["left", "right"]
@@ -167,19 +165,23 @@ class BatchJoin(ABC, Generic[_Rows, _Result]):
         """Memory that is taken for rows."""
         return sum(part.rows.nbytes for parts in self._stored.values() for part in parts)
 
+    @classmethod
+    def _state_name(cls) -> str:
+        return f"{cls.__name__} operator"
+
     def snapshot(self) -> bytes:
         """The operator's state as bytes."""
         stored = {side: [_packed(part.rows) for part in parts] for side, parts in self._stored.items()}
-        return pickle.dumps((self._settings(), stored, self._closed, self.funnel))
+        return to_state(self._state_name(), (self._settings(), stored, self._closed, self.funnel))
 
     @classmethod
     def restore(cls, state: bytes) -> Self:
-        """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
-        settings, stored, closed, funnel = pickle.loads(state)
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, stored, closed, funnel = from_state(cls._state_name(), state)
         join: Any = cls(**settings)
         for side, parts in stored.items():
-            for ids, kind, data, *columns in parts:
-                join.arrive(side, ids, model_from_bytes(kind, data), *columns, match=False)
+            for ids, model, *columns in parts:
+                join.arrive(side, ids, model, *columns, match=False)
         join._closed, join.funnel = closed, funnel
         return join
 
@@ -193,18 +195,4 @@ def _alive(part: Stored[_Rows], before: float) -> Stored[_Rows]:
 
 
 def _packed(rows: Rows[Any]) -> tuple[Any, ...]:
-    return rows.ids, rows.model.kind, model_to_bytes(rows.model), *rows.further_columns
-
-
-def model_to_bytes(model: Model) -> bytes:
-    """The rows of a model as Arrow bytes."""
-    sink = pa.BufferOutputStream()
-    table = pa.table({"model": model.to_arrow()})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def model_from_bytes(kind: str, data: bytes) -> Model:
-    """The model that was made into these bytes."""
-    return BY_KIND[kind].from_arrow(pa.ipc.open_stream(data).read_all()["model"])
+    return rows.ids, rows.model, *rows.further_columns

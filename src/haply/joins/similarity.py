@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +11,7 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import checked_length
+from haply.joins.state import from_state, to_state
 from haply.joins.times import exact_times
 from haply.models import Certain, Samples
 from haply.numerics.scale import power_of
@@ -52,6 +52,9 @@ GRID_FROM = 4096
 _LEAST_CAPACITY = 64
 _OUTPUT = 1 << 16
 _NAMES = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
+
+
+_STATE = "similarity join"
 
 
 @dataclass(frozen=True)
@@ -307,12 +310,12 @@ class SimilarityJoin:
             "probability": "exact" if self.exact else "none",
         }  # fmt: skip
         stored = {side: store.snapshot() for side, store in self._stored.items()}
-        return pickle.dumps((settings, stored, self._next, self._closed, self._counts, self._kept))
+        return to_state(_STATE, (settings, stored, self._next, self._closed, self._counts, self._kept))
 
     @classmethod
     def restore(cls, state: bytes) -> SimilarityJoin:
-        """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
-        settings, stored, following, closed, counts, kept = pickle.loads(state)
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, stored, following, closed, counts, kept = from_state(_STATE, state)
         join = cls(settings.pop("within"), settings.pop("threshold"), **settings)
         for side, objects in stored.items():
             join._stored[side].recall(*objects)

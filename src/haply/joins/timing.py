@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -11,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.batches import checked_length, model_from_bytes, model_to_bytes
+from haply.joins.batches import checked_length
+from haply.joins.state import from_state, to_state
 from haply.joins.times import LARGEST_TIME, exact_times, too_large
 from haply.models import Certain, OneDimensional
 from haply.models.columns import stacked
@@ -61,6 +61,9 @@ _OUTPUT = 1 << 18
 _LATEST = 1.0 - 1e-12
 _GENEROUS = 2.0
 _NAMES = np.array([DECIDED_BY.get(code, "") for code in range(max(DECIDED_BY) + 1)])
+
+
+_STATE = "timing join"
 
 
 @dataclass(frozen=True)
@@ -411,12 +414,12 @@ class TimingJoin:
             "partitions": self.partitions, "templates": self._templates,
         }  # fmt: skip
         sides = {side: own.snapshot() for side, own in self._sides.items()}
-        return pickle.dumps((settings, sides, self._closed, self._counts, self._kept))
+        return to_state(_STATE, (settings, sides, self._closed, self._counts, self._kept))
 
     @classmethod
     def restore(cls, state: bytes) -> TimingJoin:
-        """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
-        settings, sides, closed, counts, kept = pickle.loads(state)
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, sides, closed, counts, kept = from_state(_STATE, state)
         join = cls(settings.pop("window"), settings.pop("threshold"), **settings)
         for side, stored in sides.items():
             join._sides[side].recall(stored)
@@ -679,15 +682,13 @@ class _Side:
         ids, (group, chunk, row) = self.ids, (self.facts[GROUP], self.codes[_CHUNK], self.codes[_ROW])
         for number, model in self.chunks.items():
             mine = np.flatnonzero(chunk[: self.count] == number)
-            parts.append((ids[mine], model.kind, model_to_bytes(model.take(row[mine])), group[mine]))
+            parts.append((ids[mine], model.take(row[mine]), group[mine]))
         return parts, self.newest, self.forgotten, self.late, self.reach
 
     def recall(self, state: Any) -> None:
         """Store what was stored when this was written."""
         parts, self.newest, self.forgotten, self.late, self.reach = state
-        for ids, kind, data, keys in parts:
-            model = model_from_bytes(kind, data)
-            assert isinstance(model, OneDimensional)
+        for ids, model, keys in parts:
             self.insert(ids, self.describe(model, keys))
 
 

@@ -11,6 +11,7 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import SideName
 from haply.joins.moments import IndexName, MomentCounters, match_moments
 from haply.joins.pair import PairResult, concatenate
+from haply.joins.state import from_state, to_state
 from haply.models import Certain, OneDimensional
 from haply.models.columns import stacked
 from haply.probability.region import Difference
@@ -18,6 +19,9 @@ from haply.pruning.threshold import Threshold
 
 _Part = tuple[np.ndarray, list[OneDimensional]]
 """Ids of some rows, and their columns in the order of the conditions."""
+
+
+_STATE = "tumbling join"
 
 
 class TumblingJoin:
@@ -85,6 +89,22 @@ class TumblingJoin:
         while min(self._count(side) for side in self._waiting) > 0:
             results.append(self._join())
         return concatenate(results)
+
+    def snapshot(self) -> bytes:
+        """The operator's state as bytes."""
+        settings = {
+            "conditions": self.conditions, "threshold": self.threshold.value, "rows": self.rows, "index": self.index,
+            "strict": self.threshold.strict, "exact": self.exact,
+        }  # fmt: skip
+        return to_state(_STATE, (settings, self._waiting, self._closed, self.windows, self.funnel))
+
+    @classmethod
+    def restore(cls, state: bytes) -> TumblingJoin:
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, waiting, closed, windows, funnel = from_state(_STATE, state)
+        join = cls(**settings)
+        join._waiting, join._closed, join.windows, join.funnel = waiting, closed, windows, funnel
+        return join
 
     def _count(self, side: str) -> int:
         return sum(len(ids) for ids, _ in self._waiting[side])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.batches import checked_length
+from haply.joins.state import from_state, to_state
 from haply.joins.times import exact_times
 from haply.pruning.combinations import combine, sort_streams
 from haply.pruning.windows import (
@@ -63,6 +63,9 @@ def uniform_windows(streams: Iterable[str], window: float) -> dict[tuple[str, st
     {('a', 'b'): 5, ('a', 'c'): 5, ('b', 'c'): 5}
     """
     return dict.fromkeys(itertools.combinations(streams, 2), window)
+
+
+_STATE = "window join"
 
 
 @dataclass(frozen=True)
@@ -363,15 +366,17 @@ class WindowJoin:
             times, keys, labels, pending = content(state, number)
             contents.append((times, keys, log.ids[labels], pending))
         self._names.forget_all_but(stored_keys(state))
-        return pickle.dumps((settings, contents, state.floor, state.tally, self._closed, self._late, self._names))
+        names = vars(self._names)
+        return to_state(_STATE, (settings, contents, state.floor, state.tally, self._closed, self._late, names))
 
     @classmethod
     def restore(cls, state: bytes) -> WindowJoin:
-        """The operator that wrote these bytes (which must come from a place you trust: they are a pickle)."""
-        settings, stored, floor, tally, closed, late, names = pickle.loads(state)
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, stored, floor, tally, closed, late, names = from_state(_STATE, state)
         join = cls(settings.pop("windows"), **settings)
         join._state.floor[:], join._state.tally[:] = floor, tally
-        join._closed, join._late, join._names = closed, late, names
+        join._closed, join._late = closed, late
+        vars(join._names).update(names)
         contents = []
         for name, (times, keys, ids, pending) in zip(join.streams, stored, strict=True):
             join._logs[name] = _Log(ids)

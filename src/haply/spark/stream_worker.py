@@ -8,7 +8,6 @@ still has it in memory; a stamp in the state says whether that memory is the one
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import time
 from collections import OrderedDict
@@ -29,6 +28,7 @@ from haply.joins.cells.rows import TIME
 from haply.joins.pair import PairJoin
 from haply.joins.position import PositionJoin
 from haply.joins.similarity import SIDES, SimilarityJoin
+from haply.joins.state import from_state, to_state
 from haply.joins.timing import TimingJoin
 from haply.joins.window import WindowJoin, WindowResult, join_windows
 from haply.models import Certain, OneDimensional
@@ -45,6 +45,7 @@ STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing what it remembers, packing and unpacking."""
 
 _LONGEST_PANE = 64
+_CELL, _IDENTITY = "cell of a stream", "join of streams"
 _MEMORY_LIMIT = 1 << 30
 
 
@@ -316,9 +317,9 @@ class Cell:
 
     def _check_identity(self) -> None:
         if not self.index.exists():
-            self.index.update((pickle.dumps(self.query.identity),))
+            self.index.update((to_state(_IDENTITY, self.query.identity),))
             return
-        before, now = dict(pickle.loads(self.index.get()[0])), dict(self.query.identity)
+        before, now = dict(from_state(_IDENTITY, bytes(self.index.get()[0]))), dict(self.query.identity)
         changed = [name for name in now if before.get(name) != now[name]]
         if changed:
             raise HaplyError(
@@ -331,7 +332,7 @@ class Cell:
     def _load(self, cell: int) -> Loaded:
         if not self.index.exists():
             return Loaded(Memory(self.query, self.query.make()))
-        stamp, timer, following, entries, learnt, run = pickle.loads(self.index.get()[0])
+        stamp, timer, following, entries, learnt, run = from_state(_CELL, bytes(self.index.get()[0]))
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _remembered.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
@@ -377,7 +378,8 @@ class Cell:
         if stamp is None or new or gone or loaded.reported is None or (timer, learnt) != (loaded.timer, loaded.learnt):
             stamp = os.urandom(16)
             entries = [(piece.number, piece.side, piece.newest) for piece in memory.pieces.values()]
-            self.index.update((pickle.dumps((stamp, timer, memory.following, entries, learnt, self.query.name)),))
+            written = to_state(_CELL, (stamp, timer, memory.following, entries, learnt, self.query.name))
+            self.index.update((written,))
         _remembered[(self.query.name, cell)] = (stamp, memory)
         held = sum(memory.nbytes for _, memory in _remembered.values())
         while held > _MEMORY_LIMIT and len(_remembered) > 1:
