@@ -1,7 +1,5 @@
 """``python -m haply`` is the command ``haply``."""
 
-import sys
+from haply.cli import command
 
-from haply.cli import main
-
-sys.exit(main())
+command()

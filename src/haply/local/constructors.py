@@ -115,7 +115,10 @@ class _Rows:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    """A column in one piece. Arrow's own way for a column without rows imports pandas, which takes long."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def _struct(fields: dict[str, pa.Array], given: Sequence[pa.Array] | None = None) -> pa.Array:

@@ -12,7 +12,6 @@ from haply.errors import HaplyError
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.joins.select import EVALUATED, RULES
-from haply.joins.warm import warm_selection
 from haply.local import sql
 from haply.local.frame import LocalFrame
 from haply.local.pairs import LocalJoin
@@ -60,7 +59,6 @@ class LocalEngine:
         if not selection.selection.groups:
             kept = frame if selection.selection.threshold.attainable else frame.limit(0)
             return _like(frame, (kept.with_columns({"probability": "1D"}) if exact else kept).table())
-        warm_selection(selection.selection)
         if funnel is not None:
             funnel.start_over()
         table = frame.table().combine_chunks()

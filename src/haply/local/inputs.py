@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from haply.errors import HaplyError
 from haply.local import sql
-from haply.local.frame import LocalFrame
+from haply.local.frame import LocalFrame, no_rows
 
 _READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".tsv": "read_csv", ".json": "read_json",
             ".ndjson": "read_json", ".jsonl": "read_json"}  # fmt: skip
@@ -101,7 +101,7 @@ def _file(path: Path, where: str) -> LocalFrame:
             found=suffix or "none",
         )
     if suffix == ".parquet":
-        schema = _usual_types(pq.read_schema(found[0]).empty_table()).schema
+        schema = _usual_types(no_rows(pq.read_schema(found[0]))).schema
 
         def load(names: Sequence[str]) -> pa.Table:
             return _usual_types(pq.read_table(found, columns=list(names))).replace_schema_metadata(None)

@@ -37,7 +37,7 @@ from haply.joins.cells.rows import (
     usable_rows,
 )
 from haply.local import sql
-from haply.local.frame import LocalFrame
+from haply.local.frame import LocalFrame, no_rows
 from haply.local.threads import cores, on_threads
 from haply.numerics.order import ordered
 from haply.planning.pairs import PairJoin, Side
@@ -82,7 +82,7 @@ class LocalJoin:
         """Return the pairs, with the columns of the result."""
         schema = self.schema
         batches = list(self.tables())
-        return pa.concat_tables(batches) if batches else schema.empty_table()
+        return pa.concat_tables(batches) if batches else no_rows(schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -102,7 +102,6 @@ class LocalJoin:
         if join.method is None:
             parts: Iterator[Found] = self._certain()
         else:
-            join.method.warm(join.setting)
             self._count_rows()
             parts = map(self._without_same, self._overlapping())
             if join.method.has_sure_pairs:

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.joins.cells.rows import ROW_COUNTS, TIME, bad_row
-from haply.joins.warm import warm_windows
 from haply.joins.window import WindowJoin, join_windows
 from haply.local import sql
 from haply.local.frame import LocalFrame
@@ -21,7 +20,6 @@ from haply.planning.windows import WindowPlan
 
 def combinations(plan: WindowPlan, funnel: Any) -> pa.Table:
     """Return the combinations."""
-    warm_windows()
     if funnel is not None:
         funnel.start_over()
     counts: dict[str, int] = {}
