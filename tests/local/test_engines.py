@@ -93,3 +93,214 @@ def test_random_selections(seed: int, tables: tuple[pa.Table, pa.Table], frames:
     same(here, answer(lambda: hp.where(frames[0], condition, funnel=theirs, **options)))
     if not isinstance(here, str):
         assert mine.to_dict() == theirs.to_dict()
+
+
+def uncertain_times(rng: np.random.Generator, rows: int) -> pa.Table:
+    """Events whose times are histograms, with values."""
+    seen = rng.uniform(0, 40, rows)
+    return pa.table(
+        {
+            "id": np.arange(rows),
+            "when": pa.array([{"edges": [t - 3, t - 1, t], "probs": [0.25, 0.75]} for t in seen]),
+            "at": np.round(seen, 2),
+            "x": pa.array([{"mean": float(v), "sd": 0.3} for v in rng.uniform(0, 3, rows)]),
+        }
+    )
+
+
+def stamped(rng: np.random.Generator, rows: int, zone: str | None) -> pa.Table:
+    micro = 1_700_000_000_000_000 + rng.integers(0, 30_000_000, rows)
+    return pa.table(
+        {
+            "id": np.arange(rows),
+            "time": pa.array(micro, pa.timestamp("us", tz=zone)),
+            "x": pa.array([{"lo": float(v), "hi": float(v) + 0.5} for v in rng.uniform(0, 3, rows)]),
+        }
+    )
+
+
+QUESTIONS: dict[str, tuple[Callable[[], dict[str, pa.Table]], Callable[[dict[str, Any]], Any]]] = {}
+
+
+def question(make: Callable[[], dict[str, pa.Table]]) -> Callable[[Callable[[dict[str, Any]], Any]], Any]:
+    def add(ask: Callable[[dict[str, Any]], Any]) -> Any:
+        QUESTIONS[ask.__name__] = make, ask
+        return ask
+
+    return add
+
+
+def plain() -> dict[str, pa.Table]:
+    return {name: query_kit.table(np.random.default_rng(seed), 16) for name, seed in (("a", 1), ("b", 2), ("c", 3))}
+
+
+def timed() -> dict[str, pa.Table]:
+    return {name: uncertain_times(np.random.default_rng(seed), 20) for name, seed in (("a", 1), ("b", 2))}
+
+
+def zoned() -> dict[str, pa.Table]:
+    return {name: stamped(np.random.default_rng(seed), 20, "UTC") for name, seed in (("a", 1), ("b", 2))}
+
+
+def unzoned() -> dict[str, pa.Table]:
+    return {name: stamped(np.random.default_rng(seed), 20, None) for name, seed in (("a", 1), ("b", 2))}
+
+
+def spoilt() -> dict[str, pa.Table]:
+    bad = pa.table({"id": [1, 2, 3], "x": pa.array([{"mean": 1.0, "sd": 0.1}, {"mean": 2.0, "sd": -0.1}, None])})
+    return {"a": bad, "b": bad.slice(0)}
+
+
+NEAR = "abs(left.x - right.x) <= 0.7"
+
+
+@question(timed)
+def uncertain_times_alone(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], time="when", window=2.0, threshold=0.4)
+
+
+@question(timed)
+def uncertain_times_and_values(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], NEAR, 0.2, time="when", window=2.0)
+
+
+@question(timed)
+def an_uncertain_time_beside_a_certain_one(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "left.x < right.x", 0.2, time=("when", "at"), window=3.0)
+
+
+@question(timed)
+def a_table_in_time_with_itself(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["a"], NEAR, 0.2, time="at", window=3.0, self_key="id")
+
+
+@question(zoned)
+def stamps(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], NEAR, 0.2, time="time", window="2 seconds")
+
+
+@question(unzoned)
+def stamps_without_a_zone(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], time="time", window="2500 milliseconds")
+
+
+@question(zoned)
+def certain_conditions_alone(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "left.id = right.id + 1", 0.2, time="time", window="20 seconds")
+
+
+@question(plain)
+def a_product(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "left.id < 3 AND right.id > 13", columns=["id_left", "id_right"])
+
+
+@question(plain)
+def chosen_columns(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.g - right.g) <= 0.3", 0.3, columns=["name_right", "id_left"])
+
+
+@question(plain)
+def two_columns_of_a_side(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs((left.g - left.m) - right.g) < 2 AND left.g > 1", 0.3, suffixes=("_1", "_2"))
+
+
+@question(plain)
+def a_circle(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "power(left.p[0] - right.p[0], 2) + power(left.p[1] - right.p[1], 2) < 1", 0.3)
+
+
+@question(plain)
+def a_number_of_both_sides(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.g - right.g) <= left.n - right.n AND left.u < 3", 0.3)
+
+
+@question(plain)
+def three_tables(t: dict[str, Any]) -> Any:
+    query = """SELECT a.id, b.id, c.id, PROB() AS p FROM a, b, c
+               WHERE abs(a.g - b.g) <= 0.5 AND abs(b.g - c.g) <= 0.5 AND a.k = c.k WITH THRESHOLD 0.3"""
+    return hp.sql(query, **t)
+
+
+@question(plain)
+def a_selection_with_everything(t: dict[str, Any]) -> Any:
+    query = """SELECT id, upper(name) AS name, g.mean * 2 AS m, UNIFORM(n, n + 1) AS made, PROB() AS p FROM
+               (SELECT *, GAUSSIAN(n, 0.3) AS y FROM a WHERE k >= 1) s WHERE y > 1 AND g < 3 AND name IS NOT NULL
+               ORDER BY id DESC LIMIT 5 WITH THRESHOLD 0.2"""
+    return hp.sql(query, a=t["a"])
+
+
+@question(plain)
+def windows_of_three(t: dict[str, Any]) -> Any:
+    return hp.window_join(t, {("a", "b"): 2, ("b", "c"): 3}, time="t", key="k", on="abs(a.g - c.g) <= 1", threshold=0.3)
+
+
+@question(plain)
+def windows_by_the_papers(t: dict[str, Any]) -> Any:
+    two = {name: t[name] for name in "ab"}
+    return hp.window_join(two, {("a", "b"): 1}, time="t", algorithm="forward", windows_policy="local", on="a.id < b.id")
+
+
+@question(spoilt)
+def bad_rows(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], NEAR, 0.2)
+
+
+@question(spoilt)
+def bad_rows_left_out(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], NEAR, 0.2, invalid="drop")
+
+
+@question(spoilt)
+def bad_rows_of_a_selection(t: dict[str, Any]) -> Any:
+    return hp.where(t["a"], "x > 0", 0.2)
+
+
+@question(plain)
+def unknown_columns(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.gg - right.g) <= 1", 0.3)
+
+
+@question(plain)
+def equal_values(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "left.g = right.g", 0.3)
+
+
+@question(plain)
+def no_numbers(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.name - right.g) <= 1", 0.3)
+
+
+@question(plain)
+def no_threshold(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.g - right.u) <= 1")
+
+
+@question(plain)
+def a_strategy_that_does_not_fit(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "distance(left.p, right.p) <= 1", 0.3, strategy="pti")
+
+
+@question(plain)
+def a_misspelt_query(t: dict[str, Any]) -> Any:
+    return hp.sql("SELECT a.id FROM a, b WHERE abs(a.g - b.gg) <= 1 WITH THRESHOLD 0.3", **t)
+
+
+@question(plain)
+def no_time(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.g - right.g) <= 1", 0.3, time="name", window=3)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions(name: str, spark: Any) -> None:
+    make, ask = QUESTIONS[name]
+    here = make()
+    there = {each: spark.createDataFrame(table).coalesce(1) for each, table in here.items()}
+    same(answer(lambda: ask(here)), answer(lambda: ask(there)))
+
+
+@pytest.mark.parametrize("strategy", ["sweep", "pages", "pti", "moments"])
+def test_strategies(strategy: str, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
+    on, options = "abs(left.g - right.h) <= 0.4 AND left.k = right.k", {"threshold": 0.4, "strategy": strategy}
+    here = answer(lambda: hp.join(*tables, on, **options))
+    assert here[1]
+    same(here, answer(lambda: hp.join(*frames, on, **options)))
