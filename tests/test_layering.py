@@ -24,6 +24,7 @@ ORDER = (
     ("probability",),
     ("pruning",),
     ("joins",),
+    ("indexing",),
     ("query",),
     ("planning", "outputs"),
     ("local", "spark"),

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
-from haply.inputs import frame_of, together
+from haply.errors import HaplyError
+from haply.indexing.index import PAGE_ROWS
+from haply.inputs import frame_of, spark_runs, together
 from haply.joins.select import Planning
-from haply.planning.frames import InvalidMode, ProbabilityMode, SideName
+from haply.planning.frames import InvalidMode, ProbabilityMode, SideName, field_of, find_column, is_one_dimensional
 from haply.planning.join import JoinOptions, plan_pairs
 from haply.planning.plans import Plan
+from haply.planning.result import one_of
 from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
 from haply.pruning.threshold import Threshold
 from haply.query import Expression
+
+IndexMode = Literal["error", "overwrite", "append"]
+"""What to do where an index is there: refuse, replace it, or add rows to it."""
+EngineName = Literal["local", "spark"]
+"""What answers a query over files: this process, or Spark."""
 
 
 def plan_join(
@@ -210,3 +218,61 @@ def window_join(
         windows_policy=windows_policy,
     )  # fmt: skip
     return Plan(plan, funnel).run()
+
+
+def build_index(df: Any, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:
+    """Write a table in the order of an uncertain column, with what joins want to know of its pages.
+
+    Parameters
+    ----------
+    df
+        A table of any kind that ``hp.join`` takes.
+    column
+        A column of numbers, certain or uncertain.
+    path
+        The folder of the index. It can be moved or copied, and read by either engine.
+    page_rows
+        Rows of a page, of which a join reads all or none.
+    mode
+        ``"error"`` refuses a folder in which anything is, ``"overwrite"`` replaces the index in it, ``"append"`` adds
+        rows. A folder without a manifest of ours is never overwritten, and foreign files beside one are never removed.
+
+    The last step makes the new files the index; until then the old one stays as it is. Of builds at the same time on
+    one machine the first to come so far wins, and the others raise: their rows are not written. On other file systems
+    than local ones (``hdfs://``, ``s3://``, ...), which cannot make sure of that, let one build at a time write.
+    Tables of the old index can be used until the second build from now commits, which removes its files.
+
+    >>> hp.build_index(readings, "temp", "readings.index")                                           # doctest: +SKIP
+    >>> readings = hp.read_index("readings.index")                                                   # doctest: +SKIP
+    >>> hp.join(probes, readings, on="abs(left.temp - right.temp) <= 0.1", threshold=0.5)            # doctest: +SKIP
+    """
+    one_of("mode", mode, get_args(IndexMode))
+    if not 1 <= page_rows <= 1 << 24:
+        raise HaplyError("A page has no such size", expected="page_rows from 1 to 16,777,216", found=str(page_rows))
+    frame = frame_of(df, "The table")
+    if frame.streaming:
+        raise HaplyError("A stream cannot be indexed", expected="a table")
+    field = field_of(frame, find_column(frame, column, "given"))
+    if not is_one_dimensional(field.model):
+        raise HaplyError(
+            f"Column '{field.name}' cannot be indexed",
+            expected="a number, or an uncertain value made by hp.gaussian, hp.uniform, ...",
+            found=field.text,
+        )
+    frame.engine.build_index(frame, field.name, path, page_rows, mode)
+
+
+def read_index(path: str, spark: Any = None, *, engine: EngineName | None = None) -> Any:
+    """Return the table of an index, which ``hp.join`` recognises on either side.
+
+    With ``spark``, or if a Spark session runs, it is a DataFrame; else a table of this process. ``engine`` says which.
+    """
+    if engine is not None:
+        one_of("engine", engine, get_args(EngineName))
+    if engine == "spark" or (engine is None and (spark is not None or spark_runs())):
+        from haply.spark.index import read_index as read_on_spark
+
+        return read_on_spark(path, spark)
+    from haply.local.index import read_index as read_here
+
+    return read_here(path)

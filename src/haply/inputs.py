@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,12 @@ def is_spark(value: Any) -> bool:
     """Whether a value is a DataFrame of Spark, classic or Connect; does not import Spark to find out."""
     bases = type(value).__mro__
     return any(base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in bases)
+
+
+def spark_runs() -> bool:
+    """Whether this process has a Spark session; does not import Spark to find out."""
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None
 
 
 def frame_of(value: Any, where: str, hint: str = "") -> Frame:

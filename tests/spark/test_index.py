@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 
 import haply as hp
 from haply.errors import HaplyError
+from haply.indexing.manifest import LOCK, MANIFEST, checksum_of
+from haply.indexing.pages import PageList
 from haply.pruning.intervals import Intervals
 from haply.spark import index, manifest
 from haply.spark.index import index_of
-from haply.spark.indexed import PageList
-from haply.spark.manifest import LOCK, MANIFEST, checksum_of
 from join_kit import answer, check, collect, frame, values
 
 NEAR = "abs(left.x - right.x) <= 0.8"
@@ -539,7 +539,7 @@ def test_processes_commit_one_after_the_other(sound, tmp_path):
     shutil.copytree(sound, path)
     program = f"""
         from haply.errors import HaplyError
-        from haply.spark.manifest import begin, building
+        from haply.indexing.manifest import begin, building
 
         won, told = 0, ("column", "schema", "levels", "page_rows", "files", "pages")
         for _ in range(60):

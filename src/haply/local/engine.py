@@ -14,6 +14,7 @@ from haply.joins.cells.selected import Decided
 from haply.joins.select import EVALUATED, RULES
 from haply.local import sql
 from haply.local.frame import LocalFrame
+from haply.local.index import IndexedJoin, build_index
 from haply.local.pairs import LocalJoin
 from haply.local.threads import on_threads
 from haply.local.windows import combinations
@@ -36,19 +37,19 @@ class LocalEngine:
 
     def pairs(self, join: PairJoin, funnel: Any) -> LocalFrame:
         """Run a join of two tables."""
-        return _like(join.left.frame, LocalJoin(join, funnel).run())
+        return _like(join.left.frame, (LocalJoin if join.indexed is None else IndexedJoin)(join, funnel).run())
 
     def pairs_profile(self, join: PairJoin) -> list[str]:
         """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
-        return LocalJoin(join, None).profile()
+        return (LocalJoin if join.indexed is None else IndexedJoin)(join, None).profile()
 
     def stream_text(self, join: PairJoin) -> str:
         """Describe a join of streams: there are none."""
         raise AssertionError
 
     def expected_partners(self, join: PairJoin) -> float | None:
-        """About how many rows a row meets, where an index tells: never."""
-        return None
+        """About how many rows a row meets, where an index tells."""
+        return None if join.indexed is None else IndexedJoin(join, None).pages.expected_partners
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
         """Run a selection."""
@@ -70,6 +71,11 @@ class LocalEngine:
         if exact:
             rows = rows.append_column("probability", pa.array(decided.probability[decided.kept]))
         return _like(frame, rows)
+
+    def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
+        """Write an indexed table."""
+        assert isinstance(frame, LocalFrame)
+        build_index(frame, column, path, page_rows, mode)
 
     def combinations(self, plan: WindowPlan, funnel: Any) -> LocalFrame:
         """Run a join of many tables in windows of time."""

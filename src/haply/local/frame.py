@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from haply.indexing.index import Index
 from haply.local import sql
 from haply.local.constructors import constructed
 from haply.local.dialect import columns_in
@@ -27,10 +29,15 @@ class LocalFrame:
     """A table, of which columns are read or computed when they are asked for."""
 
     def __init__(
-        self, schema: pa.Schema, load: Callable[[Sequence[str]], pa.Table], give: Give, identity: Any = None
+        self,
+        schema: pa.Schema,
+        load: Callable[[Sequence[str]], pa.Table],
+        give: Give,
+        identity: Any = None,
+        index: Index | None = None,
     ) -> None:
         self.schema, self._load, self._give = schema, load, give
-        self._identity = identity
+        self._identity, self.index = identity, index
 
     @classmethod
     def of(cls, table: pa.Table, give: Give) -> LocalFrame:
@@ -53,7 +60,10 @@ class LocalFrame:
         return tuple(Field(field.name, plain_type(field.type), type_text(field.type)) for field in self.schema)
 
     streaming = False
-    index = None
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Give all rows to whoever speaks Arrow."""
+        return self.table().__arrow_c_stream__(requested_schema)
 
     @property
     def engine(self) -> LocalEngine:
@@ -84,7 +94,12 @@ class LocalFrame:
         def load(wanted: Sequence[str]) -> pa.Table:
             return self.table([original[name] for name in wanted]).rename_columns(list(wanted))
 
-        return LocalFrame(schema, load, self._give, self._identity)
+        index = (
+            None
+            if self.index is None
+            else replace(self.index, column=names[self.schema.names.index(self.index.column)])
+        )
+        return LocalFrame(schema, load, self._give, self._identity, index)
 
     def select(self, names: Sequence[str]) -> LocalFrame:
         """Choose columns."""

@@ -23,6 +23,8 @@ KINDS = "a frame of pandas, Polars, Arrow, DuckDB or Spark, or the path of a Par
 
 def local_frame(value: Any, where: str, hint: str = "") -> LocalFrame:
     """Return a table as planning sees it; ``where`` says in errors what it is, ``hint`` what it might be."""
+    if isinstance(value, LocalFrame):
+        return value
     library = type(value).__module__.partition(".")[0]
     if isinstance(value, (str, os.PathLike)):
         return _file(Path(value), where)

@@ -44,7 +44,8 @@ from haply.planning.pairs import PairJoin, Side
 from haply.pruning.cells import expected_candidates, lay_out
 from haply.pruning.intervals import Intervals, accepts_above, accepts_below
 
-_ROW = "__row"
+ROW = "__row"
+"""The column of row numbers."""
 _PAIRS_AT_ONCE = 1 << 20
 _ROWS_PER_CELL = 1 << 16
 _WINDOW_SLACK = 1e-9
@@ -145,7 +146,7 @@ class LocalJoin:
         assert isinstance(frame, LocalFrame)
         wanted = [*map(side.inner_name, self._needed(side)), *keys, *([TIME] if join.window is not None else [])]
         table = frame.table(wanted or side.inner[:1])
-        return table.append_column(_ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
+        return table.append_column(ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
 
     def _fits(self, table: pa.Table) -> np.ndarray:
         """Tell which rows have all that certain conditions need."""
@@ -159,7 +160,7 @@ class LocalJoin:
     def _along(self) -> tuple[str, ...]:
         """Columns that go into cells besides values: row numbers, keys and times."""
         keys = [f"__key{position}" for position in self.join.grouped_keys]
-        return (_ROW, *keys, *([TIME] if self.join.window is not None else []))
+        return (ROW, *keys, *([TIME] if self.join.window is not None else []))
 
     def _spec(self, side: Side) -> RowSpec:
         join = self.join
@@ -239,7 +240,7 @@ class LocalJoin:
             counts.pop("kept", None)
             for stage, seconds in found.seconds.items():
                 counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
-            rows = mine[_ROW].to_numpy()[found.left], theirs[_ROW].to_numpy()[found.right]
+            rows = mine[ROW].to_numpy()[found.left], theirs[ROW].to_numpy()[found.right]
             return Found(*rows, found.probability), counts
 
         for one in on_threads(decided, meeting):
@@ -266,7 +267,7 @@ class LocalJoin:
         join, tables = self.join, []
         for side, rows in zip(join.sides, self.rows, strict=True):
             marked = rows.table
-            good = good_rows(marked, self._spec(side), (_ROW,)).table[_ROW]
+            good = good_rows(marked, self._spec(side), (ROW,)).table[ROW]
             table = rows.table.take(good)
             tables.append(table.append_column("__self", table[join.key_of(side)]))
         yield self._joined(tables[0], tables[1], ["l.__self = r.__self"])
@@ -275,7 +276,7 @@ class LocalJoin:
         whole = self._whole[LEFT if usable is self.rows[0].usable else RIGHT]
         keys = [f"__key{position}" for position in range(len(self.join.condition.equalities))]
         times = [TIME] if self.join.window is not None else []
-        table = whole.select([_ROW, *keys, *times]).take(usable[_ROW])
+        table = whole.select([ROW, *keys, *times]).take(usable[ROW])
         return table.append_column(START, pa.array(intervals.start)).append_column(END, pa.array(intervals.end))
 
     def _joined(self, left: pa.Table, right: pa.Table, conditions: Sequence[str]) -> Found:
@@ -285,7 +286,7 @@ class LocalJoin:
         if self.join.length is not None:
             length = self.join.length * (1.0 + _WINDOW_SLACK)
             on += [f"l.{TIME} <= r.{TIME} + {length!r}", f"l.{TIME} >= r.{TIME} - {length!r}"]
-        query = f"SELECT l.{_ROW} AS mine, r.{_ROW} AS theirs FROM l JOIN r ON {' AND '.join(on) or 'true'}"
+        query = f"SELECT l.{ROW} AS mine, r.{ROW} AS theirs FROM l JOIN r ON {' AND '.join(on) or 'true'}"
         found = sql.run(query, l=left, r=right)
         rows = [found[name].to_numpy() for name in ("mine", "theirs")]
         return Found(rows[0], rows[1], np.ones(len(rows[0])))
@@ -336,13 +337,20 @@ class LocalJoin:
             if position not in grouped
         ]
         if texts and len(found.left):
-            wide = self._taken(found, join.payload)
-            kept = sql.evaluated(wide, {"kept": " AND ".join(f"({text})" for text in texts)})["kept"]
-            chosen = np.flatnonzero(np.asarray(kept.fill_null(False)))
+            wide = self._taken(found, join.payload).append_column(ROW, pa.array(np.arange(len(found.left))))
+            chosen = self._kept_by(wide, texts)[ROW].to_numpy()
             found = Found(*(column[chosen] for column in found))
         inner = [join.side(one.side).inner_name(one.column) for one in join.result]
         shown = self._taken(found, inner).rename_columns([one.name for one in join.result])
         return shown.append_column("probability", pa.array(found.probability)) if join.exact else shown
+
+    @staticmethod
+    def _kept_by(wide: pa.Table, texts: Sequence[str]) -> pa.Table:
+        """The pairs that fulfil certain conditions."""
+        if not texts or not wide.num_rows:
+            return wide
+        kept = sql.evaluated(wide, {"kept": " AND ".join(f"({text})" for text in texts)})["kept"]
+        return wide.filter(kept)
 
     def _taken(self, found: Found, names: Sequence[str]) -> pa.Table:
         """Inner columns of pairs."""

@@ -202,6 +202,9 @@ class Engine(Protocol):
     def selected(self, selection: RowSelection, funnel: Any) -> Frame:
         """Run a selection."""
 
+    def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
+        """Write an indexed table."""
+
     def combinations(self, plan: WindowPlan, funnel: Any) -> Frame:
         """Run a join of many tables or streams in windows of time."""
 

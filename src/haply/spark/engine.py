@@ -11,6 +11,7 @@ from haply.planning.windows import WindowPlan
 from haply.spark.batch import BatchJoin
 from haply.spark.failures import translate_failures
 from haply.spark.frame import SparkFrame
+from haply.spark.index import build_index
 from haply.spark.indexed import IndexedJoin
 from haply.spark.many import combinations
 from haply.spark.selected import selected_rows
@@ -44,12 +45,18 @@ class SparkEngine:
 
     def expected_partners(self, join: PairJoin) -> float | None:
         """About how many rows a row meets, where an index tells."""
-        return None if join.indexed is None else IndexedJoin(join, None).expected_partners
+        return None if join.indexed is None else IndexedJoin(join, None).pages.expected_partners
 
     def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
         """Run a selection."""
         translate_failures()
         return SparkFrame(selected_rows(selection, funnel))
+
+    def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
+        """Write an indexed table."""
+        translate_failures()
+        assert isinstance(frame, SparkFrame)
+        build_index(frame.df, column, path, page_rows, mode)
 
     def combinations(self, plan: WindowPlan, funnel: Any) -> SparkFrame:
         """Run a join of many tables or streams in windows of time."""

@@ -15,41 +15,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from haply.indexing.index import Index
+from haply.indexing.pages import PageList, PagesOfJoin, page_rows
 from haply.joins.cells.difference import DifferenceMethod, MatchPage
-from haply.joins.cells.rows import BEGINS_HERE, END, LEFT, RIGHT, ROW_COUNTS, START, RowSpec, usable_rows
-from haply.models.columns import read_column
+from haply.joins.cells.rows import LEFT, RIGHT, ROW_COUNTS, RowSpec, usable_rows
 from haply.planning.pairs import PairJoin, Side
-from haply.pruning.intervals import Intervals, interval_ends
+from haply.pruning.intervals import Intervals
 from haply.spark.batch import BatchJoin
-from haply.spark.index import Index
 from haply.spark.observing import Observing
 from haply.spark.packing import COUNTS, PARCEL, PARCEL_TYPE, parcels_of
 from haply.spark.stack import CELL
 from haply.spark.worker import CellWorker, cells_of, opened
 
 READ = "pages_read"
-_PROBES = 256
-"""Places at which an index is asked how many rows one meets there."""
-
-
-class PageList:
-    """Pages by the beginning of their intervals, to look up which a row may match."""
-
-    def __init__(self, pages: Intervals) -> None:
-        usable = np.flatnonzero(~pages.hopeless)
-        self.pages = usable[np.argsort(pages.start[usable], kind="stable")]
-        self.start, self.end = pages.start[self.pages], pages.end[self.pages]
-        self.reached = np.maximum.accumulate(self.end)
-
-    def met_by(self, rows: Intervals) -> tuple[np.ndarray, np.ndarray]:
-        """Row numbers, and the pages that they may match."""
-        first = np.searchsorted(self.reached, rows.start, "left")
-        last = np.searchsorted(self.start, rows.end, "right")
-        counts = np.maximum(0, last - first)
-        row = np.repeat(np.arange(len(first)), counts)
-        at = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        meets = self.end[at] >= rows.start[row]
-        return row[meets], self.pages[at[meets]]
 
 
 @dataclass(frozen=True)
@@ -91,16 +69,7 @@ class PageJoin:
             yield from self.cells.decided(*sides, [1])
 
     def _page(self, page: int) -> pa.Table:
-        table = self.index.read_page(page).rename_columns(list(self.names))
-        read = read_column(table[self.indexed.value])
-        found = self.indexed.place(read.model)
-        rows = np.flatnonzero(~found.hopeless)
-        table, found = table.take(pa.array(read.rows[rows])), found.take(rows)
-        return (
-            table.append_column(START, pa.array(found.start))
-            .append_column(END, pa.array(found.end))
-            .append_column(BEGINS_HERE, pa.array(np.ones(len(rows), dtype=bool)))
-        )
+        return page_rows(self.index, page, self.names, self.indexed)
 
 
 class IndexedJoin:
@@ -114,6 +83,7 @@ class IndexedJoin:
         self._asked_side: Side = join.side(join.indexed)
         self._asking_side: Side = join.right if join.indexed == "left" else join.left
         self.index: Index = self._asked_side.frame.index
+        self.pages = PagesOfJoin(self.index, self.method, self._asked_side.is_left)
 
     def run(self) -> DataFrame:
         """Return the pairs, as a lazy DataFrame."""
@@ -128,42 +98,13 @@ class IndexedJoin:
             pairs = pairs.where(F.expr(self.join.sql(expression)))
         return self.batch.finished([pairs], observing)
 
-    def _pages(self) -> Intervals:
-        method = self.method
-        ends = interval_ends(
-            self._asked_side.is_left, method.region, method.threshold, method.exact, method.pairing
-        )  # fmt: skip
-        found = self.index.intervals(ends)
-        if not method.threshold.attainable:
-            found = Intervals(found.start, found.end, np.ones(len(found.start), dtype=bool))
-        return found
-
-    @property
-    def expected_partners(self) -> float:
-        """About how many rows of the index a row of the other side meets, told from the pages without reading any.
-
-        As if the other side lay where the index lies, and were certain.
-        """
-        pages, rows = self._pages(), self.index.rows.astype(np.float64)
-        known = np.isfinite(pages.start) & np.isfinite(pages.end) & (pages.end >= pages.start)
-        start, end, rows = pages.start[known], pages.end[known], rows[known]
-        if not len(rows):
-            return 0.0
-        reach = 0.5 * (self.method.region.high - self.method.region.low)
-        probes = np.linspace(0, len(rows) - 1, min(len(rows), _PROBES)).astype(np.int64)
-        middle = 0.5 * (start + end)[probes, None]
-        shared = np.minimum(end, middle + reach) - np.maximum(start, middle - reach)
-        share = np.clip(shared / np.maximum(end - start, np.finfo(np.float64).tiny), 0.0, 1.0)
-        share[(end == start) & (shared >= 0.0)] = 1.0
-        return float(np.average(share @ rows, weights=rows[probes]))
-
     def _by_pages(self, observing: Observing) -> DataFrame:
         join, batch, raising = self.join, self.batch, self.join.invalid == "raise"
         specs = {side.name: join.row_spec(side, batch.place_of(side), raising) for side in join.sides}
         asking, asked = self._asking_side, self._asked_side
         number = LEFT if asking.is_left else RIGHT
         rows = batch.stack.spread(batch.own_rows(asking), asking.inner, number, [], named=False)
-        ask = AskPages(specs[asking.name], number, self._pages())
+        ask = AskPages(specs[asking.name], number, self.pages.intervals)
         parcels = rows.mapInArrow(lambda batches: ask(batches), PARCEL_TYPE)
         metrics = {
             f"{name}_{asking.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)
