@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
+CODE := src tests benchmarks docs/conf.py docs/pictures.py
 OVER_CONNECT := every_condition or funnel or self_join or bad_rows or no_job or text_conditions
 
 .DEFAULT_GOAL := help
@@ -22,13 +23,13 @@ demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 # Files are begun in the order of tests/conftest.py, which has the long ones first: xdist would take those with many
 # tests first, and end with one process waiting for the other.
 # The second run repeats joins over Spark Connect. HAPLY_TEST_CONNECT=1 with any other test files does the same for them.
-test: $(READY) ## run the test suite
+test: lint ## check style and types, and run the test suite
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 	HAPLY_TEST_CONNECT=1 $(BIN)/python -m pytest -q tests/spark/test_join.py tests/spark/test_whole.py -k "$(OVER_CONNECT)"
 
 lint: $(READY) ## check style and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 bench: $(READY) ## measure against other engines

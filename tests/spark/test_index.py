@@ -21,10 +21,11 @@ from pyspark.sql import functions as F
 
 import haply as hp
 from haply.errors import HaplyError
+from haply.indexing import manifest
 from haply.indexing.manifest import LOCK, MANIFEST, checksum_of
 from haply.indexing.pages import PageList
 from haply.pruning.intervals import Intervals
-from haply.spark import index, manifest
+from haply.spark import index
 from haply.spark.index import index_of
 from join_kit import answer, check, collect, frame, values
 
@@ -480,19 +481,19 @@ BOTH = [("overwrite", "overwrite"), ("append", "append"), ("overwrite", "append"
 @pytest.mark.parametrize(("late", "early"), BOTH)
 def test_a_build_that_another_has_overtaken_is_refused(spark, tmp_path, monkeypatch, late, early, locks):
     """One begins and ends while the other has written its files and is about to commit."""
-    path, real = tmp_path / "index", index._commit
+    path, real = tmp_path / "index", index.commit_pages
     indexed(spark, _rows(spark, 0, 20), path)
     if not locks:  # as on other file systems
         monkeypatch.setattr(manifest, "_has_locks", lambda system: False)
     before = _named(path)
 
     def overtaken(*args: Any) -> None:
-        monkeypatch.setattr(index, "_commit", real)
+        monkeypatch.setattr(index, "commit_pages", real)
         assert _data(path) > before
         hp.build_index(_rows(spark, 100, 10), "x", str(path), mode=early)
         real(*args)
 
-    monkeypatch.setattr(index, "_commit", overtaken)
+    monkeypatch.setattr(index, "commit_pages", overtaken)
     with pytest.raises(HaplyError, match=r"committed first.*not written"):
         hp.build_index(_rows(spark, 200, 10), "x", str(path), mode=late)
     kept = list(range(20)) if early == "append" else []
@@ -502,7 +503,7 @@ def test_a_build_that_another_has_overtaken_is_refused(spark, tmp_path, monkeypa
 
 @pytest.mark.parametrize(("one", "other"), [*BOTH[:3], ("error", "error")])
 def test_of_two_builds_that_commit_at_once_one_wins(spark, tmp_path, monkeypatch, one, other):
-    path, real, ready = tmp_path / "index", index._commit, threading.Barrier(2)
+    path, real, ready = tmp_path / "index", index.commit_pages, threading.Barrier(2)
     kept: list[int] = []
     if one != "error":
         indexed(spark, _rows(spark, 0, 20), path)
@@ -519,7 +520,7 @@ def test_of_two_builds_that_commit_at_once_one_wins(spark, tmp_path, monkeypatch
             return str(refusal)
         return ""
 
-    monkeypatch.setattr(index, "_commit", together)
+    monkeypatch.setattr(index, "commit_pages", together)
     with ThreadPoolExecutor(2) as threads:
         said = list(threads.map(build, (100, 200), (one, other)))
     winner = said.index("")
@@ -527,7 +528,7 @@ def test_of_two_builds_that_commit_at_once_one_wins(spark, tmp_path, monkeypatch
     assert "not written" in said[1 - winner]
     wanted = [*(kept if (one, other)[winner] == "append" else []), *range(100 + 100 * winner, 110 + 100 * winner)]
     assert _ids(hp.read_index(str(path), spark)) == wanted
-    monkeypatch.setattr(index, "_commit", real)
+    monkeypatch.setattr(index, "commit_pages", real)
     indexed(spark, _rows(spark, 300, 1), path, mode="overwrite")
     indexed(spark, _rows(spark, 300, 1), path, mode="overwrite")
     assert len(_data(path)) == 4  # rows and bounds of the last two: of the loser nothing is left
@@ -571,7 +572,7 @@ def test_killed_before_the_end_the_old_index_stays(spark, sound, tmp_path):
         import os, signal
         from pyarrow import fs
         import haply as hp
-        from haply.spark import manifest
+        from haply.indexing import manifest
 
         class Dies(fs.LocalFileSystem):
             def move(self, source, target):
