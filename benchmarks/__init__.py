@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import Report
 
 BENCHES = (
-    "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
+    "local", "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
     "peng-planning", "peng-joins", "cheng", "index", "strategies",
 )  # fmt: skip
 """Each is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded

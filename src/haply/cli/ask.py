@@ -104,7 +104,8 @@ class Question:
         return self.plan
 
     def _answer_here(self) -> Iterator[str]:
-        from haply.local.files import first_rows, read_table, write_table
+        from haply.local.files import first_rows, read_table
+        from haply.local.inputs import local_frame
 
         frames = {name: read_table(path) for name, path in self.tables.items()}
         yield "tables read"
@@ -114,10 +115,12 @@ class Question:
         if self.explains:
             yield "plan explained"
         if self.computes:
-            found = plan.run()
             if self.out is not None:
-                self.rows = write_table(found, self.out)
-            self.shown = first_rows(found, _SHOWN)
+                self.rows = plan.write(self.out)
+            if self.out is None:
+                self.shown = first_rows(plan.run(), _SHOWN)
+            elif self.report is not None:  # what has been written is not computed twice
+                self.shown = first_rows(local_frame(self.out, "The answer").table(), _SHOWN)
             self.laps.end("run")
             yield "answer computed"
 

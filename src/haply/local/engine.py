@@ -37,7 +37,9 @@ class LocalEngine:
 
     def pairs(self, join: PairJoin, funnel: Any) -> LocalFrame:
         """Run a join of two tables."""
-        return _like(join.left.frame, (LocalJoin if join.indexed is None else IndexedJoin)(join, funnel).run())
+        runs = (LocalJoin if join.indexed is None else IndexedJoin)(join, funnel)
+        frame: Any = join.left.frame
+        return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
 
     def pairs_profile(self, join: PairJoin) -> list[str]:
         """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""

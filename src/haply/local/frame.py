@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from haply.indexing.index import Index
 from haply.local import sql
 from haply.local.constructors import constructed
 from haply.local.dialect import columns_in
+from haply.local.files import write_tables
 from haply.local.times import time_numbers
 from haply.planning.frames import Field
 from haply.planning.times import TimeWindow
@@ -38,15 +39,37 @@ class LocalFrame:
     ) -> None:
         self.schema, self._load, self._give = schema, load, give
         self._identity, self.index = identity, index
+        self._tables: Callable[[], Iterator[pa.Table]] | None = None
 
     @classmethod
     def of(cls, table: pa.Table, give: Give) -> LocalFrame:
         """Hold a table that is there."""
         return cls(table.schema, table.select, give)
 
+    @classmethod
+    def streamed(cls, schema: pa.Schema, tables: Callable[[], Iterator[pa.Table]], give: Give) -> LocalFrame:
+        """Hold a result that comes table by table; it is computed once."""
+        found: list[pa.Table] = []
+
+        def load(names: Sequence[str]) -> pa.Table:
+            if not found:
+                found.append(pa.concat_tables([no_rows(schema), *tables()]))
+            return found[0].select(list(names))
+
+        frame = cls(schema, load, give)
+        frame._tables = tables
+        return frame
+
     def table(self, names: Sequence[str] | None = None) -> pa.Table:
         """Return some columns, or all."""
         return self._load(list(self.schema.names if names is None else names))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield all rows, some at a time where they come so."""
+        if self._tables is None:
+            yield self.table()
+        else:
+            yield from self._tables()
 
     @cached_property
     def _empty(self) -> pa.Table:
@@ -80,6 +103,10 @@ class LocalFrame:
     def give(self) -> Any:
         """Return the table as its user knows it."""
         return self._give(self.table())
+
+    def write(self, path: str) -> int:
+        """Write the rows as they come into a new Parquet or CSV file; returns how many there are."""
+        return write_tables(self.schema, self.tables(), path)
 
     # -- what becomes of it --------------------------------------------------------------------------------------------
 

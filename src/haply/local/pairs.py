@@ -37,7 +37,7 @@ from haply.joins.cells.rows import (
     usable_rows,
 )
 from haply.local import sql
-from haply.local.frame import LocalFrame, no_rows
+from haply.local.frame import LocalFrame
 from haply.local.threads import cores, on_threads
 from haply.numerics.order import ordered
 from haply.planning.pairs import PairJoin, Side
@@ -78,12 +78,6 @@ class LocalJoin:
     def __init__(self, join: PairJoin, funnel: Any) -> None:
         self.join, self.funnel = join, funnel
         self._counts: Counter[str] = Counter()
-
-    def run(self) -> pa.Table:
-        """Return the pairs, with the columns of the result."""
-        schema = self.schema
-        batches = list(self.tables())
-        return pa.concat_tables(batches) if batches else no_rows(schema)
 
     @property
     def schema(self) -> pa.Schema:

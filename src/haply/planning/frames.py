@@ -165,6 +165,9 @@ class Frame(Protocol):
     def give(self) -> Any:
         """Return the table as its user knows it."""
 
+    def write(self, path: str) -> int:
+        """Write the rows into a new Parquet or CSV file; returns how many there are."""
+
 
 class Catalog(Protocol):
     """What a query in SQL can name besides the tables that it is given."""

@@ -31,6 +31,13 @@ class Plan:
         """Return the answer: a lazy DataFrame on Spark; elsewhere, computed at once, a table of the kind given."""
         return self.query.run(self.funnel).give()
 
+    def write(self, path: str) -> int:
+        """Write the answer into a new Parquet or CSV file; returns the number of its rows.
+
+        In this process rows are written as they are found, so that an answer may be larger than memory.
+        """
+        return self.query.run(self.funnel).write(path)
+
     def explain(self) -> str:
         """Describe how the query will run. For joins this reads the inputs once, to estimate sizes."""
         return "\n".join([self.query.explain(), *(f"  note          {note}" for note in self.notes)])

@@ -123,3 +123,9 @@ class SparkFrame:
     def give(self) -> DataFrame:
         """Return the DataFrame."""
         return self.df
+
+    def write(self, path: str) -> int:
+        """Write the rows into a new folder of Parquet files, or a CSV file; returns how many there are."""
+        from haply.spark.files import write_table
+
+        return write_table(self.df, path)
