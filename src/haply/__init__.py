@@ -15,9 +15,8 @@ from haply.query import between, col, distance, left, right
 from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
-    from haply.api import build_index, join, plan_join, plan_where, read_index, where, window_join
+    from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.spark import sky
-    from haply.spark.prepare import check
     from haply.spark.session import local_session
     from haply.statements import plan_sql, sql
 
@@ -48,7 +47,7 @@ __all__ = [
 _LAZY = {
     "build_index": "haply.api",
     "read_index": "haply.api",
-    "check": "haply.spark.prepare",
+    "check": "haply.api",
     "join": "haply.api",
     "plan_join": "haply.api",
     "plan_where": "haply.api",

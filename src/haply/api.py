@@ -220,6 +220,22 @@ def window_join(
     return Plan(plan, funnel).run()
 
 
+def check(df: Any, column: str) -> Any:
+    """Return the bad rows of an uncertain column, with a ``reason``; null rows are not bad.
+
+    >>> hp.check(readings, "temp").show()                                                            # doctest: +SKIP
+    """
+    frame = frame_of(df, "The table")
+    field = field_of(frame, find_column(frame, column, "given"))
+    if field.model is None:
+        raise HaplyError(
+            f"Column '{field.name}' holds no uncertain values",
+            expected="a struct made by hp.gaussian, hp.uniform, ... or a number",
+            found=field.text,
+        )
+    return frame.engine.bad_rows(frame, field.name).give()
+
+
 def build_index(df: Any, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:
     """Write a table in the order of an uncertain column, with what joins want to know of its pages.
 

@@ -58,7 +58,7 @@ def frames_of(tables: Mapping[str, Any], hint: str) -> dict[str, Frame]:
 def catalog_for(spark: Any, frames: Iterable[Frame]) -> Catalog:
     """Return what a query in SQL can name besides its tables."""
     given = list(frames)
-    if spark is None and given and given[0].engine.name == "local":
+    if given and given[0].engine.name == "local":
         from haply.local.catalog import LocalCatalog
 
         return LocalCatalog()

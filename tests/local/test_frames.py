@@ -143,3 +143,19 @@ def test_spark_beside_a_local_table_is_refused(spark: Any) -> None:
         hp.join(SHOP, frame, ON, 0.5)
     with pytest.raises(hp.HaplyError, match=r"'b' on Spark, 'a' not"):
         hp.sql("SELECT * FROM a, b", a=SHOP, b=frame)
+
+
+def test_bad_rows_are_told() -> None:
+    table = pa.table({"id": [1, 2, 3], "x": pa.array([{"mean": 1.0, "sd": 0.1}, {"mean": 1.0, "sd": -0.1}, None])})
+    found = hp.check(table, "X")
+    assert found.select(["id", "reason"]).to_pylist() == [{"id": 2, "reason": "sd < 0"}]
+    assert isinstance(hp.check(table.to_pandas(), "x"), pd.DataFrame)
+    with pytest.raises(hp.HaplyError, match=r"Column 'name' holds no uncertain values.*Found string"):
+        hp.check(pa.table({"name": ["a"]}), "name")
+
+
+def test_categories_are_keys_like_others() -> None:
+    left = pd.DataFrame({"id": [1, 2], "k": pd.Categorical(["a", "b"]), "x": [1.0, 1.0]})
+    right = pd.DataFrame({"id": [1, 2], "k": pd.Categorical(["b", "c"]), "x": [1.0, 1.0]})
+    found = hp.join(left, right, "abs(gaussian(left.x, 0.1) - right.x) <= 1 AND left.k = right.k", 0.5)
+    assert found[["id_left", "id_right"]].to_numpy().tolist() == [[2, 1]]

@@ -18,6 +18,7 @@ from haply.local.index import IndexedJoin, build_index
 from haply.local.pairs import LocalJoin
 from haply.local.threads import on_threads
 from haply.local.windows import combinations
+from haply.models.columns import bad_reasons
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairJoin
 from haply.planning.selection import RowSelection
@@ -73,6 +74,13 @@ class LocalEngine:
         if exact:
             rows = rows.append_column("probability", pa.array(decided.probability[decided.kept]))
         return _like(frame, rows)
+
+    def bad_rows(self, frame: Frame, column: str) -> LocalFrame:
+        """Find the bad rows of an uncertain column, with a ``reason``."""
+        assert isinstance(frame, LocalFrame)
+        table = frame.table()
+        reasons = bad_reasons(table[column])
+        return _like(frame, table.append_column("reason", reasons).filter(reasons.is_valid()))
 
     def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
         """Write an indexed table."""

@@ -58,7 +58,7 @@ def _to_duckdb(table: pa.Table) -> Any:
 
 
 def _usual_types(table: pa.Table) -> pa.Table:
-    """Lists, texts and bytes with 32-bit offsets, in which kernels and engines read them."""
+    """Lists and texts with 32-bit offsets, and no dictionaries: so kernels and engines read them."""
     schema = pa.schema([field.with_type(_usual(field.type)) for field in table.schema])
     return table if schema.equals(table.schema) else table.cast(schema)
 
@@ -68,6 +68,8 @@ def _usual(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_usual(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([part.with_type(_usual(part.type)) for part in kind])
+    if pa.types.is_dictionary(kind):  # those of two tables differ, and keys are compared between them
+        return _usual(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     return kind

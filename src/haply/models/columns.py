@@ -147,3 +147,12 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> Column:
     good = np.flatnonzero(codes < 0)
     example = f"{reasons[codes[bad[0]]]} in {model.show(int(bad[0]))}"
     return Column(model.take(good), rows[good], rows[bad], [reasons[code] for code in codes[bad]], example)
+
+
+def bad_reasons(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Tell of each row of a column why it is not a distribution; null where it is one, or is null itself."""
+    read = read_column(array)
+    out: list[str | None] = [None] * len(array)
+    for row, reason in zip(read.bad_rows, read.bad_reasons, strict=True):
+        out[row] = reason
+    return pa.array(out, pa.string())

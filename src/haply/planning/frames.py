@@ -205,6 +205,9 @@ class Engine(Protocol):
     def selected(self, selection: RowSelection, funnel: Any) -> Frame:
         """Run a selection."""
 
+    def bad_rows(self, frame: Frame, column: str) -> Frame:
+        """Find the bad rows of an uncertain column, with a ``reason``."""
+
     def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
         """Write an indexed table."""
 

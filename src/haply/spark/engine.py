@@ -14,6 +14,7 @@ from haply.spark.frame import SparkFrame
 from haply.spark.index import build_index
 from haply.spark.indexed import IndexedJoin
 from haply.spark.many import combinations
+from haply.spark.prepare import bad_rows
 from haply.spark.selected import selected_rows
 from haply.spark.stream import check_session, stream_join
 
@@ -51,6 +52,12 @@ class SparkEngine:
         """Run a selection."""
         translate_failures()
         return SparkFrame(selected_rows(selection, funnel))
+
+    def bad_rows(self, frame: Frame, column: str) -> SparkFrame:
+        """Find the bad rows of an uncertain column, with a ``reason``."""
+        translate_failures()
+        assert isinstance(frame, SparkFrame)
+        return SparkFrame(bad_rows(frame.df, column))
 
     def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
         """Write an indexed table."""

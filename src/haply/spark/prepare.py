@@ -10,14 +10,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from haply.errors import HaplyError
 from haply.joins.cells.rows import BAD, HOPELESS, NULL, USABLE, bad_row
 from haply.models import Model, OneDimensional
-from haply.models.columns import read_column
-from haply.planning.frames import find_name, quoted
+from haply.models.columns import bad_reasons, read_column
+from haply.planning.frames import quoted
 from haply.pruning.intervals import Intervals
 from haply.spark.columns import arrow_function
-from haply.spark.types import field_from
 
 
 def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) -> Any:
@@ -73,26 +71,11 @@ def state_function(raise_as: str | None) -> Any:
 _INTERVAL_TYPE = "start double, end double, state tinyint"
 
 
-def check(frame: DataFrame, column: str) -> DataFrame:
-    """The bad rows of an uncertain column, with a ``reason``; null rows are not bad.
-
-    >>> hp.check(readings, "temp").show()                                                            # doctest: +SKIP
-    """
-    name = find_name(frame.columns, column, "given")
-    field = field_from(name, frame.schema[name].dataType)
-    if field.model is None:
-        raise HaplyError(
-            f"Column '{name}' holds no uncertain values",
-            expected="a struct made by hp.gaussian, hp.uniform, ... or a number",
-            found=field.text,
-        )
+def bad_rows(frame: DataFrame, name: str) -> DataFrame:
+    """The bad rows of an uncertain column, with a ``reason``."""
 
     def reasons(column: pa.Array) -> pa.Array:
-        read = read_column(column)
-        out: list[str | None] = [None] * len(column)
-        for row, reason in zip(read.bad_rows, read.bad_reasons, strict=True):
-            out[row] = reason
-        return pa.array(out, pa.string())
+        return bad_reasons(column)
 
     reason = arrow_function(reasons, "string")(F.col(quoted(name)))
     return frame.withColumn("reason", reason).where(F.col("reason").isNotNull())
