@@ -29,7 +29,7 @@ ORDER = (
     ("planning", "outputs"),
     ("local", "spark"),
     ("report",),
-    ("inputs", "constructors"),
+    ("inputs", "constructors", "sky"),
     ("statements", "api"),
     ("demo",),
     ("cli", "__main__"),

@@ -15,8 +15,8 @@ from haply.query import between, col, distance, left, right
 from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
+    from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
-    from haply.spark import sky
     from haply.spark.session import local_session
     from haply.statements import plan_sql, sql
 
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if name == "sky":
-        found: Any = importlib.import_module("haply.spark.sky")
+        found: Any = importlib.import_module("haply.sky")
     elif name in _LAZY:
         found = getattr(importlib.import_module(_LAZY[name]), name)
     else:

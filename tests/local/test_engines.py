@@ -240,6 +240,23 @@ def windows_by_the_papers(t: dict[str, Any]) -> Any:
     return hp.window_join(two, {("a", "b"): 1}, time="t", algorithm="forward", windows_policy="local", on="a.id < b.id")
 
 
+def skies() -> dict[str, pa.Table]:
+    rng = np.random.default_rng(4)
+    found = {}
+    for name in "ab":
+        ra, dec = rng.normal(0.0, 1e-4, 20) % 360.0, 60.0 + rng.normal(0.0, 1e-4, 20)
+        error, other = rng.uniform(0.05, 0.4, 20), rng.uniform(0.05, 0.4, 20)
+        found[name] = pa.table({"id": np.arange(20), "ra": ra, "dec": dec, "e": error, "f": other})
+    return found
+
+
+@question(skies)
+def the_sky(t: dict[str, Any]) -> Any:
+    one = hp.sky.position(hp.left.ra, hp.left.dec, hp.left.e, hp.left.f, 0.3)
+    other = hp.sky.ellipse(hp.right.ra, hp.right.dec, 1000 * hp.right.e, 1000 * hp.right.f, 30, errors_in="mas")
+    return hp.join(t["a"], t["b"], hp.distance(one, other) <= 0.3, 0.2)
+
+
 @question(spoilt)
 def bad_rows(t: dict[str, Any]) -> Any:
     return hp.join(t["a"], t["b"], NEAR, 0.2)

@@ -43,7 +43,6 @@ class Sky(Model):
     """
 
     kind: ClassVar[str] = "sky"
-    has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("ra", degree=0),
         Parameter("dec", degree=0),

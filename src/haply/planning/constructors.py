@@ -29,14 +29,16 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
 """The arguments of all constructors, by the names that these have in SQL, in lower case."""
 
 
-NEEDED = {"samples": 1, "gaussian_nd": 1}
+NEEDED = {"samples": 1, "gaussian_nd": 1, "sky": 4, "sky_ellipse": 4}
 """How many arguments a constructor needs at least, where it does not need all."""
+_LAST = {"sky": 0.0, "sky_ellipse": 0.0}
+"""The last argument of a plain constructor, where it may be left out."""
 
 
 def fields_of(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Name the arguments of a plain constructor as the parameters of its model."""
     names = (parameter.name for parameter in PLAIN[name].parameters)
-    return dict(zip(names, (arguments[given] for given in PARAMETERS[name]), strict=True))
+    return dict(zip(names, (arguments.get(given, _LAST.get(name)) for given in PARAMETERS[name]), strict=True))
 
 
 def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) -> Expression:

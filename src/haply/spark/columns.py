@@ -92,7 +92,7 @@ def _is_constant(value: Value) -> bool:
 def plain(name: str, *arguments: Value) -> Column:
     """A struct of the parameters of a model, as they are given."""
     model = PLAIN[name]
-    given = fields_of(name, dict(zip(PARAMETERS[name], arguments, strict=True)))
+    given = fields_of(name, dict(zip(PARAMETERS[name], arguments, strict=False)))
     if model is Histogram:
         _refuse_buckets("histogram()", given["edges"], given["probs"])
     else:
