@@ -28,7 +28,7 @@ from haply.errors import unknown_name
     ],
 )
 def test_a_near_name_is_suggested(name, known, meant):
-    assert str(unknown_name("column", name, known)).endswith(f"Hint: did you mean '{meant}'?.")
+    assert str(unknown_name("column", name, known)).endswith(f"Hint: did you mean '{meant}'?")
 
 
 @pytest.mark.parametrize(
