@@ -167,7 +167,8 @@ class LocalJoin:
     @cached_property
     def rows(self) -> tuple[SideRows, SideRows]:
         """The rows of both sides."""
-        return self._side_rows(self.join.left), self._side_rows(self.join.right)
+        left, right = on_threads(self._side_rows, self.join.sides)
+        return left, right
 
     def _side_rows(self, side: Side) -> SideRows:
         table = self._own_rows(side)
@@ -212,10 +213,9 @@ class LocalJoin:
             return
         edges, placed = self.layout()
         one_cell = not len(edges.edges) and not len(edges.slices)
-        parts = [
-            _by_cell(rows, intervals, number, edges, one_cell)
-            for number, (rows, intervals) in enumerate(zip(self.rows, placed, strict=True))
-        ]
+        parts = list(
+            on_threads(lambda side: _by_cell(self.rows[side], placed[side], side, edges, one_cell), (LEFT, RIGHT))
+        )
         left, right = (side.inner_name for side in join.sides)
         keys = tuple(f"__key{position}" for position in join.grouped_keys)
         asked = join.asked(left, right)

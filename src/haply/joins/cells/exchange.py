@@ -16,6 +16,9 @@ LEVELS = np.arange(1, QUANTILES) / QUANTILES
 TYPICAL_WIDTH = 0.9
 """The quantile of the widths of intervals that a cell is not narrower than."""
 
+_LOOKED_AT = 1 << 16
+"""Rows of a side that a layout is made from: it need not be exact."""
+
 
 class CellEdges(NamedTuple):
     """Where cells begin, but for the first, and the slices of each, if any is sliced."""
@@ -47,7 +50,9 @@ def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray
     A row begins in the cell of its lower end; the owner of a pair is the cell where the row that begins later begins.
     """
     first = np.searchsorted(edges.edges, np.minimum(intervals.start, intervals.end), "right")
-    last = np.maximum(first, np.searchsorted(edges.edges, intervals.end, "right"))
+    last = first.copy()
+    crossing = np.flatnonzero(intervals.end >= np.append(edges.edges, np.inf)[first])  # few: they are looked up again
+    last[crossing] = np.maximum(first[crossing], np.searchsorted(edges.edges, intervals.end[crossing], "right"))
     rows, at = _spread(last - first + 1)
     at += first[rows]
     begins_here = at == first[rows]
@@ -71,10 +76,13 @@ def _spread(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def profile_of(intervals: Intervals) -> Profile:
-    """Summarise where the rows of a side are."""
-    low = np.minimum(intervals.start, intervals.end)
-    if not len(low):
+    """Summarise where the rows of a side are, from some of them where they are many."""
+    count = len(intervals.start)
+    if not count:
         return Profile(0, np.empty(0), 0.0)
-    ordered, widths = np.sort(low), np.sort(intervals.end - low)
+    step = -(-count // _LOOKED_AT)
+    start, end = intervals.start[::step], intervals.end[::step]
+    low = np.minimum(start, end)
+    ordered, widths = np.sort(low), np.sort(end - low)
     places = ordered[np.minimum((LEVELS * len(low)).astype(np.int64), len(low) - 1)]
-    return Profile(len(low), places, float(widths[min(int(TYPICAL_WIDTH * len(low)), len(low) - 1)]))
+    return Profile(count, places, float(widths[min(int(TYPICAL_WIDTH * len(low)), len(low) - 1)]))
