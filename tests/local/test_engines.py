@@ -189,6 +189,15 @@ def certain_conditions_alone(t: dict[str, Any]) -> Any:
     return hp.join(t["a"], t["b"], "left.id = right.id + 1", 0.2, time="time", window="20 seconds")
 
 
+def late() -> dict[str, pa.Table]:
+    return {name: pa.table({"id": [1, 2], "t": [1_700_000_000_000_000_000, 5], "x": [1.0, 2.0]}) for name in "ab"}
+
+
+@question(late)
+def times_that_are_too_large(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(gaussian(left.x, 0.1) - right.x) <= 1", 0.2, time="t", window=1)
+
+
 @question(plain)
 def a_product(t: dict[str, Any]) -> Any:
     return hp.join(t["a"], t["b"], "left.id < 3 AND right.id > 13", columns=["id_left", "id_right"])

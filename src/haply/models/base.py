@@ -63,11 +63,6 @@ class Model:
             )
 
     @classmethod
-    def example(cls) -> Model:
-        """Return two rows, by which kernels are compiled for this model before its data come."""
-        raise NotImplementedError
-
-    @classmethod
     def _read(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Turn what people pass (numbers, lists, lists of lists) into columns of one length."""
         columns: dict[str, Any] = {}
@@ -287,6 +282,11 @@ class OneDimensional(Model, ABC):
 
     bounded: ClassVar[bool] = True
     """Whether every value of this kind lies in a finite interval."""
+
+    @classmethod
+    @abstractmethod
+    def example(cls) -> OneDimensional:
+        """Return two rows, by which kernels are compiled for this model before its data come."""
 
     @abstractmethod
     def _make_components(self) -> Components:
