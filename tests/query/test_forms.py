@@ -210,7 +210,7 @@ EACH_REWRITE = [
     ("NOT inward", "NOT (x < 1 AND x > -1)", "NOT x < 1 OR NOT x > -1"),
     ("NOT inward", "NOT (id = 1 OR id = 2)", "NOT (id = 1 OR id = 2)"),  # certain: Spark knows best
     ("one by one", "x < 1 AND (y > 2 AND id = 3)", "x < 1; y > 2; id = 3"),
-    ("push down", "id = 3", "Spark: id = 3"),
+    ("push down", "id = 3", "certain: id = 3"),
     ("push down", "x < id", "x < id"),
     ("normal form", "abs(3 - 2 * x) < 1", "x in (1, 2)"),
     ("normal form", "x < 1 OR x BETWEEN 2 AND 3", "x in (-inf, 1) or [2, 3]"),

@@ -281,7 +281,7 @@ class PairJoin:
         if self.streaming:
             return self.left.frame.engine.stream_text(self)
         if self.method is None:
-            return "Certain join\n  every condition is certain: Spark's own join, probability 1.0"
+            return "Certain join\n  every condition is certain: a plain join, probability 1.0"
         certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
         further = [f"{one.left} and {one.right}: {in_words(one)}" for one in self.condition.further]
         equal = [f"{one} = {other}" for one, other in self.condition.equalities]

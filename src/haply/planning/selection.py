@@ -98,7 +98,8 @@ class RowSelection:
         if self.condition.certain:
             lines.append(f"  pushed down   {'; '.join(map(str, self.condition.certain))}")
         if self.condition.numbers:
-            lines.append(f"  numbers       {'; '.join(map(str, self.condition.numbers.values()))}: computed by Spark")
+            numbers = "; ".join(map(str, self.condition.numbers.values()))
+            lines.append(f"  numbers       {numbers}: computed by the engine")
         groups = sorted(self.selection.groups, key=self.selection.costs.of)
         for number, group in enumerate(groups, 1):
             lines.append(
@@ -109,7 +110,7 @@ class RowSelection:
 
     def _plan_text(self, groups: list[Group]) -> str:
         if not groups:
-            return "every condition is certain: Spark's own filter, probability 1.0"
+            return "every condition is certain: a plain filter, probability 1.0"
         multiplied = " The groups share no uncertain column: their probabilities multiply." if len(groups) > 1 else ""
         match self.selection.planning:
             case "static":

@@ -58,7 +58,7 @@ class Draft:
     groups: tuple[tuple[Part | Near, ...], ...] = ()
 
     def __str__(self) -> str:
-        said = [*map(str, self.conditions), *(f"Spark: {condition}" for condition in self.certain)]
+        said = [*map(str, self.conditions), *(f"certain: {condition}" for condition in self.certain)]
         said += [" AND ".join(map(str, group)) for group in self.groups]
         return "; ".join(said)
 
