@@ -28,8 +28,8 @@ from haply.errors import HaplyError
 from haply.joins.match import match_all
 from haply.models import Gaussian
 from haply.probability.region import Region
-from haply.pruning.curve import unit_table
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates.curve import unit_table
+from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 
 SLACK = 1e-9

@@ -28,12 +28,12 @@ from benchmarks.measure import (
     compare,
 )
 from haply.joins.match import Matches, match_all
-from haply.joins.paged import ALGORITHMS, Algorithm, PagedJoin, PageSettings, Work
+from haply.joins.paged import ALGORITHMS, Algorithm, PagedJoin, PagedWork, PageSettings
 from haply.models import Uniform
 from haply.probability.region import Region
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates.intervals import row_intervals
+from haply.pruning.candidates.xbounds import PAPER_LEVELS
 from haply.pruning.threshold import Pairing, Threshold
-from haply.pruning.xbounds import PAPER_LEVELS
 
 GREATER = Region(0.0, math.inf, low_closed=False)
 
@@ -171,10 +171,10 @@ class Experiments:
         panels: Sequence[tuple[str, tuple[Uniform, Uniform], dict[str, Any]]],
         region: Region,
         exact: bool = True,
-    ) -> tuple[list[dict[str, Any]], dict[tuple[str, str], list[Work]]]:
+    ) -> tuple[list[dict[str, Any]], dict[tuple[str, str], list[PagedWork]]]:
         """N_pair of each column, for every panel and threshold; rows for the table, and the work behind them."""
         rows: list[dict[str, Any]] = []
-        works: dict[tuple[str, str], list[Work]] = {}
+        works: dict[tuple[str, str], list[PagedWork]] = {}
         for panel, (left, right), layout in panels:
             for p in self.settings.p_of_pairs:
                 self.tell(f"pairs: {panel}, p = {p:g}")

@@ -70,8 +70,8 @@ def tables(session: SparkSession, settings: Settings) -> tuple[DataFrame, DataFr
 def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
     """Build the index, then join with it and without it in turns."""
     from haply.api import build_index, join, read_index
+    from haply.engines.spark.index import index_of
     from haply.report.funnel import Funnel
-    from haply.spark.index import index_of
 
     on = f"abs(left.x - right.x) <= {settings.within!r}"
     with tempfile.TemporaryDirectory(prefix="haply-bench-") as folder:

@@ -20,7 +20,7 @@ from benchmarks.measure import Answer, Engines, Report, Tell, circumstances, com
 from haply.joins.match import match_all
 from haply.models import Uniform
 from haply.probability.region import Region
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
 
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from benchmarks.band import SLACK, Filter, straddling_probability
 from benchmarks.measure import Answer, Growth, Report, Result, Tell, check_same, circumstances, needs, take_turns
 from haply.api import plan_join
-from haply.local.threads import cores
+from haply.engines.local.threads import cores
 from haply.pruning.threshold import TOLERANCE
 
 
@@ -140,7 +140,7 @@ def haply_join(files: Files) -> int:
 
 def spark_join(files: Files) -> int:
     """The same query on Spark."""
-    from haply.spark.session import local_session
+    from haply.engines.spark.runtime.session import local_session
 
     spark = local_session("haply bench")
     left, right = (spark.read.parquet(files.path(name)) for name in ("left", "right"))

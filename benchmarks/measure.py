@@ -454,7 +454,7 @@ def on_spark(settings: Any, measure: Callable[[Any, Any, Tell], Report], tell: T
     """Measure in the Spark session that is running, or in one of its own."""
     from pyspark.sql import SparkSession
 
-    from haply.spark.session import local_session
+    from haply.engines.spark.runtime.session import local_session
 
     running = SparkSession.getActiveSession()
     tell("starting Spark")

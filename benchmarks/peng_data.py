@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from haply.joins.conditions import Batch, Condition, Polynomial, Range
 from haply.models import Gaussian, GaussianND, Model
+from haply.selection.conditions import Condition, Polynomial, Range, RowValues
 
 # (d1, d2, static order, static ms, dynamic ms, gain %, optimal ms)
 TABLE_2 = (
@@ -76,18 +76,18 @@ class Stars:
     def __len__(self) -> int:
         return len(next(iter(self.mean.values())))
 
-    def batch(self) -> Batch:
+    def batch(self) -> RowValues:
         """All rows."""
-        return Batch({name: Gaussian(self.mean[name], self.sd[name]) for name in self.mean}, {}, len(self))
+        return RowValues({name: Gaussian(self.mean[name], self.sd[name]) for name in self.mean}, {}, len(self))
 
-    def pairs(self, columns: list[str], count: int) -> Batch:
+    def pairs(self, columns: list[str], count: int) -> RowValues:
         """All pairs of the first ``count`` objects with the next ones; columns get the side's number."""
         i, j = (grid.ravel() for grid in np.meshgrid(np.arange(count), count + np.arange(count), indexing="ij"))
         models: dict[str, Model] = {}
         for name in columns:
             for side, rows in ((1, i), (2, j)):
                 models[f"{name}{side}"] = Gaussian(self.mean[name][rows], self.sd[name][rows])
-        return Batch(models, {}, len(i))
+        return RowValues(models, {}, len(i))
 
 
 def generated(rows: int, seed: int) -> Stars:

@@ -20,10 +20,10 @@ from benchmarks.measure import OURS, Answer, Claim, Engines, Figure, Report, Tel
 from haply.errors import HaplyError
 from haply.joins.match import match_all
 from haply.joins.moments import IndexName, MomentCounters, index_moments, index_xbounds, match_moments
-from haply.joins.tumbling import TumblingJoin
+from haply.joins.operators.tumbling import TumblingJoin
 from haply.models import Gaussian, Mixture, OneDimensional
 from haply.probability.region import Difference, Region
-from haply.pruning.intervals import pairing, row_intervals
+from haply.pruning.candidates.intervals import pairing, row_intervals
 from haply.pruning.threshold import Threshold
 
 Row = dict[str, Any]

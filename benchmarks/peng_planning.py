@@ -18,11 +18,11 @@ import numpy as np
 from benchmarks import peng_data as data
 from benchmarks.measure import OURS, Claim, Figure, Report, Result, Tell, circumstances
 from haply.errors import HaplyError
-from haply.joins.conditions import Batch
-from haply.joins.costs import Costs
-from haply.joins.select import PLANNINGS, Effort, Selection
 from haply.models import Gaussian
 from haply.pruning.threshold import Threshold
+from haply.selection.conditions import RowValues
+from haply.selection.costs import Costs
+from haply.selection.select import PLANNINGS, Effort, Selection
 
 STATIC, OPTIMAL = "static", "optimal"
 NEAR_OPTIMAL = 0.95
@@ -116,7 +116,7 @@ def colours(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
         "ug": (stars.mean["u"] - stars.mean["g"] - middle["ug"], np.hypot(stars.sd["u"], stars.sd["g"])),
         "gr": (stars.mean["g"] - stars.mean["r"] - middle["gr"], np.hypot(stars.sd["g"], stars.sd["r"])),
     }
-    batch = Batch({name: Gaussian(*value) for name, value in values.items()}, {}, len(stars))
+    batch = RowValues({name: Gaussian(*value) for name, value in values.items()}, {}, len(stars))
     for share in (0.2, 0.5, 0.8):
         limit = float(np.quantile(stars.mean["r"], share))
         for reach in (0.2, 0.5, 1.0):
@@ -129,7 +129,7 @@ def colours(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
     return _figure(stars.name, f"{stars.name}: r < d1 and colours beyond d2 of the median", rows, notes)
 
 
-def _cell(groups: data.Conditions, batch: Batch, settings: Settings) -> dict[str, Any]:
+def _cell(groups: data.Conditions, batch: RowValues, settings: Settings) -> dict[str, Any]:
     """The three plans on the same rows: best times, what they computed, and that they agree."""
     kinds = {name: type(model) for name, model in batch.values.items()}
     threshold, costs = Threshold(settings.threshold), Costs.of_this_machine()

@@ -31,12 +31,10 @@ from benchmarks.measure import (
     take_turns,
 )
 from haply.errors import HaplyError
-from haply.joins.conditions import Batch, Polynomial, Range
-from haply.joins.select import Effort, Selection
 from haply.models import Gaussian, GaussianND
 from haply.numerics.normal import normal_cdf
 from haply.probability.multivariate import disc_probability
-from haply.pruning.region import (
+from haply.pruning.bounds.region import (
     CANTELLI,
     DISTANCE,
     Box,
@@ -49,6 +47,8 @@ from haply.pruning.region import (
     selberg,
 )
 from haply.pruning.threshold import Threshold
+from haply.selection.conditions import Polynomial, Range, RowValues
+from haply.selection.select import Effort, Selection
 
 SCIPY = "scipy"
 
@@ -216,7 +216,7 @@ def exact_discs(settings: Settings, tell: Tell) -> list[Result]:
 def boxes(settings: Settings, tell: Tell) -> Figure:
     """Expt 1: a box that grows, by bounds first or by exact values alone."""
     model = data.fields(settings.rows, settings.seed)
-    batch = Batch({"pos": model}, {}, settings.rows)
+    batch = RowValues({"pos": model}, {}, settings.rows)
     rows = []
     for size in (200, 400, 800, 1200, 1600, 2000):
         tell(f"Expt 1: d = {size}")
@@ -281,7 +281,7 @@ def intervals(settings: Settings, tell: Tell) -> Figure:
             "selberg": float(np.mean([selberg(s, a, math.inf) for s, a in zip(sd, away, strict=True)])),
         }
         kinds = {"x": Gaussian}
-        batch = Batch({"x": Gaussian(mean, sd)}, {}, count)
+        batch = RowValues({"x": Gaussian(mean, sd)}, {}, count)
         inside = Polynomial(((("x", None), 1.0),), (), (Range(low, high),), "x")
         row["exact"] = float(Selection.of([[inside]], kinds, Threshold(None)).probabilities(batch).mean())
         rows.append(row)

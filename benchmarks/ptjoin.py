@@ -38,8 +38,8 @@ from haply.models.ragged import Ragged
 from haply.numerics.jit import kernel
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
+from haply.pruning.bounds.timing import ShapeList, near, super_level
 from haply.pruning.threshold import TOLERANCE
-from haply.pruning.timing import ShapeList, near, super_level
 
 RANGE, BUCKETS, WHOLE = "duckdb range", "duckdb buckets", "duckdb buckets+numpy"
 PAIRS = f"{OURS}, pairs only"

@@ -45,8 +45,8 @@ from benchmarks.spark import FILES, unwatched, watched
 from haply.errors import HaplyError
 from haply.joins import join_positions
 from haply.models import sky_ellipses
+from haply.numerics.multivariate.sphere import ARCSECONDS
 from haply.numerics.normal import normal_quantile
-from haply.numerics.sphere import ARCSECONDS
 from haply.pruning.threshold import TOLERANCE
 
 DataFrame: TypeAlias = Any
@@ -279,12 +279,12 @@ def spark_match(
 ) -> DataFrame:
     """Ours on Spark: columns ``i, j, probability``."""
     from haply.api import join
-    from haply.spark.sky import ellipse
+    from haply.engines.spark.columns import sky_ellipse
 
     sides = [
         session.read.schema(_SCHEMA)
         .parquet(str(path))
-        .select("id", ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
+        .select("id", sky_ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
         for path in paths
     ]
     on = f"distance(left.pos, right.pos) <= {within!r}"

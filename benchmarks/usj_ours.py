@@ -14,8 +14,8 @@ from benchmarks.usj_figures import GRID, PER_TIMESTAMP, Lab, Scale, rows_by, sec
 from benchmarks.usj_runs import ALL_BUT_ROWS, RULES_OF, FullWindows, Query, Sliding, best_of, undecided
 from haply.models import Samples
 from haply.probability.distance import clouds
-from haply.pruning.clouds import describe
-from haply.pruning.grid import empty_grid, group_batch, insert, objects_near
+from haply.pruning.bounds.clouds import describe
+from haply.pruning.candidates.grid import empty_grid, group_batch, insert, objects_near
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "OP": ("balls",),

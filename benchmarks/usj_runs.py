@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.measure import Answer, needs
 from benchmarks.usj_data import Streams
 from haply.errors import HaplyError
-from haply.joins.similarity import SIDES, SideName, SimilarityJoin, SimilarityResult
+from haply.joins.operators.similarity import SIDES, SideName, SimilarityJoin, SimilarityResult
 from haply.models import Samples
 from haply.probability.distance import squared_limit
 from haply.pruning.cascade import Counters

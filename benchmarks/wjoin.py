@@ -36,7 +36,7 @@ from benchmarks.measure import (
 )
 from benchmarks.wjoin_figures import NAMES, Arrivals, Scale
 from haply.joins import WindowJoin, join_windows
-from haply.joins.window import uniform_windows
+from haply.joins.operators.window import uniform_windows
 
 STREAMED, KEYED, DUCK, POLARS = "haply one by one", "duckdb", "duckdb buckets", "polars buckets"
 TARGET = 10.0

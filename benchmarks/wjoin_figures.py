@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.measure import Claim, Figure, Tell, in_seconds
 from haply.errors import HaplyError
 from haply.joins import WindowJoin
-from haply.joins.window import Algorithm, uniform_windows
-from haply.pruning.windows import POLICIES
+from haply.joins.operators.window import Algorithm, uniform_windows
+from haply.pruning.candidates.windows import POLICIES
 
 NAMES = tuple("abcdefgh")
 """Of streams."""

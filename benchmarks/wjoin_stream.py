@@ -167,7 +167,7 @@ def write_streams(folder: Path, batches: int, settings: Settings) -> tuple[Path,
 def haply_join(*streams: DataFrame, settings: Settings) -> DataFrame:
     """Ours: columns ``a, b, c`` of ids."""
     from haply.api import window_join
-    from haply.joins.window import uniform_windows
+    from haply.joins.operators.window import uniform_windows
 
     found = window_join(
         dict(zip(NAMES, streams, strict=True)), uniform_windows(NAMES, settings.window), key="k", time="t"

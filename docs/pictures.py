@@ -26,9 +26,9 @@ from haply.models import (
     Uniform,
 )
 from haply.probability import Difference, Region, difference_cdf, equal_within, region_probability
-from haply.pruning.bounds import concentration_bound, containment_bound, facts
+from haply.pruning.bounds.one_dimensional import concentration_bound, containment_bound, facts
+from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.cascade import Cascade
-from haply.pruning.intervals import row_intervals
 from haply.pruning.threshold import Pairing, Threshold
 
 # Colours that people with colour-blindness can tell apart (Okabe and Ito).

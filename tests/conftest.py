@@ -50,7 +50,7 @@ def pytest_collection_finish() -> None:
 def spark() -> Iterator[SparkSession]:
     """The shared session. A test that changes a setting must put it back; one that stops it breaks all the others."""
     # Imported here so that tests of plain arithmetic pay neither for PySpark nor for Java.
-    from haply.spark.session import local_session
+    from haply.engines.spark.runtime.session import local_session
 
     session = local_session(
         "haply tests",

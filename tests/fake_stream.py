@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from haply.spark.parcels import CONTROL, unpack
-from haply.spark.stateful import CellProcessor
-from haply.spark.stream_worker import counter_names
-from haply.spark.worker import COUNTERS
+from haply.engines.spark.exchange.worker import COUNTERS
+from haply.engines.spark.streaming.parcels import CONTROL, unpack
+from haply.engines.spark.streaming.stateful import CellProcessor
+from haply.engines.spark.streaming.worker import counter_names
 
 
 def in_batches(rng, times, batches, max_delay):

@@ -9,13 +9,13 @@ import numpy as np
 import oracle
 import oracle_select as referee
 from engine import model_of
-from haply.joins.conditions import Apart, Batch, Polynomial, Range
-from haply.joins.evaluate import group_of
-from haply.joins.select import Selection
 from haply.models import GaussianND, MixtureND, Samples
 from haply.pruning.threshold import Threshold
 from haply.query.rewrites import split_rows
 from haply.query.text import parse
+from haply.selection.conditions import Apart, Polynomial, Range, RowValues
+from haply.selection.evaluate import group_of
+from haply.selection.select import Selection
 from oracle_select import Cloud, Near, NormalND
 
 INF = math.inf
@@ -78,7 +78,7 @@ class Question:
 
     @property
     def batch(self):
-        return Batch(self.models, self.numbers, self.rows)
+        return RowValues(self.models, self.numbers, self.rows)
 
     @property
     def group(self):
@@ -234,4 +234,4 @@ def ask_text(text, columns, numbers=None):
         for name, each in found.numbers.items()
     }
     selection = Selection.of(found.groups, kinds, Threshold(None))
-    return np.prod(selection.probabilities(Batch(models, values, rows)), axis=0)
+    return np.prod(selection.probabilities(RowValues(models, values, rows)), axis=0)

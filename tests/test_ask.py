@@ -15,8 +15,8 @@ import pytest
 from pyspark.errors import PySparkRuntimeError
 
 from haply.cli import main
+from haply.engines.spark.files import _silenced_jvm
 from haply.errors import HaplyError
-from haply.spark.files import _silenced_jvm
 from report.test_page import fetched
 
 QUERY = """SELECT s.parcel, d.ticket, PROB() AS p
@@ -30,7 +30,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """Two tables in files, as options; on Spark the shared session answers."""
     if request.param == "spark":
         spark = request.getfixturevalue("spark")
-        monkeypatch.setattr("haply.spark.files.quiet_session", lambda name, paths: spark)
+        monkeypatch.setattr("haply.engines.spark.files.quiet_session", lambda name, paths: spark)
     shop, depot = tmp_path / "shop.csv", tmp_path / "depot.json"
     shop.write_text("parcel,kg,error\nA,2.00,0.02\nB,2.10,0.02\nC,3.50,0.05\n")
     rows = [(1, 2.03, 0.03), (2, 2.12, 0.03), (3, 3.90, 0.05)]
@@ -106,7 +106,7 @@ def test_explain_only_explains(files: list[str], capsys: pytest.CaptureFixture[s
 def test_streams_go_into_a_folder_and_go_on(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("haply.spark.files.quiet_session", lambda name, paths: spark)
+    monkeypatch.setattr("haply.engines.spark.files.quiet_session", lambda name, paths: spark)
     for name, shift in (("one", 0.0), ("two", 1.0)):
         rows = [(k, 10.0 * k + shift, 1.0 * k, 0.1) for k in range(4)]
         spark.createDataFrame(rows, "id int, time double, m double, s double").selectExpr(

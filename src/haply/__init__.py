@@ -17,7 +17,7 @@ from haply.report.funnel import Funnel
 if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
-    from haply.spark.session import local_session
+    from haply.engines.spark.runtime.session import local_session
     from haply.statements import plan_sql, sql
 
 __all__ = [
@@ -51,7 +51,7 @@ _LAZY = {
     "join": "haply.api",
     "plan_join": "haply.api",
     "plan_where": "haply.api",
-    "local_session": "haply.spark.session",
+    "local_session": "haply.engines.spark.runtime.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
     "where": "haply.api",

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args
 from haply.errors import HaplyError
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import frame_of, spark_runs, together
-from haply.joins.select import Planning
 from haply.planning.frames import InvalidMode, ProbabilityMode, SideName, field_of, find_column, is_one_dimensional
 from haply.planning.join import JoinOptions, plan_pairs
 from haply.planning.plans import Plan
@@ -17,6 +16,7 @@ from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
 from haply.pruning.threshold import Threshold
 from haply.query import Expression
+from haply.selection.select import Planning
 
 IndexMode = Literal["error", "overwrite", "append"]
 """What to do where an index is there: refuse, replace it, or add rows to it."""
@@ -286,9 +286,9 @@ def read_index(path: str, spark: Any = None, *, engine: EngineName | None = None
     if engine is not None:
         one_of("engine", engine, get_args(EngineName))
     if engine == "spark" or (engine is None and (spark is not None or spark_runs())):
-        from haply.spark.index import read_index as read_on_spark
+        from haply.engines.spark.index import read_index as read_on_spark
 
         return read_on_spark(path, spark)
-    from haply.local.index import read_index as read_here
+    from haply.engines.local.index import read_index as read_here
 
     return read_here(path)

@@ -54,7 +54,7 @@ def _plain(name: str) -> Callable[..., Any]:
 def _made(name: str, *given: Any) -> Any:
     if any(map(_has_expression, given)):
         return Call(name, tuple(map(_lifted, given)))
-    from haply.spark.columns import CONSTRUCTORS
+    from haply.engines.spark.columns import CONSTRUCTORS
 
     return CONSTRUCTORS[name](*given)
 

@@ -25,10 +25,10 @@ def spark_runs() -> bool:
 def frame_of(value: Any, where: str, hint: str = "") -> Frame:
     """Return a table as planning sees it; ``where`` says in errors what it is, and ``hint`` what it might be."""
     if is_spark(value):
-        from haply.spark.frame import SparkFrame
+        from haply.engines.spark.frame import SparkFrame
 
         return SparkFrame(value)
-    from haply.local.inputs import local_frame
+    from haply.engines.local.inputs import local_frame
 
     return local_frame(value, where, hint)
 
@@ -59,9 +59,9 @@ def catalog_for(spark: Any, frames: Iterable[Frame]) -> Catalog:
     """Return what a query in SQL can name besides its tables."""
     given = list(frames)
     if given and given[0].engine.name == "local":
-        from haply.local.catalog import LocalCatalog
+        from haply.engines.local.dialect import LocalCatalog
 
         return LocalCatalog()
-    from haply.spark.tables import SparkCatalog, session_for
+    from haply.engines.spark.tables import SparkCatalog, session_for
 
     return SparkCatalog(session_for(spark, [frame.give() for frame in given]))

@@ -43,6 +43,6 @@ def _made(kind: str, name: str, place: tuple[Any, Any], errors: tuple[Any, Any],
         scaled = errors if scale == 1.0 else tuple(error * scale for error in errors)
         given = (value if isinstance(value, Expression) else Literal(value) for value in (*place, *scaled, last))
         return Call(kind, tuple(given))
-    from haply.spark import sky
+    from haply.engines.spark import columns
 
-    return getattr(sky, name)(*place, *errors, last, errors_in=unit)
+    return getattr(columns, f"sky_{name}")(*place, *errors, last, errors_in=unit)

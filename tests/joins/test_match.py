@@ -17,7 +17,7 @@ from haply.joins import PairJoin
 from haply.joins.match import match_all
 from haply.models import Gaussian, Samples, Uniform
 from haply.probability import Difference, Region
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.threshold import Threshold
 
 PAIRS = list(product(oracle.KINDS, oracle.KINDS))

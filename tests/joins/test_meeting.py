@@ -13,11 +13,11 @@ import oracle
 from engine import model_of
 from haply.errors import HaplyError
 from haply.joins import PairJoin, batches
-from haply.joins.meeting import Rows, _copied, parts_of
-from haply.joins.pair import STRATEGIES
+from haply.joins.operators.meeting import TimedRows, _copied, parts_of
+from haply.joins.operators.pair import STRATEGIES
 from haply.models import Certain, Gaussian
 from haply.probability import Difference, Region
-from haply.pruning.intervals import Intervals
+from haply.pruning.candidates.intervals import Intervals
 
 REGIONS = (
     Region(-0.8, 0.8),
@@ -91,7 +91,7 @@ def test_pairs_in_a_window(kinds, region, level, strategy, exact, seed):
 def rows_at(times, groups=None):
     times = np.asarray(times, float)
     nothing = Intervals(times, times, np.zeros(len(times), bool))
-    return Rows(
+    return TimedRows(
         np.arange(len(times)), Certain(times), nothing, times, np.zeros(len(times)) if groups is None else groups
     )
 

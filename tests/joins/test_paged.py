@@ -16,9 +16,9 @@ from haply.joins.match import match_all
 from haply.joins.paged import ALGORITHMS, PagedJoin, PageSettings, match_paged
 from haply.models import Gaussian, Histogram, OneDimensional, Samples, Uniform
 from haply.probability import Difference, Region
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates.intervals import row_intervals
+from haply.pruning.candidates.xbounds import PAPER_LEVELS
 from haply.pruning.threshold import Threshold
-from haply.pruning.xbounds import PAPER_LEVELS
 
 PAIRS = list(product(oracle.KINDS, oracle.KINDS))
 UNBOUNDED = {"normal", "mixture"}

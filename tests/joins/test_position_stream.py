@@ -10,12 +10,12 @@ import pytest
 import oracle_position as oracle
 from haply.errors import HaplyError
 from haply.joins import PositionJoin, batches, join_positions
-from haply.joins.position import match_positions
+from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, MixtureND, Samples, Uniform, sky_positions
 from haply.models.columns import stacked
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
-from haply.pruning.positions import Side, Where, _cells, limits, no_counts
+from haply.pruning.bounds.positions import PositionSide, Where, _cells, limits, no_counts
 from haply.pruning.threshold import Threshold
 
 SIDES = ("left", "right")
@@ -236,7 +236,7 @@ def test_groups_have_cells_of_their_own(box):
     wanted = np.argwhere((chance >= 0.1) & (groups[0][:, None] == groups[1])).tolist()
     assert sorted(zip(found.left.tolist(), found.right.tolist(), strict=True)) == sorted(map(tuple, wanted))
     sides = [
-        Side(parts(model), limits(2.0, Threshold(0.1), True, 3), False, own)
+        PositionSide(parts(model), limits(2.0, Threshold(0.1), True, 3), False, own)
         for model, own in zip(models, where, strict=True)
     ]
     rows = np.arange(n + 2)

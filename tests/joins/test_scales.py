@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Apart, Batch, Polynomial, Range
-from haply.joins.pair import STRATEGIES, PairJoin
-from haply.joins.position import PositionJoin, join_positions
-from haply.joins.select import Selection
-from haply.joins.similarity import SimilarityJoin
-from haply.joins.timing import TimingJoin
+from haply.joins.operators.pair import STRATEGIES, PairJoin
+from haply.joins.operators.position import PositionJoin, join_positions
+from haply.joins.operators.similarity import SimilarityJoin
+from haply.joins.operators.timing import TimingJoin
 from haply.models import (
     Certain,
     Gaussian,
@@ -27,9 +25,11 @@ from haply.models import (
 )
 from haply.probability import Difference, Region
 from haply.probability.exact import PairProbability
-from haply.pruning.bounds import CURVE
-from haply.pruning.curve import gaussian_verdicts
+from haply.pruning.bounds.one_dimensional import CURVE
+from haply.pruning.candidates.curve import gaussian_verdicts
 from haply.pruning.threshold import Threshold
+from haply.selection.conditions import Apart, Polynomial, Range, RowValues
+from haply.selection.select import Selection
 
 SCALES = [2.0**power for power in (-990, -540, -480, 480, 512, 990)]
 N = 40
@@ -215,7 +215,7 @@ X, Y = ("x", None), ("y", None)
 
 def _selected(conditions, values, numbers, kinds, planning="per_row", exact=True):
     selection = Selection.of([conditions], kinds, Threshold(0.2), planning, exact)
-    found = selection.select(Batch(values, numbers, N))
+    found = selection.select(RowValues(values, numbers, N))
     return found.rows, found.probability
 
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import haply.joins.similarity as similarity
+import haply.joins.operators.similarity as similarity
 from haply.errors import HaplyError
 from haply.joins import SimilarityJoin
-from haply.joins.similarity import SimilarityResult
+from haply.joins.operators.similarity import SimilarityResult
 from haply.models import Certain, Samples
 from oracle_distance import (
     KINDS,

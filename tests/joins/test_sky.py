@@ -12,7 +12,7 @@ from haply.models import sky_ellipses, sky_positions
 from haply.models.sky import chord
 from haply.probability import within_distance
 from haply.probability.multivariate import parts
-from haply.pruning.positions import intervals_on_line, limits
+from haply.pruning.bounds.positions import intervals_on_line, limits
 from haply.pruning.threshold import Threshold
 
 PLACES = [(0.0, 0.0), (0.0001, 30.0), (123.4, -60.0), (45.0, 89.9999), (300.0, -90.0), (10.0, 90.0), (359.99999, -5.0)]

@@ -12,8 +12,8 @@ import pytest
 
 from haply.errors import HaplyError
 from haply.joins import PairJoin, SimilarityJoin, TimingJoin, WindowJoin
-from haply.joins.state import FORMAT, from_state, to_state
-from haply.joins.tumbling import TumblingJoin
+from haply.joins.operators.state import FORMAT, from_state, to_state
+from haply.joins.operators.tumbling import TumblingJoin
 from haply.models import Gaussian, Histogram, Samples
 from haply.probability.region import Difference, Region
 from haply.pruning.cascade import Counters

@@ -11,7 +11,7 @@ import pytest
 
 from haply.errors import HaplyError
 from haply.joins import PairJoin, PositionJoin, SimilarityJoin, TimingJoin, WindowJoin, join_windows
-from haply.joins.times import LARGEST_TIME
+from haply.joins.operators.times import LARGEST_TIME
 from haply.models import Certain, Histogram, Samples
 from haply.probability import Difference, Region
 

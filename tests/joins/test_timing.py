@@ -8,7 +8,7 @@ import pytest
 import oracle_time as oracle
 from haply.errors import HaplyError
 from haply.joins import TimingJoin
-from haply.joins import timing as operator
+from haply.joins.operators import timing as operator
 from haply.models import Certain, Gaussian, Histogram, Samples, TruncatedGaussian, Uniform
 from haply.probability import equal_within
 from haply.pruning.threshold import Threshold

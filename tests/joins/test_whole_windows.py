@@ -7,7 +7,7 @@ import pytest
 
 from haply.errors import HaplyError
 from haply.joins import WindowJoin, join_windows, uniform_windows
-from haply.pruning import combinations as kernels
+from haply.pruning.candidates import combinations as kernels
 from oracle_time import random_streams, random_windows, window_combinations
 
 SHAPES = ("path", "graph", "clique", "uniform")

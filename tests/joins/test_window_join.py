@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import haply.joins.window as window
+import haply.joins.operators.window as window
 from haply.errors import HaplyError
 from haply.joins import WindowJoin, WindowResult, uniform_windows
 from oracle_time import (

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import haply as hp
-from haply.local.dialect import FUNCTIONS, to_duckdb
-from haply.local.sql import evaluated
+from haply.engines.local.dialect import FUNCTIONS, to_duckdb
+from haply.engines.local.sql import evaluated
 
 ROWS = pa.table(
     {

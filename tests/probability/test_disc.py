@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import oracle_region
-from haply.numerics.disc import MOST_RATIO, ball_chance, disc_chance, room_for
+from haply.numerics.multivariate.disc import MOST_RATIO, ball_chance, disc_chance, room_for
 from haply.probability import disc_probability
 
 

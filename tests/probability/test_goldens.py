@@ -12,8 +12,8 @@ import goldens
 from engine import model_of
 from haply.numerics.normal import normal_quantile
 from haply.probability import Region, difference_cdf, equal_within, greater, less, region_probability
-from haply.pruning import bounds
-from haply.pruning.curve import best_inside
+from haply.pruning.bounds import one_dimensional as bounds
+from haply.pruning.candidates.curve import best_inside
 
 
 def number(value: object) -> float:

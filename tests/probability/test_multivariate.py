@@ -12,7 +12,7 @@ import goldens
 import oracle_region
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Samples
-from haply.numerics.multinormal import standard_box3
+from haply.numerics.multivariate.multinormal import standard_box3
 from haply.probability import (
     box,
     box_estimate,

@@ -14,9 +14,9 @@ import oracle
 from engine import model_of
 from haply.models import Gaussian, Uniform
 from haply.probability import Region, region_probability
-from haply.pruning import bounds
-from haply.pruning.curve import best_inside, curve_table, gaussian_verdicts, worst_inside
-from haply.pruning.intervals import accepts_above, accepts_below, pairing, row_intervals
+from haply.pruning.bounds import one_dimensional as bounds
+from haply.pruning.candidates.curve import best_inside, curve_table, gaussian_verdicts, worst_inside
+from haply.pruning.candidates.intervals import accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.threshold import Pairing, Threshold
 
 PAIRS = list(product(oracle.KINDS, oracle.KINDS))

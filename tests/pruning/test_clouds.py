@@ -21,7 +21,7 @@ from haply.probability.distance import (
     narrowed,
     squared_limit,
 )
-from haply.pruning.cloud_rules import (
+from haply.pruning.bounds.cloud_rules import (
     BINS,
     RULES,
     least_kept,
@@ -32,7 +32,7 @@ from haply.pruning.cloud_rules import (
     shell_rows,
     spheres_bound,
 )
-from haply.pruning.clouds import SHELLS, Objects, core_share, describe, extents
+from haply.pruning.bounds.clouds import SHELLS, Objects, core_share, describe, extents
 from haply.pruning.threshold import Threshold
 from oracle_distance import (
     KINDS,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from haply.pruning.grid import RadiusList, empty_grid, group_batch, insert, objects_near, union_of_balls
+from haply.pruning.candidates.grid import RadiusList, empty_grid, group_batch, insert, objects_near, union_of_balls
 from oracle_distance import ball_union, batch_groups, radius_maxima
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, TruncatedGaussian, Uniform
 from haply.probability import Region
-from haply.pruning.curve import best_inside
-from haply.pruning.moments import (
+from haply.pruning.candidates.curve import best_inside
+from haply.pruning.candidates.moments import (
     ANY_LAW,
     CHEBYSHEV,
     GAUSSIAN,
@@ -23,7 +23,7 @@ from haply.pruning.moments import (
     xbound_boxes,
     xbound_probes,
 )
-from haply.pruning.moments import node_bounds as bounds_by_deviation
+from haply.pruning.candidates.moments import node_bounds as bounds_by_deviation
 from haply.pruning.threshold import Threshold
 
 NODES = 100_000
@@ -404,7 +404,7 @@ def test_answers_come_in_blocks(monkeypatch):
     left, right = (Gaussian(rng.uniform(0, 10, 300), rng.uniform(0, 1, 300)) for _ in range(2))
     found = []
     for room in (1, 1 << 16):
-        monkeypatch.setattr("haply.pruning.moments._ENOUGH", room)
+        monkeypatch.setattr("haply.pruning.candidates.moments._ENOUGH", room)
         question = question_of([GAUSSIAN], [Region(-1.0, 1.0)], Threshold(0.3), True)
         asking, pairs, blocks = Asking(build_tree(moment_boxes([right])), moment_boxes([left]), question), [], 0
         while (block := asking.block()) is not None:

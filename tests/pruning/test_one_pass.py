@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from haply.models import Gaussian, Uniform
 from haply.probability import Region
 from haply.probability.exact import PairProbability
-from haply.pruning import gaussian, one_pass
-from haply.pruning.gaussian import match_gaussians
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates import gaussian, one_pass
+from haply.pruning.candidates.gaussian import match_gaussians
+from haply.pruning.candidates.intervals import row_intervals
+from haply.pruning.candidates.uniform import match_uniforms
 from haply.pruning.threshold import Pairing, Threshold
-from haply.pruning.uniform import match_uniforms
 
 
 def test_mass_from_centre_is_half_the_error_function():

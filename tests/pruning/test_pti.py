@@ -8,9 +8,9 @@ import pytest
 from haply.errors import HaplyError
 from haply.models import Gaussian, OneDimensional, Uniform
 from haply.probability import Region
-from haply.pruning.pti import Tree
+from haply.pruning.candidates.pti import ThresholdTree
+from haply.pruning.candidates.xbounds import Pages, PageScratch, levels_for, question
 from haply.pruning.threshold import Threshold
-from haply.pruning.xbounds import Pages, Room, levels_for, question
 
 THRESHOLD = Threshold(0.3)
 LEVELS = levels_for(THRESHOLD, False)
@@ -22,7 +22,7 @@ def random_rows(rng: np.random.Generator, n: int, kind: str = "uniform") -> OneD
     return Uniform(centre, centre + width) if kind == "uniform" else Gaussian(centre, width)
 
 
-def check_tree(tree: Tree, rows: set[int]) -> None:
+def check_tree(tree: ThresholdTree, rows: set[int]) -> None:
     """Walk the whole tree: depths, parents, counts and tight bounds."""
     nodes, seen = tree.nodes, []
 
@@ -54,7 +54,7 @@ def check_tree(tree: Tree, rows: set[int]) -> None:
 @pytest.mark.parametrize("n", [0, 1, 2, 4, 5, 16, 17, 300])
 def test_insert_and_delete(n, kind):
     rng = np.random.default_rng(n)
-    tree = Tree(random_rows(rng, n, kind), LEVELS, fan_out=4)
+    tree = ThresholdTree(random_rows(rng, n, kind), LEVELS, fan_out=4)
     rows = set(range(n))
     check_tree(tree, rows)
     for _ in range(6):
@@ -71,7 +71,7 @@ def test_insert_and_delete(n, kind):
 
 def test_places_of_deleted_nodes_are_used_again():
     rng = np.random.default_rng(1)
-    tree = Tree(random_rows(rng, 1_000), LEVELS, fan_out=8)
+    tree = ThresholdTree(random_rows(rng, 1_000), LEVELS, fan_out=8)
     for _ in range(20):
         tree.delete(np.flatnonzero(tree.leaf_of >= 0)[:500])
         tree.insert(random_rows(rng, 500))
@@ -86,8 +86,8 @@ def test_a_search_finds_what_looking_at_every_row_finds(region):
     """Bulk-loaded, grown and shrunk trees say of each row what its own bounds say; only less is looked at."""
     rng = np.random.default_rng(2)
     model = random_rows(rng, 3_000)
-    bulk = Tree(model, LEVELS, fan_out=10)
-    grown = Tree(model.take(np.arange(0)), LEVELS, fan_out=10)
+    bulk = ThresholdTree(model, LEVELS, fan_out=10)
+    grown = ThresholdTree(model.take(np.arange(0)), LEVELS, fan_out=10)
     grown.insert(model)
     extra = grown.insert(random_rows(rng, 500))
     grown.delete(extra)
@@ -95,20 +95,20 @@ def test_a_search_finds_what_looking_at_every_row_finds(region):
     asked = question(region, THRESHOLD, False, LEVELS, "strong")
     single = Pages(model, LEVELS, 1, False)
     for page in range(len(outer)):
-        wanted = single.meet(outer.bounds, page, asked, Room.of(3_000))
+        wanted = single.meet(outer.bounds, page, asked, PageScratch.of(3_000))
         for tree in (bulk, grown):
-            room = Room.of(3_500)
+            room = PageScratch.of(3_500)
             met = tree.meet(outer.bounds, page, asked, room)
-            counted = tree.meet(outer.bounds, page, asked, Room.of(0))
+            counted = tree.meet(outer.bounds, page, asked, PageScratch.of(0))
             # a subtree's verdict is one for all its rows: rows may be included or pruned that alone would be too
             assert set(met.check.tolist()) == set(wanted.check.tolist())
             assert set(met.include.tolist()) == set(wanted.include.tolist())
             assert (counted.checked, counted.included) == (met.checked, met.included)
-        assert bulk.meet(outer.bounds, page, asked, Room.of(0)).visited < 2_000
+        assert bulk.meet(outer.bounds, page, asked, PageScratch.of(0)).visited < 2_000
 
 
 def test_errors():
-    tree = Tree(Uniform([0.0, 1.0], [1.0, 2.0]), LEVELS)
+    tree = ThresholdTree(Uniform([0.0, 1.0], [1.0, 2.0]), LEVELS)
     for rows in ([2], [-1], [0, 0]):
         with pytest.raises(HaplyError, match="row to delete is not in the index"):
             tree.delete(np.array(rows))
@@ -116,4 +116,4 @@ def test_errors():
     with pytest.raises(HaplyError, match="Found row 0"):
         tree.delete(np.array([0]))
     with pytest.raises(HaplyError, match="is no tree"):
-        Tree(Uniform(0.0, 1.0), LEVELS, fan_out=1)
+        ThresholdTree(Uniform(0.0, 1.0), LEVELS, fan_out=1)

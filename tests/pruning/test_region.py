@@ -15,7 +15,7 @@ from haply.errors import HaplyError
 from haply.models import GaussianND, MixtureND, Samples
 from haply.probability import box, box_probability, form_probability, quadratic
 from haply.probability.multivariate import canonical_forms, form_estimate
-from haply.pruning.region import (
+from haply.pruning.bounds.region import (
     CANTELLI,
     CHERNOFF,
     DISTANCE,

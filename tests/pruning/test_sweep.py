@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haply.pruning import sweep as sweep_module
+from haply.pruning.candidates import sweep as sweep_module
+from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.candidates.sweep import Sweep, sure_pairs
 from haply.pruning.cells import Layout, Profile, expected_candidates, lay_out
-from haply.pruning.intervals import Intervals
-from haply.pruning.sweep import Sweep, sure_pairs
 
 seeds = st.integers(0, 2**32 - 1)
 

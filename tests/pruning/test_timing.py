@@ -7,8 +7,8 @@ import pytest
 
 import oracle_time as oracle
 from haply.models import Certain, Gaussian, Histogram, Samples, Uniform
-from haply.pruning import timing
-from haply.pruning.timing import NO_SHAPE, ShapeList, Tables, near, super_level
+from haply.pruning.bounds import timing
+from haply.pruning.bounds.timing import NO_SHAPE, ShapeList, Tables, near, super_level
 
 PHI_1 = oracle.histogram((0, 20, "0.1"), (20, 30, "0.3"), (30, 40, "0.6"))
 PHI_2 = oracle.histogram((0, 10, "0.15"), (10, 20, "0.3"), (20, 30, "0.4"), (30, 40, "0.15"))

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haply.pruning.windows import (
+from haply.pruning.candidates.windows import (
     FIRST_KEY,
     PENDING,
     POLICIES,
     STORED,
     Content,
-    Query,
     State,
     WindowCounters,
+    WindowQuery,
     _forget_unused,
     _row_of,
     closure,
@@ -41,7 +41,7 @@ def matrix(windows: dict[tuple[str, str], float], names: str) -> np.ndarray:
     return given
 
 
-def asked(windows: dict[tuple[str, str], float], names: str, policy: Any = "exact", **settings: bool) -> Query:
+def asked(windows: dict[tuple[str, str], float], names: str, policy: Any = "exact", **settings: bool) -> WindowQuery:
     settings = {"forward": False, "scan": False, "tight": True, **settings}
     return query(matrix(windows, names), np.zeros(len(names)), policy, **settings)
 

@@ -13,14 +13,13 @@ from engine import model_of
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, OneDimensional, Samples, TruncatedGaussian, Uniform
 from haply.probability import Region, region_probability
-from haply.pruning.threshold import Threshold
-from haply.pruning.xbounds import (
+from haply.pruning.candidates.xbounds import (
     INCLUDE,
     PAPER_LEVELS,
     PRUNE,
-    Bounds,
     Pages,
-    Room,
+    PageScratch,
+    XBounds,
     checked_levels,
     group_bounds,
     levels_for,
@@ -29,6 +28,7 @@ from haply.pruning.xbounds import (
     question,
     value_bounds,
 )
+from haply.pruning.threshold import Threshold
 
 NODES, SIZE = 100_000, 2
 CONDITIONS = {
@@ -65,7 +65,7 @@ def random_rows(kind: str, rng: np.random.Generator, centre: np.ndarray) -> OneD
 
 
 @cache
-def node_pairs(kind: str) -> tuple[OneDimensional, OneDimensional, Bounds, Bounds]:
+def node_pairs(kind: str) -> tuple[OneDimensional, OneDimensional, XBounds, XBounds]:
     rng = np.random.default_rng(len(kind))
     apart = np.repeat(rng.normal(0.0, 4.0, NODES), SIZE)
     spread = np.repeat(2.0 ** rng.uniform(-6.0, 1.0, NODES), SIZE)
@@ -190,7 +190,7 @@ def test_pages_hold_every_row_once():
             assert sorted(rows) == list(range(n))
             if n:
                 nothing = question(Region(-1.0, 1.0), Threshold(0.5), True, LEVELS, "none")
-                met = pages.meet(pages.bounds, 0, nothing, Room.of(n))
+                met = pages.meet(pages.bounds, 0, nothing, PageScratch.of(n))
                 assert sorted(met.check) == list(range(n))
                 assert (met.checked, met.included, met.reads, met.visited) == (n, 0, len(pages), 0)
     with pytest.raises(HaplyError, match="page holds no rows"):

@@ -27,7 +27,7 @@ from haply.query.expressions import (
     Not,
     Opaque,
     Or,
-    Side,
+    TableColumns,
     between,
     col,
     distance,
@@ -64,7 +64,7 @@ def test_every_attribute_of_a_side_is_a_column(name: str) -> None:
 
 
 def test_a_side_has_no_public_attributes_of_its_own() -> None:
-    assert [name for name in dir(Side) if not name.startswith("_")] == []
+    assert [name for name in dir(TableColumns) if not name.startswith("_")] == []
 
 
 def test_a_side_survives_copying_and_pickling() -> None:
@@ -174,7 +174,7 @@ def test_opaque_joins_neighbouring_text() -> None:
         (lambda: left.a + 10**400, "not finite"),
         (lambda: left.a < decimal.Decimal("sNaN"), "not finite"),
         (lambda: left.a < datetime.datetime(2026, 1, 1), "of type datetime.*TIMESTAMP '2026-01-31 12:00:00'"),
-        (lambda: left.a < left, "of type Side"),
+        (lambda: left.a < left, "of type TableColumns"),
         (lambda: left.a < [1, 2], "of type list"),
         (lambda: left.pos[-1], "a whole number from 0"),
         (lambda: left.pos[True], "a whole number from 0"),

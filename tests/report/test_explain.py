@@ -14,9 +14,9 @@ from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, OneDimensional, Samples, TruncatedGaussian, Uniform
 from haply.probability.exact import PairProbability, region_probability
 from haply.probability.region import Region
-from haply.pruning.bounds import RULES
+from haply.pruning.bounds.one_dimensional import RULES
+from haply.pruning.candidates.intervals import pairing, row_intervals
 from haply.pruning.cascade import Cascade
-from haply.pruning.intervals import pairing, row_intervals
 from haply.pruning.threshold import Threshold
 from haply.report.explain import CORE_REGIONS, EXACT_VALUE, HOPELESS, deciding_step, density_records, explain_pair
 

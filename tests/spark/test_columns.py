@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import haply as hp
+from haply.engines.spark.types import field_from
 from haply.errors import HaplyError
 from haply.models import (
     Certain,
@@ -21,7 +22,6 @@ from haply.models import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.spark.types import field_from
 
 
 @pytest.fixture(scope="module")

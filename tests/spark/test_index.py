@@ -20,13 +20,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import haply as hp
+from haply.engines.spark import index
+from haply.engines.spark.index import index_of
 from haply.errors import HaplyError
 from haply.indexing import manifest
 from haply.indexing.manifest import LOCK, MANIFEST, checksum_of
 from haply.indexing.pages import PageList
-from haply.pruning.intervals import Intervals
-from haply.spark import index
-from haply.spark.index import index_of
+from haply.pruning.candidates.intervals import Intervals
 from join_kit import answer, check, collect, frame, values
 
 NEAR = "abs(left.x - right.x) <= 0.8"

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from haply.engines.spark.exchange.parcels import Sketch, profiles_of
+from haply.engines.spark.exchange.stack import SIDE
 from haply.joins.cells.rows import FITS, TIME, RowSpec, in_window
 from haply.models import Certain
+from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cells import QUANTILES
-from haply.pruning.intervals import Intervals
-from haply.spark.packing import Sketch, profiles_of
-from haply.spark.stack import SIDE
 
 
 def placed(model):

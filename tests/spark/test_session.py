@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from haply.engines.spark.runtime import session
+from haply.engines.spark.runtime.session import (
+    INCUBATOR_MODULE,
+    find_java,
+    launcher_home,
+    local_session,
+    parse_java_version,
+)
 from haply.errors import HaplyError
-from haply.spark import session
-from haply.spark.session import INCUBATOR_MODULE, find_java, launcher_home, local_session, parse_java_version
 
 
 def fake_java(home: Path, version: str, *, says_home: Path | None = None, refuses: str = "") -> Path:
@@ -265,7 +271,7 @@ def test_workers_are_born_with_haply(spark) -> None:
         import pyarrow as pa
 
         for batch in batches:
-            known = ["haply.spark.stream_worker" in sys.modules] * batch.num_rows
+            known = ["haply.engines.spark.streaming.worker" in sys.modules] * batch.num_rows
             yield pa.RecordBatch.from_arrays([pa.array(known)], ["known"])
 
     assert {row["known"] for row in spark.range(4).mapInArrow(knows, "known boolean").collect()} == {True}

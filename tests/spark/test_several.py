@@ -12,12 +12,12 @@ from pyspark.errors import PySparkException
 from scipy import stats
 
 import haply as hp
+from haply.engines.spark.frame import SparkFrame
 from haply.errors import HaplyError
 from haply.planning.plans import Plan
 from haply.planning.several import SeveralJoin
 from haply.pruning.threshold import Threshold
 from haply.query.text import parse
-from haply.spark.frame import SparkFrame
 
 Row = tuple[int, list[float], int]
 

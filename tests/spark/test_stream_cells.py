@@ -12,16 +12,16 @@ import pytest
 
 import oracle_distance as oracle
 from fake_stream import FakeCells, in_batches
+from haply.engines.spark.exchange.worker import COUNTERS
+from haply.engines.spark.streaming import worker as stream_worker
+from haply.engines.spark.streaming.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, StreamPack, from_bytes
+from haply.engines.spark.streaming.worker import CellQuery, DistanceOperator
 from haply.errors import HaplyError
-from haply.joins import similarity
 from haply.joins.cells.rows import TIME
 from haply.joins.cells.samples import PlaceSamples
+from haply.joins.operators import similarity
 from haply.probability.region import Distance
 from haply.pruning.threshold import Threshold
-from haply.spark import stream_worker
-from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack, from_bytes
-from haply.spark.stream_worker import DistanceOperator, Query
-from haply.spark.worker import COUNTERS
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered
 
 
@@ -44,7 +44,7 @@ class FakeStream(FakeCells):
             DistanceOperator, Distance("pos", "pos", eps), Threshold(threshold, strict), exact, raises, window,
             ("l2", "r2"),
         )  # fmt: skip
-        return Query(
+        return CellQuery(
             make, None, window, self.clock, (("l0", "l1", "l2"), ("r0", "r1", "r2")),
             schema, name, (("cells", self.cells), ("window", window), ("delay", self.delays)),
         )  # fmt: skip
@@ -62,7 +62,7 @@ class FakeStream(FakeCells):
 
     def pack(self, side):
         width = self.place.distance.limit * 16.0 or 1.0
-        return Pack(side, self.cells, width, self.clock, f"{'lr'[side]}2", self.place, None, {})
+        return StreamPack(side, self.cells, width, self.clock, f"{'lr'[side]}2", self.place, None, {})
 
     def found(self, row):
         return row["l0"], row["r0"], row["probability"]

@@ -14,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 
 import haply as hp
 import oracle_distance as oracle
+from haply.engines.spark.streaming.parcels import CONTROL
 from haply.errors import HaplyError
 from haply.models import GaussianND, Uniform, sky_positions
-from haply.spark.parcels import CONTROL
 from stream_kit import (
     DELAY,
     EPS,

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import haply as hp
-from haply.joins.cells.rows import Rows
+from haply.engines.spark.times import time_slot
+from haply.joins.cells.rows import CellRows
 from haply.joins.cells.slots import in_slots
 from haply.models import Certain
 from haply.planning.times import TimeWindow
-from haply.spark.times import time_slot
 from join_kit import REGIONS, answer, collect, frame, settings, values
 
 BAND, GREATER, APART = "abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"
@@ -34,7 +34,7 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys, share):
         for n in (count, other):
             times = origin + unit * rng.integers(-100, 100, n)
             groups = rng.integers(0, keys, n) if keys else None
-            sides.append(Rows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
+            sides.append(CellRows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
         away = [rng.random(n) < share for n in (count, other)]
         left, right, *chosen = in_slots(sides[0], sides[1], window, *away)
         for before, after, rows in zip(sides, (left, right), chosen, strict=True):

@@ -15,20 +15,26 @@ import oracle as referee
 import oracle_position as positions
 import oracle_time as oracle
 from fake_stream import FakeCells, in_batches
+from haply.engines.spark.exchange.worker import COUNTERS
+from haply.engines.spark.streaming import worker as stream_worker
+from haply.engines.spark.streaming.join import BLOCKS_PER_REACH
+from haply.engines.spark.streaming.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, StreamPack
+from haply.engines.spark.streaming.worker import (
+    CellQuery,
+    DifferenceOperator,
+    PositionOperator,
+    TimingOperator,
+    WindowOperator,
+)
+from haply.engines.spark.windows import _until
 from haply.errors import HaplyError
 from haply.joins.cells.positions import PlacePositions
 from haply.joins.cells.rows import TIME
-from haply.joins.timing import reach_back
+from haply.joins.operators.timing import reach_back
 from haply.models import Gaussian, GaussianND, Histogram, MixtureND
 from haply.probability.region import Difference, Distance, Region
-from haply.pruning.intervals import row_intervals
+from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.threshold import Threshold
-from haply.spark import stream_worker
-from haply.spark.many import _until
-from haply.spark.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, Pack
-from haply.spark.stream import BLOCKS_PER_REACH
-from haply.spark.stream_worker import DifferenceOperator, PositionOperator, Query, TimingOperator, WindowOperator
-from haply.spark.worker import COUNTERS
 
 
 def group_column(count, groups):
@@ -48,7 +54,7 @@ class TimingCells(FakeCells):
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), histogram))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
         make = partial(TimingOperator, self.window, self.threshold, ("l1", "r1"))
-        return Query(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        return CellQuery(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
 
     def table(self, side, ids, events, groups=None):
         edges, probs = ([[float(x) for x in getattr(h, name)] for h in events] for name in ("edges", "probs"))
@@ -65,7 +71,7 @@ class TimingCells(FakeCells):
 
         name = f"{'lr'[side]}1"
         width = BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0
-        return Pack(side, self.cells, width, self.clock, name, place, None, {}, name, reach=self.reach)
+        return StreamPack(side, self.cells, width, self.clock, name, place, None, {}, name, reach=self.reach)
 
     def reach(self, model):
         return reach_back(model, self.threshold)
@@ -89,7 +95,7 @@ class DifferenceCells(FakeCells):
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
         near = Difference("x", "x", Region(-1.0, 1.0))
         make = partial(DifferenceOperator, near, self.threshold, True, self.window, self.strategy, ("l1", "r1"))
-        return Query(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        return CellQuery(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
 
     def table(self, side, ids, rows, groups=None):
         times, means, sds = (np.array(column, float) for column in zip(*rows, strict=True))
@@ -106,7 +112,7 @@ class DifferenceCells(FakeCells):
             return row_intervals(model, side == 0, Region(-self.window, self.window), self.threshold, True)
 
         width = BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0
-        return Pack(side, self.cells, width, self.clock, None, place, None, {}, further=(f"{'lr'[side]}1",))
+        return StreamPack(side, self.cells, width, self.clock, None, place, None, {}, further=(f"{'lr'[side]}1",))
 
     def found(self, row):
         return row["l0"], row["r0"]
@@ -128,7 +134,7 @@ class PositionCells(FakeCells):
         make = partial(
             PositionOperator, self.near, self.threshold, True, self.raises, self.window, ("l1", "r1")
         )  # fmt: skip
-        return Query(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        return CellQuery(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
 
     def table(self, side, ids, rows, groups=None):
         times, positions = zip(*rows, strict=True)
@@ -143,7 +149,7 @@ class PositionCells(FakeCells):
     def pack(self, side):
         width = BLOCKS_PER_REACH * self.near.limit or 1.0
         place = PlacePositions(self.near, self.threshold)
-        return Pack(side, self.cells, width, self.clock, f"{'lr'[side]}1", place, None, {})
+        return StreamPack(side, self.cells, width, self.clock, f"{'lr'[side]}1", place, None, {})
 
     def found(self, row):
         return row["l0"], row["r0"]
@@ -164,7 +170,7 @@ class WindowCells(FakeCells):
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
         make = partial(WindowOperator, self.windows, self.names, algorithm="backward", windows_policy="exact")
         payloads = tuple((f"{stream}0", f"{stream}1") for stream in self.names)
-        return Query(make, None, self.reach, self.clock, payloads, schema, name)
+        return CellQuery(make, None, self.reach, self.clock, payloads, schema, name)
 
     def table(self, side, ids, times, groups=None):
         name = self.names[side]
@@ -178,7 +184,7 @@ class WindowCells(FakeCells):
 
     def pack(self, side):
         width = BLOCKS_PER_REACH * self.reach or 1.0
-        return Pack(side, self.cells, width, self.clock, None, partial(_until, reach=self.reach), None, {})
+        return StreamPack(side, self.cells, width, self.clock, None, partial(_until, reach=self.reach), None, {})
 
     def found(self, row):
         return tuple(row[f"{name}0"] for name in self.names)

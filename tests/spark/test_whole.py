@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 import haply as hp
 import oracle_position
+from haply.engines.spark.exchange.parcels import in_blocks
 from haply.errors import HaplyError
-from haply.spark.packing import in_blocks
 from join_kit import check, collect, frame, values
 
 SIDES = ("left", "right")
@@ -174,7 +174,7 @@ def test_bad_rows(spark, bad):
 
 def test_blocks_smaller_than_a_partition(spark, monkeypatch):
     """Rows that stay come in blocks, and those that are sent in parcels, of any size."""
-    import haply.spark.whole as whole
+    import haply.engines.spark.exchange.broadcast as whole
 
     random = np.random.default_rng(12)
     batches = [

@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 import haply as hp
 import oracle
 import oracle_distance
+from haply.engines.spark.frame import SparkFrame
+from haply.engines.spark.streaming.worker import Clock
+from haply.engines.spark.times import time_number
 from haply.errors import HaplyError
 from haply.planning.times import TimeWindow, length_of, time_window
-from haply.spark.frame import SparkFrame
-from haply.spark.stream_worker import Clock
-from haply.spark.times import time_number
 from stream_kit import read_stream, running, write_file
 
 SECOND = 1_000_000

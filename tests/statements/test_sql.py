@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from scipy import stats
 
 import haply as hp
+from haply.engines.spark.frame import SparkFrame
 from haply.errors import HaplyError
 from haply.planning.windows import WindowPlan
-from haply.spark.frame import SparkFrame
 from mutations import mutated
 
 

@@ -114,9 +114,9 @@ def _sql(arguments: argparse.Namespace) -> int:
     begun = time.perf_counter()
     from rich.console import Console
 
-    from haply.cli.ask import Question, tell
+    from haply.cli.ask import Request, tell
 
-    question = Question(arguments, begun)
+    question = Request(arguments, begun)
     # progress is told apart from the answer, so that the answer can be piped on
     aside = Console(highlight=False, stderr=True)
     for _ in _followed(aside, "Answering the query", question.answer(), question.steps):

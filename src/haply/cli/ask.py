@@ -50,7 +50,7 @@ class Laps:
         return f"{self._last - self.begun:.1f} seconds: {parts}"
 
 
-class Question:
+class Request:
     """One call of a command: what is asked, of what, and where the answer goes."""
 
     def __init__(self, arguments: argparse.Namespace, begun: float) -> None:
@@ -104,8 +104,8 @@ class Question:
         return self.plan
 
     def _answer_here(self) -> Iterator[str]:
-        from haply.local.files import first_rows, read_table
-        from haply.local.inputs import local_frame
+        from haply.engines.local.files import first_rows, read_table
+        from haply.engines.local.inputs import local_frame
 
         frames = {name: read_table(path) for name, path in self.tables.items()}
         yield "tables read"
@@ -125,7 +125,7 @@ class Question:
             yield "answer computed"
 
     def _answer_on_spark(self) -> Iterator[str]:
-        from haply.spark import files
+        from haply.engines.spark import files
 
         spark = files.quiet_session("haply sql", [*self.tables.values(), *self.streams.values()])
         self.laps.end("Java and Spark session")
@@ -171,7 +171,7 @@ class Question:
         return page
 
 
-def tell(question: Question, console: Console) -> None:
+def tell(question: Request, console: Console) -> None:
     """Print what was found."""
     if question.explains:
         console.print(question.explanation, highlight=False, markup=False, soft_wrap=True)

@@ -141,8 +141,8 @@ def without_partner(spark: Any, walks: Walks, funnel: Funnel | None = None) -> n
     That there is a partner is enough: without the probabilities, rules may accept pairs as well as reject them.
     """
     from haply.api import join
+    from haply.engines.spark.columns import samples
     from haply.query import distance, left, right
-    from haply.spark.columns import samples
 
     today, usual = (
         spark.createDataFrame(table.select(["fix", "points"])).select("fix", samples("points", dim=2).alias("pos"))

@@ -36,14 +36,14 @@ HEADER = ("method", "pairs", "precision", "recall", "F1")
 
 
 @dataclass(frozen=True)
-class Field:
+class SkyField:
     """The catalogues: ``source`` (a number that both share), ``ra``, ``dec``, ``major``, ``minor``, ``angle``."""
 
     visible: pa.Table
     radio: pa.Table
 
 
-def plant_field(seed: int = _SEED) -> Field:
+def plant_field(seed: int = _SEED) -> SkyField:
     """Make up sources, and how each survey sees them."""
     random = np.random.default_rng(seed)
     width = math.sqrt(_SOURCES / _DENSITY) / 3600.0
@@ -59,7 +59,7 @@ def plant_field(seed: int = _SEED) -> Field:
         seen_ra = ra + (long * sine + short * cosine) / 3600.0 / np.cos(np.radians(dec))
         columns = {"ra": seen_ra % 360.0, "dec": seen_dec, "major": major, "minor": minor, "angle": angle}
         tables.append(pa.table({"source": np.arange(_SOURCES), **columns}))
-    return Field(tables[0], tables[1])
+    return SkyField(tables[0], tables[1])
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ def score(method: str, setting: str, threshold: float | None, right: np.ndarray)
     return SkyScore(method, setting, threshold, len(right), true / max(1, len(right)), true / _SOURCES)
 
 
-def likely_pairs(spark: Any, sky: Field, funnel: Funnel | None = None) -> pa.Table:
+def likely_pairs(spark: Any, sky: SkyField, funnel: Funnel | None = None) -> pa.Table:
     """Pairs that may be at one place, by a join on Spark: ``probability``, and whether the pair is a true one."""
     from haply.api import join
+    from haply.engines.spark.columns import sky_ellipse
     from haply.query import distance, left, right
-    from haply.spark.sky import ellipse
 
     sides = [
-        spark.createDataFrame(table).select("source", ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
+        spark.createDataFrame(table).select("source", sky_ellipse("ra", "dec", "major", "minor", "angle").alias("pos"))
         for table in (sky.visible, sky.radio)
     ]
     near = distance(left.pos, right.pos) <= WITHIN
@@ -107,7 +107,7 @@ def likely_pairs(spark: Any, sky: Field, funnel: Funnel | None = None) -> pa.Tab
     return pairs.selectExpr("source_left = source_right AS right", "probability").toArrow()
 
 
-def within_radius(sky: Field) -> tuple[np.ndarray, np.ndarray]:
+def within_radius(sky: SkyField) -> tuple[np.ndarray, np.ndarray]:
     """All pairs within the largest radius as if there were no errors: how far apart, and whether they are true."""
     from haply.joins import join_positions
     from haply.models import Sky

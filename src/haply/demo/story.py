@@ -193,7 +193,7 @@ def run_demo(
     """Run the demo and write ``report.html`` into ``out``; starts and stops a Spark session unless one is given."""
     from rich.console import Console
 
-    from haply.spark.session import SHORT_RUN, local_session
+    from haply.engines.spark.runtime.session import SHORT_RUN, local_session
 
     if rows < 300:
         raise HaplyError(

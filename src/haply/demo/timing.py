@@ -103,7 +103,7 @@ def _draw(random: np.random.Generator, edges: tuple[float, ...], probs: tuple[fl
 def match_occurrences(spark: Any, night: Night) -> np.ndarray:
     """The probability of each pair that haply keeps, 0 for all others: a row for each seismic event."""
     from haply.api import join
-    from haply.spark.columns import latency
+    from haply.engines.spark.columns import latency
 
     seismic, acoustic = (
         _frame(spark, table.select(["event", "detected", "edges", "probs"])).select(

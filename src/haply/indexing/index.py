@@ -1,8 +1,8 @@
 """Tables that remember: Parquet files in the order of their values, and beside them what is known of every page.
 
-A page is a row group. Of its values the x-bounds are kept at some levels (see ``haply.pruning.xbounds``): from them
-follows, for any threshold, an interval that holds the row intervals of all its rows. So a join asks the pages that may
-match, and reads no others.
+A page is a row group. Of its values the x-bounds are kept at some levels (see ``haply.pruning.candidates.xbounds``).
+They give, for any threshold, an interval that holds the row intervals of all its rows. So a join asks the pages that
+may match, and reads no others.
 
 A folder holds ``part-*.parquet`` (the rows), ``pages-*.parquet`` (the bounds) and ``_haply_index.json``, which names
 all that belongs to the index; ``manifest`` says how builds take turns in it. What is named must be there, as long as it
@@ -28,9 +28,9 @@ from haply.indexing.manifest import Build, everywhere, load_manifest, print_of, 
 from haply.joins.cells.rows import bad_row
 from haply.models import Model, OneDimensional
 from haply.models.columns import read_column
-from haply.pruning.intervals import Ends, Intervals
+from haply.pruning.candidates.intervals import Ends, Intervals
+from haply.pruning.candidates.xbounds import group_bounds, value_bounds
 from haply.pruning.threshold import CERTAIN_LEVEL
-from haply.pruning.xbounds import group_bounds, value_bounds
 
 PAGE_ROWS = 4096
 LEVELS = (

@@ -13,7 +13,7 @@ from haply.indexing.index import Index
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.rows import BEGINS_HERE, END, START, RowSpec
 from haply.models.columns import read_column
-from haply.pruning.intervals import Intervals, interval_ends
+from haply.pruning.candidates.intervals import Intervals, interval_ends
 
 _PROBES = 256
 """Places at which an index is asked how many rows one meets there."""

@@ -11,14 +11,14 @@ import numpy as np
 
 from haply.models import Gaussian, OneDimensional, Uniform
 from haply.probability.region import Region
-from haply.pruning.bounds import CONCENTRATION, CONTAINMENT, CURVE, RULES
+from haply.pruning.bounds.one_dimensional import CONCENTRATION, CONTAINMENT, CURVE, RULES
+from haply.pruning.candidates.gaussian import match_gaussians
+from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
+from haply.pruning.candidates.one_pass import Labels, PassOutput, fits, ordinary
+from haply.pruning.candidates.sweep import Sweep, sure_pairs
+from haply.pruning.candidates.uniform import match_uniforms
 from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
-from haply.pruning.gaussian import match_gaussians
-from haply.pruning.intervals import Intervals, accepts_above, accepts_below
-from haply.pruning.one_pass import Found, Labels, fits, ordinary
-from haply.pruning.sweep import Sweep, sure_pairs
 from haply.pruning.threshold import Threshold
-from haply.pruning.uniform import match_uniforms
 
 EXACT_VALUE, SURE_CODE = 0, max(RULES) + 1
 DECIDED_BY = {EXACT_VALUE: "exact value", **RULES, SURE_CODE: SURE_RANGE}
@@ -107,7 +107,7 @@ def match_overlapping(
 
 def _one_pass_for(
     left: OneDimensional, right: OneDimensional, left_intervals: Intervals, right_intervals: Intervals, region: Region
-) -> tuple[Callable[..., Found] | None, tuple[int, int]]:
+) -> tuple[Callable[..., PassOutput] | None, tuple[int, int]]:
     """The kernel that joins two sides of these kinds in one pass, if there is one, and the rules that are in it."""
     hopeless = left_intervals.hopeless, right_intervals.hopeless
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):

@@ -18,8 +18,7 @@ from haply.joins.match import EXACT_VALUE, SURE_CODE, Matches
 from haply.models import Certain, Gaussian, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
-from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
-from haply.pruning.moments import (
+from haply.pruning.candidates.moments import (
     ANY_LAW,
     CHEBYSHEV,
     GAUSSIAN,
@@ -28,13 +27,14 @@ from haply.pruning.moments import (
     Answers,
     Asking,
     Looks,
-    Tree,
+    MomentTree,
     build_tree,
     moment_boxes,
     question_of,
     xbound_boxes,
     xbound_probes,
 )
+from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
 from haply.pruning.threshold import Threshold
 
 IndexName = Literal["auto", "gj", "gmj", "chebyshev", "xbound"]
@@ -77,12 +77,12 @@ class MomentCounters(Counters):
                 setattr(self, name, getattr(self, name) + getattr(more, name))
 
 
-def index_moments(models: Models) -> Tree:
+def index_moments(models: Models) -> MomentTree:
     """The R-tree of one side, by the mean and variance of each attribute; it serves every condition and threshold."""
     return build_tree(moment_boxes(models))
 
 
-def index_xbounds(models: Models, probes: Models, threshold: Threshold) -> Tree:
+def index_xbounds(models: Models, probes: Models, threshold: Threshold) -> MomentTree:
     """The baseline's R-tree of one side, by two quantiles of each attribute: for one threshold and kind of probes."""
     return build_tree(xbound_boxes(models, probes, threshold))
 
@@ -95,7 +95,7 @@ def match_moments(
     exact: bool,
     *,
     index: IndexName = "auto",
-    tree: Tree | None = None,
+    tree: MomentTree | None = None,
     indexed: SideName = "right",
     admits: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> Matches:

@@ -18,13 +18,22 @@ from haply.errors import unknown_name
 from haply.joins.match import SURE_CODE, Matches
 from haply.models import OneDimensional
 from haply.probability.region import Region
-from haply.pruning.bounds import facts
+from haply.pruning.bounds.one_dimensional import facts
+from haply.pruning.candidates.one_pass import Labels
+from haply.pruning.candidates.pti import ThresholdTree
+from haply.pruning.candidates.sweep import BLOCK_PAIRS
+from haply.pruning.candidates.xbounds import (
+    PageCondition,
+    Pages,
+    PageScratch,
+    Tests,
+    checked_levels,
+    levels_for,
+    mirrored,
+    question,
+)
 from haply.pruning.cascade import Cascade
-from haply.pruning.one_pass import Labels
-from haply.pruning.pti import Tree
-from haply.pruning.sweep import BLOCK_PAIRS
 from haply.pruning.threshold import Threshold
-from haply.pruning.xbounds import Pages, Question, Room, Tests, checked_levels, levels_for, mirrored, question
 
 Algorithm = Literal["BNLJ", "U-BNLJ", "INLJ", "U-INLJ"]
 ALGORITHMS: tuple[Algorithm, ...] = ("BNLJ", "U-BNLJ", "INLJ", "U-INLJ")
@@ -59,7 +68,7 @@ class PageSettings:
 
 
 @dataclass
-class Work:
+class PagedWork:
     """What a join by pages has done."""
 
     pairs: int = 0
@@ -78,7 +87,7 @@ class Work:
 class PagedMatches(Matches):
     """Kept pairs, and the work of finding them."""
 
-    work: Work = field(default_factory=Work)
+    work: PagedWork = field(default_factory=PagedWork)
 
 
 class TheoremOne(Cascade):
@@ -119,22 +128,22 @@ class PagedJoin:
         self.levels = levels_for(threshold, exact) if given is None else checked_levels(given)
         tests = {"BNLJ": "none", "INLJ": "box"}.get(algorithm, self.settings.tests)
         asked = question(region, threshold, exact, self.levels, tests)
-        self._asked: Question = mirrored(asked) if inner_is_left else asked
+        self._asked: PageCondition = mirrored(asked) if inner_is_left else asked
 
     @cached_property
-    def index(self) -> Pages | Tree:
+    def index(self) -> Pages | ThresholdTree:
         """The inner side as the algorithm wants it."""
         if self.algorithm in ("INLJ", "U-INLJ"):
-            return Tree(self.inner, self.levels, self.settings.fan_out)
+            return ThresholdTree(self.inner, self.levels, self.settings.fan_out)
         return self._pages(self.inner)
 
     def _pages(self, model: OneDimensional) -> Pages:
         return Pages(model, self.levels, self.settings.rows_per_page, self.settings.in_order)
 
-    def count(self, outer: OneDimensional) -> Work:
+    def count(self, outer: OneDimensional) -> PagedWork:
         """The work up to the item level, without listing a pair: joins with a billion answers can be counted."""
-        work = Work()
-        pages, room = self._pages(outer), Room.of(0)
+        work = PagedWork()
+        pages, room = self._pages(outer), PageScratch.of(0)
         for page in range(len(pages) if self.threshold.attainable else 0):
             met = self.index.meet(pages.bounds, page, self._asked, room)
             self._note(work, len(pages.rows(page)), met.checked, met.included, met.reads, met.visited)
@@ -148,7 +157,7 @@ class PagedJoin:
         left, right = (self.inner, outer) if self.inner_is_left else (outer, self.inner)
         make = TheoremOne if self.settings.item == "theorem 1" else Cascade
         cascade = make(left, right, self.region, self.threshold, self.exact)
-        work, deciding = Work(), 0.0
+        work, deciding = PagedWork(), 0.0
         parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))]
         pages = self._pages(outer)
         _ = self.index
@@ -175,11 +184,11 @@ class PagedJoin:
         seconds = {"prepare": prepared - started, "sweep": spent, "decide": deciding}
         return PagedMatches(i, j, probability, decided_by, cascade.counters, seconds, work)
 
-    def _blocks(self, pages: Pages, work: Work) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    def _blocks(self, pages: Pages, work: PagedWork) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
         """Left and right rows of pairs, in blocks of bounded size, and whether all of them are kept unseen."""
         waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
         held = {False: 0, True: 0}
-        room = Room.of(len(self.inner))
+        room = PageScratch.of(len(self.inner))
         for page in range(len(pages) if self.threshold.attainable and len(self.inner) else 0):
             rows = pages.rows(page).astype(np.int32)
             met = self.index.meet(pages.bounds, page, self._asked, room)
@@ -202,7 +211,7 @@ class PagedJoin:
         return (inner, outer, sure) if self.inner_is_left else (outer, inner, sure)
 
     @staticmethod
-    def _note(work: Work, rows: int, checked: int, included: int, reads: int, visited: int) -> None:
+    def _note(work: PagedWork, rows: int, checked: int, included: int, reads: int, visited: int) -> None:
         work.pairs += rows * checked
         work.included += rows * included
         work.reads += 1 + reads

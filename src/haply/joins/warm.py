@@ -9,17 +9,13 @@ from itertools import product
 
 import numpy as np
 
-from haply.joins.conditions import Batch
-from haply.joins.costs import calibrate
-from haply.joins.evaluate import Group
 from haply.joins.match import match_overlapping
 from haply.joins.moments import match_moments
+from haply.joins.operators.position import join_positions
+from haply.joins.operators.similarity import SIDES, SimilarityJoin
+from haply.joins.operators.timing import TimingJoin
+from haply.joins.operators.window import WindowJoin, join_windows
 from haply.joins.paged import OF_STRATEGY, match_paged
-from haply.joins.position import join_positions
-from haply.joins.select import Selection
-from haply.joins.similarity import SIDES, SimilarityJoin
-from haply.joins.timing import TimingJoin
-from haply.joins.window import WindowJoin, join_windows
 from haply.models import (
     Gaussian,
     GaussianND,
@@ -37,9 +33,13 @@ from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
 from haply.probability.multivariate import box
 from haply.probability.region import Difference, Distance, Region
-from haply.pruning.clouds import extents
-from haply.pruning.intervals import Intervals, row_intervals
+from haply.pruning.bounds.clouds import extents
+from haply.pruning.candidates.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
+from haply.selection.conditions import RowValues
+from haply.selection.costs import calibrate
+from haply.selection.evaluate import Group
+from haply.selection.select import Selection
 
 STEPS = len(ONE_DIMENSIONAL) ** 2 + 6
 """What ``warm_everything`` yields."""
@@ -154,7 +154,7 @@ def _warm_selection(groups: tuple[Group, ...], exact: bool) -> None:
     numbers = {number: np.ones(2) for group in groups for number in group.numbers}
     for name, kind, dim in ((name, kind, dim) for group in groups for name, kind, dim in group.shapes):
         values[name] = _example_in(kind, dim)
-    batch = Batch(values, numbers, 2)
+    batch = RowValues(values, numbers, 2)
     Selection(groups, Threshold(0.5), exact=exact).select(batch)
     Selection(groups, Threshold(0.5)).probabilities(batch)
 

@@ -77,7 +77,7 @@ def _as_struct(array: pa.Array) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class Column:
+class ReadColumn:
     """The usable rows of a column as a model, and what became of the others."""
 
     model: Model
@@ -125,7 +125,7 @@ def stacked(models: Sequence[_Model]) -> _Model:
     return together.take(np.arange(len(together)))
 
 
-def read_column(array: pa.Array | pa.ChunkedArray) -> Column:
+def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
     """Split a column into good rows (as a model), null rows and bad rows. Without nulls nothing is copied."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -143,10 +143,10 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> Column:
     codes, reasons = model.problem_codes()
     bad = np.flatnonzero(codes >= 0)
     if not len(bad):
-        return Column(model, rows, bad, [], "")
+        return ReadColumn(model, rows, bad, [], "")
     good = np.flatnonzero(codes < 0)
     example = f"{reasons[codes[bad[0]]]} in {model.show(int(bad[0]))}"
-    return Column(model.take(good), rows[good], rows[bad], [reasons[code] for code in codes[bad]], example)
+    return ReadColumn(model.take(good), rows[good], rows[bad], [reasons[code] for code in codes[bad]], example)
 
 
 def bad_reasons(array: pa.Array | pa.ChunkedArray) -> pa.Array:

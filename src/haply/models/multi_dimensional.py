@@ -9,7 +9,7 @@ import numpy as np
 
 from haply.models.base import Model, Parameter
 from haply.models.ragged import Ragged
-from haply.numerics.covariance import indefinite
+from haply.numerics.multivariate.covariance import indefinite
 
 _SYMMETRY_SLACK = 1e-9
 """A covariance may miss symmetry, or an eigenvalue zero, by this share of its largest entry: rounding of its maker."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from haply.errors import unknown_name
 from haply.models.base import Model, Parameter
-from haply.numerics.sphere import ARCSECONDS, lift
+from haply.numerics.multivariate.sphere import ARCSECONDS, lift
 
 AngleUnit = Literal["arcsec", "mas", "deg"]
 """What errors are given in; positions themselves are in degrees."""

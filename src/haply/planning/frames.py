@@ -13,7 +13,7 @@ from haply.models import Certain, Model, OneDimensional, Samples
 from haply.models.columns import model_of_type
 
 if TYPE_CHECKING:
-    from haply.planning.pairs import PairJoin
+    from haply.planning.pairs import PairPlan
     from haply.planning.selection import RowSelection
     from haply.planning.times import TimeWindow
     from haply.planning.windows import WindowPlan
@@ -190,16 +190,16 @@ class Engine(Protocol):
     def check_streams(self, frame: Frame) -> None:
         """Refuse a session that cannot run streams."""
 
-    def pairs(self, join: PairJoin, funnel: Any) -> Frame:
+    def pairs(self, join: PairPlan, funnel: Any) -> Frame:
         """Run a join of two tables or streams."""
 
-    def pairs_profile(self, join: PairJoin) -> list[str]:
+    def pairs_profile(self, join: PairPlan) -> list[str]:
         """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
 
-    def stream_text(self, join: PairJoin) -> str:
+    def stream_text(self, join: PairPlan) -> str:
         """Describe a join of streams."""
 
-    def expected_partners(self, join: PairJoin) -> float | None:
+    def expected_partners(self, join: PairPlan) -> float | None:
         """About how many rows a row meets, where an index tells."""
 
     def selected(self, selection: RowSelection, funnel: Any) -> Frame:

@@ -26,7 +26,7 @@ from haply.planning.frames import (
 )
 from haply.planning.methods import check_broadcast, method_for, position_model
 from haply.planning.mixed import MixedJoin
-from haply.planning.pairs import PairJoin, Side
+from haply.planning.pairs import PairPlan, Side
 from haply.planning.result import one_of, result_columns
 from haply.planning.times import TimeWindow, time_window
 from haply.probability.region import Difference, Region
@@ -72,7 +72,7 @@ class JoinOptions:
             one_of("table to broadcast", self.broadcast, get_args(SideName))
 
 
-def plan_pairs(left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> PairJoin | MixedJoin:
+def plan_pairs(left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> PairPlan | MixedJoin:
     """Check and plan a join; the arguments are those of ``hp.join``."""
     window = time_window(left, right, options.time, options.window, options.max_delay)
     if on is None and window is None:
@@ -156,7 +156,7 @@ class _Planner:
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
-    def plan(self) -> PairJoin | MixedJoin:
+    def plan(self) -> PairPlan | MixedJoin:
         """Return the plan of the join."""
         options = self.options
         if options.columns is not None:
@@ -197,7 +197,7 @@ class _Planner:
         window: TimeWindow | None,
         called: dict[tuple[str, str], str],
         indexed: SideName | None,
-    ) -> PairJoin:
+    ) -> PairPlan:
         options, exact = self.options, self.options.probability == "exact"
         timing = self._streaming and (not self._certain_times or condition.compared is None)
         method, left, right = None, Side("left", self.frames["left"]), Side("right", self.frames["right"])
@@ -205,7 +205,7 @@ class _Planner:
             method, left, right = method_for(
                 condition, left.frame, right.frame, self.threshold, exact, options.strategy
             )
-        join = PairJoin(
+        join = PairPlan(
             left, right, condition, self.threshold, method, exact, tuple(self.result), window=window,
             self_key=self.self_key, invalid=options.invalid, broadcast=options.broadcast, called=called,
             indexed=indexed,

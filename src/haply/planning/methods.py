@@ -9,7 +9,7 @@ from haply.joins.cells.positions import NORMALS, PositionsMethod
 from haply.joins.cells.samples import SamplesMethod
 from haply.models import Certain, Model, Samples
 from haply.planning.frames import Field, Frame, field_of
-from haply.planning.pairs import PairJoin, Side
+from haply.planning.pairs import PairPlan, Side
 from haply.pruning.threshold import Threshold
 from haply.query.conditions import JoinCondition
 
@@ -42,7 +42,7 @@ def method_for(
     return method, Side("left", left, compared.left, models[0]), Side("right", right, compared.right, models[1])
 
 
-def check_broadcast(join: PairJoin) -> None:
+def check_broadcast(join: PairPlan) -> None:
     """Refuse to broadcast a table where rows far apart match."""
     if join.broadcast is not None and join.method is not None and join.method.has_sure_pairs:
         raise HaplyError(

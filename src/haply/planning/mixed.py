@@ -1,6 +1,6 @@
 """Joins with any mix of conditions: candidates by one of them, and a selection on the pairs by all.
 
-What a condition between both tables implies for one sum of each side (see ``joins.bands``) is a join that haply is
+What a condition between both tables implies for one sum of each side (see ``selection.bands``) is a join that haply is
 fast at: pairs that do not reach the threshold there cannot reach it with all conditions. The pairs that are left are
 rows with uncertain columns, which a selection decides: jointly where conditions share columns.
 """
@@ -13,14 +13,11 @@ from functools import cached_property
 from typing import Any
 
 from haply.errors import HaplyError
-from haply.joins.bands import Band, Terms, bands_of
 from haply.joins.cells.asked import PairSelection
-from haply.joins.conditions import Apart, Polynomial
-from haply.joins.select import Selection
 from haply.models import Gaussian, GaussianND, Model, OneDimensional
 from haply.planning.frames import Field, Frame, InvalidMode, SideName, field_of, names_of, quoted
 from haply.planning.methods import check_broadcast, method_for, position_model
-from haply.planning.pairs import PairJoin
+from haply.planning.pairs import PairPlan
 from haply.planning.result import Shown
 from haply.planning.selection import Kinds, RowSelection, owner
 from haply.probability.region import Difference, Distance
@@ -29,6 +26,9 @@ from haply.query import Column, Expression, columns_of, to_sql
 from haply.query.conditions import JoinCondition, sorted_by_side
 from haply.query.expressions import Call, Not
 from haply.query.rewrites import RowCondition, split_rows
+from haply.selection.bands import Band, Terms, bands_of
+from haply.selection.conditions import Apart, Polynomial
+from haply.selection.select import Selection
 
 _NUMBER = "__haply_number_{}"
 _SIDES: tuple[SideName, SideName] = ("left", "right")
@@ -101,7 +101,7 @@ class MixedJoin:
     # -- candidates ----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def candidates(self) -> PairJoin:
+    def candidates(self) -> PairPlan:
         """The join that finds the pairs: by a band or a distance, with all certain conditions.
 
         Where it can, it asks them all conditions as well, where they are found.
@@ -130,7 +130,7 @@ class MixedJoin:
             result = tuple(
                 Shown(side, name, _wide(Column(side, name))) for side in _SIDES for name in names_of(self._frame(side))
             )
-        return PairJoin(
+        return PairPlan(
             left, right, condition, self.threshold, method, self.exact and selection is not None, result,
             invalid=self.invalid, selection=selection, broadcast=self.broadcast, called=called,
         )  # fmt: skip

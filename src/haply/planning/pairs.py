@@ -71,7 +71,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class PairJoin:
+class PairPlan:
     """A join of two inputs that has been checked and planned."""
 
     left: Side

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from haply.planning.frames import Frame
 
 
-class Query(Protocol):
+class PlannedQuery(Protocol):
     """A query that has been checked and planned: a join of two or more tables, or a selection."""
 
     def run(self, funnel: Any) -> Frame:
@@ -22,7 +22,7 @@ class Query(Protocol):
 class Plan:
     """A query that has been checked and planned but not run."""
 
-    query: Query
+    query: PlannedQuery
     funnel: Any = None
     notes: tuple[str, ...] = ()
     """What the author of the query should know."""

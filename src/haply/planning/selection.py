@@ -8,8 +8,6 @@ from typing import Any, get_args
 
 from haply.errors import HaplyError, advise
 from haply.joins.cells.selected import SelectRows
-from haply.joins.evaluate import STAR, Group
-from haply.joins.select import PLANNINGS, Planning, Selection
 from haply.models import Certain, Model
 from haply.planning.constructors import bound_constructors
 from haply.planning.frames import (
@@ -29,6 +27,8 @@ from haply.query import Column, Expression, columns_of, points_of, respelled, to
 from haply.query.checks import all_certain, refuse_equalities
 from haply.query.rewrites import RowCondition, split_rows
 from haply.query.text import parse
+from haply.selection.evaluate import STAR, Group
+from haply.selection.select import PLANNINGS, Planning, Selection
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from haply.errors import HaplyError, without_advice
 from haply.planning.frames import Frame, InvalidMode, ProbabilityMode, field_of, names_of, quoted
 from haply.planning.join import JoinOptions, plan_pairs
 from haply.planning.mixed import MixedJoin
-from haply.planning.pairs import PairJoin
+from haply.planning.pairs import PairPlan
 from haply.planning.selection import RowSelection, plan_selection
 from haply.planning.times import time_window
 from haply.pruning.threshold import Threshold
@@ -149,7 +149,7 @@ class SeveralJoin:
             if not uncertain or (self.threshold.value is None and not certain):
                 raise
             return Step(table, certain, ())  # the last selection decides
-        if isinstance(plan, PairJoin) and plan.indexed is not None:
+        if isinstance(plan, PairPlan) and plan.indexed is not None:
             return replace(whole, partners=left.engine.expected_partners(plan))
         return whole
 
@@ -203,7 +203,7 @@ class SeveralJoin:
         value = self.threshold.value
         return Threshold(None if value is None else max(value - SLACK, value / 2))
 
-    def _join(self, left: Frame, right: Frame, step: Step) -> PairJoin | MixedJoin:
+    def _join(self, left: Frame, right: Frame, step: Step) -> PairPlan | MixedJoin:
         def on_side(column: Column) -> Column:
             return replace(column, table="right" if column.table == step.table else "left")
 

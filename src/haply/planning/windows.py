@@ -8,13 +8,13 @@ from typing import Any
 
 from haply.errors import HaplyError, advise, unknown_name
 from haply.joins.cells.asked import Together, on_side
-from haply.joins.window import ALGORITHMS, WindowJoin
+from haply.joins.operators.window import ALGORITHMS, WindowJoin
 from haply.models import Certain, Model
 from haply.planning.frames import HOW_UNCERTAIN, Frame, field_of, find_column, names_of, quoted
 from haply.planning.times import certain_times, length_of
 from haply.probability.joint import ZERO
+from haply.pruning.candidates.windows import POLICIES
 from haply.pruning.threshold import Threshold
-from haply.pruning.windows import POLICIES
 from haply.query import Column, Expression, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities
 from haply.query.rewrites import ManyCondition, split_many

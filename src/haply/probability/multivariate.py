@@ -16,8 +16,8 @@ from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky
 from haply.models.ragged import Ragged
 from haply.numerics.jit import solid
-from haply.numerics.multinormal import box_rows
-from haply.numerics.quadratic import canonical_rows, form_rows
+from haply.numerics.multivariate.multinormal import box_rows
+from haply.numerics.multivariate.quadratic import canonical_rows, form_rows
 from haply.numerics.scale import powers_of
 
 TOLERANCE = 1e-5

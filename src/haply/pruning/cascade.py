@@ -7,8 +7,8 @@ import numpy as np
 from haply.models import Gaussian, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
-from haply.pruning.bounds import RULES, bound_verdicts, facts, pays_for_sandwich
-from haply.pruning.curve import gaussian_verdicts
+from haply.pruning.bounds.one_dimensional import RULES, bound_verdicts, facts, pays_for_sandwich
+from haply.pruning.candidates.curve import gaussian_verdicts
 from haply.pruning.threshold import Threshold
 
 SURE_RANGE = "sure range"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from haply.query.conditions import JoinCondition, columns_of, points_of, respelled, split_join, to_sql, with_columns
-from haply.query.expressions import Column, Expression, Literal, Side, between, col, distance, left, right
+from haply.query.expressions import Column, Expression, Literal, TableColumns, between, col, distance, left, right
 
 if TYPE_CHECKING:
     from haply.query.text import as_condition, located, parse
@@ -15,7 +15,7 @@ __all__ = [
     "Expression",
     "JoinCondition",
     "Literal",
-    "Side",
+    "TableColumns",
     "as_condition",
     "between",
     "col",

@@ -467,7 +467,7 @@ class Opaque(Expression):
         return "".join([part if isinstance(part, str) else writer.text(part, Level.ATOM) for part in self.parts])
 
 
-class Side:
+class TableColumns:
     """One table of a join: every attribute is a column (so there are no methods), and so is every item."""
 
     __slots__ = ("__table",)
@@ -477,7 +477,7 @@ class Side:
         self.__table = table
 
     def __getattr__(self, name: str) -> Column:
-        if name == "_Side__table" or (name.startswith("__") and name.endswith("__")):
+        if name == "_TableColumns__table" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)  # Python's own protocols ask for such names
         return Column(self.__table, name)
 
@@ -494,8 +494,8 @@ class Side:
         return f"<columns of {self.__table}>"
 
 
-left = Side("left")
-right = Side("right")
+left = TableColumns("left")
+right = TableColumns("right")
 
 
 def col(name: str) -> Column:

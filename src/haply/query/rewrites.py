@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from haply.errors import HaplyError
-from haply.joins.conditions import Apart, Number, Polynomial, Range, Value
 from haply.probability.joint import ZERO, independent_groups
 from haply.probability.region import Difference, Distance, Linear, Region
 from haply.query.conditions import columns_of
@@ -32,6 +31,7 @@ from haply.query.forms import (
     shared,
     uncertain_columns,
 )
+from haply.selection.conditions import Apart, Number, Polynomial, Range, Value
 
 
 class Columns(NamedTuple):

@@ -192,7 +192,7 @@ def _ends_operand(token: Token) -> bool:
     return token.key in (")", "]") or (token.kind != "symbol" and token.key not in RESERVED)
 
 
-class Places:
+class TextPlaces:
     """Where the nodes of a tree were written, for errors that are found later. Nodes are told by identity."""
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class Parser:
         self.tokens = tokens
         self.position = 0
         self.depth = 0
-        self.places = Places()
+        self.places = TextPlaces()
 
     @property
     def next(self) -> Token:

@@ -13,8 +13,9 @@ from haply.errors import HaplyError
 from haply.models import Gaussian, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
-from haply.pruning import bounds, curve
-from haply.pruning.intervals import accepts_above, accepts_below, pairing, row_intervals
+from haply.pruning.bounds import one_dimensional as bounds
+from haply.pruning.candidates import curve
+from haply.pruning.candidates.intervals import accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.threshold import Threshold
 
 Verdict = Literal["reject", "accept", "undecided"]
@@ -27,7 +28,7 @@ _ROW = _FIRST[0]  # the type in which the cascade passes row numbers, so that it
 
 
 @dataclass(frozen=True)
-class Step:
+class ExplainedStep:
     """One rule asked about the pair.
 
     ``lower`` and ``upper`` are the rule's own certified bounds on the probability; ``least`` and ``most`` are what all
@@ -63,7 +64,7 @@ class _Finding:
 
 def explain_pair(
     left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, *, exact: bool = True
-) -> list[Step]:
+) -> list[ExplainedStep]:
     """Ask every rule that applies to a pair of one-row models, in order of price; the last step is the exact value.
 
     ``exact`` is the kind of join it stands in: whether every kept pair needs its probability, so that a bound may
@@ -77,7 +78,7 @@ def explain_pair(
     for name, side in (("left", left), ("right", right)):
         if len(side) != 1:
             raise HaplyError(f"The {name} model of a pair has several rows", expected="one row", found=str(len(side)))
-    steps: list[Step] = []
+    steps: list[ExplainedStep] = []
     least, most, decided = 0.0, 1.0, False
     for found in _findings(left, right, region, threshold, exact):
         lower, upper = min(max(found.lower, 0.0), 1.0), min(max(found.upper, 0.0), 1.0)
@@ -86,13 +87,13 @@ def explain_pair(
             least, most = lower, upper
         verdict = found.verdict or _verdict(lower, upper, threshold)
         used = found.used and not decided
-        steps.append(Step(found.rule, found.says, lower, upper, least, most, verdict, used))
+        steps.append(ExplainedStep(found.rule, found.says, lower, upper, least, most, verdict, used))
         accepts = verdict == "accept" and (found.rule == CORE_REGIONS or not exact)
         decided = decided or (used and (verdict == "reject" or accepts))
     return steps
 
 
-def deciding_step(steps: list[Step]) -> Step:
+def deciding_step(steps: list[ExplainedStep]) -> ExplainedStep:
     """The step at which a join stops: the first that decides, or else the exact value."""
     return [step for step in steps if step.used][-1]
 

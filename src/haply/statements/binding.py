@@ -16,7 +16,7 @@ from haply.query.checks import refuse_equalities
 from haply.query.expressions import Call, is_value, rewritten
 from haply.query.forms import Near, Part
 from haply.query.rewrites import split
-from haply.statements.bound import PROBABILITY, Bound, Output, Table
+from haply.statements.bound import PROBABILITY, Bound, ResultItem, Table
 from haply.statements.scope import Scope, is_field
 from haply.statements.syntax import Item, Select, Source, Statement, spelled
 
@@ -200,7 +200,7 @@ class _Binder:
                     hint="name one of them with AS",
                 )  # fmt: skip
             seen[chosen.lower()] = sql
-            found.outputs.append(Output(chosen, sql))
+            found.outputs.append(ResultItem(chosen, sql))
         self.sorting(found, scope, seen, wide)
 
     def columns(self, found: Bound, scope: Scope, item: Item, wide: Frame) -> list[tuple[str, str, str, Item]]:

@@ -42,7 +42,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Output:
+class ResultItem:
     """A column of the result: Spark SQL over the wide rows."""
 
     name: str
@@ -62,7 +62,7 @@ class Bound:
     """Certain and uncertain ones in the order they are written."""
     windows: list[Window] = field(default_factory=list)
     times: dict[str, str] = field(default_factory=dict)
-    outputs: list[Output] = field(default_factory=list)
+    outputs: list[ResultItem] = field(default_factory=list)
     made: list[tuple[str, str, list[Any]]] = field(default_factory=list)
     """Columns that the select list makes of the wide rows: name, constructor and arguments."""
     order: list[tuple[str, bool, bool | None]] = field(default_factory=list)

@@ -11,7 +11,7 @@ from haply.errors import HaplyError, advise, without_advice
 from haply.inputs import catalog_for, frames_of
 from haply.planning.frames import Frame, field_of, names_of
 from haply.planning.join import JoinOptions, plan_pairs
-from haply.planning.plans import Plan, Query
+from haply.planning.plans import Plan, PlannedQuery
 from haply.planning.result import result_columns
 from haply.planning.selection import plan_selection
 from haply.planning.several import SeveralJoin
@@ -100,7 +100,7 @@ class _Finished:
     """A query whose plan gives wide rows, of which the select list takes what it wants."""
 
     bound: Bound
-    query: Query
+    query: PlannedQuery
 
     def run(self, funnel: Any) -> Frame:
         return self.bound.finished(self.query.run(funnel))
@@ -159,7 +159,7 @@ class _WholeTable:
         return "Whole table\n  no condition: every row, probability 1.0"
 
 
-def _plan(bound: Bound, options: _Options) -> Query:
+def _plan(bound: Bound, options: _Options) -> PlannedQuery:
     if bound.windows and len(bound.tables) == 1:
         raise HaplyError("WINDOW is between tables", expected="two tables or more")
     if len(bound.tables) == 1:
@@ -192,7 +192,7 @@ def _mode(bound: Bound) -> Any:
     return "exact" if bound.with_probability else "none"
 
 
-def _selection(bound: Bound, options: _Options) -> Query:
+def _selection(bound: Bound, options: _Options) -> PlannedQuery:
     (table,) = bound.tables
     if not bound.conditions:
         return _WholeTable(table.frame, bound.with_probability)
@@ -300,7 +300,7 @@ def _windows(bound: Bound, options: _Options) -> Any:
 class _Positional:
     """A plan whose probability, the last column, is not asked for by all."""
 
-    plan: Query
+    plan: PlannedQuery
     exact: bool
 
     def run(self, funnel: Any) -> Frame:

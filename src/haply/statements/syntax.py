@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from haply.errors import HaplyError
 from haply.query.expressions import RESERVED, And, Column, Expression, Literal, sql_text
-from haply.query.text import Parser, Places, Token, located, tokens_of
+from haply.query.text import Parser, TextPlaces, Token, located, tokens_of
 
 _JOIN_WORDS = "JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL LATERAL"
 _JOINS = frozenset(_JOIN_WORDS.split())
@@ -67,7 +67,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortKey:
     """One key of the order."""
 
     expression: Expression
@@ -95,7 +95,7 @@ class Select:
     threshold: float | None
     strict: bool
     threshold_start: int | None
-    order: tuple[Order, ...]
+    order: tuple[SortKey, ...]
     limit: int | None
     broadcast: Hint | None = None
 
@@ -106,7 +106,7 @@ class Statement:
 
     text: str
     select: Select
-    places: Places
+    places: TextPlaces
 
     def error(
         self, at: Expression | int, what: str, *, expected: str = "", found: str = "", hint: str = ""
@@ -183,7 +183,7 @@ class _SelectParser(Parser):
         if self.take_if("WHERE"):
             conditions += self.conditions()
         threshold, strict, threshold_start, limit = None, False, None, None
-        order: tuple[Order, ...] = ()
+        order: tuple[SortKey, ...] = ()
         seen: set[str] = set()
         while self.next.key in ("WITH", "ORDER", "LIMIT"):
             token = self.take()
@@ -314,14 +314,14 @@ class _SelectParser(Parser):
             )  # fmt: skip
         return float(value.value), self.take_if("STRICT")
 
-    def order(self) -> tuple[Order, ...]:
+    def order(self) -> tuple[SortKey, ...]:
         self.require("BY", "ORDER is not followed by BY")
         keys = [self.order_key()]
         while self.take_if(","):
             keys.append(self.order_key())
         return tuple(keys)
 
-    def order_key(self) -> Order:
+    def order_key(self) -> SortKey:
         start = self.next.start
         expression = self.expression()
         descending = self.next.key == "DESC"
@@ -331,7 +331,7 @@ class _SelectParser(Parser):
             nulls_first = self.next.key == "FIRST"
             if not self.take_if("FIRST", "LAST"):
                 raise self.error(self.next, "NULLS is followed by something else", expected="FIRST or LAST")
-        return Order(expression, descending, nulls_first, start)
+        return SortKey(expression, descending, nulls_first, start)
 
     def limit(self) -> int:
         token = self.take()

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from haply.joins.conditions import Batch
-from haply.joins.select import RULES as SELECTION_RULES
-from haply.joins.select import Selection
 from haply.joins.warm import warm_joint
 from haply.models import Model
 from haply.models.columns import view_column
 from haply.probability.joint import Condition, Joint
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
+from haply.selection.conditions import RowValues
+from haply.selection.select import RULES as SELECTION_RULES
+from haply.selection.select import Selection
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class PairSelection:
         """Tell which pairs are kept of tables that stand side by side, their probabilities, and what decided each."""
         values = {name: view_column(rows[side][column]) for name, side, column in self.uncertain}
         numbers = {name: rows[side][column].to_numpy() for name, side, column in self.numbers}
-        return self.selection.select(Batch(values, numbers, rows[0].num_rows))
+        return self.selection.select(RowValues(values, numbers, rows[0].num_rows))
 
     @staticmethod
     def counters(found: Counters) -> Counters:

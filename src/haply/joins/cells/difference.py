@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from haply.joins.cells.method import Match, Setting
-from haply.joins.cells.rows import Rows
+from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches, match_all, match_overlapping
 from haply.joins.moments import match_moments
 from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.joins.warm import warm_moments, warm_pair
 from haply.models import Model, OneDimensional
 from haply.probability.region import Region
-from haply.pruning.bounds import RULES
+from haply.pruning.bounds.one_dimensional import RULES
+from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.cascade import Counters
-from haply.pruning.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.threshold import Pairing, Threshold
 
 _INDEXES = {
@@ -138,7 +138,7 @@ class MatchDifferences:
     exact: bool
     strategy: str = "auto"
 
-    def __call__(self, left: Rows, right: Rows) -> Matches:
+    def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
         mine, theirs = _one_dimensional(left, right)
         from_position = min(_first_beginning(side) for side in (left, right))
@@ -162,26 +162,26 @@ class MatchPage:
     threshold: Threshold
     exact: bool
 
-    def __call__(self, left: Rows, right: Rows) -> Matches:
+    def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs."""
         mine, theirs = _one_dimensional(left, right)
         return match_all(mine, theirs, left.intervals, right.intervals, self.region, self.threshold, self.exact)
 
 
-def _one_dimensional(left: Rows, right: Rows) -> tuple[OneDimensional, OneDimensional]:
+def _one_dimensional(left: CellRows, right: CellRows) -> tuple[OneDimensional, OneDimensional]:
     assert isinstance(left.model, OneDimensional)
     assert isinstance(right.model, OneDimensional)
     return left.model, right.model
 
 
-def _first_beginning(side: Rows) -> float:
+def _first_beginning(side: CellRows) -> float:
     """Where the first row begins that begins here."""
     if side.begins_here is None:
         return -np.inf
     return float(np.minimum(side.start, side.end).min(initial=np.inf, where=side.begins_here))
 
 
-def _owned(left: Rows, right: Rows, from_position: float, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+def _owned(left: CellRows, right: CellRows, from_position: float, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Tell which pairs this cell owns, by the rules of the sweep: intervals overlap, and the later one begins here."""
     meet = (left.start[i] <= right.end[j]) & (right.start[j] <= left.end[i])
     begins = np.maximum(np.minimum(left.start, left.end)[i], np.minimum(right.start, right.end)[j])

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from haply.joins.cells.rows import LEFT
+from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cells import QUANTILES, Layout, Profile
-from haply.pruning.intervals import Intervals
 
 SLICE_BITS = 9
 LEVELS = np.arange(1, QUANTILES) / QUANTILES

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 
 from haply.joins.cells.asked import PairSelection, Together
 from haply.joins.cells.method import Match
-from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, Rows
+from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, CellRows
 from haply.joins.cells.slots import in_slots
 from haply.joins.match import Matches
-from haply.joins.select import add_codes
 from haply.models.columns import view_column
+from haply.selection.select import add_codes
 
 _PAIRS_AT_ONCE = 1 << 17
 
@@ -77,9 +77,9 @@ class CellJoin:
         return replace(found.take(kept), probability=probability, counters=counters, seconds=seconds)
 
 
-def _rows_of(table: pa.Table, value: str, groups: np.ndarray | None) -> Rows:
+def _rows_of(table: pa.Table, value: str, groups: np.ndarray | None) -> CellRows:
     names = table.column_names
-    return Rows(
+    return CellRows(
         view_column(table[value]),
         table[START].to_numpy() if START in names else np.empty(0),
         table[END].to_numpy() if END in names else np.empty(0),

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from haply.joins.cells.rows import Rows
+from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches
 from haply.models import Model
+from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
-from haply.pruning.intervals import Intervals
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Setting:
 class Match(Protocol):
     """Decides the pairs of a cell."""
 
-    def __call__(self, left: Rows, right: Rows) -> Matches:
+    def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
 
 

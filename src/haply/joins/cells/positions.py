@@ -10,15 +10,15 @@ import numpy as np
 
 from haply.joins.cells.dimensions import dimensions, known_dimensions, of_dimension, shared_dimensions
 from haply.joins.cells.method import Match, Setting
-from haply.joins.cells.rows import Rows
+from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches
-from haply.joins.position import match_positions
+from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky, SkyEllipse
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
+from haply.pruning.bounds.positions import Where, intervals_on_line, limits, no_counts
+from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
-from haply.pruning.intervals import Intervals
-from haply.pruning.positions import Where, intervals_on_line, limits, no_counts
 from haply.pruning.threshold import Threshold
 
 NORMALS: tuple[type[Model], ...] = (GaussianND, MixtureND, Sky, SkyEllipse, Gaussian, Mixture)
@@ -111,7 +111,7 @@ class MatchPositions:
     exact: bool
     raises: bool
 
-    def __call__(self, left: Rows, right: Rows) -> Matches:
+    def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
         begun = time.perf_counter()
         sides = left, right
@@ -130,7 +130,7 @@ class MatchPositions:
         return Matches(i, j, probability, code, counters, seconds)
 
 
-def _where(left: Rows, right: Rows, mine: np.ndarray, theirs: np.ndarray) -> tuple[Where, Where] | None:
+def _where(left: CellRows, right: CellRows, mine: np.ndarray, theirs: np.ndarray) -> tuple[Where, Where] | None:
     """Tell which pairs this cell owns; nothing where it owns all."""
     if left.begins_here is None and right.begins_here is None and left.groups is None:
         return None
@@ -162,6 +162,6 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
         example = _example(kind, dim)
         model = type(example).from_arrow(example.to_arrow())
         found = place(model)
-        sides.append(Rows(model, found.start, found.end, None if whole else np.ones(len(model), dtype=bool)))
+        sides.append(CellRows(model, found.start, found.end, None if whole else np.ones(len(model), dtype=bool)))
     if dimensions(sides[0].model)[0] == dimensions(sides[1].model)[0]:
         match(sides[0], sides[1])

@@ -12,7 +12,7 @@ import pyarrow as pa
 from haply.errors import HaplyError
 from haply.models import Model
 from haply.models.columns import read_column, view_column
-from haply.pruning.intervals import Intervals
+from haply.pruning.candidates.intervals import Intervals
 
 START, END, TIME = "__start", "__end", "__time"
 """Columns that haply gives to rows: their interval, and their time as a number."""
@@ -107,7 +107,7 @@ def in_window(times: np.ndarray, window: float) -> Intervals:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CellRows:
     """One side of a cell: values, intervals, which rows begin here, numbers for equal keys, and times.
 
     Where a side is not cut into cells, all rows begin here, and intervals may be missing.
@@ -120,14 +120,14 @@ class Rows:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
 
-    def take(self, chosen: np.ndarray) -> Rows:
+    def take(self, chosen: np.ndarray) -> CellRows:
         """Choose rows by their numbers, in this order."""
 
         def of(column: np.ndarray | None) -> np.ndarray | None:
             return column if column is None else column[chosen]
 
         start, end = (ends[chosen] if len(ends) else ends for ends in (self.start, self.end))
-        return Rows(self.model.take(chosen), start, end, of(self.begins_here), of(self.groups), of(self.times))
+        return CellRows(self.model.take(chosen), start, end, of(self.begins_here), of(self.groups), of(self.times))
 
     def placed(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where chosen rows begin, and which begin here: one place for all where a side is not cut into cells."""

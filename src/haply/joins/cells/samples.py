@@ -11,16 +11,16 @@ import numpy as np
 
 from haply.joins.cells.dimensions import dimensions, shared_dimensions
 from haply.joins.cells.method import Match, Setting
-from haply.joins.cells.rows import Rows
+from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches
-from haply.joins.similarity import SimilarityJoin
+from haply.joins.operators.similarity import SimilarityJoin
 from haply.models import Certain, Model, Samples
 from haply.probability.distance import clouds
 from haply.probability.region import Distance
+from haply.pruning.bounds.cloud_rules import RULES
+from haply.pruning.bounds.clouds import Places, core_share, extents
+from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
-from haply.pruning.cloud_rules import RULES
-from haply.pruning.clouds import Places, core_share, extents
-from haply.pruning.intervals import Intervals
 from haply.pruning.threshold import Threshold
 
 _RULES = tuple(RULES.values())
@@ -104,7 +104,7 @@ class MatchSamples:
     raises: bool
     window: float | None = None
 
-    def __call__(self, left: Rows, right: Rows) -> Matches:
+    def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
         begun = time.perf_counter()
         dims = [dimensions(side.model) for side in (left, right)]
@@ -118,7 +118,7 @@ class MatchSamples:
         seconds = {"prepare": 0.0, "sweep": 0.0, "decide": time.perf_counter() - begun}
         return Matches(i, j, probability, codes, counters, seconds)
 
-    def _same_dimension(self, dim: int, left: Rows, right: Rows, mine: np.ndarray, theirs: np.ndarray) -> Any:
+    def _same_dimension(self, dim: int, left: CellRows, right: CellRows, mine: np.ndarray, theirs: np.ndarray) -> Any:
         join = SimilarityJoin(
             self.distance.limit, self.threshold.value, dim=dim, strict=self.threshold.strict, window=self.window,
             probability="exact" if self.exact else "none",
@@ -142,5 +142,5 @@ def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bo
     for kind in (left, right):
         model = kind.from_arrow((Samples([[0.0, 1.0]]) if kind is Samples else Certain([1.0])).to_arrow())
         found = place(model)
-        sides.append(Rows(model, found.start, found.end, np.ones(1, dtype=bool)))
+        sides.append(CellRows(model, found.start, found.end, np.ones(1, dtype=bool)))
     match(sides[0], sides[1])

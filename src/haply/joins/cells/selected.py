@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from haply.joins.cells.rows import BAD, NULL, USABLE, bad_row
-from haply.joins.conditions import Batch
-from haply.joins.select import Selection
 from haply.models.columns import read_column
+from haply.selection.conditions import RowValues
+from haply.selection.select import Selection
 
 
 class Decided(NamedTuple):
@@ -60,7 +60,7 @@ class SelectRows:
             else column.model.take(np.searchsorted(column.rows, usable))
             for name, column in zip(self.names, read, strict=True)
         }
-        found = self.selection.select(Batch(models, {name: of[usable] for name, of in values.items()}, len(usable)))
+        found = self.selection.select(RowValues(models, {name: of[usable] for name, of in values.items()}, len(usable)))
         kept, probability, code = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int16)
         kept[usable[found.rows]] = True
         probability[usable[found.rows]] = found.probability

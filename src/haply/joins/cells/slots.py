@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from haply.joins.cells.rows import Rows
+from haply.joins.cells.rows import CellRows
 
 
 def in_slots(
-    left: Rows, right: Rows, window: float, left_away: np.ndarray, right_away: np.ndarray
-) -> tuple[Rows, Rows, np.ndarray, np.ndarray]:
+    left: CellRows, right: CellRows, window: float, left_away: np.ndarray, right_away: np.ndarray
+) -> tuple[CellRows, CellRows, np.ndarray, np.ndarray]:
     """Put rows into groups by their times as well; returns the rows, and which row each of them is.
 
     Left rows are there once for each of the three slots where right ones may be their partners, so that a pair meets

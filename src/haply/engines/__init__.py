@@ -1,0 +1,1 @@
+"""The engines that run plans. Neither knows the other, and neither knows probability."""

@@ -1,0 +1,128 @@
+"""The engine that runs plans in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from haply.engines.local import sql
+from haply.engines.local.frame import LocalFrame
+from haply.engines.local.index import LocalIndexedJoin, build_index
+from haply.engines.local.pairs import LocalJoin
+from haply.engines.local.threads import on_threads
+from haply.engines.local.windows import combinations
+from haply.errors import HaplyError
+from haply.joins.cells.rows import BAD, NULL, USABLE
+from haply.joins.cells.selected import Decided
+from haply.models.columns import bad_reasons
+from haply.planning.frames import Frame
+from haply.planning.pairs import PairPlan
+from haply.planning.selection import RowSelection
+from haply.planning.windows import WindowPlan
+from haply.selection.select import EVALUATED, RULES
+
+_ROWS_AT_ONCE = 1 << 17
+
+
+class LocalEngine:
+    """Runs plans in this process, on threads."""
+
+    name = "local"
+
+    def check_streams(self, frame: Frame) -> None:
+        """Refuse streams, which are Spark's."""
+        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
+
+    def pairs(self, join: PairPlan, funnel: Any) -> LocalFrame:
+        """Run a join of two tables."""
+        runs = (LocalJoin if join.indexed is None else LocalIndexedJoin)(join, funnel)
+        frame: Any = join.left.frame
+        return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
+
+    def pairs_profile(self, join: PairPlan) -> list[str]:
+        """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
+        return (LocalJoin if join.indexed is None else LocalIndexedJoin)(join, None).profile()
+
+    def stream_text(self, join: PairPlan) -> str:
+        """Describe a join of streams: there are none."""
+        raise AssertionError
+
+    def expected_partners(self, join: PairPlan) -> float | None:
+        """About how many rows a row meets, where an index tells."""
+        return None if join.indexed is None else LocalIndexedJoin(join, None).pages.expected_partners
+
+    def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
+        """Run a selection."""
+        frame: Any = selection.frame
+        for text in selection.certain_sql:
+            frame = frame.where(text)
+        exact = selection.selection.exact
+        if not selection.selection.groups:
+            kept = frame if selection.selection.threshold.attainable else frame.limit(0)
+            return _like(frame, (kept.with_columns({"probability": "1D"}) if exact else kept).table())
+        if funnel is not None:
+            funnel.start_over()
+        table = frame.table().combine_chunks()
+        decided = _decided(selection, table)
+        if funnel is not None:
+            counts = _counts(decided)
+            funnel.follow(lambda: counts)
+        rows = table.filter(pa.array(decided.kept))
+        if exact:
+            rows = rows.append_column("probability", pa.array(decided.probability[decided.kept]))
+        return _like(frame, rows)
+
+    def bad_rows(self, frame: Frame, column: str) -> LocalFrame:
+        """Find the bad rows of an uncertain column, with a ``reason``."""
+        assert isinstance(frame, LocalFrame)
+        table = frame.table()
+        reasons = bad_reasons(table[column])
+        return _like(frame, table.append_column("reason", reasons).filter(reasons.is_valid()))
+
+    def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
+        """Write an indexed table."""
+        assert isinstance(frame, LocalFrame)
+        build_index(frame, column, path, page_rows, mode)
+
+    def combinations(self, plan: WindowPlan, funnel: Any) -> LocalFrame:
+        """Run a join of many tables in windows of time."""
+        return _like(plan.first, combinations(plan, funnel))
+
+
+ENGINE = LocalEngine()
+
+
+def _like(frame: Any, table: pa.Table) -> LocalFrame:
+    """A table that its user gets as the kind of a frame."""
+    return LocalFrame.of(table, frame._give)
+
+
+def _decided(selection: RowSelection, table: pa.Table) -> Decided:
+    columns = [table[name].combine_chunks() for name in selection.columns.values()]
+    texts = {f"n{k}": f"CAST({text} AS DOUBLE)" for k, text in enumerate(selection.number_sql)}
+    numbers = [column.combine_chunks() for column in sql.evaluated(table, texts).columns] if texts else []
+    worker = selection.worker
+
+    def decide(begin: int) -> Decided:
+        count = min(_ROWS_AT_ONCE, table.num_rows - begin)
+        return worker([one.slice(begin, count) for one in columns], [one.slice(begin, count) for one in numbers], count)
+
+    parts = list(on_threads(decide, range(0, max(1, table.num_rows), _ROWS_AT_ONCE)))
+    return Decided(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _counts(found: Decided) -> dict[str, int]:
+    """What a funnel is told of a selection, which is a join with the one row of its constants."""
+    usable = found.state == USABLE
+    counts = Counter(
+        rows_left=len(usable), rows_right=1, null_left=int((found.state == NULL).sum()),
+        invalid_left=int((found.state == BAD).sum()), candidates=int(usable.sum()),
+        evaluated=int((usable & (found.code == EVALUATED)).sum()), kept=int(found.kept.sum()),
+    )  # fmt: skip
+    for code, name in RULES.items():
+        counts[f"rejected:{name}"] = int((usable & (found.code == -code)).sum())
+        counts[f"accepted:{name}"] = int((usable & (found.code == code)).sum())
+    return dict(counts)

@@ -1,0 +1,270 @@
+"""Tables of this process as planning sees them (see ``planning.frames.Frame``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from haply.engines.local import sql
+from haply.engines.local.constructors import constructed
+from haply.engines.local.dialect import columns_in
+from haply.engines.local.files import write_tables
+from haply.engines.local.times import time_numbers
+from haply.indexing.index import Index
+from haply.planning.frames import Field
+from haply.planning.times import TimeWindow
+
+if TYPE_CHECKING:
+    from haply.engines.local.engine import LocalEngine
+
+Give = Callable[[pa.Table], Any]
+"""Makes of an Arrow table what its user knows."""
+
+
+class LocalFrame:
+    """A table, of which columns are read or computed when they are asked for."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        load: Callable[[Sequence[str]], pa.Table],
+        give: Give,
+        identity: Any = None,
+        index: Index | None = None,
+    ) -> None:
+        self.schema, self._load, self._give = schema, load, give
+        self._identity, self.index = identity, index
+        self._tables: Callable[[], Iterator[pa.Table]] | None = None
+
+    @classmethod
+    def of(cls, table: pa.Table, give: Give) -> LocalFrame:
+        """Hold a table that is there."""
+        return cls(table.schema, table.select, give)
+
+    @classmethod
+    def streamed(cls, schema: pa.Schema, tables: Callable[[], Iterator[pa.Table]], give: Give) -> LocalFrame:
+        """Hold a result that comes table by table; it is computed once."""
+        found: list[pa.Table] = []
+
+        def load(names: Sequence[str]) -> pa.Table:
+            if not found:
+                found.append(pa.concat_tables([no_rows(schema), *tables()]))
+            return found[0].select(list(names))
+
+        frame = cls(schema, load, give)
+        frame._tables = tables
+        return frame
+
+    def table(self, names: Sequence[str] | None = None) -> pa.Table:
+        """Return some columns, or all."""
+        return self._load(list(self.schema.names if names is None else names))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield all rows, some at a time where they come so."""
+        if self._tables is None:
+            yield self.table()
+        else:
+            yield from self._tables()
+
+    @cached_property
+    def _empty(self) -> pa.Table:
+        return no_rows(self.schema)
+
+    # -- what planning asks --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns in their order."""
+        return tuple(Field(field.name, plain_type(field.type), type_text(field.type)) for field in self.schema)
+
+    streaming = False
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Give all rows to whoever speaks Arrow."""
+        return self.table().__arrow_c_stream__(requested_schema)
+
+    @property
+    def engine(self) -> LocalEngine:
+        """The engine that holds it."""
+        from haply.engines.local.engine import ENGINE
+
+        return ENGINE
+
+    @property
+    def identity(self) -> Any:
+        """Equal for two frames that are one table of their user."""
+        return id(self) if self._identity is None else self._identity
+
+    def give(self) -> Any:
+        """Return the table as its user knows it."""
+        return self._give(self.table())
+
+    def write(self, path: str) -> int:
+        """Write the rows as they come into a new Parquet or CSV file; returns how many there are."""
+        return write_tables(self.schema, self.tables(), path)
+
+    # -- what becomes of it --------------------------------------------------------------------------------------------
+
+    def _made(self, schema: pa.Schema, load: Callable[[Sequence[str]], pa.Table]) -> LocalFrame:
+        return LocalFrame(schema, load, self._give)
+
+    def renamed(self, names: Sequence[str]) -> LocalFrame:
+        """Give all columns other names."""
+        original = dict(zip(names, self.schema.names, strict=True))
+        schema = pa.schema([field.with_name(name) for field, name in zip(self.schema, names, strict=True)])
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            return self.table([original[name] for name in wanted]).rename_columns(list(wanted))
+
+        index = (
+            None
+            if self.index is None
+            else replace(self.index, column=names[self.schema.names.index(self.index.column)])
+        )
+        return LocalFrame(schema, load, self._give, self._identity, index)
+
+    def select(self, names: Sequence[str]) -> LocalFrame:
+        """Choose columns."""
+        return self._made(pa.schema([self.schema.field(name) for name in names]), self.table)
+
+    def where(self, text: str) -> LocalFrame:
+        """Keep the rows for which a condition holds."""
+        used = self._used(text)
+        sql.evaluated(self._empty.select(used), {"kept": text})
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            table = self.table(list(dict.fromkeys([*wanted, *used])))
+            kept = sql.evaluated(table.select(used), {"kept": text})["kept"]
+            return table.select(list(wanted)).filter(kept)
+
+        return self._made(self.schema, load)
+
+    def with_columns(self, columns: Mapping[str, str]) -> LocalFrame:
+        """Add columns, computed by SQL."""
+        frame = self
+        for name, text in columns.items():
+            frame = frame._with(name, frame._used(text), lambda table, text=text: _column(table, text))  # type: ignore[misc]
+        return frame
+
+    def with_time(self, name: str, window: TimeWindow, column: str, known_as: str) -> LocalFrame:
+        """Add a column of certain times as numbers; ``known_as`` names the column in errors."""
+        return self._with(name, [column], lambda table: pa.array(time_numbers(table[column], window, known_as)))
+
+    def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> LocalFrame:
+        """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
+        make = constructed(constructor, arguments)
+        used = [column for text in make.texts for column in self._used(text)]
+        return self._with(name, list(dict.fromkeys(used)), make)
+
+    def _with(self, name: str, used: Sequence[str], compute: Callable[[pa.Table], pa.Array]) -> LocalFrame:
+        """Add a column that is computed from others; one of the same name is replaced, as in Spark."""
+        rows = self._empty.select(used) if used else pa.table({"": pa.nulls(0)})
+        made = pa.field(name, compute(rows).type)
+        at = self.schema.get_field_index(name)
+        schema = self.schema.append(made) if at < 0 else self.schema.set(at, made)
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            if name not in wanted:
+                return self.table(wanted)
+            given = [each for each in wanted if each != name]
+            first = self.schema.names[:1]  # a table without columns has no rows
+            table = self.table(list(dict.fromkeys([*given, *used])) or first)
+            return table.select(given).append_column(made, compute(table)).select(list(wanted))
+
+        return self._made(schema, load)
+
+    def beside(self, other: Any) -> LocalFrame:
+        """Make the product with another table."""
+        schema = pa.schema([*self.schema, *other.schema])
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            mine = self.table([name for name in self.schema.names if name in wanted] or self.schema.names[:1])
+            theirs = other.table([name for name in other.schema.names if name in wanted] or other.schema.names[:1])
+            rows = np.repeat(np.arange(mine.num_rows), theirs.num_rows)
+            others = np.tile(np.arange(theirs.num_rows), mine.num_rows)
+            mine, theirs = mine.take(pa.array(rows)), theirs.take(pa.array(others))
+            both = pa.table([*mine.columns, *theirs.columns], names=[*mine.column_names, *theirs.column_names])
+            return both.select(list(wanted))
+
+        return self._made(schema, load)
+
+    def type_of(self, text: str) -> Field:
+        """Tell the type of an expression over the columns."""
+        kind = _column(self._empty.select(self._used(text)) if self._used(text) else self._empty, text).type
+        return Field("value", plain_type(kind), type_text(kind))
+
+    def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> LocalFrame:
+        """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""
+        texts = []
+        for text, descending, nulls_first in keys:
+            first = not descending if nulls_first is None else nulls_first
+            texts.append(
+                f"{sql.to_duckdb(text)} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+            )
+        query = f"SELECT * FROM given ORDER BY {', '.join(texts)}"
+        return self._made(self.schema, lambda wanted: sql.run(query, given=self.table()).select(list(wanted)))
+
+    def project(self, columns: Mapping[str, str]) -> LocalFrame:
+        """Make the columns of a result, computed by SQL."""
+        schema = pa.schema([pa.field(name, _column(self._empty, text).type) for name, text in columns.items()])
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            used = dict.fromkeys(column for name in wanted for column in self._used(columns[name]))
+            table = self.table(list(used) or self.schema.names[:1])
+            return pa.table([_column(table, columns[name]) for name in wanted], names=list(wanted))
+
+        return self._made(schema, load)
+
+    def limit(self, rows: int) -> LocalFrame:
+        """Keep some rows."""
+        return self._made(self.schema, lambda wanted: self.table(wanted).slice(0, rows))
+
+    def _used(self, text: str) -> list[str]:
+        """The columns that an expression uses."""
+        return columns_in(text, self.schema.names)
+
+
+def _column(table: pa.Table, text: str) -> pa.ChunkedArray:
+    """Compute an expression; a column alone is taken as it is."""
+    names = columns_in(text, table.column_names)
+    if len(names) == 1 and text.strip() == "`" + names[0].replace("`", "``") + "`":
+        return table[names[0]]
+    return sql.evaluated(table, {"value": text})["value"]
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table with these columns and no rows. Arrow's own way to make one imports pandas, which takes long."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, however they are encoded."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def type_text(kind: pa.DataType) -> str:
+    """Write an Arrow type as Spark SQL spells it."""
+    kind = plain_type(kind)
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{part.name}:{type_text(part.type)}' for part in kind)}>"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return f"array<{type_text(kind.value_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    for test, text in (
+        (pa.types.is_null, "void"), (pa.types.is_boolean, "boolean"), (pa.types.is_int8, "tinyint"),
+        (pa.types.is_int16, "smallint"), (pa.types.is_int32, "int"), (pa.types.is_integer, "bigint"),
+        (pa.types.is_float64, "double"), (pa.types.is_floating, "float"), (pa.types.is_date, "date"),
+        (pa.types.is_string, "string"), (pa.types.is_large_string, "string"), (pa.types.is_string_view, "string"),
+        (pa.types.is_binary, "binary"), (pa.types.is_large_binary, "binary"),
+    ):  # fmt: skip
+        if test(kind):
+            return text
+    return str(kind)

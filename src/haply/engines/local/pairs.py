@@ -1,0 +1,399 @@
+"""Joins of two tables in this process (see ``planning.pairs`` for the parts of a plan).
+
+Rows are known by their numbers. Only what decides pairs goes through cells: values, keys and times; a cell is a slice
+of rows in the order of their cells. Cells are decided on threads, and what pairs show is taken from the tables at the
+end of each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.engines.local import sql
+from haply.engines.local.frame import LocalFrame
+from haply.engines.local.threads import cores, on_threads
+from haply.joins.cells.difference import DifferenceMethod
+from haply.joins.cells.exchange import CellEdges, profile_of, to_cells
+from haply.joins.cells.join import CellJoin
+from haply.joins.cells.rows import (
+    BEGINS_HERE,
+    END,
+    FITS,
+    LEFT,
+    RIGHT,
+    ROW_COUNTS,
+    START,
+    TIME,
+    TIME_BEGINS_HERE,
+    RowSpec,
+    good_rows,
+    in_window,
+    usable_rows,
+)
+from haply.numerics.order import ordered
+from haply.planning.pairs import PairPlan, Side
+from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
+from haply.pruning.cells import expected_candidates, lay_out
+
+ROW = "__row"
+"""The column of row numbers."""
+_PAIRS_AT_ONCE = 1 << 20
+_ROWS_PER_CELL = 1 << 16
+_WINDOW_SLACK = 1e-9
+"""How much longer windows are in DuckDB's join, which rounds differently: pairs are asked again."""
+
+
+class FoundPairs(NamedTuple):
+    """Pairs by the numbers of their rows, and their probabilities."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+
+
+@dataclass(frozen=True)
+class SideRows:
+    """The rows of a side: all columns that pairs show or decide, the rows that take part, and their intervals."""
+
+    table: pa.Table
+    """Inner columns of all rows that fulfil the side's own certain conditions."""
+    usable: pa.Table
+    """Of rows that may have partners: their numbers, values, keys and times."""
+    intervals: Intervals
+    counts: list[int]
+
+
+class LocalJoin:
+    """Runs a join of two tables."""
+
+    def __init__(self, join: PairPlan, funnel: Any) -> None:
+        self.join, self.funnel = join, funnel
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the result."""
+        fields = []
+        for one in self.join.result:
+            frame = self.join.side(one.side).frame
+            assert isinstance(frame, LocalFrame)
+            fields.append(frame.schema.field(one.column).with_name(one.name))
+        return pa.schema([*fields, *([pa.field("probability", pa.float64())] if self.join.exact else [])])
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the pairs, some at a time."""
+        join = self.join
+        if self.funnel is not None:
+            self.funnel.start_over()
+        if join.method is None:
+            parts: Iterator[FoundPairs] = self._certain()
+        else:
+            self._count_rows()
+            parts = map(self._without_same, self._overlapping())
+            if join.method.has_sure_pairs:
+                parts = itertools.chain(parts, self._counted("sure", map(self._without_same, self._sure())))
+            if join.matches_itself:
+                parts = itertools.chain(parts, self._counted("same", self._same()))
+        for found in parts:
+            for begin in range(0, len(found.left), _PAIRS_AT_ONCE):
+                block = slice(begin, begin + _PAIRS_AT_ONCE)
+                shown = self._shown(FoundPairs(*(column[block] for column in found)))
+                self._counts["kept"] += shown.num_rows
+                if shown.num_rows:
+                    yield shown
+        if self.funnel is not None:
+            counts = dict(self._counts) if join.method is not None else {}
+            self.funnel.follow(lambda: counts)
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _needed(self, side: Side) -> list[str]:
+        """The columns that pairs show, or that decide them."""
+        join = self.join
+        asked = join.selection.columns(RIGHT if side is join.right else LEFT) if join.selection is not None else ()
+        names = {side.column, *join.checked_columns(side), *asked} if join.method is not None else set()
+        return [
+            name
+            for name, inner in zip(side.original, side.inner, strict=True)
+            if name in names or inner in join.payload
+        ]
+
+    def _own_rows(self, side: Side) -> pa.Table:
+        """The side's rows that fulfil its own certain conditions: what is needed of them, keys and times."""
+        join, frame = self.join, side.frame.renamed(side.inner)
+        for expression in join.own_conditions(side):
+            frame = frame.where(join.sql(expression))
+        keys = {f"__key{position}": text for position, text in enumerate(join.key_sql(side))}
+        frame = frame.with_columns(keys)
+        if join.window is not None:
+            name = join.window.column(side.is_left)
+            frame = frame.with_time(TIME, join.window, side.inner_name(name), name)
+        assert isinstance(frame, LocalFrame)
+        wanted = [*map(side.inner_name, self._needed(side)), *keys, *([TIME] if join.window is not None else [])]
+        table = frame.table(wanted or side.inner[:1])
+        return table.append_column(ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
+
+    def _fits(self, table: pa.Table) -> np.ndarray:
+        """Tell which rows have all that certain conditions need."""
+        fits = np.full(table.num_rows, self.join.threshold.attainable)
+        for position in range(len(self.join.condition.equalities)):
+            fits &= np.asarray(table[f"__key{position}"].is_valid())
+        if self.join.window is not None:
+            fits &= np.isfinite(table[TIME].to_numpy())
+        return fits
+
+    def _along(self) -> tuple[str, ...]:
+        """Columns that go into cells besides values: row numbers, keys and times."""
+        keys = [f"__key{position}" for position in self.join.grouped_keys]
+        return (ROW, *keys, *([TIME] if self.join.window is not None else []))
+
+    def _spec(self, side: Side) -> RowSpec:
+        join = self.join
+        spec = join.row_spec(side, side.inner_name, join.invalid == "raise")
+        asked = join.checked_columns(side)
+        if join.selection is not None:
+            asked = list(join.selection.columns(RIGHT if side is join.right else LEFT))
+        return replace(spec, payload=tuple(map(side.inner_name, asked)))
+
+    @cached_property
+    def rows(self) -> tuple[SideRows, SideRows]:
+        """The rows of both sides."""
+        left, right = on_threads(self._side_rows, self.join.sides)
+        return left, right
+
+    def _side_rows(self, side: Side) -> SideRows:
+        table = self._own_rows(side)
+        marked = table.append_column(FITS, pa.array(self._fits(table)))
+        usable, intervals, counts = usable_rows(marked, self._spec(side), self._along())
+        return SideRows(table, usable, intervals, counts)
+
+    @cached_property
+    def _whole(self) -> tuple[pa.Table, pa.Table]:
+        """All columns of the rows of both sides."""
+        if self.join.method is not None:
+            return self.rows[0].table, self.rows[1].table
+        return self._own_rows(self.join.left), self._own_rows(self.join.right)
+
+    def _count_rows(self) -> None:
+        for side, rows in zip(self.join.sides, self.rows, strict=True):
+            for name, count in zip(ROW_COUNTS, rows.counts, strict=True):
+                self._counts[f"{name}_{side.name}"] += count
+
+    # -- overlapping pairs ---------------------------------------------------------------------------------------------
+
+    def layout(self) -> tuple[CellEdges, tuple[Intervals, Intervals]]:
+        """Choose cells, by the rows' intervals or by their times, whichever lets rows meet fewer others."""
+        placed = self.rows[0].intervals, self.rows[1].intervals
+        profiles = [profile_of(intervals) for intervals in placed]
+        in_time = False
+        if self.join.length is not None:
+            length = self.join.length
+            times = tuple(in_window(side.usable[TIME].to_numpy(), length) for side in self.rows)
+            by_time = [profile_of(intervals) for intervals in times]
+            in_time = expected_candidates(by_time[0], by_time[1]) < expected_candidates(profiles[0], profiles[1])
+            if in_time:
+                placed, profiles = (times[0], times[1]), by_time
+        found = lay_out(profiles[0], profiles[1], rows_per_cell=_ROWS_PER_CELL)
+        return CellEdges.of(found, in_time), placed
+
+    def _overlapping(self) -> Iterator[FoundPairs]:
+        """Yield pairs of rows whose intervals overlap, cell by cell."""
+        join = self.join
+        assert join.method is not None
+        if not all(side.usable.num_rows for side in self.rows):
+            return
+        edges, placed = self.layout()
+        one_cell = not len(edges.edges) and not len(edges.slices)
+        parts = list(
+            on_threads(lambda side: _by_cell(self.rows[side], placed[side], side, edges, one_cell), (LEFT, RIGHT))
+        )
+        left, right = (side.inner_name for side in join.sides)
+        keys = tuple(f"__key{position}" for position in join.grouped_keys)
+        asked = join.asked(left, right)
+        cell = CellJoin(
+            (left(join.left.column), right(join.right.column)), keys, join.method.match(join.setting), asked,
+            join.length,
+        )  # fmt: skip
+        meeting = [number for number in parts[0].slices if number in parts[1].slices]
+
+        def decided(number: int) -> tuple[FoundPairs, Counter[str]] | None:
+            mine, theirs = parts[0].rows(number), parts[1].rows(number)
+            found = cell.pairs(mine, theirs)
+            if found is None:
+                return None
+            counts = Counter(found.counters.flat())
+            counts.pop("kept", None)
+            for stage, seconds in found.seconds.items():
+                counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
+            rows = mine[ROW].to_numpy()[found.left], theirs[ROW].to_numpy()[found.right]
+            return FoundPairs(*rows, found.probability), counts
+
+        for one in on_threads(decided, meeting):
+            if one is not None:
+                self._counts.update(one[1])
+                yield one[0]
+
+    # -- pairs that DuckDB joins ---------------------------------------------------------------------------------------
+
+    def _sure(self) -> Iterator[FoundPairs]:
+        """Yield pairs decided by their position alone."""
+        assert isinstance(self.join.method, DifferenceMethod)
+        region = self.join.method.region
+        tables = [self._joinable(rows.usable, rows.intervals) for rows in self.rows]
+        for holds, apart in (
+            (accepts_above(region), f"l.{START} > r.{END}"),
+            (accepts_below(region), f"l.{END} < r.{START}"),
+        ):
+            if holds:
+                yield self._joined(tables[0], tables[1], [apart])
+
+    def _same(self) -> Iterator[FoundPairs]:
+        """Yield each row and itself: the difference is certainly 0."""
+        join, tables = self.join, []
+        for side, rows in zip(join.sides, self.rows, strict=True):
+            marked = rows.table
+            good = good_rows(marked, self._spec(side), (ROW,)).table[ROW]
+            table = rows.table.take(good)
+            tables.append(table.append_column("__self", table[join.key_of(side)]))
+        yield self._joined(tables[0], tables[1], ["l.__self = r.__self"])
+
+    def _joinable(self, usable: pa.Table, intervals: Intervals) -> pa.Table:
+        whole = self._whole[LEFT if usable is self.rows[0].usable else RIGHT]
+        keys = [f"__key{position}" for position in range(len(self.join.condition.equalities))]
+        times = [TIME] if self.join.window is not None else []
+        table = whole.select([ROW, *keys, *times]).take(usable[ROW])
+        return table.append_column(START, pa.array(intervals.start)).append_column(END, pa.array(intervals.end))
+
+    def _joined(self, left: pa.Table, right: pa.Table, conditions: Sequence[str]) -> FoundPairs:
+        """Join rows by their keys and times and by further conditions, all of them certain."""
+        on = [*conditions]
+        on += [f"l.__key{k} = r.__key{k}" for k in range(len(self.join.condition.equalities))]
+        if self.join.length is not None:
+            length = self.join.length * (1.0 + _WINDOW_SLACK)
+            on += [f"l.{TIME} <= r.{TIME} + {length!r}", f"l.{TIME} >= r.{TIME} - {length!r}"]
+        query = f"SELECT l.{ROW} AS mine, r.{ROW} AS theirs FROM l JOIN r ON {' AND '.join(on) or 'true'}"
+        found = sql.run(query, l=left, r=right)
+        rows = [found[name].to_numpy() for name in ("mine", "theirs")]
+        return FoundPairs(rows[0], rows[1], np.ones(len(rows[0])))
+
+    def _certain(self) -> Iterator[FoundPairs]:
+        """Nothing is uncertain: every pair that fulfils the conditions is sure."""
+        join = self.join
+        if not join.threshold.attainable:
+            return
+        tables = []
+        for table in self._whole:
+            tables.append(table.filter(pa.array(self._fits(table))))
+        yield self._joined(tables[0], tables[1], [])
+
+    def _counted(self, name: str, parts: Iterator[FoundPairs]) -> Iterator[FoundPairs]:
+        for found in parts:
+            self._counts[name] += len(found.left)
+            yield found
+
+    def _without_same(self, found: FoundPairs) -> FoundPairs:
+        """Leave out pairs of a row and itself, if that is one variable."""
+        if not self.join.sees_itself:
+            return found
+        one, other = (
+            whole[self.join.key_of(side)].take(pa.array(rows))
+            for side, whole, rows in zip(self.join.sides, self._whole, (found.left, found.right), strict=True)
+        )
+        same = np.asarray(pc.fill_null(pc.equal(one, other), False))
+        return FoundPairs(*(column[~same] for column in found))
+
+    # -- what pairs show -----------------------------------------------------------------------------------------------
+
+    def _shown(self, found: FoundPairs) -> pa.Table:
+        """The columns of the result, of pairs that fulfil all certain conditions and the window."""
+        join = self.join
+        window = join.window
+        if window is not None:
+            times = [
+                whole[TIME].to_numpy()[rows] for whole, rows in zip(self._whole, (found.left, found.right), strict=True)
+            ]
+            near = np.abs(times[0] - times[1]) <= window.length
+            found = FoundPairs(*(column[near] for column in found))
+        texts = [join.sql(expression) for expression in join.condition.residual]
+        grouped = join.grouped_keys if join.method is not None else range(len(join.condition.equalities))
+        texts += [
+            f"({join.sql(one)}) = ({join.sql(other)})"
+            for position, (one, other) in enumerate(join.condition.equalities)
+            if position not in grouped
+        ]
+        if texts and len(found.left):
+            wide = self._taken(found, join.payload).append_column(ROW, pa.array(np.arange(len(found.left))))
+            chosen = self._kept_by(wide, texts)[ROW].to_numpy()
+            found = FoundPairs(*(column[chosen] for column in found))
+        inner = [join.side(one.side).inner_name(one.column) for one in join.result]
+        shown = self._taken(found, inner).rename_columns([one.name for one in join.result])
+        return shown.append_column("probability", pa.array(found.probability)) if join.exact else shown
+
+    @staticmethod
+    def _kept_by(wide: pa.Table, texts: Sequence[str]) -> pa.Table:
+        """The pairs that fulfil certain conditions."""
+        if not texts or not wide.num_rows:
+            return wide
+        kept = sql.evaluated(wide, {"kept": " AND ".join(f"({text})" for text in texts)})["kept"]
+        return wide.filter(kept)
+
+    def _taken(self, found: FoundPairs, names: Sequence[str]) -> pa.Table:
+        """Inner columns of pairs."""
+        rows = {"l": pa.array(found.left), "r": pa.array(found.right)}
+        whole = {"l": self._whole[0], "r": self._whole[1]}
+        columns = [whole[name[0]][name].take(rows[name[0]]) for name in names]
+        return pa.table(columns, names=list(names))
+
+    # -- explaining it -------------------------------------------------------------------------------------------------
+
+    def profile(self) -> list[str]:
+        """Describe where rows go, and how many pairs are expected: reads all rows."""
+        edges, placed = self.layout()
+        one, other = (profile_of(intervals) for intervals in placed)
+        sliced = int((edges.slices != 0).sum()) if len(edges.slices) else 0
+        how = f"{len(edges.edges) + 1} cells by quantiles of the {'times' if edges.in_time else 'intervals'}"
+        return self.join.profile_text(one, other, f"{how}, {sliced} of them sliced; {cores()} threads")
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Rows in the order of their cells."""
+
+    table: pa.Table
+    slices: dict[int, tuple[int, int]]
+    """Where the rows of each cell begin and end."""
+
+    def rows(self, cell: int) -> pa.Table:
+        begin, end = self.slices[cell]
+        return self.table.slice(begin, end - begin).combine_chunks()
+
+
+def _by_cell(rows: SideRows, placed: Intervals, side: int, edges: CellEdges, one_cell: bool) -> _Cells:
+    """Send rows to their cells."""
+    table, intervals = rows.usable, rows.intervals
+    name = TIME_BEGINS_HERE if edges.in_time else BEGINS_HERE
+    if one_cell:
+        sent = np.arange(table.num_rows), np.ones(table.num_rows, bool)
+        slices = {0: (0, table.num_rows)}
+    else:
+        found = to_cells(placed, side, edges, np.arange(table.num_rows))
+        order, cell = ordered(found.cell)
+        sent = found.rows[order], found.begins_here[order]
+        cuts = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1, [len(cell)]]).tolist()
+        slices = {int(cell[begin]): (begin, end) for begin, end in itertools.pairwise(cuts)}
+        table = table.take(pa.array(sent[0]))
+    table = (
+        table.append_column(START, pa.array(intervals.start[sent[0]]))
+        .append_column(END, pa.array(intervals.end[sent[0]]))
+        .append_column(name, pa.array(sent[1]))
+    )
+    return _Cells(table.combine_chunks(), slices)

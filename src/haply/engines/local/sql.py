@@ -1,0 +1,53 @@
+"""DuckDB, embedded: expressions over Arrow tables, joins of row numbers, and files."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+
+from haply.engines.local.dialect import MACROS, to_duckdb
+from haply.errors import HaplyError
+
+_local = threading.local()
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """Return this thread's connection to a database in memory, which is empty."""
+    if not hasattr(_local, "connection"):
+        _local.connection = duckdb.connect(":memory:")
+        _local.connection.execute("SET TimeZone = 'UTC'")
+        _local.connection.execute(MACROS)
+    found: duckdb.DuckDBPyConnection = _local.connection
+    return found
+
+
+def run(query: str, **tables: pa.Table) -> pa.Table:
+    """Run a query over Arrow tables."""
+    database = connection()
+    for name, table in tables.items():
+        database.register(name, table)
+    try:
+        return database.sql(query).to_arrow_table()
+    except duckdb.Error as refusal:
+        raise HaplyError(f"DuckDB refuses it: {_short(refusal)}") from None
+    finally:
+        for name in tables:
+            database.unregister(name)
+
+
+def evaluated(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+    """Compute expressions of Spark SQL over the rows of a table, in their order."""
+    shown = ", ".join(f"{to_duckdb(sql)} AS {quoted(name)}" for name, sql in columns.items())
+    return run(f"SELECT {shown} FROM given", given=table)
+
+
+def quoted(name: str) -> str:
+    """Write a name for DuckDB."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _short(refusal: Exception) -> str:
+    return str(refusal).split("\n")[0].partition("Error: ")[2].removeprefix("haply: ")

@@ -1,0 +1,81 @@
+"""Rows made ready for a join: their interval, and whether they are null, hopeless or bad; and ``hp.check``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from haply.engines.spark.columns import arrow_function
+from haply.joins.cells.rows import BAD, HOPELESS, NULL, USABLE, bad_row
+from haply.models import Model, OneDimensional
+from haply.models.columns import bad_reasons, read_column
+from haply.planning.frames import quoted
+from haply.pruning.candidates.intervals import Intervals
+
+
+def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) -> Any:
+    """A function of a column that gives a struct ``start, end, state`` for each row; ``find`` knows those of good rows.
+
+    ``raise_as`` names the column in the error for a bad row; without it bad rows are only marked.
+    """
+
+    def intervals(values: pa.Array) -> pa.Array:
+        read = read_column(values)
+        if len(read.bad_rows) and raise_as is not None:
+            raise bad_row(raise_as, read.example)
+        found = find(read.model)
+        state = np.full(len(values), NULL, dtype=np.int8)
+        state[read.bad_rows] = BAD
+        state[read.rows] = np.where(found.hopeless, HOPELESS, USABLE)
+        start, end = np.zeros(len(values)), np.zeros(len(values))
+        start[read.rows], end[read.rows] = found.start, found.end
+        return pa.StructArray.from_arrays([pa.array(start), pa.array(end), pa.array(state)], ["start", "end", "state"])
+
+    # Declared not deterministic, or Spark would copy the call into every later filter and projection and run it again.
+    return arrow_function(intervals, _INTERVAL_TYPE).asNondeterministic()
+
+
+def middle_column(column: str) -> Column:
+    """About the median of each value, to sort by; null where there is none."""
+
+    def middles(values: pa.Array) -> pa.Array:
+        read = read_column(values)
+        assert isinstance(read.model, OneDimensional)
+        middle = np.full(len(values), np.nan)
+        middle[read.rows] = read.model.quantile_low(0.5)
+        return pa.array(middle, from_pandas=True)
+
+    return arrow_function(middles, "double")(F.col(column))
+
+
+def state_function(raise_as: str | None) -> Any:
+    """Whether each row of a column is usable, null or bad."""
+
+    def states(values: pa.Array) -> pa.Array:
+        read = read_column(values)
+        if len(read.bad_rows) and raise_as is not None:
+            raise bad_row(raise_as, read.example)
+        state = np.full(len(values), NULL, dtype=np.int8)
+        state[read.bad_rows] = BAD
+        state[read.rows] = USABLE
+        return pa.array(state)
+
+    return arrow_function(states, "tinyint").asNondeterministic()
+
+
+_INTERVAL_TYPE = "start double, end double, state tinyint"
+
+
+def bad_rows(frame: DataFrame, name: str) -> DataFrame:
+    """The bad rows of an uncertain column, with a ``reason``."""
+
+    def reasons(column: pa.Array) -> pa.Array:
+        return bad_reasons(column)
+
+    reason = arrow_function(reasons, "string")(F.col(quoted(name)))
+    return frame.withColumn("reason", reason).where(F.col("reason").isNotNull())

@@ -1,0 +1,130 @@
+"""What a Spark worker does: parcels of a partition come sorted by cell; each cell is decided, and its pairs go out."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from haply.engines.spark.exchange.parcels import PARCEL
+from haply.engines.spark.exchange.stack import CELL, SIDE
+from haply.engines.spark.streaming.parcels import from_bytes
+from haply.joins.cells.join import CellJoin
+from haply.joins.cells.rows import LEFT
+from haply.pruning.cascade import Counters
+
+COUNTERS = "__counters"
+"""The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
+
+_STAGES = ("prepare", "sweep", "decide", "assemble")
+_PAIRS_PER_BATCH = 1 << 16
+
+
+def counter_names(counters: Counters) -> list[str]:
+    """Name what a cell counts. Kept pairs are counted at the end of the plan, after certain conditions on pairs."""
+    return [*counters.flat(), *(f"nanoseconds:{stage}" for stage in _STAGES)]
+
+
+@dataclass(frozen=True)
+class SideColumns:
+    """Where a side's columns are in the stacked rows: its value, and all that goes into the result."""
+
+    value: str
+    payload: tuple[str, ...]
+    value_in_parts: bool
+
+    def taken(self, rows: pa.Table, chosen: np.ndarray) -> list[pa.ChunkedArray]:
+        """Return the payload of chosen rows; the fields of the value one by one if so wanted."""
+        columns = []
+        for name in self.payload:
+            parts = rows[name].flatten() if name == self.value and self.value_in_parts else [rows[name]]
+            columns += [part.take(pa.array(chosen)) for part in parts]
+        return columns
+
+
+@dataclass(frozen=True)
+class CellWorker:
+    """The join of all cells of a partition, as a function for ``mapInArrow``."""
+
+    left: SideColumns
+    right: SideColumns
+    schema: pa.Schema
+    cell: CellJoin
+    counters: int
+    """How many there are."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the pairs of every cell, each cell's counters before them."""
+        for cell in cells_of(batches):
+            # sorted by side within the cell
+            lefts = int(np.count_nonzero(cell[SIDE].to_numpy() == LEFT))
+            if 0 < lefts < cell.num_rows:
+                yield from self.decided(opened(cell[PARCEL][:lefts]), opened(cell[PARCEL][lefts:]))
+
+    def decided(self, left: pa.Table, right: pa.Table, more: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield the kept pairs of two tables, their counters before them, and behind these what else was counted."""
+        yield from self._decide(left, right, more).to_batches(max_chunksize=_PAIRS_PER_BATCH)
+
+    def nothing(self, more: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        """Yield what was counted where there are no rows of one side."""
+        if self._counts:
+            counts = [*[0] * self.counters, *more]
+            columns = [pa.array([counts if field.name == COUNTERS else None], field.type) for field in self.schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    @property
+    def _counts(self) -> bool:
+        """Whether anybody asks for counters."""
+        return COUNTERS in self.schema.names
+
+    def _decide(self, left: pa.Table, right: pa.Table, more: Sequence[int]) -> pa.Table:
+        found = self.cell.pairs(left, right)
+        if found is None:
+            return pa.Table.from_batches(list(self.nothing(more)), self.schema)
+        begun = time.perf_counter()
+        taken = [*self.left.taken(left, found.left), *self.right.taken(right, found.right)]
+        if not self._counts:
+            return pa.table([*taken, pa.array(found.probability)], names=self.schema.names)
+        seconds = {**found.seconds, "assemble": time.perf_counter() - begun}
+        counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
+        counts += more
+        counters = pa.list_(pa.int64())
+        names = self.schema.names
+        pairs = pa.table([*taken, pa.array(found.probability), pa.nulls(len(found.left), counters)], names=names)
+        first = [
+            *(pa.nulls(1, column.type) for column in taken),
+            pa.nulls(1, pa.float64()),
+            pa.array([counts], counters),
+        ]
+        # the counters come first: an action that stops early, as show() does, then still counts the cells it has seen
+        return pa.concat_tables([pa.table(first, names=names), pairs])
+
+
+def opened(parcels: pa.ChunkedArray) -> pa.Table:
+    """All rows of some parcels, in one piece."""
+    return pa.concat_tables([from_bytes(parcel.as_buffer()) for parcel in parcels]).combine_chunks()
+
+
+def cells_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The parcels of one cell after the other; only one cell is held at a time. Rows of no cell are left out."""
+    held: list[pa.RecordBatch] = []
+    current: int | None = None
+    for batch in batches:
+        if batch.column(CELL).null_count:
+            batch = batch.filter(batch.column(CELL).is_valid())
+        if not batch.num_rows:
+            continue
+        cells = batch.column(CELL).to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+        for begin, end in itertools.pairwise(cuts):
+            if held and cells[begin] != current:
+                yield pa.Table.from_batches(held)
+                held = []
+            current = cells[begin]
+            held.append(batch.slice(begin, end - begin))
+    if held:
+        yield pa.Table.from_batches(held)

@@ -1,0 +1,160 @@
+"""Tables and streams from files, and results into files, for the command line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from haply.engines.spark.runtime.failures import refused_by_spark
+from haply.engines.spark.runtime.session import SHORT_RUN, is_connect, local_session
+from haply.errors import HaplyError
+from haply.outputs import check_output, checkpoint_of, kind_of, there, value_text
+from haply.planning.frames import quoted
+
+_SECONDS_BETWEEN_LOOKS = 1
+
+_SMALL = 64 << 20
+"""Bytes of input. Below, plans are interpreted: compiling Java for each of their stages takes longer than they run."""
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
+    """Start an embedded session for one query over these files, which prints nothing of its own."""
+    small = sum(_bytes_in(Path(path)) for path in paths) < _SMALL
+    with _silenced_jvm():
+        spark = local_session(name, extra_conf=SHORT_RUN | _INTERPRETED if small else None)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    if not is_connect(spark):
+        spark.sparkContext.setLogLevel("OFF")  # errors reach us as exceptions, and are told once
+    return spark
+
+
+@contextmanager
+def _silenced_jvm() -> Iterator[None]:
+    """Let a JVM that is started meanwhile, and its Python workers, write to a file instead of standard error.
+
+    PySpark's streaming workers print what they do. If the JVM does not start, what it wrote is in the error.
+    """
+    with tempfile.TemporaryFile() as said:
+        kept = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except PySparkException as refusal:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            raise HaplyError("Spark does not start", found=" ".join(lines[-3:]) or refused_by_spark(refusal)) from None
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _bytes_in(place: Path) -> int:
+    """Return the size of a file, or of all files in a folder; 0 if there is none, which is told by who reads it."""
+    files = place.rglob("*") if place.is_dir() else [place]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def read_table(spark: SparkSession, path: str) -> DataFrame:
+    """A table from a file or a folder of files: Parquet, CSV with a header, or a JSON object in each line."""
+    kind, place = kind_of(path), Path(path)
+    reader = spark.read
+    if kind == "csv":
+        reader = reader.option("header", True).option("inferSchema", True)
+    try:
+        return reader.format(kind).load(str(place))
+    except PySparkException as refusal:
+        raise HaplyError(f"The table {path} cannot be read: {refused_by_spark(refusal)}") from None
+
+
+def read_stream(spark: SparkSession, path: str) -> DataFrame:
+    """A folder of Parquet files as a stream; the files that are there tell its columns."""
+    place = there(path)
+    if not place.is_dir() or not any(place.glob("*.parquet")):
+        raise HaplyError(f"The stream {path} has no files", expected="a folder with one Parquet file or more")
+    try:
+        return spark.readStream.schema(spark.read.parquet(str(place)).schema).parquet(str(place))
+    except PySparkException as refusal:
+        raise HaplyError(f"The stream {path} cannot be read: {refused_by_spark(refusal)}") from None
+
+
+def write_table(frame: DataFrame, path: str) -> int:
+    """Write a result, a folder of Parquet files or one CSV file; the number of its rows."""
+    kind = check_output(path, stream=False)
+    observation = Observation()
+    observed = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
+    try:
+        if kind == "parquet":
+            observed.write.parquet(path)
+        else:
+            _write_csv(observed, Path(path))
+    except PySparkException as refusal:
+        raise HaplyError(refused_by_spark(refusal)) from None
+    return int(observation.get["rows"])
+
+
+def _write_csv(frame: DataFrame, path: Path) -> None:
+    """One file: Spark's parts in their order, behind a header. Structs and arrays become JSON."""
+    columns = [
+        F.to_json(F.col(quoted(field.name))).alias(field.name)
+        if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType))
+        else F.col(quoted(field.name))
+        for field in frame.schema.fields
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".haply-") as folder:
+        parts = Path(folder) / "parts"
+        frame.select(*columns).write.option("escape", '"').csv(str(parts))
+        whole = Path(folder) / "whole.csv"
+        with whole.open("wb") as out:
+            out.write((",".join(_csv_name(name) for name in frame.columns) + "\n").encode())
+            for part in sorted(parts.glob("part-*.csv")):
+                with part.open("rb") as lines:
+                    shutil.copyfileobj(lines, out)
+        whole.rename(path)
+
+
+def _csv_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(sign in name for sign in ',"\n') else name
+
+
+def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
+    """Follow a stream to the end of what is there, into Parquet files; yields a line for each micro-batch.
+
+    A later call goes on where this one ended.
+    """
+    check_output(path, stream=True)
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint_of(Path(path))))
+    told = -1
+    try:
+        query = writer.trigger(availableNow=True).start(path)
+        ended = False
+        while not ended:
+            ended = bool(query.awaitTermination(_SECONDS_BETWEEN_LOOKS))
+            for progress in query.recentProgress:
+                if progress["batchId"] > told:
+                    told = progress["batchId"]
+                    seconds = progress["batchDuration"] / 1000
+                    yield f"micro-batch {told}: {progress['numInputRows']:,} rows in {seconds:.1f} s"
+    except PySparkException as refusal:
+        raise HaplyError(refused_by_spark(refusal)) from None
+
+
+def first_rows(frame: DataFrame, count: int) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns and the first rows, as texts."""
+    try:
+        rows = frame.limit(count).collect()
+    except PySparkException as refusal:
+        raise HaplyError(refused_by_spark(refusal)) from None
+    return frame.columns, [[value_text(value) for value in row.asDict(recursive=True).values()] for row in rows]

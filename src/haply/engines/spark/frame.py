@@ -1,0 +1,131 @@
+"""Spark's DataFrames as planning sees them (see ``planning.frames.Frame``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from haply.engines.spark.index import index_of, renamed
+from haply.engines.spark.runtime.failures import refused_by_spark
+from haply.engines.spark.times import time_number
+from haply.engines.spark.types import field_from
+from haply.errors import HaplyError
+from haply.planning.frames import Field, quoted
+from haply.planning.times import TimeWindow
+
+if TYPE_CHECKING:
+    from haply.engines.spark.engine import SparkEngine
+
+
+class SparkFrame:
+    """A DataFrame of Spark, classic or Connect; batch or streaming."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self.df = df
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns in their order."""
+        return tuple(field_from(field.name, field.dataType) for field in self.df.schema.fields)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether it is a stream."""
+        return self.df.isStreaming
+
+    @property
+    def engine(self) -> SparkEngine:
+        """The engine that holds it."""
+        from haply.engines.spark.engine import ENGINE
+
+        return ENGINE
+
+    @property
+    def index(self) -> Any:
+        """The index it was read from; none if it is no indexed table."""
+        return index_of(self.df)
+
+    @property
+    def identity(self) -> Any:
+        """Equal for two frames that are one DataFrame of their user."""
+        return id(self.df)
+
+    def renamed(self, names: Sequence[str]) -> SparkFrame:
+        """Give all columns other names."""
+        return SparkFrame(renamed(self.df, list(names)))
+
+    def select(self, names: Sequence[str]) -> SparkFrame:
+        """Choose columns."""
+        return SparkFrame(self.df.select(*map(quoted, names)))
+
+    def where(self, sql: str) -> SparkFrame:
+        """Keep the rows for which a condition holds."""
+        return SparkFrame(self.df.where(F.expr(sql)))
+
+    def with_columns(self, columns: Mapping[str, str]) -> SparkFrame:
+        """Add columns, computed by SQL."""
+        df = self.df
+        try:
+            for name, sql in columns.items():
+                df = df.withColumn(name, F.expr(sql))
+            df.schema  # noqa: B018 (over Connect the expression is checked here)
+        except PySparkException as refusal:
+            raise HaplyError(f"Spark refuses it: {refused_by_spark(refusal)}") from None
+        return SparkFrame(df)
+
+    def with_time(self, name: str, window: TimeWindow, column: str, known_as: str) -> SparkFrame:
+        """Add a column of certain times as numbers; ``known_as`` names the column in errors."""
+        return SparkFrame(self.df.withColumn(name, F.expr(time_number(window, column, known_as))))
+
+    def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> SparkFrame:
+        """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
+        from haply.engines.spark.tables import with_constructed
+
+        return SparkFrame(with_constructed(self.df, name, constructor, arguments))
+
+    def beside(self, other: Any) -> SparkFrame:
+        """Make the product with another table."""
+        return SparkFrame(self.df.crossJoin(other.df))
+
+    def type_of(self, sql: str) -> Field:
+        """Tell the type of an expression over the columns; Spark's own refusal becomes ours."""
+        try:
+            return field_from("value", self.df.select(F.expr(sql).alias("value")).schema["value"].dataType)
+        except PySparkException as refusal:
+            raise HaplyError(f"Spark refuses it: {refused_by_spark(refusal)}") from None
+
+    def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> SparkFrame:
+        """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""
+        columns: list[Column] = []
+        for sql, descending, nulls_first in keys:
+            column = F.expr(sql)
+            if nulls_first is None:
+                columns.append(column.desc() if descending else column.asc())
+            elif nulls_first:
+                columns.append(column.desc_nulls_first() if descending else column.asc_nulls_first())
+            else:
+                columns.append(column.desc_nulls_last() if descending else column.asc_nulls_last())
+        return SparkFrame(self.df.orderBy(*columns))
+
+    def project(self, columns: Mapping[str, str]) -> SparkFrame:
+        """Make the columns of a result, computed by SQL."""
+        return SparkFrame(self.df.selectExpr(*(f"{sql} AS {quoted(name)}" for name, sql in columns.items())))
+
+    def limit(self, rows: int) -> SparkFrame:
+        """Keep some rows."""
+        return SparkFrame(self.df.limit(rows))
+
+    def give(self) -> DataFrame:
+        """Return the DataFrame."""
+        return self.df
+
+    def write(self, path: str) -> int:
+        """Write the rows into a new folder of Parquet files, or a CSV file; returns how many there are."""
+        from haply.engines.spark.files import write_table
+
+        return write_table(self.df, path)

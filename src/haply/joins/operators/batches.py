@@ -1,0 +1,198 @@
+"""Operators that take two sides batch by batch: what they keep, join small batches of, and forget."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Generic, Literal, Self, TypeVar
+
+import numpy as np
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.operators.meeting import TIME_SLACK, TimedRows
+from haply.joins.operators.state import from_state, to_state
+from haply.joins.operators.times import exact_times
+from haply.models import Model
+from haply.pruning.cascade import Counters
+
+SideName = Literal["left", "right"]
+
+_FEW = 256
+"""Rows that cost less to copy than to be met as a part of their own."""
+_MOST_JOINED = 1 << 13
+"""Rows in a part that was made of smaller ones: larger parts cost more to copy than to be met one by one."""
+
+_Rows = TypeVar("_Rows", bound=TimedRows[Any])
+_Result = TypeVar("_Result")
+
+
+def checked_length(what: str, value: Any, *, finite: bool = True) -> float:
+    """Return a window or delay as a number, in the unit of the times; refuse what is not a number >= 0."""
+    is_number = isinstance(value, (Real, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    if is_number and value >= 0 and not (finite and np.isinf(value)):
+        return value
+    hint = ""
+    if isinstance(value, str):
+        hint = "operators count in the unit of the times; hp.join and hp.window_join take durations"
+    elif isinstance(value, (tuple, list)):
+        hint = "give one number: the times are at most that far apart, whichever is the earlier"
+    raise HaplyError(
+        f"{what} is no length of time",
+        expected=f"a{' finite' if finite else ''} number >= 0",
+        found=repr(value),
+        hint=hint,
+    )
+
+
+@dataclass
+class Stored(Generic[_Rows]):
+    """Rows that wait for others, and an index of them, made when they are first met, if there is to be one."""
+
+    rows: _Rows
+    index: Any = None
+
+
+class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
+    """Two sides that are pushed in batches; each pair is found when its later row comes.
+
+    A push meets all parts that are stored of the other side. So that many small pushes do not leave as many parts, the
+    newest is joined with the one before it while both are small, or it is more than half as large: there are then about
+    as many parts as the number of rows has digits, and a row of a large part was copied no more often than that.
+    """
+
+    window: float | None
+    funnel: Counters
+    _joins_parts = True
+    """Whether small parts become larger ones; those that have an index do not."""
+
+    def __init__(self, window: float | None) -> None:
+        self.window = None if window is None else checked_length("The window", window, finite=False)
+        self._stored: dict[str, list[Stored[_Rows]]] = {"left": [], "right": []}
+        self._closed: set[str] = set()
+
+    # -- what depends on the join -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _match(self, added: _Rows, stored: Stored[_Rows], side: SideName) -> _Result:
+        """The pairs of new rows of a side with stored ones."""
+
+    @abstractmethod
+    def _settings(self) -> dict[str, Any]:
+        """What makes another operator like this one."""
+
+    def _parts(self, rows: _Rows) -> Iterable[_Rows]:
+        """New rows as they are to be stored."""
+        return [rows]
+
+    # -- coming -------------------------------------------------------------------------------------------------------
+
+    def _read(
+        self, side: str, batch: Mapping[str, Any], column: str, model_of: Callable[[Any], Model]
+    ) -> tuple[np.ndarray, Any, np.ndarray]:
+        """The ids, values and times of a batch that somebody pushes."""
+        if side not in self._stored:
+            raise unknown_name("side", side, self._stored)
+        if side in self._closed:
+            raise HaplyError(f"The {side} side is closed", hint="push before close()")
+        for name in ("id", column, *(() if self.window is None else ("time",))):
+            if name not in batch:
+                raise unknown_name("column", name, batch)
+        ids, model = np.asarray(batch["id"]), model_of(batch[column])
+        times = np.zeros(len(ids)) if self.window is None else exact_times(batch["time"])
+        for what, count in (("values", len(model)), ("times", len(times))):
+            if count != len(ids):
+                raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} {what}", found=str(count))
+        return ids, model, times
+
+    def _arrive(self, side: SideName, added: _Rows, match: bool) -> list[_Result]:
+        """Match new rows with what is stored, if so wanted, and store those that have a chance."""
+        possible = np.flatnonzero(~added.intervals.hopeless)
+        if len(possible) < len(added):
+            added = added.take(possible)
+        other = "right" if side == "left" else "left"
+        found = [self._match(added, stored, side) for stored in self._stored[other]] if match and len(added) else []
+        if other not in self._closed:
+            for part in self._parts(added):
+                if len(part):
+                    self._store(self._stored[side], part)
+        return found
+
+    def _store(self, parts: list[Stored[_Rows]], rows: _Rows) -> None:
+        while self._joins_parts and parts:
+            older = parts[-1].rows
+            many = len(rows) + len(older)
+            if many > _MOST_JOINED or (many > _FEW and 2 * len(rows) <= len(older)) or not older.is_like(rows):
+                break
+            rows = older.followed_by(rows)
+            parts.pop()
+        parts.append(Stored(rows))
+
+    # -- leaving ------------------------------------------------------------------------------------------------------
+
+    def expire(self, time: float) -> None:
+        """Say that nothing older will come: what is too old for it is forgotten. Without a window nothing is.
+
+        A part goes as a whole, or when half of it is too old: of what is kept at least half may still be met.
+        """
+        if self.window is not None:
+            before = self.forgotten_before(time)
+            for side, parts in self._stored.items():
+                left = [_alive(part, before) for part in parts]
+                self._stored[side] = [part for part in left if len(part.rows)]
+
+    def forgotten_before(self, time: float) -> float:
+        """Rows of earlier times may be forgotten when nothing older than ``time`` will come."""
+        assert self.window is not None
+        return time - self.window - TIME_SLACK * (abs(time) + self.window)
+
+    def close(self, side: SideName) -> None:
+        """Say that a side is complete: rows of the other side need not be kept from now on."""
+        if side not in self._stored:
+            raise unknown_name("side", side, self._stored)
+        self._closed.add(side)
+        self._stored["right" if side == "left" else "left"].clear()
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def ids(self, side: SideName) -> np.ndarray:
+        """The ids of the rows of a side that are kept."""
+        return np.concatenate([part.rows.ids for part in self._stored[side]] or [np.empty(0, np.int64)])
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory that is taken for rows."""
+        return sum(part.rows.nbytes for parts in self._stored.values() for part in parts)
+
+    @classmethod
+    def _state_name(cls) -> str:
+        return f"{cls.__name__} operator"
+
+    def snapshot(self) -> bytes:
+        """The operator's state as bytes."""
+        stored = {side: [_packed(part.rows) for part in parts] for side, parts in self._stored.items()}
+        return to_state(self._state_name(), (self._settings(), stored, self._closed, self.funnel))
+
+    @classmethod
+    def restore(cls, state: bytes) -> Self:
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, stored, closed, funnel = from_state(cls._state_name(), state)
+        join: Any = cls(**settings)
+        for side, parts in stored.items():
+            for ids, model, *columns in parts:
+                join.arrive(side, ids, model, *columns, match=False)
+        join._closed, join.funnel = closed, funnel
+        return join
+
+
+def _alive(part: Stored[_Rows], before: float) -> Stored[_Rows]:
+    """The part without rows of earlier times, if these are half of it; parts with an index stay whole or go."""
+    alive = np.flatnonzero(part.rows.times >= before)
+    if 2 * len(alive) > len(part.rows) or (part.index is not None and len(alive)):
+        return part
+    return Stored(part.rows.take(alive))
+
+
+def _packed(rows: TimedRows[Any]) -> tuple[Any, ...]:
+    return rows.ids, rows.model, *rows.further_columns

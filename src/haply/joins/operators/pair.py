@@ -1,0 +1,200 @@
+"""The pair join as an operator: push batches of either side, get the pairs that have become known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.match import DECIDED_BY, Matches, match_all
+from haply.joins.moments import MomentCounters, index_moments, match_moments
+from haply.joins.operators.batches import SideName, Stored, TwoSidedJoin
+from haply.joins.operators.meeting import TimedRows, ValueRows, can_meet, match_in_time, parts_of
+from haply.joins.paged import OF_STRATEGY, PagedJoin
+from haply.models import Certain, OneDimensional
+from haply.probability.region import Difference, Region
+from haply.pruning.candidates.intervals import row_intervals
+from haply.pruning.cascade import Counters
+from haply.pruning.threshold import Threshold
+
+SWEEPS = ("auto", "sweep")
+STRATEGIES = (*SWEEPS, *OF_STRATEGY, "moments")
+"""Ways to generate candidates: the sweep over core regions (also by default), x-bound pages, the tree over them, and an
+index of means and variances."""
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The ids of the matched rows, their probabilities, and what decided each pair."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    codes: np.ndarray
+    """What decided, as numbers of ``DECIDED_BY``: words for every pair take longer than many a join."""
+
+    @property
+    def decided_by(self) -> np.ndarray:
+        """What decided each pair, in words."""
+        return np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])[self.codes]
+
+
+class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
+    """Joins batches of two sides under one difference condition and a threshold.
+
+    Each pair is returned once, when its later row is pushed. Hopeless rows (those that can match nothing) are not kept.
+    The strategies ``"pages"``, ``"pti"`` and ``"moments"`` lay stored rows out in pages, or as a tree, when they are
+    first met.
+
+    With a window, batches have a ``time`` as well, and pairs are those with ``|time - time| <= window``; in which order
+    pushes come does not matter. ``expire(time)`` says that nothing older will come.
+
+    >>> from haply.models import Gaussian
+    >>> from haply.probability import Difference, Region
+    >>> join = PairJoin(Difference("temp", "temp", Region(-0.5, 0.5)), 0.6)
+    >>> join.push("left", {"id": [1, 2], "temp": Gaussian([20.0, 30.0], [0.1, 0.1])}).left
+    array([], dtype=int64)
+    >>> result = join.push("right", {"id": [7], "temp": Gaussian([20.2], [0.2])})
+    >>> result.left, result.right, result.probability.round(4)
+    (array([1]), array([7]), array([0.9093]))
+    """
+
+    def __init__(
+        self,
+        condition: Any,
+        threshold: float | None,
+        *,
+        window: float | None = None,
+        strategy: str = "auto",
+        strict: bool = False,
+        exact: bool = True,
+    ) -> None:
+        self.condition: Difference = condition.as_difference()
+        self.threshold = Threshold(threshold, strict)
+        if strategy not in STRATEGIES:
+            raise unknown_name("strategy", strategy, STRATEGIES)
+        super().__init__(window)
+        self.exact, self.strategy = exact, strategy
+        self.funnel = MomentCounters() if strategy == "moments" else Counters()
+        self._joins_parts = strategy in SWEEPS
+
+    @property
+    def region(self) -> Region:
+        """The differences the join looks for."""
+        return self.condition.region
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> PairResult:
+        """Add a batch: ``id``, the side's column as a model (or plain numbers), and ``time`` if there is a window.
+
+        Returns the pairs it completes.
+        """
+        column = self.condition.left if side == "left" else self.condition.right
+        ids, model, times = self._read(side, batch, column, self._model_of)
+        return self.arrive(side, ids, model, times, np.zeros(len(ids)))
+
+    def _model_of(self, values: Any) -> OneDimensional:
+        model = values if isinstance(values, OneDimensional) else Certain(values)
+        if self.threshold.value is None and not model.bounded:
+            raise HaplyError(
+                "Without a threshold every pair is possible",
+                expected="values with a bounded support",
+                found=f"a {model.kind} column, whose values are unbounded",
+                hint="give a threshold",
+            )
+        return model
+
+    def arrive(
+        self,
+        side: SideName,
+        ids: np.ndarray,
+        model: OneDimensional,
+        times: np.ndarray,
+        groups: np.ndarray,
+        *,
+        match: bool = True,
+    ) -> PairResult:
+        """``push`` for callers that have checked their rows: pairs are of one group, a number for each row.
+
+        Without a window times and groups are not looked at. Without ``match`` the rows are only stored.
+        """
+        intervals = row_intervals(model, side == "left", self.region, self.threshold, self.exact)
+        return concatenate(self._arrive(side, TimedRows(ids, model, intervals, times, groups), match))
+
+    def _parts(self, rows: ValueRows) -> Iterable[ValueRows]:
+        return [rows] if self.window is None or self.strategy in SWEEPS else parts_of(rows, self.window)
+
+    def _match(self, added: ValueRows, stored: Stored[ValueRows], side: SideName) -> PairResult:
+        there = stored.rows
+        if self.window is not None:
+            added = added.facing(there, self.window)
+            if self.strategy in SWEEPS:
+                there = there.facing(added, self.window)
+        left, right = (added, there) if side == "left" else (there, added)
+        if not len(added) or not len(there):
+            return PairResult(left.ids[:0], right.ids[:0], np.empty(0), np.empty(0, np.int8))
+        whole_numbers = self.window is None and left.ids.dtype == right.ids.dtype == np.int64
+        labels = (left.ids, right.ids) if whole_numbers else (None, None)
+        found: Matches
+        if self.strategy == "moments":
+            found = self._match_moments(left, right, stored, "right" if side == "left" else "left")
+            whole_numbers = False  # what is found are row numbers
+        elif self.strategy in OF_STRATEGY:
+            owned = None if self.window is None else self._admits(left, right)
+            found = self._paged(stored, side == "right").match(added.model, labels=labels, owned=owned)
+        elif self.window is not None:
+            found = match_in_time(left, right, self.region, self.threshold, self.exact, self.window)
+        else:
+            found = match_all(
+                left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact,
+                labels=labels,
+            )  # fmt: skip
+        self.funnel.add(found.counters)
+        mine, theirs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
+        return PairResult(mine, theirs, found.probability, found.decided_by)
+
+    def _admits(self, left: ValueRows, right: ValueRows) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        assert self.window is not None
+        return partial(can_meet, left, right, window=self.window)
+
+    def _match_moments(
+        self,
+        left: ValueRows,
+        right: ValueRows,
+        stored: Stored[ValueRows],
+        indexed: SideName,
+    ) -> Matches:
+        """The batch that was there before has the index, and keeps it for batches to come."""
+        stored.index = stored.index or index_moments([stored.rows.model])
+        return match_moments(
+            [left.model], [right.model], [self.region], self.threshold, self.exact, tree=stored.index, indexed=indexed,
+            admits=None if self.window is None else self._admits(left, right),
+        )  # fmt: skip
+
+    def _paged(self, stored: Stored[ValueRows], is_left: bool) -> PagedJoin:
+        """Stored rows in pages or as a tree, made when they are first met."""
+        if stored.index is None:
+            algorithm = OF_STRATEGY[self.strategy]
+            stored.index = PagedJoin(
+                stored.rows.model, self.region, self.threshold, self.exact, algorithm, inner_is_left=is_left
+            )
+        assert isinstance(stored.index, PagedJoin)
+        return stored.index
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "condition": self.condition, "threshold": self.threshold.value, "window": self.window,
+            "strategy": self.strategy, "strict": self.threshold.strict, "exact": self.exact,
+        }  # fmt: skip
+
+
+def concatenate(results: list[PairResult]) -> PairResult:
+    """All pairs of some results."""
+    if not results:
+        return PairResult(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))
+    return PairResult(
+        *(np.concatenate([getattr(result, name) for result in results]) for name in PairResult.__dataclass_fields__)
+    )

@@ -1,0 +1,289 @@
+"""All pairs of uncertain positions that are likely near each other: of two sets, or of two sides batch by batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.operators.batches import SideName, Stored, TwoSidedJoin
+from haply.joins.operators.meeting import TimedRows, can_meet, in_stretches
+from haply.models import Certain, Model, Samples, Sky
+from haply.numerics.scale import power_of
+from haply.probability.multivariate import Parts, parts
+from haply.probability.region import Distance
+from haply.pruning.bounds.positions import POSITION_RULES, Where, intervals_on_line, limits, near_pairs, no_counts
+from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.cascade import Counters
+from haply.pruning.threshold import Threshold
+
+DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
+"""What decided a kept pair, by the code in ``PositionResult.code``."""
+
+
+@dataclass(frozen=True)
+class PositionResult:
+    """The kept pairs by row numbers (by ids, if rows were pushed), their probabilities (NaN if not asked for), and what
+    became of the candidates.
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    code: np.ndarray
+    funnel: Counters
+
+    @property
+    def decided_by(self) -> np.ndarray:
+        """What decided each pair."""
+        return DECIDED_BY[self.code]
+
+
+def join_positions(
+    left: Any,
+    right: Any,
+    within: float,
+    threshold: float,
+    *,
+    strict: bool = False,
+    probability: Literal["exact", "none"] = "exact",
+) -> PositionResult:
+    """Pairs with ``P(|left - right| <= within) >= threshold``, in no particular order.
+
+    Each side is a ``GaussianND`` or ``MixtureND``, or certain points as an array of n x d numbers; ``Gaussian``,
+    ``Mixture``, ``Certain`` and ``Samples`` will do as well. With ``probability="none"`` bounds may accept a pair, and
+    its probability is not computed. The error of a probability is below 1e-12.
+
+    >>> from haply.models import GaussianND
+    >>> stars = GaussianND([[0.0, 0.0], [5.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]] * 2)
+    >>> found = join_positions(stars, [[0.3, 0.1], [2.5, 0.0]], within=1.0, threshold=0.5)
+    >>> found.left, found.right, found.probability.round(6)
+    (array([0]), array([0]), array([0.993239]))
+    """
+    near = Distance("left", "right", within)
+    return match_positions(left, right, near, Threshold(threshold, strict), _is_exact(probability))
+
+
+def match_positions(
+    left: Any,
+    right: Any,
+    distance: Distance,
+    threshold: Threshold,
+    exact: bool,
+    places: tuple[Where, Where] | None = None,
+) -> PositionResult:
+    """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells."""
+    _check_threshold(threshold)
+    power = power_of(distance.limit)
+    sides = _parts_of(left, "left", power), _parts_of(right, "right", power)
+    dims = [3 if isinstance(side, Sky) else side.mean.shape[1] for side in sides]
+    empty = any((len(side) if isinstance(side, Sky) else len(side.start) - 1) == 0 for side in sides)
+    if dims[0] != dims[1] and not empty:
+        raise HaplyError("Points differ in dimension", expected=f"dim = {dims[0]}", found=f"{dims[1]}")
+    if empty or not threshold.attainable:
+        return _no_pairs(np.empty(0, np.int64), np.empty(0, np.int64))
+    found = near_pairs(*sides, limits(math.ldexp(distance.limit, -power), threshold, exact, dims[0]), places)
+    return PositionResult(*found.pairs, found.counters)
+
+
+@dataclass(frozen=True)
+class _Placed(TimedRows[Model]):
+    """Rows with their intervals on a line; of a pair, the one whose ``order`` is larger must be at ``home``."""
+
+    order: np.ndarray
+    home: np.ndarray
+
+    def facing(self, others: TimedRows[Any], window: float) -> Self:
+        """Those that may meet one of the others, by their times and by their places on the line."""
+        near = super().facing(others, window)
+        ends = others.intervals
+        here = near.intervals.start <= ends.end.max(initial=-np.inf)
+        here &= near.intervals.end >= ends.start.min(initial=np.inf)
+        return near if here.all() else near.take(np.flatnonzero(here))
+
+
+class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
+    """Joins batches of two sides: pairs with ``P(|left - right| <= within) >= threshold``.
+
+    Each pair is returned once, when its later row is pushed. Rows that are too wide for any partner are not kept. With
+    a window, batches have a ``time`` as well, and pairs are those with ``|time - time| <= window``; in which order
+    pushes come does not matter. ``expire(time)`` says that nothing older will come. All positions must have one number
+    of coordinates, that of the first if it is not given.
+
+    >>> from haply.models import GaussianND
+    >>> join = PositionJoin(1.0, 0.5, window=10)
+    >>> fix = GaussianND([[0.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]])
+    >>> join.push("left", {"id": [1], "time": [0], "pos": fix}).left
+    array([], dtype=int64)
+    >>> found = join.push("right", {"id": [7, 8], "time": [3, 30], "pos": [[0.3, 0.1], [0.3, 0.1]]})
+    >>> found.left, found.right, found.probability.round(6)
+    (array([1]), array([7]), array([0.993239]))
+    """
+
+    def __init__(
+        self,
+        within: float,
+        threshold: float,
+        *,
+        window: float | None = None,
+        strict: bool = False,
+        probability: Literal["exact", "none"] = "exact",
+        dim: int | None = None,
+    ) -> None:
+        super().__init__(window)
+        self.distance, self.threshold = Distance("left", "right", within), Threshold(threshold, strict)
+        _check_threshold(self.threshold)
+        self.exact, self.dim = _is_exact(probability), dim
+        self.funnel = no_counts()
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> PositionResult:
+        """Add a batch: ``id``, ``pos`` as a model or as points, and ``time`` if there is a window.
+
+        Returns the pairs it completes.
+        """
+        ids, model, times = self._read(side, batch, "pos", lambda given: _model_of(given, side))
+        return self.arrive(side, ids, model, times, np.zeros(len(ids)))
+
+    def arrive(
+        self,
+        side: SideName,
+        ids: np.ndarray,
+        model: Model,
+        times: np.ndarray,
+        groups: np.ndarray,
+        order: np.ndarray | None = None,
+        home: np.ndarray | None = None,
+        *,
+        match: bool = True,
+    ) -> PositionResult:
+        """``push`` for callers that have checked their rows: pairs are of one group, a number for each row.
+
+        Where rows are seen in several cells, pairs are only those whose row of the larger ``order`` is at ``home``.
+        Without ``match`` the rows are only stored.
+        """
+        if not len(ids):
+            return _no_pairs(ids, ids)
+        order = np.zeros(len(ids)) if order is None else order
+        home = np.ones(len(ids)) if home is None else home
+        found = self._arrive(side, _Placed(ids, model, self._placed(model, side), times, groups, order, home), match)
+        if not found:
+            return _no_pairs(ids[:0], ids[:0])
+        left, right, probability, code = (
+            np.concatenate([getattr(part, name) for part in found]) for name in ("left", "right", "probability", "code")
+        )
+        counters = no_counts()
+        for part in found:
+            counters.add(part.funnel)
+        self.funnel.add(counters)
+        return PositionResult(left, right, probability, code, counters)
+
+    def _placed(self, model: Model, side: SideName) -> Intervals:
+        power = power_of(self.distance.limit)
+        normals = _parts_of(model, side, power)
+        dim = 3 if isinstance(normals, Sky) else normals.mean.shape[1]
+        if self.dim not in (None, dim):
+            raise HaplyError("Points differ in dimension", expected=f"dim = {self.dim}", found=f"{dim}")
+        self.dim = dim
+        return intervals_on_line(normals, limits(math.ldexp(self.distance.limit, -power), self.threshold, True, dim))
+
+    def _match(self, added: _Placed, stored: Stored[_Placed], side: SideName) -> PositionResult:
+        """By place within stretches of time, which tell who may meet before any place is looked at."""
+        window = math.inf if self.window is None else self.window
+        added = added.facing(stored.rows, window)
+        there = stored.rows.facing(added, window)
+        left, right = (added, there) if side == "left" else (there, added)
+        if not len(left) or not len(right):
+            return _no_pairs(left.ids[:0], right.ids[:0])
+        copies, numbers = in_stretches(left, right, window)
+        if numbers[1] is not None:
+            right = right.take(copies)
+        where = Where(left.order, left.home, numbers[0]), Where(right.order, right.home, numbers[1])
+        found = match_positions(left.model, right.model, self.distance, self.threshold, self.exact, where)
+        kept = np.flatnonzero(can_meet(left, right, found.left, found.right, window))
+        found.funnel.kept = len(kept)
+        i, j = found.left[kept], found.right[kept]
+        return PositionResult(left.ids[i], right.ids[j], found.probability[kept], found.code[kept], found.funnel)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "within": self.distance.within, "threshold": self.threshold.value, "window": self.window,
+            "strict": self.threshold.strict, "probability": "exact" if self.exact else "none", "dim": self.dim,
+        }  # fmt: skip
+
+
+def _no_pairs(left: np.ndarray, right: np.ndarray) -> PositionResult:
+    """Nothing, with ids of these types."""
+    return PositionResult(left, right, np.empty(0), np.empty(0, np.int8), no_counts())
+
+
+def _is_exact(probability: str) -> bool:
+    if probability not in ("exact", "none"):
+        raise unknown_name("choice of probability", probability, ("exact", "none"))
+    return probability == "exact"
+
+
+def _check_threshold(threshold: Threshold) -> None:
+    if threshold.value is None:
+        raise HaplyError(
+            "Without a threshold every pair is possible",
+            expected="a threshold",
+            found="positions whose values are unbounded",
+            hint="give threshold=0.01 or another limit: the answer would be the cross product",
+        )
+
+
+def _points(given: Any, name: str) -> np.ndarray:
+    points = np.asarray(given, np.float64)
+    if points.ndim not in (1, 2) or not np.isfinite(points).all():
+        raise HaplyError(
+            f"The {name} side holds no points",
+            expected="a model, or finite numbers of shape (n, d)",
+            found="NaN or infinite numbers" if points.ndim in (1, 2) else f"shape {points.shape}",
+        )
+    return points
+
+
+def _model_of(given: Any, name: str) -> Model:
+    """A model, or points as one: a sample each."""
+    if isinstance(given, Model):
+        return given
+    points = _points(given, name)
+    return Certain(points) if points.ndim == 1 else Samples(points, dim=points.shape[1])
+
+
+def _parts_of(side: Any, name: str, power: int) -> Parts | Sky:
+    """One side over ``2**power``, so that squares of distances that matter are in the range of doubles.
+
+    The sky is not scaled: its radius is what it is.
+    """
+    if isinstance(side, Sky):
+        return side
+    if not isinstance(side, Model):
+        points = np.ldexp(_points(side, name), -power)
+        _check_range(points, name)
+        count, dim = len(points), 1 if points.ndim == 1 else points.shape[1]
+        return Parts(np.arange(count + 1), np.ones(count), points.reshape(count, dim), np.zeros((1, dim, dim)))
+    found = parts(side.scaled(power) if power else side)
+    if found is not None and power:
+        _check_range(found.mean, name)
+    if found is None:
+        raise HaplyError(
+            f"The {name} side has no normal positions",
+            expected="GaussianND, MixtureND, or points",
+            found=type(side).__name__,
+        )
+    return found
+
+
+def _check_range(positions: np.ndarray, name: str) -> None:
+    """Positions beside which the distance is nothing, not even a double."""
+    if not np.isfinite(positions).all():
+        raise HaplyError(
+            f"The {name} side has positions too large for the distance asked for",
+            expected="positions below 1e300 times the distance",
+            hint="ask for equal values if that is what is meant",
+        )

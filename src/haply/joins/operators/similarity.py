@@ -1,0 +1,459 @@
+"""The similarity join of two streams of uncertain points (USJ), as an operator: push objects, get the near pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.operators.batches import checked_length
+from haply.joins.operators.state import from_state, to_state
+from haply.joins.operators.times import exact_times
+from haply.models import Certain, Samples
+from haply.numerics.scale import power_of
+from haply.probability.distance import LEAST_DISTANCE, Clouds, clouds
+from haply.pruning.bounds.cloud_match import LOOK_AT_ALL, CloudPairs, Search, match_clouds
+from haply.pruning.bounds.cloud_rules import (
+    CORE,
+    DECIDED_BY,
+    EXACT,
+    GRID,
+    MOMENTS,
+    RULES,
+    WINDOW,
+    question,
+    rule_codes,
+)
+from haply.pruning.bounds.clouds import (
+    NOWHERE_ELSE,
+    WHOLE_BALL,
+    Objects,
+    Places,
+    core_share,
+    describe_into,
+    room_for,
+    shift_samples,
+    take,
+)
+from haply.pruning.candidates.grid import Grid, RadiusList, empty_grid, group_batch, insert
+from haply.pruning.cascade import Counters
+from haply.pruning.threshold import Threshold
+
+SideName = Literal["left", "right"]
+SIDES: tuple[SideName, SideName] = ("left", "right")
+
+GRID_FROM = 4096
+"""Objects in a window from which on a grid is faster than a look at all of them."""
+
+_LEAST_CAPACITY = 64
+_OUTPUT = 1 << 16
+_NAMES = np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])
+
+
+_STATE = "similarity join"
+
+
+@dataclass(frozen=True)
+class SimilarityResult:
+    """The ids of the near pairs, their probabilities (NaN where not computed), what decided them, and when they live.
+
+    A pair is live from the later of its two times until the earlier one leaves the window.
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    codes: np.ndarray
+    left_time: np.ndarray
+    right_time: np.ndarray
+    window: float
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    @property
+    def decided_by(self) -> np.ndarray:
+        """The name of the rule that decided."""
+        return _NAMES[self.codes]
+
+    @property
+    def live_from(self) -> np.ndarray:
+        """The first time at which both objects were there."""
+        return np.maximum(self.left_time, self.right_time)
+
+    @property
+    def live_to(self) -> np.ndarray:
+        """The last time at which both are in the window."""
+        return np.minimum(self.left_time, self.right_time) + self.window
+
+
+NO_PAIRS = SimilarityResult(
+    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8), np.empty(0), np.empty(0), 0.0
+)
+
+
+class SimilarityJoin:
+    """Pairs of objects that are within a distance of each other with at least the threshold's probability.
+
+    An object is a row of ``Samples`` (or a certain number). Pairs are those with ``|time - time| <= window``; each is
+    returned once, when its second object is pushed. Without ``time`` in a batch an object's time is its number on its
+    side, so that ``window=w - 1`` is the sliding window of the last ``w`` objects; objects then leave by themselves.
+    With times, ``expire(time)`` says that nothing older will come, in which order pushes come does not matter.
+
+    What is kept of an object of ``l`` samples in ``d`` dimensions: ``(d + 2) * l`` numbers, and some fifty more.
+
+    >>> join = SimilarityJoin(1.0, 0.5, window=10, dim=2)
+    >>> join.push("left", {"id": [1], "time": [0], "pos": Samples([[[0, 0], [1, 0]]])}).left
+    array([], dtype=int64)
+    >>> near = join.push("right", {"id": [7], "time": [3], "pos": Samples([[[1, 0], [9, 9]]])})
+    >>> near.left, near.right, near.probability, near.live_from, near.live_to
+    (array([1]), array([7]), array([0.5]), array([3.]), array([10.]))
+    """
+
+    def __init__(
+        self,
+        within: float,
+        threshold: float | None,
+        *,
+        window: float | None = None,
+        dim: int,
+        strict: bool = False,
+        rules: str | Iterable[str] = "auto",
+        probability: Literal["exact", "none"] = "exact",
+    ) -> None:
+        if window is not None:
+            checked_length("The window", window, finite=False)
+        if not (isinstance(dim, (int, np.integer)) and dim >= 1):
+            raise HaplyError("A dimension is not a whole number", expected="dim >= 1", found=repr(dim))
+        if probability not in ("exact", "none"):
+            raise unknown_name("choice of probability", probability, ("exact", "none"))
+        self.within, self.dim, self.threshold = float(within), int(dim), Threshold(threshold, strict)
+        self.window = np.inf if window is None else float(window)
+        self.exact = probability == "exact"
+        self.rules = rule_codes(rules)
+        self.power = power_of(self.within)
+        """Positions are kept over two to this power, so that squares and moments are in the range of doubles."""
+        self.reach = math.ldexp(self.within, -self.power)
+        self._question = question(self.reach, self.threshold, self.exact, self.rules)
+        self._stored = {side: _Store(self) for side in SIDES}
+        self._next = dict.fromkeys(SIDES, 0)
+        self._closed: set[str] = set()
+        self._counts = np.zeros((WINDOW + 1, 2), np.int64)
+        self._kept = 0
+        self._room = _output_of(0)
+
+    # -- pushing ------------------------------------------------------------------------------------------------------
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> SimilarityResult:
+        """Add objects of one side: ``id``, ``pos`` as samples, ``time`` or not. Returns the pairs they complete."""
+        _check_side(side)
+        if side in self._closed:
+            raise HaplyError(f"The {side} side is closed", hint="push before close()")
+        for name in ("id", "pos"):
+            if name not in batch:
+                raise unknown_name("column", name, batch)
+        ids, times, positions = np.atleast_1d(np.asarray(batch["id"])), batch.get("time"), batch["pos"]
+        numbered = times is None
+        if numbered:
+            times = np.arange(self._next[side], self._next[side] + len(ids), dtype=np.float64)
+        else:
+            times = exact_times(times)
+        model = positions if isinstance(positions, (Certain, Samples)) else Samples(positions)
+        if not len(ids) == len(times) == len(model):
+            raise HaplyError(
+                "A batch disagrees in length",
+                expected=f"{len(ids)} times and positions",
+                found=f"{len(times)} and {len(model)}",
+            )
+        result = self.arrive(side, ids, model, times)
+        if numbered:
+            self._next[side] += len(ids)
+            self._stored[_other(side)].expire(self._next[side] - self.window)
+        return result
+
+    def arrive(
+        self,
+        side: SideName,
+        ids: np.ndarray,
+        positions: Any,
+        times: np.ndarray,
+        places: Places = NOWHERE_ELSE,
+        *,
+        match: bool = True,
+    ) -> SimilarityResult:
+        """``push`` for those who have arrays; without ``match`` objects are stored only: their pairs are known."""
+        these = clouds(self._scaled(positions), self.dim)
+        own, store = self._stored[side], self._stored[_other(side)]
+        begin = own.receive(ids, these, times, places)
+        result = self._match(side, own, begin, store) if match else NO_PAIRS
+        if _other(side) in self._closed:
+            own.forget_from(begin)
+        return result
+
+    def _scaled(self, positions: Any) -> Any:
+        """Positions on the scale of the distance asked for; refuses those that cannot be compared on it."""
+        if self.power:
+            positions = positions.scaled(self.power)
+            lost = ~np.isfinite(positions.sizes())
+        elif self.within == 0.0:
+            points = positions.points.values if isinstance(positions, Samples) else positions.mean()
+            lost = (np.abs(points) < LEAST_DISTANCE) & (points != 0.0)
+        else:
+            return positions
+        if lost.any():
+            raise HaplyError(
+                "Positions cannot be compared at the distance asked for: squares leave the range of doubles",
+                expected="coordinates within 300 orders of magnitude of the distance",
+                found=f"within = {self.within:g}",
+                hint="give positions in another unit",
+            )
+        return positions
+
+    def pairs(self) -> SimilarityResult:
+        """All near pairs of what is stored now, found anew."""
+        right = self._stored["right"]
+        return self._match("right", right, right.head, self._stored["left"])
+
+    def _match(self, side: SideName, own: _Store, begin: int, store: _Store) -> SimilarityResult:
+        first, last, end = store.head, store.tail, own.tail
+        if first == last or begin == end:
+            return NO_PAIRS
+        reach = self.reach if math.isfinite(self.reach) else 0.0  # of an infinite one nothing is to be rounded
+        slack = 1e-12 * max(1.0, reach, own.largest, store.largest)
+        search = self._search(own, begin, store, slack)
+        parts, at = [], begin
+        while at < end:
+            out = self._output(last - first + min(_OUTPUT, (last - first) * (end - at - 1)))
+            at, n = match_clouds(
+                self._question, own.objects, at, end, store.objects, first, last, self.window, slack,
+                max(own.most, store.most), search, out, self._counts,
+            )  # fmt: skip
+            if n:
+                parts.append(tuple(column[:n].copy() for column in out))
+        if not parts:
+            return NO_PAIRS
+        found = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        self._kept += len(found[0])
+        rows, slots, probability, codes = found
+        mine, theirs = (own.ids[rows], own.times[rows]), (store.ids[slots], store.times[slots])
+        (left, left_time), (right, right_time) = (mine, theirs) if side == "left" else (theirs, mine)
+        return SimilarityResult(left, right, probability, codes, left_time, right_time, self.window)
+
+    def _output(self, size: int) -> CloudPairs:
+        """Room for pairs, used again and again; at least ``size``, which is what one object may find."""
+        if len(self._room.new) < size:
+            self._room = _output_of(size)
+        return self._room
+
+    def _search(self, own: _Store, begin: int, store: _Store, slack: float) -> Search:
+        grid = store.grid
+        if grid is None:
+            return LOOK_AT_ALL
+        near = own.objects.near[:, begin : own.tail]
+        if near.shape[1] > 1 and GRID in self.rules:
+            groups = group_batch(np.ascontiguousarray(near), self.dim, self.reach + slack, store.widest)
+        else:
+            groups = (
+                np.arange(1, near.shape[1] + 1),
+                np.ascontiguousarray(near[: self.dim].T),
+                np.ascontiguousarray(near[self.dim]),
+            )
+        return Search(True, grid, store.widest, begin, *groups)
+
+    # -- leaving ------------------------------------------------------------------------------------------------------
+
+    def expire(self, time: float) -> None:
+        """Say that nothing older than ``time`` will come: objects whose window ends before it are forgotten."""
+        for store in self._stored.values():
+            store.expire(float(time) - self.window)
+
+    def close(self, side: SideName) -> None:
+        """Say that a side is complete: objects of the other side need not be kept from now on."""
+        _check_side(side)
+        self._closed.add(side)
+        self._stored[_other(side)] = _Store(self)
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    @property
+    def funnel(self) -> Counters:
+        """What became of the pairs that were in the window."""
+        names = tuple(RULES.values())
+        counters = Counters(names, names)
+        for code, name in RULES.items():
+            counters.rejected[name], counters.accepted[name] = (int(count) for count in self._counts[code])
+        counters.candidates = int(self._counts[WINDOW, 0])
+        counters.evaluated = int(self._counts[EXACT].sum())
+        counters.kept = self._kept
+        return counters
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """How many objects of each side are kept."""
+        return {side: store.tail - store.head for side, store in self._stored.items()}
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory that is taken for objects, room for new ones included."""
+        return sum(store.nbytes for store in self._stored.values())
+
+    def snapshot(self) -> bytes:
+        """The operator's state as bytes."""
+        settings = {
+            "within": self.within, "threshold": self.threshold.value, "dim": self.dim,
+            "window": None if np.isinf(self.window) else self.window, "strict": self.threshold.strict,
+            "rules": [name for code, name in {**RULES, GRID: "grid"}.items() if code in self.rules],
+            "probability": "exact" if self.exact else "none",
+        }  # fmt: skip
+        stored = {side: store.snapshot() for side, store in self._stored.items()}
+        return to_state(_STATE, (settings, stored, self._next, self._closed, self._counts, self._kept))
+
+    @classmethod
+    def restore(cls, state: bytes) -> SimilarityJoin:
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, stored, following, closed, counts, kept = from_state(_STATE, state)
+        join = cls(settings.pop("within"), settings.pop("threshold"), **settings)
+        for side, objects in stored.items():
+            join._stored[side].recall(*objects)
+        join._next, join._closed, join._counts, join._kept = following, closed, counts, kept
+        return join
+
+
+def _output_of(size: int) -> CloudPairs:
+    return CloudPairs(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
+
+
+def _other(side: SideName) -> SideName:
+    return "right" if side == "left" else "left"
+
+
+def _check_side(side: str) -> None:
+    if side not in SIDES:
+        raise unknown_name("side", side, SIDES)
+
+
+class _Store:
+    """The objects of one side, in the order of their arrival, in arrays with room at the end.
+
+    Those before ``head`` are gone. When the room is used up, what is gone or expired is taken out, and the room doubled
+    if that does not help: memory is at most some four times what is alive.
+    """
+
+    def __init__(self, join: SimilarityJoin) -> None:
+        self.dim, self.within, self.always_grid = join.dim, join.reach, GRID in join.rules
+        self.share = core_share(join.threshold) if CORE in join.rules else WHOLE_BALL
+        self.centred = CORE in join.rules or MOMENTS in join.rules
+        self.head = self.tail = 0
+        self.largest, self.most = 0.0, 1
+        self.grid: Grid | None = None
+        self._expired = -np.inf
+        self._radii = RadiusList()
+        self._pool_tail = 0
+        self.ids = np.empty(0, np.int64)
+        self.objects = room_for(self.dim, 0, 0)
+
+    @property
+    def times(self) -> np.ndarray:
+        """The time of each object."""
+        return self.objects.near[self.dim + 2]
+
+    @property
+    def widest(self) -> float:
+        """The largest radius in the window, if there is a grid."""
+        return self._radii.largest
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        return sum(array.nbytes for array in self.objects)
+
+    def receive(self, ids: np.ndarray, these: Clouds, times: np.ndarray, places: Places) -> int:
+        """Store new objects; returns the number of the first."""
+        count, size = len(ids), (self.dim + 2) * int(these.start[-1])
+        begin = self._room(ids, count, size)
+        describe_into(self.objects, begin, self._pool_tail, these, times, self.share, self.centred, places)
+        self._received(begin, count, size, these.largest, these.most)
+        return begin
+
+    def recall(self, ids: np.ndarray, objects: Objects, largest: float, most: int) -> None:
+        """Store objects that were described before."""
+        count, size = len(ids), len(objects.pool)
+        begin, at = self._room(ids, count, size), self._pool_tail
+        end = begin + count
+        self.objects.near[:, begin:end], self.objects.facts[begin:end] = objects.near, objects.facts
+        self.objects.pool[at : at + size] = objects.pool
+        shift_samples(self.objects.facts[begin:end], at)
+        self._received(begin, count, size, largest, most)
+
+    def forget_from(self, begin: int) -> None:
+        """Take back what was received last: nothing will ever ask for it."""
+        self.tail, self.head = begin, min(self.head, begin)
+
+    def _room(self, ids: np.ndarray, count: int, size: int) -> int:
+        """Make room and write down the ids; returns the number of the first new object."""
+        if self.tail + count > self.objects.near.shape[1] or self._pool_tail + size > len(self.objects.pool):
+            self._make_room(count, size)
+        if ids.dtype != self.ids.dtype:
+            kept = self.ids[: self.tail]
+            self.ids = np.empty(len(self.ids), np.result_type(ids, kept) if self.tail else ids.dtype)
+            self.ids[: self.tail] = kept
+        self.ids[self.tail : self.tail + count] = ids
+        return self.tail
+
+    def _received(self, begin: int, count: int, size: int, largest: float, most: int) -> None:
+        self.tail, self._pool_tail = begin + count, self._pool_tail + size
+        self.largest, self.most = max(self.largest, largest), max(self.most, most)
+        if self.grid is not None:
+            insert(self.grid, self.objects.near, self.dim, begin, self.tail)
+            self._add_radii(begin)
+        elif self.always_grid or self.tail - self.head > GRID_FROM:
+            self._lay_grid()
+
+    def _add_radii(self, begin: int) -> None:
+        near = self.objects.near
+        for radius, time in zip(
+            near[self.dim, begin : self.tail].tolist(), near[self.dim + 2, begin : self.tail].tolist(), strict=True
+        ):
+            self._radii.add(radius, time)
+
+    def expire(self, time: float) -> None:
+        """Forget objects older than this."""
+        self._expired = max(self._expired, time)
+        times, head = self.times, self.head
+        while head < self.tail and times[head] < time:
+            head += 1
+        self.head = head
+        self._radii.expire(time)
+
+    def _make_room(self, count: int, size: int) -> None:
+        alive = self.head + np.flatnonzero(self.times[self.head : self.tail] >= self._expired)
+        kept = take(self.objects, alive)
+        capacity = max(_LEAST_CAPACITY, 2 * (len(alive) + count))
+        near = np.empty((len(kept.near), capacity))
+        facts = np.empty((capacity, kept.facts.shape[1]))
+        pool = np.empty(2 * (len(kept.pool) + size))
+        near[:, : len(alive)], facts[: len(alive)], pool[: len(kept.pool)] = kept
+        ids = np.empty(capacity, self.ids.dtype)
+        ids[: len(alive)] = self.ids[alive]
+        self.objects, self.ids = Objects(near, facts, pool), ids
+        self.head, self.tail, self._pool_tail = 0, len(alive), len(kept.pool)
+        if self.grid is not None:
+            self._lay_grid()
+
+    def _lay_grid(self) -> None:
+        self._radii = RadiusList()
+        self._add_radii(self.head)
+        # cells as wide as a search from a middling object reaches
+        radii = self.objects.near[self.dim, self.head : self.tail]
+        edge = self.within + (radii.mean() if len(radii) else 0.0) + self.widest
+        self.grid = empty_grid(self.objects.near.shape[1], float(edge))
+        insert(self.grid, self.objects.near, self.dim, self.head, self.tail)
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """The objects that are alive."""
+        kept = take(self.objects, np.arange(self.head, self.tail))
+        return self.ids[self.head : self.tail], kept, self.largest, self.most

@@ -1,0 +1,800 @@
+"""The timing join (PTJoin) as an operator: push events whose times are uncertain, get those likely close in time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from haply.errors import HaplyError, unknown_name
+from haply.joins.operators.batches import checked_length
+from haply.joins.operators.state import from_state, to_state
+from haply.joins.operators.times import LARGEST_TIME, exact_times, too_large
+from haply.models import Certain, OneDimensional
+from haply.models.columns import stacked
+from haply.probability.exact import PairProbability
+from haply.probability.region import Region
+from haply.pruning.bounds.timing import (
+    AT,
+    CORE_END,
+    CORE_START,
+    DECIDED_BY,
+    EXACT,
+    GROUP,
+    LATEST,
+    NO_RANGES,
+    WINDOW,
+    Events,
+    Ranges,
+    ShapeList,
+    Tables,
+    TimingOutput,
+    counters_of,
+    drop_before,
+    insert,
+    match_times,
+)
+from haply.pruning.cascade import Counters
+from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
+
+SideName = Literal["left", "right"]
+SIDES: tuple[SideName, SideName] = ("left", "right")
+PARTITIONS = ("tight", "free")
+
+MOST_SHAPES = 1024
+"""Shapes a side that several events may share; a further one is kept with its event, and gets no table."""
+
+_HOT = 256
+"""How often a pair of shapes must have met before it gets a table: about what the table costs."""
+
+_NEVER = -(1 << 30)
+_LEAST_ROOM = 64
+_FEW_CHUNKS = 8
+"""Models of one kind in which the events of a side are looked up one after the other: more are put together first."""
+_SMALL_CHUNK = 256
+"""Rows that cost less to copy than to be looked up in a model of their own."""
+_FIRST_CHUNK = 512
+_OUTPUT = 1 << 18
+_LATEST = 1.0 - 1e-12
+_GENEROUS = 2.0
+_NAMES = np.array([DECIDED_BY.get(code, "") for code in range(max(DECIDED_BY) + 1)])
+
+
+_STATE = "timing join"
+
+
+@dataclass(frozen=True)
+class TimingResult:
+    """The ids of the pairs, their probabilities (NaN where not computed), what decided them, and what was lost.
+
+    ``late``: ids that came later than ``max_delay`` and were not joined. ``cut_short``: ids that were joined, but reach
+    back to times whose events were forgotten, because no event before them reached so far.
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    codes: np.ndarray
+    late: np.ndarray
+    cut_short: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    @property
+    def decided_by(self) -> np.ndarray:
+        """The name of what decided each pair."""
+        return _NAMES[self.codes]
+
+
+class TimingJoin:
+    """Pairs of events with ``P(|left time - right time| <= window) >= threshold``, each returned once.
+
+    Times are any one-dimensional model. Those that are shifts of a few shapes (*templates*: histograms of detection
+    latencies, say) are decided by a look-up in a table per pair of shapes; tables are made for the given templates at
+    once, and for shapes that are found in the data when they have been met often enough. Everything else is computed.
+
+    An event counts at its latest possible time. It may come ``max_delay`` after newer ones of its side. What cannot
+    meet any event to come is forgotten: with ``templates`` by what they allow (Theorem 4 of the paper, sharpened), else
+    by twice the longest event seen so far; an event that reaches further back is reported in ``cut_short``.
+
+    Stored per event: seven numbers, its id, and its row in the model it was pushed with.
+
+    >>> from haply.models import Histogram
+    >>> join = TimingJoin(40, 0.4)
+    >>> _ = join.push("left", {"id": [1], "time": Histogram([[20, 40, 50, 60]], [[0.1, 0.3, 0.6]])})
+    >>> found = join.push("right", {"id": [7], "time": Histogram([[70, 80, 90, 100, 110]], [[0.15, 0.3, 0.4, 0.15]])})
+    >>> found.left, found.right, found.probability
+    (array([1]), array([7]), array([0.48375]))
+    """
+
+    def __init__(
+        self,
+        window: float,
+        threshold: float | None,
+        *,
+        templates: OneDimensional | Mapping[str, OneDimensional] | None = None,
+        max_delay: float = 0,
+        strict: bool = False,
+        probability: Literal["exact", "none"] = "exact",
+        partitions: Literal["tight", "free"] = "tight",
+    ) -> None:
+        for what, value in (("window", window), ("max_delay", max_delay)):
+            checked_length(f"The {what}", value)
+        if probability not in ("exact", "none"):
+            raise unknown_name("choice of probability", probability, ("exact", "none"))
+        if partitions not in PARTITIONS:
+            raise unknown_name("choice of partitions", partitions, PARTITIONS)
+        self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
+        self.exact, self.partitions = probability == "exact", partitions
+        self._attainable, self._keep_from = self.threshold.attainable, 0.0
+        if self.threshold.value is not None:
+            self._keep_from = self.threshold.value - TOLERANCE
+            if strict:
+                self._keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
+        self.region = Region(-self.window, self.window)
+        self._sides = {side: _Side(self.threshold) for side in SIDES}
+        self._closed: set[str] = set()
+        self._counts = np.zeros((EXACT + 1, 2), np.int64)
+        self._kept = 0
+        self._tables = _Tables(self)
+        self._room = self._room_for(0)
+        self._templates = templates
+        if templates is not None:
+            self._install(templates)
+
+    def _install(self, templates: OneDimensional | Mapping[str, OneDimensional]) -> None:
+        given = templates if isinstance(templates, Mapping) else dict.fromkeys(SIDES, templates)
+        for side in given:
+            _check_side(side)
+        for side in SIDES:
+            own = self._sides[side]
+            if side in given:
+                model = given[side]
+                if not isinstance(model, OneDimensional):
+                    raise HaplyError(
+                        f"The templates of the {side} side are no model",
+                        expected="rows of a one-dimensional model, as Histogram(edges, probs)",
+                        found=type(model).__name__,
+                    )
+                numbers, _ = own.shapes.number(model, MOST_SHAPES)
+                if (numbers < 0).any():
+                    raise HaplyError(
+                        f"The {side} side has templates that cannot be tabulated",
+                        expected=f"up to {MOST_SHAPES} histograms, uniforms, samples or certain values",
+                        found=f"row {int(np.flatnonzero(numbers < 0)[0])}, a {model.kind}",
+                    )
+                own.templates = own.shapes.count
+                own.template_reach = float(-own.describe(model).facts[CORE_START].min(initial=0.0))
+        self._tables.install_all()
+
+    # -- pushing ------------------------------------------------------------------------------------------------------
+
+    def push(self, side: SideName, batch: Mapping[str, Any]) -> TimingResult:
+        """Add events of one side: ``id``, ``time`` (a model, or numbers) and ``key`` or not: only equal keys meet.
+
+        Keys are numbers. Returns the pairs that are now complete.
+        """
+        _check_side(side)
+        if side in self._closed:
+            raise HaplyError(f"The {side} side is closed", hint="push before close()")
+        for name in ("id", "time"):
+            if name not in batch:
+                raise unknown_name("column", name, batch)
+        ids, times = np.atleast_1d(np.asarray(batch["id"])), batch["time"]
+        model = times if isinstance(times, OneDimensional) else Certain(exact_times(times))
+        if len(ids) != len(model):
+            raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} times", found=str(len(model)))
+        if self.threshold.value is None and not model.bounded:
+            raise HaplyError(
+                "Without a threshold every pair is possible",
+                expected="times with a bounded support, or a threshold",
+                found=f"a {model.kind} column, whose values are unbounded",
+            )
+        key = batch.get("key")
+        keys = None if key is None else np.broadcast_to(np.asarray(key, dtype=np.float64), ids.shape)
+        return self.arrive(side, ids, model, keys)
+
+    def arrive(
+        self, side: SideName, ids: np.ndarray, model: OneDimensional, keys: np.ndarray | None, *, match: bool = True
+    ) -> TimingResult:
+        """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
+        own, other = self._sides[side], self._sides[_other(side)]
+        new = own.describe(model, keys)
+        least, most = new.extent
+        farthest = max(0.0, -least[AT], most[AT])
+        if match and farthest > LARGEST_TIME:
+            raise too_large("time", str(new.facts[AT][np.abs(new.facts[AT]) == farthest][0]))
+        lost, still = ids[:0], own.newest - self.max_delay
+        if match and least[LATEST] < still:
+            late = new.facts[LATEST] < still
+            lost = ids[new.row[late]]
+            own.late += len(lost)
+            new = new.take(np.flatnonzero(~late))
+            least, most = new.extent
+        self._tables.fit()
+        cut_short = ids[:0]
+        if match and least[AT] + least[CORE_START] - self.window < other.forgotten:
+            cut_short = ids[self._cut_short(side, new, other)]
+        found = self._match(side, ids, new, other, farthest) if match else []
+        if _other(side) not in self._closed:
+            own.insert(ids, new)
+        if own.templates:
+            others = new.facts[CORE_START, (new.shape < 0) | (new.shape >= own.templates)]
+            own.reach = max(own.reach, float(-others.min(initial=0.0)))
+        else:
+            own.reach = max(own.reach, -least[CORE_START])
+        own.newest = max(own.newest, most[LATEST])
+        self._forget(side, own.newest - self.max_delay)
+        left, right, probability, codes = found or (ids[:0], other.no_ids, np.empty(0), np.empty(0, np.int8))
+        if not found and side == "right":
+            left, right = right, left
+        self._kept += len(left)
+        return TimingResult(left, right, probability, codes, lost, cut_short)
+
+    def _cut_short(self, side: SideName, new: _Batch, other: _Side) -> np.ndarray:
+        """Rows of events that reach back to places before which events of the other side were forgotten."""
+        reach = self.window - new.facts[CORE_START]
+        if other.all_shared:
+            least = self._tables.ranges(side).least
+            reach = np.minimum(reach, -least[np.where(new.shape < len(least), new.shape, -1)])
+        return new.row[new.facts[AT] - reach < other.forgotten]
+
+    def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side, farthest: float) -> Any:
+        size, end = store.count, len(new.row)
+        if not size or not end or not self._attainable:
+            return []
+        tables, is_left = self._tables, side == "left"
+        slack = 1e-12 * (2.0 * farthest + self.window)
+        as_they_are = ids.dtype == np.int64
+        mine, theirs = ids[new.row] if as_they_are else new.row, store.labels
+        events, stored = new.events, store.events
+        room, n, left_open, at, chunk = self._room, 0, 0, 0, _FIRST_CHUNK
+        while at < end:
+            if n + size > len(room.new):
+                expected = n * end // at if at else _OUTPUT  # as many per event as so far; unused room costs nothing
+                room = self._room_for(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
+            stop = min(end, at + chunk)
+            at, n, left_open, hottest = match_times(
+                events, mine, at, stop, stored, theirs, is_left, self._sides["left"].shapes.shapes,
+                self._sides["right"].shapes.shapes, tables.tables,
+                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, self._keep_from,
+                1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
+            )  # fmt: skip
+            share = at / end if at > _FIRST_CHUNK // 2 else 1.0
+            if hottest > _HOT * share:
+                tables.install_hot(share)
+            chunk *= 4
+        # small answers are copied and the room used again; large ones keep it
+        large = n >= _OUTPUT // 2
+        self._room = self._room_for(0) if large else room
+        found = [column[:n] if large else column[:n].copy() for column in room[:4]]
+        if not self.exact:
+            found[2] = np.broadcast_to(np.nan, n)
+        if left_open:
+            found = self._decide(is_left, new, store, found, [column[:left_open] for column in room[4:]])
+        if not as_they_are:
+            found[0] = ids[found[0]]
+        found[1] = store.ids_of(found[1])
+        return [found[0 if is_left else 1], found[1 if is_left else 0], *found[2:]]
+
+    def _room_for(self, size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0) -> TimingOutput:
+        """Room for so many pairs, beginning with ``n`` that there are already, some of them undecided."""
+        new, old, open_at, open_new, open_old = (np.empty(size, np.int64) for _ in range(5))
+        probability, code = np.empty(size if self.exact else 1), np.empty(size, np.int8)
+        made = TimingOutput(new, old, probability, code, open_at, open_new, open_old)
+        if before is not None:
+            for column, known, used in zip(made, before, [n] * 4 + [left_open] * 3, strict=True):
+                column[:used] = known[:used]
+        return made
+
+    def _decide(
+        self, is_left: bool, new: _Batch, store: _Side, found: list[np.ndarray], left_open: list[np.ndarray]
+    ) -> list[np.ndarray]:
+        """Pairs that the tables leave open, by the exact formula."""
+        at, rows, slots = left_open
+        probability, codes = found[2:]
+        kept = np.ones(len(codes), dtype=bool)
+        store.join_chunks(slots)
+        chunks = store.codes[_CHUNK, slots]
+        for number in np.unique(chunks):
+            these = np.flatnonzero(chunks == number)
+            mine, theirs = new.row[rows[these]], store.codes[_ROW, slots[these]]
+            models, pair = (new.model, store.chunks[number]), (mine, theirs)
+            if not is_left:
+                models, pair = models[::-1], pair[::-1]
+            exact = PairProbability(*models, self.region)
+            values = exact.evaluate(*pair)
+            if self.exact:
+                probability[at[these]] = values
+            kept[at[these]] = self.threshold.keep(values, exact.counts)
+        gone = int(len(kept) - kept.sum())
+        self._counts[EXACT] += [gone, len(at) - gone]
+        codes[at] = EXACT
+        return [column[kept] for column in found] if gone else found
+
+    # -- forgetting ---------------------------------------------------------------------------------------------------
+
+    def expire(self, time: float) -> None:
+        """Say that no event of either side with a latest time before ``time`` will come."""
+        for side in SIDES:
+            self._forget(side, float(time))
+
+    def _forget(self, side: SideName, time: float) -> None:
+        """What no event of ``side`` from ``time`` on can meet."""
+        self._sides[_other(side)].forget_before(self.forgotten_before(_other(side), time))
+
+    def forgotten_before(self, side: SideName, time: float) -> float:
+        """The place before which events of ``side`` are forgotten, if no other event before ``time`` will come."""
+        store, others = self._sides[side], self._sides[_other(side)]
+        if not math.isfinite(time):
+            return -np.inf
+        back = -np.inf
+        if self._templates is None or others.reach > 0.0:
+            back = self.window + _GENEROUS * others.reach
+        if others.templates:
+            ranges = self._tables.ranges(_other(side))
+            least = ranges.least[: others.templates].min() if store.all_shared else -np.inf
+            back = max(back, min(-float(least), self.window + others.template_reach))
+        # a core may reach beyond what is taken as the latest time
+        ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
+        slack = 1e-12 * (abs(time) + self.window)
+        return time - back - ahead - slack if math.isfinite(back) else -np.inf
+
+    def close(self, side: SideName) -> None:
+        """Say that a side is complete: events of the other side need not be kept from now on."""
+        _check_side(side)
+        self._closed.add(side)
+        self._sides[_other(side)].forget_before(np.inf)
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    @property
+    def funnel(self) -> Counters:
+        """What became of the pairs that were close enough to look at."""
+        return counters_of(self._counts, self._kept)
+
+    @property
+    def untested(self) -> int:
+        """Pairs that were taken without a look at them: all of their range matches (the paper's SR)."""
+        return int(self._counts[WINDOW, 1])
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """How many events of each side are kept."""
+        return {side: own.count for side, own in self._sides.items()}
+
+    @property
+    def stored_bytes(self) -> int:
+        """Memory that is taken for events, without their models and the room for new ones."""
+        return sum(sum(array.nbytes for array in own.events) + own.ids.nbytes for own in self._sides.values())
+
+    def ids(self, side: SideName) -> np.ndarray:
+        """The ids of the events of a side that are kept."""
+        return self._sides[side].ids
+
+    @property
+    def reach(self) -> tuple[float, float]:
+        """How far events of each side have reached back so far."""
+        return self._sides["left"].reach, self._sides["right"].reach
+
+    @reach.setter
+    def reach(self, reach: tuple[float, float]) -> None:
+        for side, value in zip(SIDES, reach, strict=True):
+            self._sides[side].reach = max(self._sides[side].reach, value)
+
+    @property
+    def forgotten(self) -> tuple[float, float]:
+        """Up to which places events of each side have been forgotten."""
+        return self._sides["left"].forgotten, self._sides["right"].forgotten
+
+    @forgotten.setter
+    def forgotten(self, forgotten: tuple[float, float]) -> None:
+        for side, value in zip(SIDES, forgotten, strict=True):
+            self._sides[side].forgotten = max(self._sides[side].forgotten, value)
+
+    @property
+    def late(self) -> dict[str, int]:
+        """How many events of each side came too late to be joined."""
+        return {side: own.late for side, own in self._sides.items()}
+
+    @property
+    def shapes(self) -> dict[str, int]:
+        """How many shapes each side has."""
+        return {side: own.shapes.count for side, own in self._sides.items()}
+
+    def snapshot(self) -> bytes:
+        """The operator's state as bytes."""
+        settings = {
+            "window": self.window, "threshold": self.threshold.value, "max_delay": self.max_delay,
+            "strict": self.threshold.strict, "probability": "exact" if self.exact else "none",
+            "partitions": self.partitions, "templates": self._templates,
+        }  # fmt: skip
+        sides = {side: own.snapshot() for side, own in self._sides.items()}
+        return to_state(_STATE, (settings, sides, self._closed, self._counts, self._kept))
+
+    @classmethod
+    def restore(cls, state: bytes) -> TimingJoin:
+        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        settings, sides, closed, counts, kept = from_state(_STATE, state)
+        join = cls(settings.pop("window"), settings.pop("threshold"), **settings)
+        for side, stored in sides.items():
+            join._sides[side].recall(stored)
+        join._tables.fit()
+        join._closed, join._counts, join._kept = closed, counts, kept
+        return join
+
+
+def latest_times(model: OneDimensional) -> np.ndarray:
+    """The latest possible time of each event; where there is none, the time it precedes almost surely."""
+    return model.support()[1] if model.bounded else model.quantile(_LATEST)
+
+
+def reach_back(model: OneDimensional, threshold: Threshold) -> float:
+    """How far back from its latest time the event reaches that reaches furthest."""
+    start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
+    return float((latest - start).max(initial=0.0))
+
+
+def _other(side: SideName) -> SideName:
+    return "right" if side == "left" else "left"
+
+
+def _check_side(side: str) -> None:
+    if side not in SIDES:
+        raise unknown_name("side", side, SIDES)
+
+
+@dataclass
+class _Batch:
+    """New events in the order of their places: their facts, shapes, and rows in the model and among the ids."""
+
+    facts: np.ndarray
+    shape: np.ndarray
+    row: np.ndarray
+    model: OneDimensional
+
+    @property
+    def events(self) -> Events:
+        """What the kernel needs of them."""
+        group, at, core_start, core_end, _ = self.facts
+        return Events(group, at, core_start, core_end, self.shape)
+
+    @property
+    def extent(self) -> tuple[list[float], list[float]]:
+        """The least and the most of each fact."""
+        if len(self.row) == 1:  # single events come often, and reducing arrays takes long
+            only = self.facts[:, 0].tolist()
+            return only, only
+        return self.facts.min(axis=1, initial=np.inf).tolist(), self.facts.max(axis=1, initial=-np.inf).tolist()
+
+    def take(self, rows: np.ndarray) -> _Batch:
+        """Some of them, in their order."""
+        return _Batch(self.facts[:, rows], self.shape[rows], self.row[rows], self.model)
+
+
+def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np.ndarray:
+    """Start and end of the core, and the latest time, as differences to the place."""
+    level = threshold.core_level(Pairing.ANY)
+    return np.stack([model.quantile_low(level), model.quantile_high(level), latest_times(model)]) - at
+
+
+_SHAPE, _LABEL, _CHUNK, _ROW = range(4)
+"""Whole numbers of a stored event: its shape, id (or the place of its id), model, and row in that."""
+
+
+class _Side:
+    """What is kept of one side, in the order of place, in arrays with room at the end."""
+
+    def __init__(self, threshold: Threshold) -> None:
+        self._threshold, self._level = threshold, threshold.core_level(Pairing.ANY)
+        self.shapes = ShapeList()
+        self.templates = 0
+        self.count = 0
+        self.facts, self.codes = np.empty((LATEST, _LEAST_ROOM)), np.empty((4, _LEAST_ROOM), np.int64)
+        self._names: np.ndarray | None = None
+        """Ids by their labels; none while all are integers, which are labels themselves."""
+        self._named = 0
+        self.chunks: dict[int, OneDimensional] = {}
+        self.newest, self.forgotten, self.late = -np.inf, -np.inf, 0
+        self.reach, self.template_reach = 0.0, 0.0
+        self._following = 0
+        self._in_chunks, self._most_in_chunks = 0, _SMALL_CHUNK
+        self._alone = 0
+
+    def describe(self, model: OneDimensional, keys: np.ndarray | None = None) -> _Batch:
+        """What is to be known of new events, in their order."""
+        if self.shapes.unshared > 2 * self.count + _SMALL_CHUNK:
+            self._forget_shapes()
+        shape, facts = self.shapes.describe(model, MOST_SHAPES - self.shapes.count, self._level, keep_unshared=True)
+        loose = np.flatnonzero(shape < 0) if len(shape) != 1 or shape[0] < 0 else shape[:0]
+        if len(loose):
+            some = model.take(loose) if len(loose) < len(shape) else model
+            latest = latest_times(some)
+            facts[AT, loose] = latest
+            facts[CORE_START:, loose] = _facts_of(some, self._threshold, latest)
+            facts[LATEST, loose] = latest
+        facts[GROUP] = 0.0 if keys is None else keys
+        new = _Batch(facts, shape, np.arange(len(shape)), model)
+        if len(shape) == 1:
+            return new
+        grouped, at = bool(facts[GROUP].any()), facts[AT]
+        if not grouped and (at[1:] >= at[:-1]).all():
+            return new
+        return new.take(np.lexsort((at, facts[GROUP])) if grouped else np.argsort(at, kind="stable"))
+
+    # -- what is stored ------------------------------------------------------------------------------------------------
+
+    @property
+    def events(self) -> Events:
+        """What the kernel needs of them."""
+        group, at, core_start, core_end = self.facts[:, : self.count]
+        return Events(group, at, core_start, core_end, self.codes[_SHAPE, : self.count])
+
+    @property
+    def labels(self) -> np.ndarray:
+        """For each event its id, if that is an integer, or the place of its id."""
+        return self.codes[_LABEL, : self.count]
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The id of each event."""
+        return self.ids_of(self.labels.copy())
+
+    @property
+    def no_ids(self) -> np.ndarray:
+        """No id at all, of the type of all others."""
+        return np.empty(0, np.int64) if self._names is None else self._names[:0]
+
+    def ids_of(self, labels: np.ndarray) -> np.ndarray:
+        """The ids that have these labels."""
+        return labels if self._names is None else self._names[labels]
+
+    @property
+    def all_shared(self) -> bool:
+        """Whether all that is stored has a shape which others may share."""
+        return self._alone == 0
+
+    def insert(self, ids: np.ndarray, new: _Batch) -> None:
+        """Put new events among the others."""
+        more = len(new.row)
+        if not more:
+            return
+        if self.count + more > self.facts.shape[1]:
+            self._make_room(more)
+        codes = np.empty((4, more), np.int64)
+        codes[_SHAPE], codes[_LABEL], codes[_CHUNK], codes[_ROW] = (
+            new.shape, self._labelled(ids[new.row]), self._following, new.row,
+        )  # fmt: skip
+        insert(self.facts, self.codes, self.count, new.facts, codes)
+        self.count += more
+        self._alone += self._count_alone(new.shape)
+        self.chunks[self._following] = new.model
+        self._following += 1
+        self._in_chunks += len(new.model)
+        if self._in_chunks > self._most_in_chunks:
+            self._forget_chunks()
+
+    def _make_room(self, more: int) -> None:
+        room = 2 * (self.count + more)
+        facts, codes = np.empty((LATEST, room)), np.empty((4, room), np.int64)
+        facts[:, : self.count], codes[:, : self.count] = self.facts[:, : self.count], self.codes[:, : self.count]
+        self.facts, self.codes = facts, codes
+
+    def _labelled(self, ids: np.ndarray) -> np.ndarray:
+        """Labels for new ids; if they are the first that are no integers, for the stored ones as well."""
+        if self._names is None and (ids.dtype == np.int64 or not self.count):
+            if ids.dtype == np.int64:
+                return ids
+            self._names, self._named = ids[:0], 0
+        if self._names is None or self._named + len(ids) > len(self._names) or ids.dtype != self._names.dtype:
+            kept = self.ids
+            self.codes[_LABEL, : self.count] = np.arange(self.count)
+            self._named = self.count
+            kind = np.result_type(kept, ids) if self.count else ids.dtype
+            self._names = np.empty(2 * (self.count + len(ids)), kind)
+            self._names[: self.count] = kept
+        begin, self._named = self._named, self._named + len(ids)
+        self._names[begin : self._named] = ids
+        return np.arange(begin, self._named)
+
+    def _count_alone(self, shape: np.ndarray) -> int:
+        """Of how many the shape is no one else's."""
+        if len(shape) == 1:
+            return int(not 0 <= shape[0] < self.shapes.count)
+        if not self.shapes.unshared and not (shape < 0).any():
+            return 0
+        return int(((shape < 0) | (shape >= self.shapes.count)).sum())
+
+    def forget_before(self, place: float) -> None:
+        """Forget events whose place is before this one."""
+        if not self.count:
+            return
+        kept, forgotten = drop_before(self.facts, self.codes, self.count, place)
+        if kept == self.count:
+            return
+        self.count, self.forgotten = kept, max(self.forgotten, forgotten)
+        if self._alone:
+            self._alone = self._count_alone(self.codes[_SHAPE, :kept])
+        if not kept:
+            self.chunks, self._in_chunks = {}, 0
+        if 8 * kept + _SMALL_CHUNK < self.facts.shape[1]:
+            self._make_room(kept)
+
+    def _forget_chunks(self) -> None:
+        """Forget models of which no event is left."""
+        used = set(np.unique(self.codes[_CHUNK, : self.count]).tolist())
+        self.chunks = {number: model for number, model in self.chunks.items() if number in used}
+        self._in_chunks = sum(map(len, self.chunks.values()))
+        self._most_in_chunks = 2 * self._in_chunks + _SMALL_CHUNK
+
+    def _forget_shapes(self) -> None:
+        """Forget shapes of events that are gone."""
+        shape = self.codes[_SHAPE, : self.count]
+        alone = np.flatnonzero(shape >= self.shapes.count)
+        used = np.sort(shape[alone])
+        shape[alone] = self.shapes.count + np.searchsorted(used, shape[alone])
+        self.shapes.keep_unshared(used)
+
+    def join_chunks(self, slots: np.ndarray) -> None:
+        """Put the models of these events together, if they are many small ones of a kind.
+
+        As the parts of a ``BatchJoin``: a row of a large model was copied no more often than its number has digits.
+        """
+        if len(np.unique(self.codes[_CHUNK, slots])) <= _FEW_CHUNKS:
+            return
+        self._forget_chunks()
+        by_kind: dict[type[OneDimensional], list[int]] = {}
+        for number, model in self.chunks.items():
+            by_kind.setdefault(type(model), []).append(number)
+        for numbers in by_kind.values():
+            while len(numbers) > 1:
+                size, first = len(self.chunks[numbers[-1]]), len(numbers) - 1
+                while first and (
+                    size + len(self.chunks[numbers[first - 1]]) <= _SMALL_CHUNK
+                    or 2 * size > len(self.chunks[numbers[first - 1]])
+                ):
+                    first -= 1
+                    size += len(self.chunks[numbers[first]])
+                if first == len(numbers) - 1:
+                    break
+                self._join(numbers[first:])
+                numbers[first:] = [numbers[first]]
+
+    def _join(self, numbers: list[int]) -> None:
+        """One model in the place of several, without rows of which no event is left."""
+        chunk, row = self.codes[_CHUNK, : self.count], self.codes[_ROW, : self.count]
+        mine = np.flatnonzero(np.isin(chunk, numbers))
+        before = np.zeros(max(numbers) + 1, np.int64)
+        before[numbers] = np.cumsum([0, *(len(self.chunks[number]) for number in numbers)])[:-1]
+        together = stacked([self.chunks.pop(number) for number in numbers])
+        self.chunks[numbers[0]] = together.take(before[chunk[mine]] + row[mine])
+        chunk[mine], row[mine] = numbers[0], np.arange(len(mine))
+
+    def snapshot(self) -> Any:
+        """What ``recall`` needs."""
+        parts = []
+        self._forget_chunks()
+        self.join_chunks(np.arange(self.count))
+        ids, (group, chunk, row) = self.ids, (self.facts[GROUP], self.codes[_CHUNK], self.codes[_ROW])
+        for number, model in self.chunks.items():
+            mine = np.flatnonzero(chunk[: self.count] == number)
+            parts.append((ids[mine], model.take(row[mine]), group[mine]))
+        return parts, self.newest, self.forgotten, self.late, self.reach
+
+    def recall(self, state: Any) -> None:
+        """Store what was stored when this was written."""
+        parts, self.newest, self.forgotten, self.late, self.reach = state
+        for ids, model, keys in parts:
+            self.insert(ids, self.describe(model, keys))
+
+
+class _KnownRanges(NamedTuple):
+    """The ranges of a side, and the shapes they were made for."""
+
+    ranges: Ranges
+    any_whole: bool
+    own: int
+    other: int
+    longest: float
+
+    def hold_for(self, own: ShapeList, other: ShapeList) -> bool:
+        """Whether they are true of the shapes there are now.
+
+        They are made anew as seldom as can be: where each event has its own shape, this would be done at each push.
+        A new shape of the own side has no range until there are twice as many, and is told by its core until then. One
+        of the other side changes what follows from tables for all of its shapes, and how long the longest is.
+        """
+        same = other.longest == self.longest and (other.count == self.other or not self.any_whole)
+        return same and own.count <= 2 * self.own and (self.other > 0 or other.count == 0)
+
+
+class _Tables:
+    """Tables for pairs of shapes, made when they pay, and what they say of each shape by itself."""
+
+    def __init__(self, join: TimingJoin) -> None:
+        self._join = join
+        self.hits: np.ndarray = np.zeros((0, 0), np.int32)
+        self.tables = Tables.none()
+        self._ranges: dict[str, _KnownRanges] = {}
+
+    def _counts(self) -> tuple[int, int]:
+        left, right = (self._join._sides[side].shapes.count for side in SIDES)
+        return left, right
+
+    def fit(self) -> None:
+        """Room for all shapes that have a number."""
+        wanted, there = self._counts(), self.hits.shape
+        if wanted[0] > there[0] or wanted[1] > there[1]:
+            # no more than that: a shape of a higher number is one event's alone
+            size = tuple(
+                min(MOST_SHAPES, max(8, 2 * want)) if want > have else have
+                for want, have in zip(wanted, there, strict=True)
+            )
+            hits, index = np.zeros(size, np.int32), np.full(size, -1, np.int64)
+            hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.table_of
+            self.hits, self.tables = hits, self.tables._replace(table_of=index)
+
+    def install_all(self) -> None:
+        """Tables for all pairs of the shapes there are."""
+        self.fit()
+        left, right = self._counts()
+        self._install(*(index.ravel() for index in np.indices((left, right))))
+
+    def install_hot(self, share: float) -> None:
+        """Tables for pairs that have met often, or will have when only this share of a batch has been seen."""
+        self._install(*np.nonzero(self.hits > _HOT * share))
+
+    def _install(self, us: np.ndarray, vs: np.ndarray) -> None:
+        join = self._join
+        x, y = (join._sides[side].shapes.shapes for side in SIDES)
+        self.hits[us, vs] = _NEVER
+        smooth = ~(x.points[us] & y.points[vs])  # where points meet points there are jumps
+        us, vs = us[smooth], vs[smooth]
+        if not len(us):
+            return
+        least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
+        self.tables = self.tables.with_more(x, us, y, vs, join.window, least, join.threshold.accept_from)
+        self._ranges = {}
+
+    def ranges(self, side: SideName) -> Ranges:
+        """For each shape of a side the places of the other side's events it may meet, as differences of places."""
+        own, other = self._join._sides[side].shapes, self._join._sides[_other(side)].shapes
+        known = self._ranges.get(side)
+        if known is None or not known.hold_for(own, other):
+            ranges = self._ranges_of(side)
+            known = _KnownRanges(ranges, bool(ranges.whole.any()), own.count, other.count, other.longest)
+            self._ranges[side] = known
+        return known.ranges
+
+    def _ranges_of(self, side: SideName) -> Ranges:
+        join = self._join
+        left, right = self._counts()
+        own, other = join._sides[side].shapes, join._sides[_other(side)].shapes
+        if not own.count or not other.count:
+            return NO_RANGES
+        found = Ranges(*(np.repeat(end, own.count + 1) for end in NO_RANGES))
+        # where the whole of both lies within the window: sure, and with probability 1
+        length, longest = -own.shapes.low[own.shapes.start[: own.count]], other.longest
+        found.sure_from[:-1], found.sure_to[:-1] = longest - join.window, join.window - length
+        if join.partitions == "free":
+            found.least[:-1], found.largest[:-1] = -length - join.window, join.window + longest
+            return found
+        if not len(self.tables.hull):
+            return found
+        index = self.tables.table_of[:left, :right]
+        index = index if side == "left" else index.T
+        found.whole[:-1] = (index >= 0).all(axis=1)
+        complete = np.flatnonzero(found.whole)
+        if not len(complete):
+            return found
+        hull = self.tables.hull[index[complete]]
+        if side == "right":
+            hull = np.stack([-hull[..., 1], -hull[..., 0], -hull[..., 3], -hull[..., 2]], axis=-1)
+        found.least[complete], found.largest[complete] = hull[..., 0].min(axis=1), hull[..., 1].max(axis=1)
+        if not join.exact:
+            found.sure_from[complete], found.sure_to[complete] = hull[..., 2].max(axis=1), hull[..., 3].min(axis=1)
+        return found

@@ -1,0 +1,746 @@
+"""How likely several polynomials of normals, of degree two at most, lie in their ranges together.
+
+Conditions are ``z' bent z + slant z`` in a union of ranges, with independent standard normal ``z``. Those that share no
+direction are independent, and taken apart. Of the others only the directions that matter are kept. One of them is
+always exact: given the rest, each condition cuts its line at the roots of a quadratic, and the normal mass between
+these is known. Over a second direction that mass is integrated piecewise, cut wherever it has a corner: where two
+roots meet, and where two borders cross. A third is integrated likewise, around the plane. Beyond, the others are those
+of a randomly shifted lattice, with its error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from haply.numerics.jit import bare
+from haply.numerics.multivariate.directions import SAME, reduce_rows
+from haply.numerics.multivariate.multinormal import EXACT_ERROR, SEED, SHIFTS
+from haply.numerics.normal import NODE_WEIGHTS, NODES, SQRT_2PI, normal_between, normal_quantile
+
+TOUCH = 2.0**-48
+"""Two roots that differ by this share of what they are computed from are one."""
+REACH, FAR = 8.5, 38.0
+"""Farther out a standard normal is with probability 2e-17, or not at all in doubles."""
+PANEL = 2.5
+"""Pieces are no longer than this."""
+FINE, COARSE, OUTER = 1e-12, 1e-9, 1e-8
+"""The error that a piece may have: in a plane, and in space, in its planes and along the last direction."""
+SMALL, RELATIVE = 1e-9, 1e-10
+"""The same, relatively, in the plane where the probability is so small that its own digits count."""
+MOST_PIECES = 400
+"""Pieces that one without corners may be halved into: if that is not enough, its values have no more digits."""
+ANGLES, TRIALS = 12, 64
+"""Directions that are tried in the plane, and in more than three dimensions."""
+
+
+def _rule() -> tuple[np.ndarray, np.ndarray]:
+    """Gauss's nodes in -1..1, one in the middle and the outermost first, and for each the factors of five sums.
+
+    These are the integral, and what the integrand has of Legendre's polynomials of degrees 12, 13, 6 and 7.
+    """
+    shares = [(k + 0.5) * NODE_WEIGHTS * np.polynomial.Legendre.basis(k)(NODES) for k in (12, 13, 6, 7)]
+    order = [8, 0, 15, *range(1, 8), *range(9, 15)]
+    return NODES[order], np.ascontiguousarray(np.array([NODE_WEIGHTS, *shares])[:, order])
+
+
+PLACES, SUMS = _rule()
+
+
+class CurvedScratch(NamedTuple):
+    """Places to work in, made once for all rows.
+
+    Conditions that are computed together stand one after the other: in a ``plane`` as ``a v^2 + (e u + f) v + g u^2 +
+    h u + k``, its factors in this order, and along a line, ``given`` all else, as ``curve v^2 + line v + rest``. Their
+    ranges are ``span[c, 0]:span[c, 1]`` of ``ends``, each with a low and a high one.
+    """
+
+    plane: np.ndarray
+    given: np.ndarray
+    span: np.ndarray
+    ends: np.ndarray
+    cuts: np.ndarray
+    border: np.ndarray
+    """Each as the factors of what is 0 there, and the number of its condition."""
+    marks: np.ndarray
+    """Where there are corners."""
+    turns: np.ndarray
+    """Where the two roots of a border meet."""
+    stack: np.ndarray
+    """Pieces that are not integrated yet."""
+    sums: np.ndarray
+    poly: np.ndarray
+    found: np.ndarray
+    slope: np.ndarray
+    more: np.ndarray
+
+
+class Lattice(NamedTuple):
+    """What the lattice needs: a point, a direction, steps and shifts, a sum for each shift, and what it may cost."""
+
+    z: np.ndarray
+    best: np.ndarray
+    steps: np.ndarray
+    shifts: np.ndarray
+    sums: np.ndarray
+    tolerance: float
+    most: int
+
+
+# -- one direction -----------------------------------------------------------------------------------------------------
+
+
+@bare
+def _insert(cuts, count, x):
+    """Put a number into a sorted list; what lies beyond all mass is left out."""
+    if not -FAR < x < FAR:
+        return count
+    at = count
+    while at > 0 and cuts[at - 1] > x:
+        cuts[at] = cuts[at - 1]
+        at -= 1
+    cuts[at] = x
+    return count + 1
+
+
+@bare
+def _add_roots(a, b, c, cuts, count):
+    """Put the real roots of ``a x^2 + b x + c`` into a sorted list."""
+    if a == 0.0:
+        return _insert(cuts, count, -c / b) if b != 0.0 else count
+    inside, size = b * b - 4.0 * a * c, b * b + abs(4.0 * a * c)
+    if inside < -TOUCH * size:
+        return count
+    root = math.sqrt(inside) if inside > TOUCH * size else 0.0
+    q = -0.5 * (b + math.copysign(root, b))
+    count = _insert(cuts, count, q / a)
+    return _insert(cuts, count, c / q) if q != 0.0 else count
+
+
+@bare
+def _within(y, c, room, slack):
+    """Whether a number lies in one of the ranges of a condition."""
+    found = False
+    for e in range(room.span[c, 0], room.span[c, 1]):
+        found = found or room.ends[e, 0] - slack <= y <= room.ends[e, 1] + slack
+    return found
+
+
+@bare
+def _mass(count, room):
+    """The normal mass of all ``v`` for which every condition of ``room.given`` lies in its ranges."""
+    given, cuts, span, ends = room.given, room.cuts, room.span, room.ends
+    n = np.int64(0)  # a plain 0 would have all that it is handed to compiled twice
+    for c in range(count):
+        for e in range(span[c, 0], span[c, 1]):
+            for side in range(2):
+                if abs(ends[e, side]) < math.inf:
+                    n = _add_roots(given[c, 0], given[c, 1], given[c, 2] - ends[e, side], cuts, n)
+    total, begin, inside, before = 0.0, 0.0, False, -FAR
+    for k in range(n + 2):  # after the last piece comes one that only ends what is open
+        after = cuts[k] if k < n else FAR
+        if k <= n and after <= before:
+            continue
+        holds = not k > n
+        v = 0.5 * (before + after)
+        for c in range(count):
+            holds = holds and _within((given[c, 0] * v + given[c, 1]) * v + given[c, 2], c, room, 0.0)
+        if inside and not holds:
+            total += normal_between(begin, before)
+        elif holds and not inside:
+            begin = before
+        inside, before = holds, after
+    return total
+
+
+# -- where the mass has corners ----------------------------------------------------------------------------------------
+
+
+@bare
+def _value(poly, degree, x):
+    total = poly[degree]
+    for k in range(degree - 1, -1, -1):
+        total = total * x + poly[k]
+    return total
+
+
+@bare
+def _between_signs(poly, degree, left, right, low_side):
+    """The root between two places of different sign: Newton's steps, halving where these leave the bracket."""
+    x = 0.5 * (left + right)
+    for _ in range(80):
+        value, slope = poly[degree], 0.0
+        for k in range(degree - 1, -1, -1):
+            slope = slope * x + value
+            value = value * x + poly[k]
+        if (value < 0.0) == (low_side < 0.0):
+            left = x
+        else:
+            right = x
+        following = x - value / slope if slope != 0.0 else left
+        if not left < following < right:
+            following = 0.5 * (left + right)
+        if abs(following - x) <= 1e-13 * (1.0 + abs(x)):
+            return following
+        x = following
+    return x
+
+
+@bare
+def _quartic_roots(poly, found, slope, more):
+    """Real roots of a polynomial of degree four, and places where it all but touches zero; returns how many.
+
+    Between two roots of its derivative a polynomial has one at most; those of the derivative are found likewise.
+    """
+    count = 0
+    for level in range(3, -1, -1):
+        for k in range(5 - level):
+            slope[k] = poly[k + level]
+            for j in range(k + 1, k + level + 1):
+                slope[k] *= j
+        new, left = 0, -FAR
+        low_side = _value(slope, 4 - level, left)
+        for k in range(count + 1):
+            right = found[k] if k < count else FAR
+            high_side = _value(slope, 4 - level, right)
+            if (low_side < 0.0) != (high_side < 0.0):
+                more[new] = _between_signs(slope, 4 - level, left, right, low_side)
+                new += 1
+            elif k < count:
+                size = 0.0
+                for j in range(4 - level, -1, -1):
+                    size = size * abs(right) + abs(slope[j])
+                if abs(high_side) <= 1e-10 * size:
+                    more[new] = right
+                    new += 1
+            left, low_side = right, high_side
+        count = new
+        for k in range(count):
+            found[k] = more[k]
+    return count
+
+
+@bare
+def _is_corner(u, v, one, other, count, room):
+    """Whether a place where borders meet may be one of the region's: no other condition rules it out."""
+    plane, possible = room.plane, abs(u) < FAR and abs(v) < FAR
+    for c in range(count):
+        if possible and c != one and c != other:
+            a, e, f, g, h, k = plane[c, 0], plane[c, 1], plane[c, 2], plane[c, 3], plane[c, 4], plane[c, 5]
+            y = a * v * v + (e * u + f) * v + (g * u + h) * u + k
+            size = abs(a) * v * v + (abs(e * u) + abs(f)) * abs(v) + (abs(g * u) + abs(h)) * abs(u) + abs(k)
+            possible = _within(y, c, room, 1e-6 * (1.0 + size))
+    return possible
+
+
+@bare
+def _mark_turns(at, count, n, turns, room):
+    """Add the places where the two roots of a border meet, or where one goes off to infinity; how many there now are of
+    corners, and of turns, which need be no corners of the region."""
+    border, found = room.border, room.cuts
+    a, e, f, g, h, k = border[at, 0], border[at, 1], border[at, 2], border[at, 3], border[at, 4], border[at, 5]
+    inside = f * f - 4.0 * a * k, 2.0 * e * f - 4.0 * a * h, e * e - 4.0 * a * g
+    for i in range(_add_roots(inside[2], inside[1], inside[0], found, np.int64(0))):
+        turns = _insert(room.turns, turns, found[i])
+        if a == 0.0 or _is_corner(found[i], -0.5 * (e * found[i] + f) / a, border[at, 6], border[at, 6], count, room):
+            n = _insert(room.marks, n, found[i])
+    return n, turns
+
+
+@bare
+def _mark_crossings(one, other, count, n, room):
+    """Add the places where two borders cross: the roots of the resultant of their quadratics in ``v``."""
+    border, poly, found = room.border, room.poly, room.found
+    a1, e1, f1, g1 = border[one, 0], border[one, 1], border[one, 2], border[one, 3]
+    a2, e2, f2, g2 = border[other, 0], border[other, 1], border[other, 2], border[other, 3]
+    h1, k1, h2, k2 = border[one, 4], border[one, 5], border[other, 4], border[other, 5]
+    # the combination of both without v^2 is l v + p, and that without a constant is v times something plus m
+    p2, p1, p0 = a1 * g2 - a2 * g1, a1 * h2 - a2 * h1, a1 * k2 - a2 * k1
+    l1, l0 = a1 * e2 - a2 * e1, a1 * f2 - a2 * f1
+    m3, m2 = e1 * g2 - e2 * g1, e1 * h2 - e2 * h1 + f1 * g2 - f2 * g1
+    m1, m0 = e1 * k2 - e2 * k1 + f1 * h2 - f2 * h1, f1 * k2 - f2 * k1
+    if a1 == 0.0 and a2 == 0.0:
+        poly[0], poly[1], poly[2], poly[3], poly[4] = m0, m1, m2, m3, 0.0
+        p2, p1, p0, l1, l0 = g1, h1, k1, e1, f1
+    else:
+        poly[0] = p0 * p0 - l0 * m0
+        poly[1] = 2.0 * p0 * p1 - l0 * m1 - l1 * m0
+        poly[2] = p1 * p1 + 2.0 * p0 * p2 - l0 * m2 - l1 * m1
+        poly[3] = 2.0 * p1 * p2 - l0 * m3 - l1 * m2
+        poly[4] = p2 * p2 - l1 * m3
+    for i in range(_quartic_roots(poly, found, room.slope, room.more)):
+        top, bottom = (p2 * found[i] + p1) * found[i] + p0, l1 * found[i] + l0
+        anywhere = abs(bottom) <= 1e-9 * abs(top)
+        if anywhere or _is_corner(found[i], -top / bottom, border[one, 6], border[other, 6], count, room):
+            n = _insert(room.marks, n, found[i])
+    return n
+
+
+@bare
+def _mark_borders(count, room):
+    """All places in ``u`` where the mass given ``u`` may have a corner, sorted, and all turns; returns how many."""
+    border, ends, borders, n, turns = room.border, room.ends, 0, np.int64(0), np.int64(0)
+    for c in range(count):
+        for e in range(room.span[c, 0], room.span[c, 1]):
+            for side in range(2):
+                if abs(ends[e, side]) < math.inf and ends[e, 0] <= ends[e, 1]:
+                    for k in range(6):
+                        border[borders, k] = room.plane[c, k]
+                    border[borders, 5] -= ends[e, side]
+                    border[borders, 6] = c
+                    borders += 1
+    for at in range(borders):
+        n, turns = _mark_turns(at, count, n, turns, room)
+        for other in range(at):
+            if border[other, 6] != border[at, 6]:
+                n = _mark_crossings(at, other, count, n, room)
+    return n, turns
+
+
+# -- two directions ----------------------------------------------------------------------------------------------------
+
+
+@bare
+def _turn(count, room):
+    """Turn the plane so that no border is steep, as far as can be: the mass given ``u`` then changes gently with it."""
+    plane = room.plane
+    best, cosine, sine = -1.0, 1.0, 0.0
+    for angle in range(ANGLES):
+        x, y = math.cos(math.pi * angle / ANGLES), math.sin(math.pi * angle / ANGLES)
+        score = math.inf
+        for c in range(count):
+            a, e, f, g, h = plane[c, 0], plane[c, 1], plane[c, 2], plane[c, 3], plane[c, 4]
+            size = 4.0 * math.sqrt(a * a + 0.5 * e * e + g * g) + math.sqrt(f * f + h * h)
+            if size > SAME:
+                bend = abs(x * x * a + x * y * e + y * y * g)
+                score = min(score, (4.0 * bend + abs(x * f + y * h)) / size)
+        if score > best + 1e-3:
+            best, cosine, sine = score, x, y
+    x, y = cosine, sine
+    for c in range(count):  # v is now x v - y u, and u is y v + x u
+        a, e, f, g, h = plane[c, 0], plane[c, 1], plane[c, 2], plane[c, 3], plane[c, 4]
+        plane[c, 0], plane[c, 3] = x * x * a + x * y * e + y * y * g, y * y * a - x * y * e + x * x * g
+        plane[c, 1] = 2.0 * x * y * (g - a) + (x * x - y * y) * e
+        plane[c, 2], plane[c, 4] = x * f + y * h, x * h - y * f
+
+
+@bare
+def _error(sums):
+    """How far off the rule is: it misses degrees from 32 on.
+
+    Where the integrand is smooth its shares fall geometrically with the degree, as from 7 to 13. Where a root lies just
+    beyond the piece they fall more slowly later on; at a corner that nobody knew of they hardly fall at all.
+    """
+    miss, low = max(abs(sums[1]), abs(sums[2])), max(abs(sums[3]), abs(sums[4]))
+    return miss * math.sqrt(min(1.0, miss / low)) if low > 0.0 else miss
+
+
+@bare
+def _place(left, right, turn, x):
+    """A place in a piece for one in -1..1, and how fast it moves: evenly, or, beside a turn, by squares from there."""
+    if turn == math.inf:
+        return 0.5 * (left + right) + 0.5 * (right - left) * x, 0.5 * (right - left)
+    near, far = (left, right) if turn <= left else (right, left)
+    low, high = math.sqrt(abs(near - turn)), math.sqrt(abs(far - turn))
+    root = 0.5 * (low + high) + 0.5 * (high - low) * x
+    return turn + math.copysign(root * root, far - turn), root * (high - low)
+
+
+@bare
+def _begin(stack, left, right, turns, count):
+    """Cut what is between two corners into pieces, the outer ones with the nearest turn beyond; returns how many.
+
+    The roots of a border meet at its turn, and like a square root, even if something else bounds the region by then.
+    """
+    before, after = -math.inf, math.inf
+    for k in range(count):
+        if turns[k] <= left + 1e-9:
+            before = min(turns[k], left)
+        elif turns[k] >= right - 1e-9 and after == math.inf:
+            after = max(turns[k], right)
+    near = right - left
+    bends_left, bends_right = left - before < near, after - right < near
+    pieces = max(math.ceil(near / PANEL), 2 if bends_left and bends_right else 1)
+    pieces = min(pieces, len(stack) // 2)
+    for k in range(pieces):
+        stack[k, 0] = left + near * (k / pieces)
+        stack[k, 1] = left + near * ((k + 1) / pieces) if k < pieces - 1 else right
+        stack[k, 2] = math.inf
+    if bends_left:
+        stack[0, 2] = before
+    if bends_right:
+        stack[pieces - 1, 2] = after
+    return pieces
+
+
+@bare
+def _halve(stack, size):
+    """Replace the piece on top of those that are left by its halves."""
+    left, right, turn = stack[size, 0], stack[size, 1], stack[size, 2]
+    middle = 0.5 * (left + right)
+    stack[size, 0], stack[size, 1], stack[size, 2] = middle, right, turn
+    stack[size + 1, 0], stack[size + 1, 1], stack[size + 1, 2] = left, middle, turn
+    return size + 2
+
+
+@bare
+def _along(u, count, room):
+    """The mass of the other direction, given this one."""
+    plane, given = room.plane, room.given
+    for c in range(count):
+        given[c, 0], given[c, 1] = plane[c, 0], plane[c, 1] * u + plane[c, 2]
+        given[c, 2] = (plane[c, 3] * u + plane[c, 4]) * u + plane[c, 5]
+    return _mass(count, room)
+
+
+@bare
+def _over_pieces(count, n, turns, reach, agree, relative, room):
+    """The integral over all pieces between corners within reach, each halved until it is right, and its error."""
+    stack, sums = room.stack, room.sums
+    total, error, edge = 0.0, 0.0, -reach
+    for k in range(n + 1):
+        following = min(room.marks[k], reach) if k < n else reach
+        if following - edge <= 1e-10 * (1.0 + abs(edge)):
+            continue
+        size, done = _begin(stack, edge, following, room.turns, turns), 0
+        most = size + MOST_PIECES
+        while size > 0:
+            size, done = size - 1, done + 1
+            sums[:] = 0.0
+            for j in range(len(PLACES)):
+                u, pace = _place(stack[size, 0], stack[size, 1], stack[size, 2], PLACES[j])
+                height = pace / SQRT_2PI * math.exp(-0.5 * u * u) * _along(u, count, room)
+                for i in range(len(sums)):
+                    sums[i] += SUMS[i, j] * height
+                if j == 2 and sums[0] == 0.0:
+                    break  # it is empty in the middle and towards both ends: there are no corners, so all of it is
+            miss = _error(sums)
+            if miss <= agree + relative * (total + sums[0]) or size + 2 > len(stack) or done > most:
+                total += sums[0]
+                error += miss
+            else:
+                size = _halve(stack, size)
+        edge = following
+    return total, error
+
+
+@bare
+def _in_plane(count, agree, small, room):
+    """The probability in the plane, and its error; below ``small`` with digits of its own."""
+    kept = 0
+    for c in range(count):  # what does not depend on the place holds everywhere or nowhere
+        varies = False
+        for k in range(5):
+            varies = varies or abs(room.plane[c, k]) > SAME
+        if varies:
+            kept += 1
+        elif not _within(room.plane[c, 5], c, room, 0.0):
+            return 0.0, 0.0
+    if kept == 0:
+        return 1.0, 0.0
+    _turn(count, room)
+    n, turns = _mark_borders(count, room)
+    reach, relative = REACH, 0.0
+    while True:
+        total, error = _over_pieces(count, n, turns, reach, agree, relative, room)
+        if total >= small or relative > 0.0:
+            return total, error + EXACT_ERROR
+        reach, agree, relative = FAR, 0.0, RELATIVE
+
+
+# -- three directions --------------------------------------------------------------------------------------------------
+
+
+@bare
+def _section(w, count, bent, slant, room):
+    """The plane that is left, given the first of three directions."""
+    plane = room.plane
+    for c in range(count):
+        plane[c, 0], plane[c, 1], plane[c, 3] = bent[c, 2, 2], 2.0 * bent[c, 1, 2], bent[c, 1, 1]
+        plane[c, 2] = slant[c, 2] + 2.0 * bent[c, 0, 2] * w
+        plane[c, 4] = slant[c, 1] + 2.0 * bent[c, 0, 1] * w
+        plane[c, 5] = (bent[c, 0, 0] * w + slant[c, 0]) * w
+
+
+@bare
+def _mark_sections(count, bent, slant, marks, room):
+    """Places along the first direction where a border's section with the plane appears or vanishes; how many."""
+    n, ends = np.int64(0), room.ends
+    for c in range(count):
+        p, q, r = bent[c, 1, 1], bent[c, 1, 2], bent[c, 2, 2]
+        size = abs(p) + abs(q) + abs(r)
+        # the least or largest value in the plane is a quadratic in w: where it is an end, the section is a point
+        a, b, k = bent[c, 0, 0], slant[c, 0], 0.0
+        x1, y1, x0, y0 = 2.0 * bent[c, 0, 1], 2.0 * bent[c, 0, 2], slant[c, 1], slant[c, 2]
+        inverse = p * r - q * q
+        if abs(inverse) > 1e-12 * size * size:
+            a -= 0.25 * (r * x1 * x1 - 2.0 * q * x1 * y1 + p * y1 * y1) / inverse
+            b -= 0.5 * (r * x1 * x0 - q * (x1 * y0 + x0 * y1) + p * y1 * y0) / inverse
+            k -= 0.25 * (r * x0 * x0 - 2.0 * q * x0 * y0 + p * y0 * y0) / inverse
+        elif size > SAME:  # bent in one direction only: (x, y) with p = x^2, q = x y, r = y^2, but for a factor
+            x, y = (p, q) if abs(p) >= abs(r) else (q, r)
+            length = math.sqrt(x * x + y * y)
+            grow, stay, bend = (x * x1 + y * y1) / length, (x * x0 + y * y0) / length, p + r
+            a, b, k = a - 0.25 * grow * grow / bend, b - 0.5 * grow * stay / bend, k - 0.25 * stay * stay / bend
+        for e in range(room.span[c, 0], room.span[c, 1]):
+            for side in range(2):
+                if abs(ends[e, side]) < math.inf:
+                    n = _add_roots(a, b, k - ends[e, side], marks, n)
+    return n
+
+
+@bare
+def _in_space(count, bent, slant, marks, stack, sums, room):
+    """The probability in three directions, and its error: that of the plane, integrated once more."""
+    n = _mark_sections(count, bent, slant, marks, room)
+    total, error, edge = 0.0, 0.0, -REACH
+    for k in range(n + 1):
+        following = min(marks[k], REACH) if k < n else REACH
+        if following - edge <= 1e-10:
+            continue
+        size, done = _begin(stack, edge, following, marks, n), 0
+        most = size + MOST_PIECES
+        while size > 0:
+            size, done = size - 1, done + 1
+            sums[:] = 0.0
+            inner = 0.0
+            for j in range(len(PLACES)):
+                w, pace = _place(stack[size, 0], stack[size, 1], stack[size, 2], PLACES[j])
+                height = pace / SQRT_2PI * math.exp(-0.5 * w * w)
+                _section(w, count, bent, slant, room)
+                chance, miss = _in_plane(count, COARSE, 0.0, room)
+                for i in range(len(sums)):
+                    sums[i] += SUMS[i, j] * height * chance
+                inner += SUMS[0, j] * height * miss
+            miss = _error(sums)
+            if miss <= OUTER or size + 2 > len(stack) or done > most:
+                total += sums[0]
+                error += 10.0 * miss + inner  # surfaces that touch make corners that nobody marked
+            else:
+                size = _halve(stack, size)
+        edge = following
+    return total, error + EXACT_ERROR
+
+
+# -- more directions ---------------------------------------------------------------------------------------------------
+
+
+@bare
+def _at_point(dim, count, bent, slant, z, room):
+    """The mass of the first direction, given all others."""
+    for c in range(count):
+        line, rest = slant[c, 0], 0.0
+        for i in range(1, dim):
+            line += 2.0 * bent[c, 0, i] * z[i]
+            own = slant[c, i]
+            for j in range(1, dim):
+                own += bent[c, i, j] * z[j]
+            rest += own * z[i]
+        room.given[c, 0], room.given[c, 1], room.given[c, 2] = bent[c, 0, 0], line, rest
+    return _mass(count, room)
+
+
+@bare
+def _smoothest(dim, count, bent, slant, lattice):
+    """Turn the conditions so that all of them depend on the first direction, as far as can be.
+
+    Its mass is then a gentle function of the others. Directions are tried that go everywhere alike.
+    """
+    z, best, steps = lattice.z, lattice.best, lattice.steps
+    most = -1.0
+    for trial in range(TRIALS):
+        length = 0.0
+        for k in range(dim):
+            u = (trial + 1) * steps[k]
+            z[k] = normal_quantile(min(max(u - math.floor(u), 1e-9), 1.0 - 1e-9))
+            length += z[k] * z[k]
+        score = math.inf
+        for c in range(count):
+            bend, line = 0.0, 0.0
+            for i in range(dim):
+                line += slant[c, i] * z[i]
+                for j in range(dim):
+                    bend += bent[c, i, j] * z[i] * z[j]
+            score = min(score, abs(line) / math.sqrt(length) + 4.0 * abs(bend) / length)
+        if score > most:
+            most = score
+            for k in range(dim):
+                best[k] = z[k] / math.sqrt(length)
+    best[0] -= 1.0  # the mirror that exchanges this direction and the first
+    length = 0.0
+    for k in range(dim):
+        length += best[k] * best[k]
+    for c in range(count):
+        _mirror(slant[c], best, dim, length)
+        for i in range(dim):
+            _mirror(bent[c, i], best, dim, length)
+        for j in range(dim):
+            _mirror(bent[c, :, j], best, dim, length)
+
+
+@bare
+def _mirror(row, normal, dim, length):
+    inner = 0.0
+    for k in range(dim):
+        inner += row[k] * normal[k]
+    for k in range(dim):
+        row[k] -= 2.0 * inner / length * normal[k]
+
+
+@bare
+def _over_lattice(dim, count, bent, slant, lattice, room):
+    """The mean over shifted lattices, folded so that the integrand is periodic, and three standard errors of it."""
+    _smoothest(dim, count, bent, slant, lattice)
+    z, steps, shifts, sums = lattice.z, lattice.steps, lattice.shifts, lattice.sums
+    sums[:] = 0.0
+    done, points = 0, 512
+    while True:
+        mean = 0.0
+        for shift in range(SHIFTS):
+            for i in range(done + 1, done + points + 1):
+                for k in range(1, dim):
+                    u = i * steps[k - 1] + shifts[shift, k - 1]
+                    u = abs(2.0 * (u - math.floor(u)) - 1.0)
+                    z[k] = max(-FAR, min(FAR, normal_quantile(u)))
+                sums[shift] += _at_point(dim, count, bent, slant, z, room)
+            mean += sums[shift] / (done + points) / SHIFTS
+        done += points
+        spread = 0.0
+        for shift in range(SHIFTS):
+            spread += (sums[shift] / done - mean) ** 2
+        error = 3.0 * math.sqrt(spread / (SHIFTS * (SHIFTS - 1)))
+        if error <= lattice.tolerance or done * SHIFTS >= lattice.most:
+            return mean, error + EXACT_ERROR
+        points = done
+
+
+# -- all rows ----------------------------------------------------------------------------------------------------------
+
+
+class Reduced(NamedTuple):
+    """Conditions in the directions of their labels, row by row, and what was found of each row."""
+
+    label: np.ndarray
+    dims: np.ndarray
+    first: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    bent: np.ndarray
+    slant: np.ndarray
+    chance: np.ndarray
+    error: np.ndarray
+
+
+@bare
+def _gather(row, own, reduced, bent, slant, room):
+    """The conditions of one label one after the other; returns how many."""
+    count = ranges = 0
+    for c in range(reduced.label.shape[1]):
+        if reduced.label[row, c] != own:
+            continue
+        for i in range(bent.shape[1]):
+            slant[count, i] = reduced.slant[row, c, i]
+            for j in range(bent.shape[1]):
+                bent[count, i, j] = reduced.bent[row, c, i, j]
+        room.span[count, 0] = ranges
+        for e in range(reduced.first[c], reduced.first[c + 1]):
+            room.ends[ranges, 0], room.ends[ranges, 1] = reduced.low[row, e], reduced.high[row, e]
+            ranges += 1
+        room.span[count, 1] = ranges
+        count += 1
+    return count
+
+
+@bare
+def _multiply(row, part, miss, reduced):
+    part = max(0.0, min(1.0, part))
+    reduced.error[row] = reduced.error[row] * part + miss * reduced.chance[row]
+    reduced.chance[row] *= part
+
+
+@bare
+def _line_rows(rows, owns, reduced, bent, slant, z, room):
+    for b in range(len(rows)):
+        count = _gather(rows[b], owns[b], reduced, bent, slant, room)
+        _multiply(rows[b], _at_point(1, count, bent, slant, z, room), EXACT_ERROR, reduced)
+
+
+@bare
+def _plane_rows(rows, owns, reduced, bent, slant, room):
+    for b in range(len(rows)):
+        if reduced.chance[rows[b]] > 0.0:
+            count = _gather(rows[b], owns[b], reduced, bent, slant, room)
+            _section(0.0, count, bent, slant, room)
+            part, miss = _in_plane(count, FINE, SMALL, room)
+            _multiply(rows[b], part, miss, reduced)
+
+
+@bare
+def _space_rows(rows, owns, reduced, bent, slant, marks, stack, sums, room):
+    for b in range(len(rows)):
+        if reduced.chance[rows[b]] > 0.0:
+            count = _gather(rows[b], owns[b], reduced, bent, slant, room)
+            part, miss = _in_space(count, bent, slant, marks, stack, sums, room)
+            _multiply(rows[b], part, miss, reduced)
+
+
+@bare
+def _lattice_rows(rows, owns, reduced, bent, slant, lattice, room):
+    for b in range(len(rows)):
+        if reduced.chance[rows[b]] > 0.0:
+            count = _gather(rows[b], owns[b], reduced, bent, slant, room)
+            part, miss = _over_lattice(reduced.dims[rows[b], owns[b]], count, bent, slant, lattice, room)
+            _multiply(rows[b], part, miss, reduced)
+
+
+def curved_rows(
+    bent: np.ndarray, slant: np.ndarray, low: np.ndarray, high: np.ndarray, first: np.ndarray,
+    tolerance: float, most: int,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The probability that all conditions of a row hold, and how far off it may be.
+
+    ``bent`` (n, conditions, d, d) and ``slant`` (n, conditions, d) are those of the conditions in standard normals; the
+    ranges of condition ``c`` are ``first[c]:first[c + 1]`` of ``low`` and ``high`` (n, ranges). ``tolerance`` and
+    ``most`` (lattice points for a row) only matter for more than three directions.
+    """
+    n, count, dim = slant.shape
+    ends, space = 2 * low.shape[1], max(dim, 3)
+    varies = bent.any(axis=(2, 3)) | slant.any(axis=2)
+    met = np.logical_or.reduceat((low <= 0.0) & (high >= 0.0), first[:-1], axis=1)
+    reduced = Reduced(
+        label=np.empty((n, count), np.int64), dims=np.empty((n, count), np.int64), first=first, low=low.copy(),
+        high=high.copy(), bent=np.empty((n, count, space, space)), slant=np.empty((n, count, space)),
+        chance=np.where((varies | met).all(axis=1), 1.0, 0.0), error=np.zeros(n),
+    )  # fmt: skip
+    reduce_rows(
+        bent, slant, first, np.empty((count * (dim + 1), dim)), np.empty((space, dim)), np.empty(dim),
+        reduced.label, reduced.dims, reduced.bent, reduced.slant, reduced.low, reduced.high,
+    )  # fmt: skip
+    room = CurvedScratch(
+        plane=np.empty((count, 6)), given=np.empty((count, 3)), span=np.empty((count, 2), np.int64),
+        ends=np.empty((low.shape[1], 2)), cuts=np.empty(2 * ends + 2), border=np.empty((ends, 7)),
+        marks=np.empty(2 * ends + 2 * ends * ends), turns=np.empty(2 * ends), stack=np.empty((64, 3)), sums=np.empty(5),
+        poly=np.empty(5), found=np.empty(5), slope=np.empty(5), more=np.empty(5),
+    )  # fmt: skip
+    own_bent, own_slant, z = np.empty((count, space, space)), np.empty((count, space)), np.empty(space)
+    rows, owns = np.nonzero(reduced.dims == 1)
+    if len(rows):
+        _line_rows(rows, owns, reduced, own_bent, own_slant, z, room)
+    rows, owns = np.nonzero(reduced.dims == 2)
+    if len(rows):
+        _plane_rows(rows, owns, reduced, own_bent, own_slant, room)
+    rows, owns = np.nonzero(reduced.dims == 3)
+    if len(rows):
+        marks, stack, sums = np.empty(2 * ends), np.empty((64, 3)), np.empty(5)
+        _space_rows(rows, owns, reduced, own_bent, own_slant, marks, stack, sums, room)
+    rows, owns = np.nonzero(reduced.dims > 3)
+    if len(rows):
+        primes = [2]
+        while len(primes) < dim:
+            primes.append(next(n for n in range(primes[-1] + 1, 2 * primes[-1] + 1) if all(n % p for p in primes)))
+        shifts = np.random.default_rng(SEED).random((SHIFTS, dim))
+        lattice = Lattice(z, np.empty(dim), np.sqrt(primes), shifts, np.empty(SHIFTS), float(tolerance), int(most))
+        _lattice_rows(rows, owns, reduced, own_bent, own_slant, lattice, room)
+    return reduced.chance, reduced.error

@@ -1,0 +1,1 @@
+"""Certified bounds that decide a candidate without its probability."""

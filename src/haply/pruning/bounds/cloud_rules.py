@@ -1,0 +1,428 @@
+"""Rules that decide a pair of clouds without its probability, or with as little of it as need be.
+
+Every rule bounds the *near weight* of a pair, the weight of its sample pairs within the distance (a count when all are
+equally likely). A pair is rejected when an upper bound is below the least weight that is kept, accepted when a lower
+bound reaches it. Rounding is always given to the safe side: distances by ``slack``, weights by the threshold's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from haply.errors import unknown_name
+from haply.numerics.jit import bare, bare_fused, bare_summed, inner
+from haply.probability.distance import (
+    Block,
+    Narrow,
+    count_above,
+    count_narrow,
+    narrowed,
+    near_weight,
+    squared_limit,
+    worth_narrowing,
+)
+from haply.pruning.bounds.clouds import COUNT, EQUAL, FOURTH, RADIUS, SHELL_AT, SHELLS, START, TRACE, WHOLE
+from haply.pruning.threshold import TOLERANCE, Threshold
+
+BINS = 64
+"""Bins on the line through two centres."""
+
+EXACT, BALLS, CORE, SPHERES, MOMENTS, LINE, SHELL, ROWS = range(8)
+WINDOW = 8
+"""The place in the counts of the pairs that were in the window."""
+RULES = {
+    BALLS: "balls",
+    CORE: "core",
+    SPHERES: "spheres",
+    MOMENTS: "moments",
+    LINE: "line",
+    SHELL: "shell",
+    ROWS: "rows",
+}
+"""The rules by their code: ``balls`` and ``spheres`` are the paper's object- and sample-level pruning (OP, SP)."""
+
+DECIDED_BY = {EXACT: "exact value", **RULES}
+
+GRID = 8
+_SETS = {
+    "auto": (CORE, BALLS, MOMENTS, LINE, SHELL, ROWS),
+    "paper": (BALLS, SPHERES, GRID),
+    "none": (),
+}
+
+_ROWS_AT_ONCE = 16
+_LINE_MARGIN = 0.1
+_SHELL_MARGIN = 1.0
+
+
+def rule_codes(rules: str | Iterable[str]) -> frozenset[int]:
+    """The codes of a named set (``auto``, ``paper``, ``none``) or of a list of rules."""
+    names = {**{name: code for code, name in RULES.items()}, "grid": GRID}
+    if isinstance(rules, str):
+        if rules not in _SETS:
+            raise unknown_name("set of rules", rules, _SETS)
+        return frozenset(_SETS[rules])
+    rules = tuple(rules)
+    for rule in rules:
+        if rule not in names:
+            raise unknown_name("rule", rule, names)
+    return frozenset(names[rule] for rule in rules)
+
+
+class CloudCondition(NamedTuple):
+    """The condition, the threshold and the rules, as numbers for kernels."""
+
+    within: float
+    limit: float
+    level: float
+    keep: float
+    reject_below: float
+    accept_from: float
+    strict: bool
+    spread: float
+    line_from: float
+    """Standard deviations that two objects must be apart on a line, beyond the distance, for a look at it."""
+    exact: bool
+    balls: bool
+    core: bool
+    spheres: bool
+    moments: bool
+    line: bool
+    shell: bool
+    rows: bool
+
+
+def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[int]) -> CloudCondition:
+    """What a pair of clouds is asked."""
+    reject = threshold.reject_below
+    level = 0.0 if threshold.value is None else threshold.value
+    spread = math.sqrt(1.0 / reject - 1.0) * (1.0 + 1e-9) if reject > 1e-9 else math.inf
+    keep = level + TOLERANCE if threshold.strict else max(level - TOLERANCE, 0.0)
+    if threshold.value is None:
+        keep = 0.0
+    return CloudCondition(
+        float(within), squared_limit(within), level, keep, reject, threshold.accept_from, threshold.strict, spread,
+        -NormalDist().inv_cdf(min(level + _LINE_MARGIN, 1.0 - 1e-9)), exact, *(code in rules for code in RULES),
+    )  # fmt: skip
+
+
+@bare
+def least_kept(question, whole, counted):
+    """The least near weight that is kept, of ``whole``; counts are decided as fractions, which doubles tell apart."""
+    if not counted:
+        return question.keep * whole
+    count = math.floor(question.level * whole)
+    while count > 0.0 and (count / whole > question.level or (not question.strict and count / whole >= question.level)):
+        count -= 1.0
+    while not (count / whole > question.level or (not question.strict and count / whole >= question.level)):
+        count += 1.0
+    return max(count, 1.0)
+
+
+@inner
+def moments_verdict(question, x, y, near, i, others, j, dim, slack):
+    """-1 or 1 if the mean and variance of the squared distance decide the pair (Cantelli), else 0.
+
+    With ``U`` and ``V`` the deviations from the two means and ``d`` the difference of these, the squared distance is
+    ``d.d + 2 d.(U - V) + U.U + V.V - 2 U.V``; what is mixed of both sides is uncorrelated with what is not.
+    """
+    square, skew, thirds, line, mixed, at = 0.0, 0.0, 0.0, 0.0, 0.0, SHELL_AT + dim
+    for c in range(dim):
+        d = near[c, i] - others[c, j]
+        square += d * d
+        skew += d * (x[SHELL_AT + c] - y[SHELL_AT + c])
+        thirds += abs(x[SHELL_AT + c]) + abs(y[SHELL_AT + c])
+        for e in range(c, dim):
+            twice = 1.0 if e == c else 2.0
+            line += twice * d * (near[e, i] - others[e, j]) * (x[at] + y[at])
+            mixed += twice * x[at] * y[at]
+            at += 1
+    # the means, and so their distance, are known up to the slack: each bound takes the worse end
+    apart, trace = math.sqrt(square), x[TRACE] + y[TRACE]
+    plain = x[FOURTH] + y[FOURTH] + 4.0 * mixed
+    variance = max(0.0, plain + 4.0 * line + 4.0 * skew)
+    variance += 1e-12 * (plain + 4.0 * square * trace + 4.0 * apart * thirds)
+    variance += 4.0 * slack * ((2.0 * apart + slack) * trace + thirds)
+    nearest = max(0.0, apart - slack)
+    above = (nearest * nearest + trace) * (1.0 - 1e-12) - (question.within + slack) ** 2 * (1.0 + 1e-12)
+    above -= 2.0 * slack * slack
+    if above > 0.0 and variance < question.reject_below * (1.0 - 1e-12) * (variance + above * above):
+        return -1
+    if question.within > slack:
+        below = (question.within - slack) ** 2 * (1.0 - 1e-12) - ((apart + slack) ** 2 + trace) * (1.0 + 1e-12)
+        if below > 0.0 and below * below * (1.0 - 1e-12) >= question.accept_from * (variance + below * below):
+            return 1
+    return 0
+
+
+@bare
+def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
+    """The least ``whole - F(a) F(b)`` over spheres of both around their centres that are too far apart (Lemma 5.2).
+
+    Of all pairs of radii only those on the border matter: as one grows, the other shrinks.
+    """
+    lx, ly = int(x[COUNT]), int(y[COUNT])
+    at_x, at_y = int(x[START]) + dim * lx, int(y[START]) + dim * ly
+    best, held, b, reached = 0.0, 0.0, ly, y[WHOLE]
+    for a in range(lx):
+        held += x_pool[at_x + a]
+        radius = x_pool[at_x + lx + a]
+        while b > 0 and not apart - radius - y_pool[at_y + ly + b - 1] > within:
+            b -= 1
+            reached -= y_pool[at_y + b]
+        if b == 0:
+            break
+        best = max(best, held * reached)
+    return x[WHOLE] * y[WHOLE] - best
+
+
+@bare_fused
+def _places(pool, start, count, dim, direction, low, scale, out):
+    """Where an object's samples are on a line, in bins from ``low`` on; in space all coordinates in one go."""
+    out = out[:count]
+    if dim == 3:
+        a, b, c = direction[0], direction[1], direction[2]
+        xs = pool[start : start + count]
+        ys, zs = pool[start + count : start + 2 * count], pool[start + 2 * count : start + 3 * count]
+        for k in range(len(out)):
+            out[k] = (a * xs[k] + b * ys[k] + c * zs[k] - low) * scale
+        return
+    out[:] = 0.0
+    for c in range(dim):
+        xs = pool[start + c * count : start + (c + 1) * count]
+        for k in range(len(xs)):
+            out[k] += direction[c] * xs[k]
+    for k in range(len(out)):
+        out[k] = (out[k] - low) * scale
+
+
+@bare
+def _in_bins(places, reach, first, until):
+    """The bins that are within a reach of places: the first, and the one after the last."""
+    most, bins = BINS - 1.0, float(BINS)
+    for k in range(len(first)):
+        first[k] = np.int32(min(max(places[k] - reach, 0.0), most))
+        until[k] = np.int32(min(max(places[k] + reach + 1.0, 0.0), bins))
+
+
+@bare
+def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work, bins, below, upper):
+    """For each sample of ``x`` the most of ``y`` that lies near on the line through the centres; returns the sum.
+
+    The samples of ``y`` go into bins along the line, around the place ``middle`` of its centre; a sample of ``x`` is
+    given all bins that it may come near. A billionth of a bin more is more than what places and reach are rounded by.
+    """
+    lx, ly = int(x[COUNT]), int(y[COUNT])
+    at_x, at_y = int(x[START]), int(y[START])
+    weight = y_pool[at_y + dim * ly : at_y + (dim + 1) * ly]
+    low, scale = middle - y[RADIUS] - slack, 0.5 * BINS / (y[RADIUS] + slack)
+    _places(y_pool, at_y, ly, dim, direction, low, scale, work)
+    below[:] = 0.0
+    for k in range(len(weight)):
+        below[np.uint32(1.0 + min(max(work[k], 0.0), BINS - 1.0))] += weight[k]
+    held = 0.0
+    for b in range(1, BINS + 1):
+        held += below[b]
+        below[b] = held
+    _places(x_pool, at_x, lx, dim, direction, low, scale, work)
+    reach = (within + slack) * scale * (1.0 + 1e-12) + 1e-9
+    first, until, upper = bins[0, :lx], bins[1, :lx], upper[:lx]
+    _in_bins(work, reach, first, until)
+    heavy, total = x_pool[at_x + dim * lx : at_x + (dim + 1) * lx], 0.0
+    for k in range(len(upper)):
+        most = max(0.0, below[np.uint32(until[k])] - below[np.uint32(first[k])])
+        upper[k] = most
+        total += heavy[k] * most
+    return total
+
+
+@bare
+def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, bins, lower, upper):
+    """For each sample of ``x`` bounds of what of ``y`` is near, by its distance from the centre of ``y``.
+
+    What of ``y`` lies within a radius of its centre is known at steps. ``upper`` is lowered where this is less; returns
+    both sums.
+    """
+    lx = int(x[COUNT])
+    at_x = int(x[START])
+    shells = y[len(y) - SHELLS - 1 :]
+    work, lower, upper = work[:lx], lower[:lx], upper[:lx]
+    work[:] = 0.0
+    for c in range(dim):
+        xs = x_pool[at_x + c * lx : at_x + (c + 1) * lx]
+        for k in range(len(xs)):
+            u = xs[k] - centre[c]
+            work[k] += u * u
+    scale, most = SHELLS / max(y[RADIUS], 1e-300), float(SHELLS)
+    heavy, low, high = x_pool[at_x + dim * lx : at_x + (dim + 1) * lx], 0.0, 0.0
+    holes, outer = bins[0, :lx], bins[1, :lx]
+    # steps that are sure to be near are one too many here, and so are those that are sure not to be: none is 0
+    for k in range(len(work)):
+        distance = math.sqrt(work[k])
+        outer[k] = np.int32(np.ceil(min((distance + within + slack) * scale, most)))
+        gap = (distance - within - slack) * scale * (1.0 - 1e-14)
+        holes[k] = np.int32(np.ceil(max(min(gap, most + 1.0), 0.0)))
+        work[k] = max(min((within - distance - slack) * scale * (1.0 - 1e-14) + 1.0, most + 1.0), 0.0)
+    for k in range(len(work)):
+        step, hole = np.uint32(np.int32(work[k])), np.uint32(holes[k])
+        least = shells[step - np.uint32(1)] if step > 0 else 0.0
+        inner_part = shells[hole - np.uint32(1)] if hole > 0 else 0.0
+        lower[k] = least
+        upper[k] = min(upper[k], shells[np.uint32(outer[k])] - inner_part)
+        low += heavy[k] * least
+        high += heavy[k] * upper[k]
+    return low, high
+
+
+class RuleScratch(NamedTuple):
+    """Room for what is computed of one pair: one number per sample, bins, a direction."""
+
+    values: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    bins: np.ndarray
+    below: np.ndarray
+    direction: np.ndarray
+    narrow: Narrow
+    has_x: np.ndarray
+    """Whether the object that pairs have in common is in ``narrow``."""
+
+
+@bare
+def _block(pool, row, dim):
+    start, count = int(row[START]), int(row[COUNT])
+    return Block(pool, start, count, pool, start + dim * count, row[EQUAL] > 0.0)
+
+
+@inner
+def _line_may_reject(x, y, dim, direction, apart, question):
+    """Whether two objects would be far apart often enough on the line through their centres if they were Gaussian."""
+    variance, at = 0.0, SHELL_AT + dim
+    for c in range(dim):
+        for e in range(c, dim):
+            variance += (1.0 if e == c else 2.0) * direction[c] * direction[e] * (x[at] + y[at])
+            at += 1
+    return apart - question.within > question.line_from * math.sqrt(max(variance, 1e-300))
+
+
+@bare_summed
+def _sum(values, begin, end):
+    total = 0.0
+    for k in range(begin, end):
+        total += values[k]
+    return total
+
+
+@bare
+def _narrow_rows(question, count, other, error, low, high, has_lower, has_upper, need, sure, work):
+    """Some samples of x at a time with all of y, in singles: a verdict and -1 as soon as there is one, else the count.
+
+    All weights are 1. ``low`` and ``high`` bound what is near in all, ``lower`` and ``upper``, if there, what is near
+    each sample of x. Samples half way out are looked at first: they tell what to expect, and of the others only the
+    bound is taken that will most likely decide. The answer is 0 and -1 if singles do not tell.
+    """
+    narrow, first = work.narrow, count // (2 * _ROWS_AT_ONCE) * _ROWS_AT_ONCE
+    until = min(first + _ROWS_AT_ONCE, count)
+    least, most = count_narrow(narrow, first, until, count, other, error)
+    likely = least + most >= 2.0 * question.level * (until - first) * other
+    if not question.rows or (question.exact and likely):
+        for begin, end in ((0, first), (until, count)):
+            near, perhaps = count_narrow(narrow, begin, end, count, other, error)
+            least += near
+            most += perhaps
+        return (1, float(least)) if least == most else (0, -1.0)
+    bound, bounds, rest, by = (least, work.lower, low, error) if likely else (most, work.upper, high, -error)
+    known, each = has_lower if likely else has_upper, 0.0 if likely else float(other)
+    rest -= _sum(bounds, first, until) if known else each * (until - first)
+    for begin in range(0, count, _ROWS_AT_ONCE):
+        if begin != first:
+            end = min(begin + _ROWS_AT_ONCE, count)
+            bound += count_above(narrow, begin, end, count, other, by)
+            rest -= _sum(bounds, begin, end) if known else each * (end - begin)
+        if likely and bound + rest >= sure:
+            return 1, -1.0
+        if not likely and bound + rest < need:
+            return -1, -1.0
+    other_bound = most if likely else least
+    for begin, end in ((0, first), (until, count)):
+        other_bound += count_above(narrow, begin, end, count, other, -by)
+    return (1, float(bound)) if bound == other_bound else (0, -1.0)
+
+
+@bare
+def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work):
+    """Line, shell and rows for one pair: ``(verdict, near weight or NaN, code)``.
+
+    With ``EXACT`` the caller decides by the weight. ``centres`` has the two centres as rows. Below ``need`` an upper
+    bound rejects, from ``sure`` on a lower bound accepts.
+    """
+    count, other = int(x[COUNT]), y[WHOLE]
+    heavy = int(x[START]) + dim * count
+    high, low, has_upper, has_lower = x[WHOLE] * other, 0.0, False, False
+    apart, middle = 0.0, 0.0
+    for c in range(dim):
+        work.direction[c] = centres[1, c] - centres[0, c]
+        apart += work.direction[c] * work.direction[c]
+    apart = math.sqrt(apart)
+    if question.line and apart > slack:
+        for c in range(dim):
+            work.direction[c] /= apart
+            middle += work.direction[c] * centres[1, c]
+        # a guess of what the rule would find tells whether it is worth its time; it decides nothing
+        if _line_may_reject(x, y, dim, work.direction, apart, question):
+            high = line_rows(
+                x_pool, x, y_pool, y, dim, work.direction, middle, question.within, slack, work.values, work.bins,
+                work.below, work.upper,
+            )  # fmt: skip
+            has_upper = True
+            if high < need:
+                return -1, math.nan, LINE
+    if question.shell and question.within - apart > _SHELL_MARGIN * y[RADIUS]:
+        if not has_upper:
+            work.upper[:count] = other
+        has_upper = has_lower = True
+        low, high = shell_rows(
+            x_pool, x, y_pool, y, dim, centres[1], question.within, slack, work.values, work.bins, work.lower,
+            work.upper,
+        )  # fmt: skip
+        if high < need:
+            return -1, math.nan, SHELL
+        if low >= sure and not question.exact:
+            return 1, math.nan, SHELL
+    mine, theirs = _block(x_pool, x, dim), _block(y_pool, y, dim)
+    if mine.equal and theirs.equal and worth_narrowing(dim, mine.size, theirs.size):
+        for c in range(dim):
+            work.narrow.origin[c] = centres[0, c]
+        widest = (x[RADIUS] + slack) ** 2 + (apart + y[RADIUS] + slack) ** 2
+        error = narrowed(dim, mine, theirs, question.limit, widest, work.narrow, work.has_x[0])
+        work.has_x[0] = error >= 0.0
+        if error >= 0.0:
+            verdict, total = _narrow_rows(
+                question, count, theirs.size, error, low, high, has_lower, has_upper, need, sure, work
+            )
+            if total >= 0.0:
+                return verdict, total, EXACT
+            if verdict != 0:
+                return verdict, math.nan, ROWS
+    if not has_upper:
+        work.upper[:count] = other
+    if not has_lower:
+        work.lower[:count] = 0.0
+    total = 0.0
+    for begin in range(0, count, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, count)
+        total += near_weight(dim, mine, begin, end, theirs, question.limit, 1.0, work.values)
+        if question.rows and end < count:
+            for k in range(begin, end):
+                low -= x_pool[heavy + k] * work.lower[k]
+                high -= x_pool[heavy + k] * work.upper[k]
+            if total + high < need:
+                return -1, math.nan, ROWS
+            if total + low >= sure and not question.exact:
+                return 1, math.nan, ROWS
+    return 1, total, EXACT

@@ -1,0 +1,204 @@
+"""Gaussian pairs in one pass: the sweep, the table of ``curve.py`` and the exact value together."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from haply.models import Gaussian
+from haply.numerics.jit import kernel
+from haply.numerics.normal import SQRT_2PI
+from haply.probability.kernels import normal_region
+from haply.probability.region import Region
+from haply.pruning.candidates import one_pass
+from haply.pruning.candidates.curve import curve_table
+from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order, keep_from
+from haply.pruning.threshold import Threshold
+
+_STEP = 1.0 / 128.0
+_FARTHEST = 8.5  # beyond it half a normal is 0.5 to the last digit
+
+
+def _half_masses() -> tuple[np.ndarray, np.ndarray]:
+    grid = np.arange(int(_FARTHEST / _STEP) + 2) * _STEP
+    mass = np.array([0.5 * math.erf(z / math.sqrt(2.0)) for z in grid])
+    return mass, np.exp(-0.5 * grid * grid) / SQRT_2PI
+
+
+_MASS, _DENSITY = _half_masses()
+
+
+@kernel
+def mass_from_centre(z):
+    """``P(0 < Z < z)``, negative for negative z: five terms of Taylor's series from the nearest grid point.
+
+    The sixth is below 2e-17, so the result is as exact as the error function, at a part of its price.
+    """
+    size = abs(z)
+    size = size if size < _FARTHEST else _FARTHEST
+    k = int(size * 128.0 + 0.5)
+    z0 = k * _STEP
+    d = size - z0
+    square = z0 * z0
+    series = (square * (square - 6.0) + 3.0) * d * (1.0 / 120.0) - z0 * (square - 3.0) * (1.0 / 24.0)
+    series = series * d + (square - 1.0) * (1.0 / 6.0)
+    series = (series * d - 0.5 * z0) * d + 1.0
+    return math.copysign(_MASS[k] + _DENSITY[k] * d * series, z)
+
+
+class GaussianRows(NamedTuple):
+    """One side in order (see ``in_order``)."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    label: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+
+
+def _rows(model: Gaussian, order: Order) -> GaussianRows:
+    spread = model.sd.take(order.rows)
+    return GaussianRows(order.begin, order.end, order.label, model.values["mean"].take(order.rows), spread * spread)
+
+
+class GaussianCondition(NamedTuple):
+    """The condition, the threshold and the curve, as numbers."""
+
+    low: float
+    high: float
+    low_closed: bool
+    high_closed: bool
+    centre: float
+    scale: float
+    inner: np.ndarray
+    outer: np.ndarray
+    keep_from: float
+    strict: bool
+    may_accept: bool
+    slack: float
+
+
+class HeldGaussians(NamedTuple):
+    """What is known of pairs that no bound has rejected: mean and deviation of the difference, probability."""
+
+    difference: np.ndarray
+    sd: np.ndarray
+    p: np.ndarray
+
+
+@kernel
+def _reject(own, other, sign, from_position, i, j, first, question, held, out_own, out_other):
+    """Go on at own row ``i`` and other row ``j`` (0: its first) until ``held`` is full or all is done.
+
+    Returns how many pairs stay, where it stopped, and how many were candidates: those that begin within an own row's
+    interval.
+    """
+    outer = question.outer
+    n, candidates, room, beyond = U0, U0, U(len(held.sd)), float(len(outer) - 1)
+    centre, slack, scale = question.centre, question.slack, question.scale
+    while i < U(len(own.label)) and n < room:
+        begin = max(own.begin[i], from_position)
+        while other.begin[first] < begin or (sign < 0.0 and other.begin[first] <= own.begin[i]):
+            first += U1
+        j = max(j, first)
+        mean, variance, end, label = own.mean[i], own.variance[i], own.end[i], own.label[i]
+        stop = j + (room - n)
+        candidates -= j
+        while other.begin[j] <= end and j < stop:
+            difference = sign * (mean - other.mean[j])
+            sd = math.sqrt(variance + other.variance[j])
+            place = sd * scale
+            place = place if place < beyond else beyond  # of floats, which is an instruction and no branch
+            out_own[n], out_other[n], held.difference[n], held.sd[n] = label, other.label[j], difference, sd
+            n += U(abs(difference - centre) - slack <= outer[U(np.int64(place))])
+            j += U1
+        candidates += j
+        if other.begin[j] > end:
+            i, j = i + U1, U0
+    return n, i, j, first, candidates
+
+
+@kernel
+def _straddling(count, question, held):
+    """The probability of each held pair, good where the region lies on both sides of the difference's mean."""
+    for k in range(count):
+        finer = 1.0 / held.sd[k]
+        below, above = (question.low - held.difference[k]) * finer, (question.high - held.difference[k]) * finer
+        held.p[k] = mass_from_centre(above) - mass_from_centre(below)
+
+
+@kernel
+def _decide(count, question, held, out_own, out_other, out_p):
+    """Accept or evaluate the first ``count`` pairs of the output, and close the gaps where one is not kept.
+
+    Returns how many are kept and how many were evaluated.
+    """
+    n, evaluated, inner = U0, U0, question.inner
+    beyond = float(len(inner) - 1)
+    if not question.may_accept:
+        _straddling(count, question, held)
+    for k in range(count):
+        difference, sd = held.difference[k], held.sd[k]
+        accepted = False
+        if question.may_accept:
+            place = min(sd * question.scale, beyond)
+            accepted = abs(difference - question.centre) + question.slack <= inner[U(np.int64(place))]
+        if accepted:
+            p, kept = math.nan, True
+        else:
+            evaluated += U1
+            p, half = held.p[k], 0.5 * sd
+            if question.may_accept or difference - question.low <= half or question.high - difference <= half:
+                # one of the two tails is most of it, and a sum of two masses would lose digits
+                p = normal_region(
+                    difference, sd, question.low, question.high, question.low_closed, question.high_closed, False
+                )
+            kept = p > question.keep_from if question.strict else (p >= question.keep_from and p > 0.0)
+        if kept:
+            if n < k:
+                out_own[n], out_other[n] = out_own[k], out_other[k]
+            out_p[n] = p
+            n += U1
+    return n, evaluated
+
+
+@kernel
+def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p):
+    """Reject and decide by turns (see ``one_pass``)."""
+    candidates, rejected, evaluated = U0, U0, U0
+    while i < U(len(own.label)) and n + U(len(held.sd)) <= U(len(out_own)):
+        room = (out_own[n:], out_other[n:])
+        count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, held, *room)
+        kept, computed = _decide(count, question, held, *room, out_p[n:])
+        n += kept
+        candidates += seen
+        rejected += seen - count
+        evaluated += computed
+    return n, i, j, first, candidates, rejected, evaluated
+
+
+def match_gaussians(
+    left: Gaussian,
+    right: Gaussian,
+    left_intervals: Intervals,
+    right_intervals: Intervals,
+    from_position: float,
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+    labels: Labels = (None, None),
+) -> PassOutput:
+    """All kept pairs whose reference point is at or above ``from_position``."""
+    reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from)
+    largest = sum(float(np.abs(side.values["mean"]).max(initial=0.0)) for side in (left, right))
+    question = GaussianCondition(
+        float(region.low), float(region.high), region.low_closed, region.high_closed,
+        0.5 * (region.low + region.high), (len(inner) - 1) / reach, inner, outer,
+        keep_from(threshold), threshold.strict, not exact, 1e-15 * largest,
+    )  # fmt: skip
+    held = HeldGaussians(np.empty(one_pass.HELD), np.empty(one_pass.HELD), np.empty(one_pass.HELD))
+    mine, theirs = in_order(left_intervals, right_intervals, labels)
+    return one_pass.one_pass(_scan, _rows(left, mine), _rows(right, theirs), from_position, question, held)

@@ -1,0 +1,159 @@
+"""One pass: sweep, bounds and exact value in one loop, for pairs so cheap that all else would cost more than they do.
+
+This is the driver; ``gaussian.py`` and ``uniform.py`` bring the kernels. Rows come sorted by the lower ends of their
+intervals; a pair is found from the row that begins first. Pairs go through in two steps. The first rejects, without any
+branch on a verdict: every pair is written down, and the place moves on only if the pair stays. A processor that guesses
+verdicts is wrong for one pair in three, and would spend most of its time on that. The second accepts or evaluates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from haply.numerics.jit import kernel
+from haply.probability.region import Region
+from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.threshold import TOLERANCE, Threshold
+
+HELD = 1 << 12
+"""Pairs between the two steps: what is known of them stays in the nearest cache."""
+
+_LEAST_SIZE, _MOST_SIZE = 1e-140, 1e140
+_CAPACITY = 1 << 22
+_LEAST_CAPACITY = 1 << 16
+
+U = np.uint64
+"""The type of positions in the kernels. One that may be negative is checked at every use: half of the work."""
+
+U0, U1 = U(0), U(1)
+
+
+Labels = tuple[np.ndarray | None, np.ndarray | None]
+"""Integers by which the rows of the two sides are to be named in the result, in place of their numbers."""
+
+
+class PassOutput(NamedTuple):
+    """Kept pairs as labels, their probabilities (NaN if accepted by a bound), and what became of the candidates."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    candidates: int
+    rejected: int
+    accepted: int
+    evaluated: int
+
+
+def fits(region: Region, threshold: Threshold) -> bool:
+    """Whether the one pass answers this condition: an interval of positive length, with a threshold."""
+    return not (region.outside or region.one_sided) and region.width > 0.0 and threshold.value is not None
+
+
+def ordinary(sizes: np.ndarray, hopeless: np.ndarray, region: Region) -> bool:
+    """Whether the kernels may square, divide by and scale these lengths of one side's rows, and the region's.
+
+    Elsewhere each pair is decided on a scale of its own, which the one pass has no time for. A length of 0 is a point;
+    hopeless rows are passed over anyway.
+    """
+    odd = (sizes >= _MOST_SIZE) | ((sizes <= _LEAST_SIZE) & (sizes > 0.0))
+    return _LEAST_SIZE < region.width < _MOST_SIZE and not (odd & ~hopeless).any()
+
+
+class Order(NamedTuple):
+    """Rows of one side by the lower ends of their intervals: their numbers, lower ends and infinity, ends, labels."""
+
+    rows: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    label: np.ndarray
+
+
+def in_order(left: Intervals, right: Intervals, labels: Labels) -> tuple[Order, Order]:
+    """Both sides in order, without rows that are hopeless or out of reach of the other side as a whole."""
+    mine, theirs = (_reach(side.start, side.end, side.hopeless) for side in (left, right))
+    return _order(left, theirs, labels[0]), _order(right, mine, labels[1])
+
+
+def _order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | None) -> Order:
+    rows, begin = _within(side.start, side.end, side.hopeless, *reach)
+    order = np.argsort(begin)
+    rows = rows.take(order)
+    label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
+    return Order(rows, np.append(begin.take(order), np.inf), side.end.take(rows), label)
+
+
+@kernel
+def _reach(start, end, hopeless):
+    """The least start and the largest end of rows that are not hopeless."""
+    low, high = np.inf, -np.inf
+    for i in range(len(start)):
+        if not hopeless[i]:
+            low, high = min(low, start[i]), max(high, end[i])
+    return low, high
+
+
+@kernel
+def _within(start, end, hopeless, low, high):
+    """Rows that are not hopeless and meet ``[low, high]``, and their lower ends."""
+    rows, begin = np.empty(len(start), np.int64), np.empty(len(start))
+    n = 0
+    for i in range(len(start)):
+        rows[n], begin[n] = i, min(start[i], end[i])
+        n += int((not hopeless[i]) & (start[i] <= high) & (end[i] >= low))
+    return rows[:n], begin[:n]
+
+
+def keep_from(threshold: Threshold) -> float:
+    """The least probability that is kept."""
+    assert threshold.value is not None
+    return threshold.value + TOLERANCE if threshold.strict else threshold.value - TOLERANCE
+
+
+def one_pass(
+    scan: Callable[..., Any], left: Any, right: Any, from_position: float, question: Any, held: Any
+) -> PassOutput:
+    """All kept pairs of two sorted sides whose reference point is at or above ``from_position``.
+
+    ``scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p)`` goes on from
+    own row ``i`` and other row ``j`` until all is done or the output may overflow; it returns how full the output is,
+    where it stopped, and how many pairs were candidates, rejected and evaluated. ``sign`` is 1 when own rows are the
+    left ones: they then take other rows that begin where they do, too.
+    """
+    counts = np.zeros(3, dtype=np.int64)
+    parts: list[tuple[np.ndarray, ...]] = []
+    capacity = _capacity(left, right, len(held[0]))
+    output, n = _room(capacity), 0
+    for own, other, sign in ((left, right, 1.0), (right, left, -1.0)):
+        i = j = first = 0
+        while i < len(own.label):
+            if n + len(held[0]) > capacity:
+                parts.append(tuple(column[:n] for column in output))
+                output, n = _room(capacity), 0
+            mine, theirs = (output[0], output[1]) if sign > 0 else (output[1], output[0])
+            n, i, j, first, *done = scan(
+                own, other, sign, from_position, U(i), U(j), U(first), question, held, U(n), mine, theirs, output[2]
+            )
+            counts += done
+    parts.append(tuple(column[:n] for column in output))
+    whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    candidates, rejected, evaluated = (int(count) for count in counts)
+    accepted = candidates - rejected - evaluated
+    return PassOutput(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated)
+
+
+def _capacity(left: Any, right: Any, held: int) -> int:
+    """Room for about as many pairs as a sample of the rows has candidates: memory costs time when first used."""
+    candidates = 0.0
+    for own, other in ((left, right), (right, left)):
+        few = slice(None, None, 1 + len(own.label) // 512)
+        begins, ends = own.begin[:-1][few], own.end[few]
+        met = np.searchsorted(other.begin, ends, "right") - np.searchsorted(other.begin, begins, "left")
+        candidates += np.maximum(met, 0).mean() * len(own.label) if len(met) else 0.0
+    return held + int(min(max(candidates, _LEAST_CAPACITY), _CAPACITY))
+
+
+def _room(capacity: int) -> tuple[np.ndarray, ...]:
+    return np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity)

@@ -1,0 +1,135 @@
+"""What the probability of one row costs on this machine, by how it is computed: measured once, and kept in a file.
+
+Only ratios matter: they tell which group of conditions a row should have computed first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from haply._version import __version__
+from haply.folders import private_folder
+from haply.models import Gaussian, GaussianND, Model
+from haply.selection.conditions import Apart, Polynomial, Range, RowValues
+from haply.selection.evaluate import BOX, CURVED, FORM, TREE, Group, group_of
+
+_ROWS, _ROUNDS = 2_000, 3
+_GROWTH = {BOX: 4.0, FORM: 1.5, CURVED: 1.5, TREE: 2.0}
+"""How much dearer one more dimension is than the largest that was measured."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds per row by the name of the cost."""
+
+    seconds: tuple[tuple[str, float], ...]
+
+    def of(self, group: Group) -> float:
+        """What a row of a group costs, about."""
+        known = dict(self.seconds)
+        found = known.get(group.cost_name)
+        if found is not None:
+            return found
+        sizes = [size for size in range(1, group.size) if f"{group.method} {size}" in known]
+        return known[f"{group.method} {sizes[-1]}"] * _GROWTH[group.method] ** (group.size - sizes[-1])
+
+    @classmethod
+    def of_this_machine(cls) -> Costs:
+        """Those that were measured before, or else measured now and kept for later."""
+        return _of_this_machine(str(costs_file()))
+
+
+@lru_cache(maxsize=4)
+def _of_this_machine(path: str) -> Costs:
+    try:
+        kept = json.loads(Path(path).read_text())
+        if kept["machine"] == _machine() and {name for name, _, _ in _examples()} <= set(kept["seconds"]):
+            return Costs(tuple((str(name), float(value)) for name, value in kept["seconds"].items()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return calibrate(Path(path))
+
+
+def costs_file() -> Path:
+    """Where the costs are kept; ``HAPLY_COSTS`` names another place."""
+    named = os.environ.get("HAPLY_COSTS")
+    return Path(named) if named else private_folder("costs") / "costs.json"
+
+
+def calibrate(path: Path | None = None) -> Costs:
+    """Measure the costs, and keep them if the place can be written."""
+    costs = Costs(tuple((name, _measured(group, batch)) for name, group, batch in _examples()))
+    where = path or costs_file()
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        fresh = where.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({"machine": _machine(), "seconds": dict(costs.seconds)}, indent=1))
+        fresh.replace(where)
+    except OSError:
+        pass  # a place that cannot be written to: measured again next time
+    _of_this_machine.cache_clear()
+    return costs
+
+
+def _machine() -> str:
+    return f"{platform.machine()} {platform.processor()} {os.cpu_count()} haply {__version__}"
+
+
+def _measured(group: Group, batch: RowValues) -> float:
+    def once() -> float:
+        begun = time.thread_time()
+        group.prepare(batch).exact()
+        return time.thread_time() - begun
+
+    once()  # compiles
+    return max(min(once() for _ in range(_ROUNDS)) / batch.rows, 1e-10)
+
+
+def _examples() -> list[tuple[str, Group, RowValues]]:
+    """A group of each kind, and rows for which nothing is clear from afar."""
+    random = np.random.default_rng(7)
+    names = "abcd"
+    values: dict[str, Model] = {
+        name: Gaussian(random.normal(0, 1, _ROWS), 0.5 + random.random(_ROWS)) for name in names
+    }
+    points = random.normal(0, 1, (3, _ROWS, 2))
+    covs = np.array([[1.0, 0.3], [0.3, 0.7]]) * (0.5 + random.random((_ROWS, 1, 1)))
+    values |= {name: GaussianND(point, covs) for name, point in zip("pqo", points, strict=True)}
+    kinds = {name: type(model) for name, model in values.items()}
+    batch = RowValues(values, {}, _ROWS)
+
+    def difference(one: str, other: str) -> Polynomial:
+        return Polynomial((((one, None), 1.0), ((other, None), -1.0)), (), (Range(-1.0, 1.0),))
+
+    def squares(count: int) -> Polynomial:
+        return Polynomial((), tuple(((n, None), (n, None), 1.0) for n in names[:count]), (Range(0.0, float(count)),))
+
+    one = Polynomial(((("a", None), 1.0),), (), (Range(-1.0, 1.0),))
+    chains = [[difference(names[k], names[k + 1]) for k in range(size)] for size in (1, 2, 3)]
+    found = [group_of([one], kinds), *(group_of(chain, kinds) for chain in chains)]
+    found += [group_of([squares(count)], kinds) for count in (2, 3, 4)]
+    found.append(group_of([Apart("p", "q", 1.0)], kinds))
+    trees = [
+        Group(tuple(chain), tuple((n, Gaussian) for n in names[: len(chain) + 1]), TREE, len(chain)) for chain in chains
+    ]
+    beside = Polynomial(((("a", None), 1.0),), (), (Range(0.0, math.inf),))
+    first = ("p", 0)
+    curved = [
+        group_of([Polynomial((), ((first, first, 1.0),), (Range(-math.inf, 1.0),)),
+                  Polynomial(((first, 1.0),), (), (Range(0.0, math.inf),))], kinds),
+        *(group_of([squares(count), beside], kinds) for count in (2, 3, 4)),
+    ]  # fmt: skip
+    star = group_of([Apart("p", "q", 1.0), Apart("p", "o", 1.0)], kinds)
+    few, fewest = batch.take(np.arange(40)), batch.take(np.arange(2))
+    cases: list[tuple[str, Group, RowValues]] = [(group.cost_name, group, batch) for group in found]
+    cases += [(group.cost_name, group, few) for group in (*trees, *curved[:3], star)]
+    return [*cases, *((group.cost_name, group, fewest) for group in curved[3:])]

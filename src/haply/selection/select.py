@@ -1,0 +1,371 @@
+"""Threshold selection: which rows fulfil all conditions with enough probability, deciding as many as possible early.
+
+Conditions come in groups that share no uncertain column, so that their probabilities multiply. Per-row planning works
+on a batch in waves: what costs next to nothing is computed, all other groups get bounds, and then each row that is
+still open has that group computed which promises to decide it soonest for its price. What the other groups can still
+give a row is its residual threshold: a group that stays below it rejects the row by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from haply.errors import unknown_name
+from haply.models import Model
+from haply.pruning.cascade import Counters
+from haply.pruning.groups import choose, residual, settle
+from haply.pruning.threshold import Threshold
+from haply.selection.conditions import Condition, Prepared, RowValues
+from haply.selection.costs import Costs
+from haply.selection.evaluate import BOX, INTERVAL, RULE_NAMES, Group, group_of
+
+Planning = Literal["per_row", "static", "optimal"]
+"""``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``, for experiments: the
+probabilities are known beforehand, and each row has the groups computed that decide it for the least estimated cost."""
+PLANNINGS: tuple[Planning, ...] = ("per_row", "static", "optimal")
+
+EVALUATED, ONE_VALUE = 0, 101
+"""The code of rows for which something dear was computed, and of the rule that asks the conditions on one value first,
+which cost next to nothing. A code is negative where its rule rejected a row."""
+RULES = {**RULE_NAMES, ONE_VALUE: "one value"}
+"""Names of the rules by their codes."""
+_SAMPLE = 256
+"""Rows whose probabilities tell a static plan in which order to go."""
+_TRIAL = 1024
+"""Rows that tell whether a group's bounds are worth their price, in batches of many more."""
+_FEW = 128
+"""Those of them whose value is computed, for its price."""
+_MOST_SUBSETS = 10
+
+
+class Selected(NamedTuple):
+    """The kept rows, their probabilities (NaN where none was asked for or needed), and what decided each row."""
+
+    rows: np.ndarray
+    probability: np.ndarray
+    code: np.ndarray
+
+
+@dataclass
+class Effort:
+    """Where the time went, and how many rows each group was computed for."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("bounds", "exact", "choosing"), 0.0))
+    computed: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Groups of conditions and the threshold that they must reach together."""
+
+    groups: tuple[Group, ...]
+    threshold: Threshold
+    planning: Planning = "per_row"
+    exact: bool = True
+    """Whether the probability of each kept row is wanted: bounds then reject, but do not accept."""
+    costs: Costs = field(default_factory=Costs.of_this_machine)
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[Sequence[Condition]],
+        kinds: Mapping[str, type[Model]],
+        threshold: Threshold,
+        planning: Planning = "per_row",
+        exact: bool = True,
+        costs: Costs | None = None,
+    ) -> Selection:
+        """Checks, before any data is read, that every group can be computed."""
+        if planning not in PLANNINGS:
+            raise unknown_name("choice of planning", planning, PLANNINGS)
+        made = tuple(group_of(group, kinds) for group in groups)
+        return cls(made, threshold, planning, exact, costs or Costs.of_this_machine())
+
+    @property
+    def columns(self) -> list[str]:
+        """The uncertain columns, each once."""
+        return [name for group in self.groups for name, _ in group.kinds]
+
+    def select(self, batch: RowValues, effort: Effort | None = None, known: np.ndarray | None = None) -> Selected:
+        """Decide the rows of a batch. ``known`` are the groups' probabilities, if an optimal plan is told them."""
+        run = _Run(self, batch, effort or Effort())
+        if not self.groups:
+            return run.result()
+        if self.planning == "static":
+            run.in_order(self._static_order(batch))
+        elif self.planning == "optimal":
+            run.as_known(self.probabilities(batch) if known is None else known)
+        else:
+            run.per_row()
+        return run.result()
+
+    def probabilities(self, batch: RowValues) -> np.ndarray:
+        """Of every group and row."""
+        found = np.empty((len(self.groups), batch.rows))
+        for g, group in enumerate(self.groups):
+            found[g] = group.prepare(batch).exact()[0]
+        return found
+
+    def _static_order(self, batch: RowValues) -> list[int]:
+        """By ascending selectivity, as seen in a sample of the rows."""
+        sample = batch.take(np.linspace(0, batch.rows - 1, min(batch.rows, _SAMPLE)).astype(np.int64))
+        needed = self.threshold.reject_below
+        share = [float((chance > needed).mean()) for chance in self.probabilities(sample)] if sample.rows else []
+        return sorted(range(len(share)), key=lambda g: share[g])
+
+
+class _Run:
+    """What is known of the rows of one batch while it is decided."""
+
+    def __init__(self, selection: Selection, batch: RowValues, effort: Effort) -> None:
+        self.selection, self.batch, self.effort = selection, batch, effort
+        self.groups, self.threshold = selection.groups, selection.threshold
+        shape = (len(self.groups), batch.rows)
+        self.lower, self.upper = np.zeros(shape), np.ones(shape)
+        self.computed = np.zeros(shape, bool)
+        self.counts = len(self.groups) == 1
+        self.code = np.zeros(batch.rows, np.int8)
+        self.rule = np.full(batch.rows, EVALUATED, np.int8)
+        """What was last learnt of each row, and by which rule; EVALUATED once something dear was computed."""
+        self.dear = [not _nearly_free(group) for group in self.groups]
+        self.open = np.arange(batch.rows)
+        """Rows that are not decided."""
+        self.accepted = np.zeros(batch.rows, bool)
+        self._prepared: dict[int, tuple[np.ndarray, Prepared]] = {}
+        self.costs = [selection.costs.of(group) for group in self.groups]
+        """Seconds for a row of each group: as measured before, or, better, in this batch."""
+        self.expected = np.full(len(self.groups), 0.5)
+        """The probability of rows of which nothing is known, as far as a trial has told it."""
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def compute(self, g: int, rows: np.ndarray) -> None:
+        """The exact probabilities of a group for some of the open rows."""
+        if not len(rows):
+            return
+        begun = time.thread_time()
+        if g in self._prepared:
+            of, prepared = self._prepared[g]
+            prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
+        else:
+            prepared = self.groups[g].prepare(self.batch, rows)
+        self._know(g, rows, prepared)
+        self.effort.seconds["exact"] += time.thread_time() - begun
+
+    def _know(self, g: int, rows: np.ndarray, prepared: Prepared) -> None:
+        """The exact probabilities of some rows, from what was prepared of them."""
+        found, counts = prepared.exact()
+        self.lower[g, rows] = self.upper[g, rows] = found
+        self.computed[g, rows] = True
+        self.rule[rows] = EVALUATED if self.dear[g] or not any(self.dear) else ONE_VALUE
+        self.counts = self.counts and counts
+        name = self.groups[g].text
+        self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
+
+    def bound(self, g: int, hopeless: bool = False) -> None:
+        """Bounds of a group for the open rows, as far as these need them, where they pay in a sample.
+
+        They pay, if the rows are known to be hopeless.
+        """
+        begun = time.thread_time()
+        rows = self.open
+        group = self.groups[g]
+        below = residual(self.threshold.reject_below, rows, self.upper, g)
+        if self.selection.exact:  # once its lower bound is there, this group does not reject the row
+            enough = np.maximum(below, 0.0)
+        else:
+            enough = residual(self.threshold.accept_from, rows, self.lower, g)
+        likely_ones_too = True
+        if len(rows) > 8 * _TRIAL and not hopeless:
+            chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
+            trial = group.prepare(self.batch, rows[chosen])
+            asked = time.thread_time()
+            found = trial.bounds(below[chosen], enough[chosen])
+            price = (time.thread_time() - asked) / _TRIAL
+            if found is not None:
+                decided = found.upper <= below[chosen]
+                if not self.selection.exact:
+                    decided |= found.lower >= enough[chosen]
+                few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
+                chances = 0.5 * (found.lower + found.upper)
+                if len(few) >= _FEW // 4:
+                    some = trial.take(few)
+                    asked = time.thread_time()
+                    self._know(g, rows[chosen[few]], some)
+                    spent = time.thread_time() - asked
+                    self.effort.seconds["exact"] += spent
+                    begun += spent
+                    self.costs[g] = spent / len(few)
+                    chances[few] = self.lower[g, rows[chosen[few]]]
+                # without bounds it would be computed, after all that is cheaper
+                dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
+                saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
+                missed = group.missed(self.batch, rows[chosen])
+                where = _where_bounds_pay(decided, missed, saved, price)
+                self.expected[g] = chances[~missed if where == "missed" and missed is not None else slice(None)].mean()
+                if where == "nowhere":
+                    self.effort.seconds["bounds"] += time.thread_time() - begun
+                    return
+                likely_ones_too = where == "everywhere"
+        if likely_ones_too:
+            prepared = group.prepare(self.batch, rows)
+            self._prepared[g] = rows, prepared
+        else:
+            missed = group.missed(self.batch, rows)
+            assert missed is not None
+            rows, below, enough = rows[missed], below[missed], enough[missed]
+            prepared = group.prepare(self.batch, rows)
+        found = prepared.bounds(below, enough)
+        if found is not None:
+            new = ~self.computed[g, rows]
+            rows = rows[new]
+            self.lower[g, rows] = np.clip(found.lower[new], 0.0, 1.0)
+            self.upper[g, rows] = np.clip(found.upper[new], 0.0, 1.0)
+            self.rule[rows] = found.code[new]
+        self.effort.seconds["bounds"] += time.thread_time() - begun
+
+    def settle(self) -> None:
+        """Take the decided rows out of the open ones."""
+        accept_from = math.inf if self.selection.exact else self.threshold.accept_from
+        self.open = settle(
+            self.open, self.lower, self.upper, self.computed, self.rule, self.threshold.reject_below, accept_from,
+            self.code, self.accepted,
+        )  # fmt: skip
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def in_order(self, order: Sequence[int]) -> None:
+        """One group after the other, for all rows that are still open."""
+        for g in order:
+            self.compute(g, self.open)
+            self.settle()
+
+    def per_row(self) -> None:
+        """Steps in waves; see the top of the module."""
+        order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
+        nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
+        bounded = [g for g in others if self.groups[g].has_bounds]
+        if nearly_free and bounded and self._bounds_reject_more(bounded[0], nearly_free[0]):
+            self._bound_all(bounded)
+            self.in_order(nearly_free)
+        else:
+            self.in_order(nearly_free)
+            self._bound_all(bounded)
+        while len(self.open):
+            begun = time.thread_time()
+            rows = self.open
+            costs = np.array(self.costs)
+            chosen = choose(rows, self.lower, self.upper, self.computed, self.expected, np.array(others), costs)
+            self.effort.seconds["choosing"] += time.thread_time() - begun
+            for g in others:
+                self.compute(g, rows[chosen == g])
+            self.settle()
+
+    def _bound_all(self, groups: Sequence[int]) -> None:
+        for g in groups:
+            if len(self.open):
+                self.bound(g)
+                self.settle()
+
+    def _bounds_reject_more(self, bounded: int, nearly_free: int) -> bool:
+        """Whether the bounds of one group reject more rows of a sample for their price than another group's value."""
+        if len(self.open) <= 8 * _TRIAL:
+            return False
+        begun = time.thread_time()
+        rows = self.open[np.linspace(0, len(self.open) - 1, _FEW).astype(np.int64)]
+        worth, needed = [], self.threshold.reject_below
+        for g in (bounded, nearly_free):
+            asked = time.thread_time()
+            prepared = self.groups[g].prepare(self.batch, rows)
+            bounds = prepared.bounds(needed, needed) if g == bounded else None
+            upper = prepared.exact()[0] if bounds is None else bounds.upper
+            worth.append(np.count_nonzero(upper <= needed) / max(1e-9, time.thread_time() - asked))
+        self.effort.seconds["choosing"] += time.thread_time() - begun
+        return bool(worth[0] > worth[1])
+
+    def as_known(self, known: np.ndarray) -> None:
+        """The cheapest groups that reject a row, or all."""
+        begun = time.thread_time()
+        count = len(self.groups)
+        chosen = np.full(self.batch.rows, -1)
+        best = np.full(self.batch.rows, math.inf)
+        subsets = [
+            subset
+            for size in range(1, count + 1)
+            for subset in itertools.combinations(range(count), size)
+            if count <= _MOST_SUBSETS or size in (1, count)
+        ]
+        for number, subset in enumerate(subsets):
+            price = sum(self.costs[g] for g in subset)
+            rejects = np.prod(known[list(subset)], axis=0) <= self.threshold.reject_below
+            better = rejects & (price < best)
+            chosen[better], best[better] = number, price
+        self.effort.seconds["choosing"] += time.thread_time() - begun
+        # Each group once for all rows that need it: calls of their own for each set of groups would cost more than
+        # they save.
+        kept, undecided = chosen < 0, np.ones(self.batch.rows, bool)
+
+        def decide(rows: np.ndarray) -> None:
+            self.open = rows
+            self.settle()
+            undecided[rows] = False
+            undecided[self.open] = True
+
+        for g in sorted(range(count), key=lambda g: self.costs[g]):
+            rejected = np.array([g in subset for subset in subsets])[chosen] & ~kept & undecided
+            if self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
+                self.compute(g, np.flatnonzero(kept))
+                self.open = np.flatnonzero(rejected)
+                self.bound(g, hopeless=True)
+                decide(self.open)
+                self.compute(g, self.open)
+                decide(self.open)
+            else:
+                needed = rejected | kept
+                # to copy the parameters of most rows costs more than to compute the few others as well
+                everything = not self.dear[g] and np.count_nonzero(needed) > len(needed) // 2
+                self.compute(g, np.arange(len(needed)) if everything else np.flatnonzero(needed))
+                decide(np.flatnonzero(rejected))
+        self.open = np.empty(0, np.int64)
+
+    def result(self) -> Selected:
+        """The rows that are kept."""
+        probability = np.prod(self.lower, axis=0)
+        full = self.computed.all(axis=0)
+        kept = self.accepted | (full & self.threshold.keep(probability, counts=self.counts and len(self.groups) == 1))
+        if not len(self.groups):
+            kept = np.full(self.batch.rows, self.threshold.attainable)
+        probability = np.where(self.accepted & ~full, math.nan, probability)
+        rows = np.flatnonzero(kept)
+        return Selected(rows, probability[rows], self.code)
+
+
+def add_codes(counters: Counters, codes: np.ndarray) -> None:
+    """Count what decided rows."""
+    counters.evaluated += int(np.count_nonzero(codes == EVALUATED))
+    for code, name in RULES.items():
+        counters.rejected[name] += int(np.count_nonzero(codes == -code))
+        counters.accepted[name] += int(np.count_nonzero(codes == code))
+
+
+def _where_bounds_pay(
+    decided: np.ndarray, missed: np.ndarray | None, saved: float, price: float
+) -> Literal["everywhere", "missed", "nowhere"]:
+    """What the rows of a trial tell of bounds: each costs a price, and saves something where it decides."""
+    everywhere = float(decided.mean()) * saved - price
+    there = -math.inf if missed is None else float((decided & missed).mean()) * saved - float(missed.mean()) * price
+    if max(everywhere, there) < 0.0:
+        return "nowhere"
+    return "everywhere" if everywhere >= there else "missed"
+
+
+def _nearly_free(group: Group) -> bool:
+    """One value in intervals, or one sum of normals: the exact value costs no more than a bound."""
+    return group.method == INTERVAL or (group.method == BOX and group.size == 1)
