@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haply.errors import HaplyError
-from haply.query.conditions import columns_of, to_sql
+from haply.query.columns import columns_of, to_sql
 from haply.query.expressions import (
     And,
     Arithmetic,

@@ -33,7 +33,7 @@ from haply.probability.region import Difference, Region
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, respelled, split_join
 from haply.query.checks import all_certain, meets_itself, refuse_equalities, taken_as_independent
-from haply.query.conditions import JoinCondition, UnfitError
+from haply.query.conditions import JoinCondition, Misfit
 from haply.query.text import parse
 
 FITTING = {
@@ -163,10 +163,10 @@ class _Planner:
             self._narrow()
         condition = JoinCondition()
         if self.expression is not None:
-            try:
-                condition = split_join(self.expression, self._is_certain, self._can_sweep)
-            except UnfitError:
+            found = split_join(self.expression, self._is_certain, self._can_sweep)
+            if isinstance(found, Misfit):
                 return self._mixed()
+            condition = found
         self._check_strategy(condition)
         if condition.difference is not None:
             condition = self._check_difference(condition)

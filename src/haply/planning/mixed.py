@@ -107,7 +107,7 @@ class MixedJoin:
         Where it can, it asks them all conditions as well, where they are found.
         """
         frames = {"left": self.left, "right": self.right}
-        condition = sorted_by_side(list(self._rows.certain), None)
+        condition = sorted_by_side(self._rows.certain)
         generator = self._generator()
         called: dict[tuple[str, str], str] = {}
         if isinstance(generator, Band):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from haply.query.conditions import JoinCondition, columns_of, points_of, respelled, split_join, to_sql, with_columns
+from haply.query.columns import columns_of, points_of, respelled, to_sql, with_columns
+from haply.query.conditions import JoinCondition, split_join
 from haply.query.expressions import Column, Expression, Literal, TableColumns, between, col, distance, left, right
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from haply.errors import HaplyError
 from haply.models import Model, OneDimensional
-from haply.query.conditions import columns_of
+from haply.query.columns import columns_of
 from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal
 from haply.query.forms import Form, Near, normal_form
 

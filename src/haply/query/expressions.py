@@ -80,6 +80,8 @@ class Expression(ABC):
     __array_ufunc__ = None  # lets NumPy numbers stand on the left of an operator
 
     _depth: int
+    difference_of: ClassVar[Callable[[Expression], Difference]]
+    """Recognises differences: set by ``haply.query.conditions``, which builds on this module."""
 
     def __post_init__(self) -> None:
         depth = 1 + max((child._depth for child in self.children), default=0)
@@ -105,10 +107,8 @@ class Expression(ABC):
         )
 
     def as_difference(self) -> Difference:
-        """The condition as a set of differences ``left - right`` of two columns, taken to be uncertain."""
-        from haply.query.conditions import as_difference  # the normal form is built on this module
-
-        return as_difference(self)
+        """Return the condition as a set of differences ``left - right`` of two columns, taken to be uncertain."""
+        return Expression.difference_of(self)
 
     def _level(self) -> Level:
         return Level.ATOM

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from haply.errors import HaplyError
-from haply.query.conditions import columns_of
+from haply.query.columns import columns_of
 from haply.query.expressions import (
     And,
     Arithmetic,
@@ -38,7 +38,7 @@ UNDERSTOOD = (
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Numbers from ``low`` to ``high``; None is an end that there is not."""
+    """Numbers from ``low`` to ``high``; None means that there is no limit on that side."""
 
     low: Scalar | None
     high: Scalar | None
@@ -50,6 +50,10 @@ class Interval:
         high = "inf" if self.high is None else number_text(self.high)
         opening, closing = "[" if self.low_closed and self.low is not None else "(", "]" if self.high_closed else ")"
         return f"{opening}{low}, {high}{')' if self.high is None else closing}"
+
+
+EVERYTHING = (Interval(None, None),)
+"""All numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,21 +166,59 @@ def owner_of(column: Column) -> str:
 
 
 class _MisfitError(Exception):
-    """Why a condition has no normal form."""
+    """Why a condition has no normal form; it never leaves this module."""
 
 
-def normal_form(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near:
-    """What a single condition says, or an error that tells why it has no normal form."""
+def form_or_reason(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near | str:
+    """Return what a single condition says, or the reason why it has no normal form."""
     try:
         near = _near(condition, is_certain)
         if near is not None:
             return near
         form, intervals = _solved(condition, is_certain)
     except _MisfitError as misfit:
-        raise HaplyError(
-            f"haply does not understand the uncertain condition `{condition}`", expected=UNDERSTOOD, found=str(misfit)
-        ) from None
+        return str(misfit)
     return Part(form, intervals, str(condition))
+
+
+def normal_form(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near:
+    """Return what a single condition says; one without a normal form is refused."""
+    refuse_negative_tolerance(condition)
+    found = form_or_reason(condition, is_certain)
+    if isinstance(found, str):
+        raise HaplyError(
+            f"haply does not understand the uncertain condition `{condition}`", expected=UNDERSTOOD, found=found
+        )
+    if isinstance(found, Part) and not found.intervals:
+        raise HaplyError(f"The condition `{condition}` can never hold", hint="check the order of the bounds")
+    return found
+
+
+def refuse_negative_tolerance(condition: Expression) -> None:
+    """Refuse an absolute value that is compared with a negative number, which is a slip."""
+    match condition:
+        case Not(inner):
+            refuse_negative_tolerance(inner)
+        case Or(conditions):
+            for each in conditions:
+                refuse_negative_tolerance(each)
+        case Comparison(_, left, right):
+            for side, other in ((left, right), (right, left)):
+                _check_tolerance(side, other)
+        case Between(value, _, high):
+            _check_tolerance(value, high)
+
+
+def _check_tolerance(side: Expression, other: Expression) -> None:
+    factor, inner, offset = _factor_of_abs(side)
+    limit = _number(other)
+    if inner is not None and limit is not None and (limit - offset) / factor < 0:
+        raise HaplyError(
+            f"`{side}` is compared with a negative tolerance",
+            expected="a tolerance of 0 or more",
+            found=number_text((limit - offset) / factor),
+            hint="an absolute value is never negative: check the sign",
+        )
 
 
 def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tuple[Form, tuple[Interval, ...]]:
@@ -192,17 +234,14 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
             return _any_of([_solved(each, is_certain) for each in conditions])
         case Comparison(op, left, right):
             return _compared(left, right, op, is_certain)
+        case Between(Call("abs", _) as value, low, high) if (_number(low) or 0) < 0 <= (_number(high) or 0):
+            return _compared(value, high, "<=", is_certain)
         case Between(value, low, high):
             form, above = _compared(value, low, ">=", is_certain)
             other, below = _compared(value, high, "<=", is_certain)
             if not same_form(form, other):
                 raise _MisfitError("uncertain ends of BETWEEN")
-            if len(above) + len(below) > 2:
-                return form, _both_rings(condition, above, below)
-            ends = above[0], below[0]
-            if ends[0].low is None:  # a negative factor has turned them
-                ends = ends[1], ends[0]
-            return form, (Interval(ends[0].low, ends[1].high),)
+            return form, _in_both(above, below)
     raise _MisfitError(f"`{condition}`, which is not a comparison")
 
 
@@ -221,16 +260,17 @@ def _refuse_certain_among(
         )
 
 
-def _both_rings(
-    condition: Expression, above: tuple[Interval, ...], below: tuple[Interval, ...]
-) -> tuple[Interval, ...]:
-    """``abs(...) BETWEEN low AND high``: what lies that far from the middle, on both sides of it."""
-    found = shared(above, below)
-    if found is None:
+def _in_both(above: tuple[Interval, ...], below: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """Return the numbers that both ends of a BETWEEN allow; a negative factor may have turned either of them."""
+    both = shared(above, below)
+    if both is not None:
+        return both
+    if len(above) + len(below) > 2:
         raise _MisfitError("columns as the ends of a BETWEEN around abs(...): write it as two comparisons with AND")
-    if not found:
-        raise HaplyError(f"The condition `{condition}` can never hold", hint="check the order of the bounds")
-    return found
+    low, high = (above[0], below[0]) if above[0].high is None else (below[0], above[0])
+    if low.high is not None or high.low is not None:
+        raise _MisfitError("a BETWEEN whose ends limit the value on one side: write it as two comparisons with AND")
+    return (Interval(low.low, high.high),)
 
 
 def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple[Interval, ...]]:
@@ -330,21 +370,17 @@ def _where(op: str, end: Scalar) -> tuple[Interval, ...]:
 def _absolute(
     left: Expression, right: Expression, op: str, is_certain: Callable[[Column], bool]
 ) -> tuple[Form, tuple[Interval, ...]] | None:
-    """``abs(...)`` of something uncertain, times a number, on one side and something certain on the other."""
+    """``abs(...)`` of something uncertain, times a number and plus one, on one side; something certain on the other."""
     for side, other, turned in ((left, right, op), (right, left, _TURNED.get(op, op))):
-        factor, inner = _factor_of_abs(side)
+        factor, inner, offset = _factor_of_abs(side)
         if inner is None or all(is_certain(column) for column in columns_of(inner)):
             continue
         limit = _form(other, is_certain)
+        limit = replace(limit, constant=plus(limit.constant, -offset))
         if not limit.is_certain:
             raise _MisfitError("abs(...) beside further uncertain terms")
         tolerance = times(limit.constant, 1 / factor)
         turned = _TURNED.get(turned, turned) if factor < 0 else turned
-        if isinstance(tolerance, Fraction) and tolerance < 0:
-            raise HaplyError(
-                f"`{side}` is compared with a negative tolerance", expected="a tolerance of 0 or more",
-                hint="an absolute value is never negative: check the sign",
-            )  # fmt: skip
         low, high = times(tolerance, Fraction(-1)), tolerance
         form, _ = _compared(inner, Literal(0), "<=", is_certain)
         whole = _without_zeros(_form(inner, is_certain))
@@ -368,19 +404,33 @@ def _absolute(
     return None
 
 
-def _factor_of_abs(node: Expression) -> tuple[Fraction, Expression | None]:
+def _factor_of_abs(node: Expression) -> tuple[Fraction, Expression | None, Fraction]:
+    """Return what ``factor * abs(inner) + offset`` is made of; without an inner expression it is something else."""
+    none = Fraction(1), None, Fraction(0)
     match node:
         case Call("abs", (inner,)):
-            return Fraction(1), inner
+            return Fraction(1), inner, Fraction(0)
         case Negative(operand):
-            factor, found = _factor_of_abs(operand)
-            return -factor, found
+            factor, found, offset = _factor_of_abs(operand)
+            return -factor, found, -offset
         case Arithmetic("*", left, right):
             for number, other in ((_number(left), right), (_number(right), left)):
                 if number:
-                    factor, found = _factor_of_abs(other)
-                    return factor * number, found
-    return Fraction(1), None
+                    factor, found, offset = _factor_of_abs(other)
+                    return factor * number, found, offset * number
+        case Arithmetic("/", left, right) if number := _number(right):
+            factor, found, offset = _factor_of_abs(left)
+            return factor / number, found, offset / number
+        case Arithmetic("+" | "-" as op, left, right):
+            sign = 1 if op == "+" else -1
+            moved, taken = _number(right), _number(left)
+            if moved is not None:
+                factor, found, offset = _factor_of_abs(left)
+                return factor, found, offset + sign * moved
+            if taken is not None:
+                factor, found, offset = _factor_of_abs(right)
+                return sign * factor, found, taken + sign * offset
+    return none
 
 
 def _near(condition: Expression, is_certain: Callable[[Column], bool]) -> Near | None:
@@ -547,7 +597,7 @@ def as_float(a: Fraction) -> float:
     try:
         return float(a)
     except OverflowError:
-        return math.copysign(math.inf, a)
+        return math.inf if a > 0 else -math.inf
 
 
 def _term_text(value: Scalar, name: str) -> str:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from haply.errors import HaplyError
 from haply.probability.joint import ZERO, independent_groups
 from haply.probability.region import Difference, Distance, Linear, Region
-from haply.query.conditions import columns_of
+from haply.query.columns import columns_of
+from haply.query.conditions import one_range
 from haply.query.expressions import And, Column, Expression, Not, Or, is_value
 from haply.query.forms import (
     Form,
-    Interval,
     Near,
     Part,
     Scalar,
@@ -356,19 +356,12 @@ def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
 
 
 def _linear_condition(part: Part) -> Difference | Linear:
-    outside = len(part.intervals) == 2
-    if outside:
-        below, above = part.intervals
-        if below.low is not None or above.high is not None or below.high is None or above.low is None:
-            raise _refused(part, "one range of values, or all that lies outside of one")
-        inner = Interval(below.high, above.low, not below.high_closed, not above.low_closed)
-    elif len(part.intervals) == 1:
-        inner = part.intervals[0]
-    else:
+    inner = one_range(part.intervals)
+    if inner is None:
         raise _refused(part, "one range of values, or all that lies outside of one")
     low = -math.inf if inner.low is None else _plain(part, inner.low)
     high = math.inf if inner.high is None else _plain(part, inner.high)
-    region = Region(low, high, inner.low_closed, inner.high_closed, outside)
+    region = Region(low, high, inner.low_closed, inner.high_closed, len(part.intervals) == 2)
     terms = [(name, _plain(part, factor)) for name, factor in part.form.linear.items()]
     if len(terms) == 1:  # its factor is 1
         return Difference(terms[0][0], ZERO, region)

@@ -1,0 +1,52 @@
+"""The columns of an expression: which there are, other names for them, and certain expressions as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from haply.query.expressions import Call, Column, Expression, rewritten, sql_text
+
+
+def columns_of(expression: Expression) -> tuple[Column, ...]:
+    """List the columns of an expression, each once, in the order they are written."""
+    found: dict[tuple[str | None, str, int | None], Column] = {}
+    stack: list[Expression] = [expression]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Column):
+            found.setdefault((node.table, node.name, node.index), node)
+        stack.extend(reversed(node.children))
+    return tuple(found.values())
+
+
+def tables_of(expression: Expression) -> set[str | None]:
+    """Name the tables whose columns are in an expression."""
+    return {column.table for column in columns_of(expression)}
+
+
+def points_of(expression: Expression) -> tuple[Column, ...]:
+    """List the columns whose distance is asked for: a plain number is a point there."""
+    if isinstance(expression, Call) and expression.name == "distance":
+        return tuple(column for column in expression.args if isinstance(column, Column))
+    return tuple(column for child in expression.children for column in points_of(child))
+
+
+def with_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
+    """Put something else in the place of each column."""
+    return rewritten(expression, lambda node: change(node) if isinstance(node, Column) else None)
+
+
+def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:
+    """Name columns as their tables spell them: two spellings of one column are one variable."""
+    return with_columns(expression, lambda column: replace(column, name=spell(column)))
+
+
+def to_sql(expression: Expression, rename: Callable[[Column], str]) -> str:
+    """Write a certain expression in Spark SQL. ``rename`` gives the quoted text of a column, without its component."""
+
+    def column_text(column: Column) -> str:
+        index = "" if column.index is None else f"[{column.index}]"
+        return rename(replace(column, index=None)) + index
+
+    return sql_text(expression, column_text, for_spark=True)
