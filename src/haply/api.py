@@ -7,11 +7,11 @@ from typing import Any, Literal, get_args
 
 from haply.errors import HaplyError
 from haply.indexing.index import PAGE_ROWS
-from haply.inputs import frame_of, spark_runs, together
+from haply.inputs import engine_of, frame_of, spark_runs, together
 from haply.planning.frames import InvalidMode, ProbabilityMode, SideName, field_of, find_column, is_one_dimensional
-from haply.planning.join import JoinOptions, plan_pairs
+from haply.planning.join import JOINS
+from haply.planning.nodes import JoinNode, JoinOptions, Strategy, one_of
 from haply.planning.plans import Plan
-from haply.planning.result import one_of
 from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
 from haply.pruning.threshold import Threshold
@@ -35,7 +35,7 @@ def plan_join(
     window: Any = None,
     max_delay: Any = 0,
     probability: ProbabilityMode = "exact",
-    strategy: str = "auto",
+    strategy: Strategy = "auto",
     self_key: str | None = None,
     invalid: InvalidMode = "raise",
     suffixes: tuple[str, str] = ("_left", "_right"),
@@ -50,7 +50,7 @@ def plan_join(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(plan_pairs(one, other, on, options), funnel)
+    return Plan(JOINS.plan(JoinNode.of(one, other, on, options)), engine_of(one), funnel)
 
 
 def join(
@@ -64,7 +64,7 @@ def join(
     window: Any = None,
     max_delay: Any = 0,
     probability: ProbabilityMode = "exact",
-    strategy: str = "auto",
+    strategy: Strategy = "auto",
     self_key: str | None = None,
     invalid: InvalidMode = "raise",
     suffixes: tuple[str, str] = ("_left", "_right"),
@@ -128,10 +128,11 @@ def plan_where(
 ) -> Plan:
     """Check and plan a selection without running it; the arguments are those of ``hp.where``."""
     limit = Threshold(threshold, strict)
+    frame = frame_of(df, "The table")
     selection = plan_selection(
-        frame_of(df, "The table"), condition, limit, probability=probability, planning=planning, invalid=invalid
-    )
-    return Plan(selection, funnel)
+        frame, condition, limit, probability=probability, planning=planning, invalid=invalid
+    )  # fmt: skip
+    return Plan(selection, engine_of(frame), funnel)
 
 
 def where(
@@ -217,7 +218,7 @@ def window_join(
         frames, windows, key=key, on=on, threshold=threshold, time=time, max_delay=max_delay, algorithm=algorithm,
         windows_policy=windows_policy,
     )  # fmt: skip
-    return Plan(plan, funnel).run()
+    return Plan(plan, engine_of(plan.first), funnel).run()
 
 
 def check(df: Any, column: str) -> Any:
@@ -233,7 +234,7 @@ def check(df: Any, column: str) -> Any:
             expected="a struct made by hp.gaussian, hp.uniform, ... or a number",
             found=field.text,
         )
-    return frame.engine.bad_rows(frame, field.name).give()
+    return engine_of(frame).bad_rows(frame, field.name).give()
 
 
 def build_index(df: Any, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:
@@ -275,7 +276,7 @@ def build_index(df: Any, column: str, path: str, *, page_rows: int = PAGE_ROWS, 
             expected="a number, or an uncertain value made by hp.gaussian, hp.uniform, ...",
             found=field.text,
         )
-    frame.engine.build_index(frame, field.name, path, page_rows, mode)
+    engine_of(frame).build_index(frame, field.name, path, page_rows, mode)
 
 
 def read_index(path: str, spark: Any = None, *, engine: EngineName | None = None) -> Any:

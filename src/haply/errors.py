@@ -10,20 +10,35 @@ from contextvars import ContextVar
 
 
 class HaplyError(ValueError):
-    """Raised for a question haply cannot answer as it is put.
+    """Raised for a query that haply cannot answer as it is written.
 
-    The text has up to four parts: where the trouble is, what was expected, what was found, and a hint that mends it.
+    It keeps its parts: where the trouble is, what was expected, what was found, a hint that mends it, and the place in
+    a text. ``str()`` puts them into words.
     """
 
-    def __init__(self, where: str, *, expected: str = "", found: str = "", hint: str = "") -> None:
-        parts = [where.rstrip(".") + "."]
-        if expected:
-            parts.append(f"Expected {expected.rstrip('.')}.")
-        if found:
-            parts.append(f"Found {found.rstrip('.')}.")
-        if hint:
-            parts.append(f"Hint: {hint.rstrip('.')}" + ("" if hint.endswith("?") else "."))
-        super().__init__(" ".join(parts))
+    def __init__(self, where: str, *, expected: str = "", found: str = "", hint: str = "", place: str = "") -> None:
+        super().__init__(where)
+        self.where, self.expected, self.found, self.hint, self.place = where, expected, found, hint, place
+
+    def __str__(self) -> str:
+        parts = [_sentence(self.where)]
+        if self.expected:
+            parts.append(_sentence(f"Expected {self.expected}"))
+        if self.found:
+            parts.append(_sentence(f"Found {self.found}"))
+        if self.hint:
+            parts.append(_sentence(f"Hint: {self.hint}"))
+        return self.place + " ".join(parts)
+
+    def at(self, place: str) -> HaplyError:
+        """Return the same error with its place in a text; one that has a place keeps it."""
+        if self.place:
+            return self
+        return HaplyError(self.where, expected=self.expected, found=self.found, hint=self.hint, place=place)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("?") else text.rstrip(".") + "."
 
 
 class HaplyWarning(UserWarning):

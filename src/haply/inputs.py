@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haply.errors import HaplyError
-from haply.planning.frames import Catalog, Frame
+from haply.planning.frames import Catalog, Engine, Frame
 
 
 def is_spark(value: Any) -> bool:
@@ -33,9 +33,20 @@ def frame_of(value: Any, where: str, hint: str = "") -> Frame:
     return local_frame(value, where, hint)
 
 
+def engine_of(frame: Frame) -> Engine:
+    """Return the engine that runs queries over a table."""
+    if frame.engine_name == "local":
+        from haply.engines.local.engine import ENGINE as LOCAL
+
+        return LOCAL
+    from haply.engines.spark.engine import ENGINE as SPARK
+
+    return SPARK
+
+
 def together(frames: Mapping[str, Frame]) -> None:
     """Refuse tables of two engines in one query."""
-    engines = {frame.engine.name: where for where, frame in frames.items()}
+    engines = {frame.engine_name: where for where, frame in frames.items()}
     if len(engines) > 1:
         local, spark = engines["local"], engines["spark"]
         raise HaplyError(
@@ -58,7 +69,7 @@ def frames_of(tables: Mapping[str, Any], hint: str) -> dict[str, Frame]:
 def catalog_for(spark: Any, frames: Iterable[Frame]) -> Catalog:
     """Return what a query in SQL can name besides its tables."""
     given = list(frames)
-    if given and given[0].engine.name == "local":
+    if given and given[0].engine_name == "local":
         from haply.engines.local.dialect import LocalCatalog
 
         return LocalCatalog()

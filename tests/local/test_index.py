@@ -36,7 +36,7 @@ def test_the_same_pairs(on: str, indexed: str, tmp_path: Path) -> None:
     tables[indexed] = hp.read_index(str(tmp_path / "i"), engine="local")
     funnel = hp.Funnel()
     plan = hp.plan_join(tables["left"], tables["right"], condition, 0.3, funnel=funnel)
-    assert "index: pages that no row" in plan.explain()
+    assert "index: pages that no row" in plan.explain(verbose=True)
     found = rows_of(plan.run())
     assert [pair[:2] for pair in found] == [pair[:2] for pair in wanted]
     np.testing.assert_allclose([pair[2] for pair in found], [pair[2] for pair in wanted], rtol=0, atol=1e-12)

@@ -11,6 +11,7 @@ import pytest
 from haply.errors import HaplyError
 from haply.probability import Difference, Distance, Region
 from haply.probability.region import Linear
+from haply.query.conditions import Misfit
 from haply.query.expressions import (
     And,
     Arithmetic,
@@ -282,7 +283,10 @@ def test_what_is_not_understood(text, reason):
 
 
 def many(text):
-    return split_many(parse(text), lambda column: column.name not in UNCERTAIN)
+    found = split_many(parse(text), lambda column: column.name not in UNCERTAIN)
+    if isinstance(found, Misfit):
+        raise found.error
+    return found
 
 
 @pytest.mark.parametrize(

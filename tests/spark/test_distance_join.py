@@ -288,7 +288,7 @@ def test_explain(spark):
     plan = hp.plan_join(
         left, right, "distance(left.pos, right.pos) < 2.5 AND left.id <> right.id", 0.7, strategy="grid"
     )
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     for part in (
         "distance(left.pos (samples), right.pos (samples)) < 2.5",
         "P >= 0.7",

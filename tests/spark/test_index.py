@@ -81,7 +81,7 @@ def test_pages_far_away_are_not_read(spark, tmp_path):
     assert 1 <= counts["pages_read"] <= 2
     assert 80 <= counts["pages_total"] <= 90  # the last page of a file may be small
     assert without.to_dict()["pages_total"] == 0
-    plan = hp.plan_join(probes, table, NEAR, 0.5).explain()
+    plan = hp.plan_join(probes, table, NEAR, 0.5).explain(verbose=True)
     assert f"index         {counts['pages_total']} pages of 50 rows of the right table" in plan
 
 
@@ -91,7 +91,7 @@ def test_a_query_that_names_few_columns_keeps_the_index(spark, tmp_path):
     few = rows.where("id IN (7, 90)").drop("more")
     query = "SELECT a.id AS i, b.id AS j FROM a, b WHERE abs(a.x - b.x) < 0.2 WITH THRESHOLD 0.3"
     plan = hp.plan_sql(query, a=hp.read_index(str(tmp_path / "index")), b=few)
-    assert "pages" in plan.explain()
+    assert "pages" in plan.explain(verbose=True)
     assert sorted(map(tuple, plan.run().collect())) == [(7, 7), (90, 90)]
 
 

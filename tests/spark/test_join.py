@@ -64,7 +64,7 @@ def test_other_strategies(spark, strategy, kinds, in_cells, with_keys, told):
         check(spark, lefts, rights, in_cells, 0.3, strategy=strategy)
     check(spark, lefts, rights, with_keys, 0.3, keys=3, strategy=strategy)
     left, right = frame(spark, lefts), frame(spark, rights)
-    assert told in hp.plan_join(left, right, in_cells, 0.3, strategy=strategy).explain()
+    assert told in hp.plan_join(left, right, in_cells, 0.3, strategy=strategy).explain(verbose=True)
 
 
 def test_indexes_are_not_for_uncertain_times(spark):
@@ -387,7 +387,7 @@ def test_errors_before_any_data_is_read(spark):
 def test_explain_tells_the_plan(spark):
     lefts, rights = values("normal", 40, 23), values("uniform", 30, 24)
     left, right = frame(spark, lefts), frame(spark, rights)
-    text = hp.plan_join(left, right, f"{BAND} AND left.id < right.id", 0.7).explain()
+    text = hp.plan_join(left, right, f"{BAND} AND left.id < right.id", 0.7).explain(verbose=True)
     for part in (
         "gaussian",
         "uniform",
@@ -400,7 +400,7 @@ def test_explain_tells_the_plan(spark):
     ):
         assert part in text
     plan = hp.plan_join(left, right, GREATER, 0.7)
-    assert "sure" in plan.explain()
+    assert "sure" in plan.explain(verbose=True)
     _, wanted, hairline = answer(lefts, rights, GREATER, 0.7)
     assert set(collect(plan.run())) - hairline == wanted - hairline
 
@@ -415,7 +415,7 @@ def test_explain_names_what_finds_the_candidates(spark, strategy, how):
     near, above = (
         next(
             line
-            for line in hp.plan_join(left, right, on, 0.7, strategy=strategy).explain().splitlines()
+            for line in hp.plan_join(left, right, on, 0.7, strategy=strategy).explain(verbose=True).splitlines()
             if "candidates" in line
         )
         for on in ("abs(left.x - right.x) <= 1", "left.x > right.x")

@@ -152,7 +152,7 @@ def test_a_table_joined_with_itself_is_warned_of(parcels):
         assert "hp.join(..., self_key=" in message
     with pytest.warns(hp.HaplyWarning, match="independent"):
         plan = hp.plan_sql(query, T=parcels)
-    assert "A and B are taken as independent" in plan.explain()
+    assert "A and B are taken as independent" in plan.explain(verbose=True)
     for make in (
         lambda: hp.join(parcels, parcels, NEAR, 0.5, self_key="parcel"),
         lambda: hp.join(parcels, parcels, NEAR & (hp.left.n < hp.right.n), 0.5),

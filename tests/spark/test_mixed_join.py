@@ -160,7 +160,7 @@ def test_bad_rows_are_not_lost_from_sight_and_pairs_come_without_probabilities(s
 
 def test_plan_and_refusals(tables):
     (left, _), (right, _) = tables
-    text = hp.plan_join(left, right, f"{COLOURS} AND left.id < right.id", 0.5).explain()
+    text = hp.plan_join(left, right, f"{COLOURS} AND left.id < right.id", 0.5).explain(verbose=True)
     assert "candidates by one, all by a selection" in text
     assert "box in 2 dimensions" in text
     assert "left.u" in text

@@ -99,7 +99,7 @@ def test_a_table_with_itself_and_an_explanation(spark):
     np.fill_diagonal(chance, 1.0)
     plan = hp.plan_join(a, a, on=ON, threshold=0.2, self_key="id")
     check(collect(plan.run()), chance, 0.2)
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     assert "distance(left.pos (gaussian_nd), right.pos (gaussian_nd)) <= 1" in text
     assert "reach -> slab -> spread (reject) -> exact mass of the disc" in text
 

@@ -12,10 +12,11 @@ from pyspark.errors import PySparkException
 from scipy import stats
 
 import haply as hp
-from haply.engines.spark.frame import SparkFrame
 from haply.errors import HaplyError
+from haply.inputs import engine_of, frame_of
+from haply.planning.nodes import TablesNode
 from haply.planning.plans import Plan
-from haply.planning.several import SeveralJoin
+from haply.planning.several import Chain, DoesNotFit
 from haply.pruning.threshold import Threshold
 from haply.query.text import parse
 
@@ -56,8 +57,12 @@ def brute_force(
 
 
 def planned(tables: Any, conditions: Any, threshold: float | None = None, **options: Any) -> Plan:
-    wrapped = {name: SparkFrame(table) for name, table in tables.items()}
-    return Plan(SeveralJoin(wrapped, conditions, Threshold(threshold), **options))
+    wrapped = {name: frame_of(table, name) for name, table in tables.items()}
+    asked = {"windows": {}, "times": {}, "exact": True} | options
+    found = Chain().fits(TablesNode(wrapped, tuple(conditions), threshold=Threshold(threshold), **asked))
+    if isinstance(found, DoesNotFit):
+        raise found.error
+    return Plan(found.plan(), engine_of(next(iter(wrapped.values()))))
 
 
 def answer(plan: Plan, tables: str) -> dict[tuple[int, ...], float]:
@@ -76,15 +81,15 @@ def check(spark: Any, names: str, on: str, holds: Any, certain: Any, threshold: 
     assert found.keys() == wanted.keys()
     assert all(abs(found[key] - wanted[key]) < 1e-9 for key in wanted)
     assert wanted, "the test has no answer to find"
-    return plan.explain()
+    return plan.explain(verbose=True)
 
 
 def test_a_chain_of_conditions_without_probabilities(spark: Any) -> None:
     """Two conditions share a value. Their joint probability decides, and is not told."""
     rows = rows_of("abc", 7, 1)
     conditions = [parse("abs(a.x - b.x) <= 1"), parse("abs(b.x - c.x) <= 1")]
-    plan = planned(frames(spark, rows), conditions, 0.5, probability="none")
-    said = plan.explain()
+    plan = planned(frames(spark, rows), conditions, 0.5, exact=False)
+    said = plan.explain(verbose=True)
     assert "join  b       abs(a.x - b.x) <= 1 (uncertain)" in said
     assert "join  c       abs(b.x - c.x) <= 1 (uncertain)" in said
     without = plan.run()
@@ -134,7 +139,7 @@ def test_an_index_tells_which_table_comes_next(spark: Any, tmp_path: Any) -> Non
     # within 1 of a row lie three ids, five times in the one and every second in the other
     assert 0.5 < few < 3
     assert 7 < many < 20
-    assert "by its index, about" in plan.explain()
+    assert "by its index, about" in plan.explain(verbose=True)
 
     def found(of: Plan) -> list[tuple[Any, ...]]:
         rows = [

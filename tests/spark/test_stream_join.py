@@ -363,7 +363,7 @@ def test_errors_when_a_join_of_streams_is_built(spark, tmp_path):
         pytest.raises(HaplyError, match=f"(?s)needs Spark's RocksDB state store.*{provider} = .*RocksDB.*spark.conf"),
     ):
         hp.join(stream, stream, **fine)
-    text = hp.plan_join(stream, stream, **fine, max_delay=3).explain()
+    text = hp.plan_join(stream, stream, **fine, max_delay=3).explain(verbose=True)
     for part in ("streams", "distance", "<= 10", "up to 3 late", "P >= 0.5", "panes"):
         assert part in text
 
@@ -423,7 +423,7 @@ def test_gaussian_positions_as_from_tables_over_a_restart(spark, tmp_path):
     assert sorted(found) == sorted(wanted)
     assert len(wanted) > 30
     assert any(i < 60 <= j for i, j, _ in wanted), "with rows that were remembered over the restart"
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     for part in ("streams", "left.pos (gaussian_nd), right.pos (samples)", "standard deviations", "width 24", "disc"):
         assert part in text
     with pytest.raises(HaplyError, match=r"Without a threshold every pair is possible"):

@@ -133,7 +133,7 @@ def test_cells_by_times_and_by_values(spark, span, window, told, shape):
     assert len(wanted) > 10
     with settings(spark, **shape):
         plan = hp.plan_join(left, right, BAND, 0.2, time="t", window=window)
-        assert f"cells by quantiles of the {told}" in plan.explain()
+        assert f"cells by quantiles of the {told}" in plan.explain(verbose=True)
         assert set(collect(plan.run())) - hairline == wanted - hairline
         funnel = hp.Funnel()
         hp.join(left, right, BAND, 0.2, time="t", window=window, funnel=funnel).collect()
@@ -144,11 +144,11 @@ def test_cells_by_times_and_by_values(spark, span, window, told, shape):
 
 def test_explain(spark):
     (_, left), (_, right) = timed(spark, values("normal", 9, 5), 6), timed(spark, values("normal", 9, 7), 8)
-    told = hp.plan_join(left, right, BAND, 0.3, time="at", window="4 seconds").explain()
+    told = hp.plan_join(left, right, BAND, 0.3, time="at", window="4 seconds").explain(verbose=True)
     assert "  window        |time - time| <= 4e+06 microseconds; in each cell rows meet those of their own" in told
-    told = hp.plan_join(left, right, GREATER, 0.3, time="t", window=4).explain()
+    told = hp.plan_join(left, right, GREATER, 0.3, time="t", window=4).explain(verbose=True)
     assert "  window        |time - time| <= 4; " in told
-    told = hp.plan_join(left, right, None, time="t", window=4).explain()
+    told = hp.plan_join(left, right, None, time="t", window=4).explain(verbose=True)
     assert "left.t (certain) - right.t (certain): |difference| <= 4" in told
 
 

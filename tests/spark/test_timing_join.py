@@ -105,7 +105,7 @@ def test_probabilities_of_time_and_value_multiply(spark, events):
     left, right = (frame(spark, table) for table in tables(events))
     on = "abs(left.x - right.x) <= 3 AND left.k = right.k"
     plan = hp.plan_join(left, right, on, THRESHOLD, time="t", window=WINDOW)
-    assert "multiplied" in plan.explain()
+    assert "multiplied" in plan.explain(verbose=True)
     wanted = with_values(events)
     assert 10 < len(wanted) < len(events.wanted)
     assert_same(collect(plan.run()), wanted)

@@ -69,7 +69,7 @@ def test_a_stream_has_the_pairs_of_the_operator(spark, sides, tmp_path, strategy
     )
     funnel = hp.Funnel()
     arguments = {"time": "n", "window": WINDOW - 1, "strategy": strategy}
-    told = hp.plan_join(left, right, ON, 0.7, **arguments).explain()
+    told = hp.plan_join(left, right, ON, 0.7, **arguments).explain(verbose=True)
     assert ("index of means and variances for each key" if strategy == "moments" else "sweep over core") in told
     found = hp.join(left, right, ON, 0.7, funnel=funnel, **arguments)
     writer = found.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -215,7 +215,7 @@ def test_all_conditions_certain(table):
     assert kept(result) == {row[0]: 1.0 for row in ROWS if row[1] == "a" and row[2] > 0}
     assert result.columns == [*table.columns, "probability"]
     assert kept(hp.where(table, "site = 'a'", 1.0, strict=True)) == {}
-    assert "every condition is certain" in hp.plan_where(table, "site = 'a'").explain()
+    assert "every condition is certain" in hp.plan_where(table, "site = 'a'").explain(verbose=True)
     assert hp.where(table, "site = 'a'", probability="none").columns == table.columns
 
 
@@ -369,18 +369,18 @@ def test_points_as_arrays(spark):
 def test_plans_explain_themselves(table):
     condition = "x * x + y * y <= 2 AND distance(p, q) <= c AND h < 1 AND site = 'a'"
     plan = hp.plan_where(table, condition, 0.3)
-    text = plan.explain()
+    text = plan.explain(verbose=True)
     for words in (
         "Threshold selection", "P >= 0.3", "pushed down", "site = 'a'", "group 1", "group 3", "per row", "multiply",
         "distribution function of h", "quadratic form of x, y", "distance of p, q",
     ):  # fmt: skip
         assert words in text, text
     assert "numbers       c" in text
-    assert "P > 0.5" in hp.plan_where(table, "x < 1", 0.5, strict=True).explain()
-    assert "P > 0" in hp.plan_where(table, "x < 1").explain()
-    assert "one order for all rows" in hp.plan_where(table, "x < 1", 0.5, planning="static").explain()
-    assert "box in 2 dimensions of x, y" in hp.plan_where(table, "x < 1 AND x + y < 1", 0.5).explain()
-    assert "tree of differences of" in hp.plan_where(table, "x - h < 1 AND h < 1", 0.5).explain()
+    assert "P > 0.5" in hp.plan_where(table, "x < 1", 0.5, strict=True).explain(verbose=True)
+    assert "P > 0" in hp.plan_where(table, "x < 1").explain(verbose=True)
+    assert "one order for all rows" in hp.plan_where(table, "x < 1", 0.5, planning="static").explain(verbose=True)
+    assert "box in 2 dimensions of x, y" in hp.plan_where(table, "x < 1 AND x + y < 1", 0.5).explain(verbose=True)
+    assert "tree of differences of" in hp.plan_where(table, "x - h < 1 AND h < 1", 0.5).explain(verbose=True)
     assert kept(plan.run()) == kept(hp.where(table, condition, 0.3))
 
 

@@ -239,7 +239,7 @@ def test_sql_hints(spark):
         found = hp.sql(QUERY.format(hint), **tables)
         assert found.columns == ["i", "j", "p"]
         assert {(row.i, row.j): row.p for row in found.collect()} == pytest.approx(wanted)
-        told = hp.plan_sql(QUERY.format(hint), **tables).explain()
+        told = hp.plan_sql(QUERY.format(hint), **tables).explain(verbose=True)
         assert ("goes whole to every task" in told) == bool(hint)
 
 
@@ -284,7 +284,7 @@ def test_refusals(spark):
 
 def test_explain(spark):
     one = wide(spark, 22)
-    text = hp.plan_join(one, one, BAND, 0.5, broadcast="left").explain()
+    text = hp.plan_join(one, one, BAND, 0.5, broadcast="left").explain(verbose=True)
     assert "partitioning  none: the left table goes whole to every task of the other" in text
     assert "30 x 30 usable rows" in text
 

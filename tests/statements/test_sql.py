@@ -49,7 +49,9 @@ def rows(frame: Any) -> list[tuple[Any, ...]]:
 def test_a_selection(tables: dict[str, Any]) -> None:
     query = "SELECT * FROM a WHERE x > 2 AND name <> 'n3' AND x < 4 WITH THRESHOLD 0.3"
     condition = (hp.col("x") > 2) & (hp.col("name") != "n3") & (hp.col("x") < 4)
-    assert hp.plan_sql(query, **tables).explain() == hp.plan_where(tables["a"], condition, 0.3).explain()
+    assert hp.plan_sql(query, **tables).explain(verbose=True) == hp.plan_where(tables["a"], condition, 0.3).explain(
+        verbose=True
+    )
     found = hp.sql(query, **tables)
     assert found.columns == [*tables["a"].columns, "probability"]
     selected = rows(found)
@@ -60,7 +62,9 @@ def test_a_selection(tables: dict[str, Any]) -> None:
 def test_a_join(tables: dict[str, Any]) -> None:
     query = "SELECT * FROM a, b WHERE abs(a.x - b.x) <= 0.5 AND a.id <= b.id WITH THRESHOLD 0.5"
     on = (abs(hp.left.x - hp.right.x) <= 0.5) & (hp.left.id <= hp.right.id)
-    assert hp.plan_sql(query, **tables).explain() == hp.plan_join(tables["a"], tables["b"], on, 0.5).explain()
+    assert hp.plan_sql(query, **tables).explain(verbose=True) == hp.plan_join(
+        tables["a"], tables["b"], on, 0.5
+    ).explain(verbose=True)
     funnel = hp.Funnel()
     found = hp.sql(query, funnel=funnel, **tables)
     assert found.columns == [
@@ -77,7 +81,7 @@ def test_a_join_in_a_window(tables: dict[str, Any]) -> None:
     options: dict[str, Any] = {"time": "time", "window": 7}
     on = abs(hp.left.x - hp.right.x) < 1.2
     same = hp.plan_join(tables["a"], tables["b"], on, 0.5, **options)
-    assert hp.plan_sql(query, **tables).explain() == same.explain()
+    assert hp.plan_sql(query, **tables).explain(verbose=True) == same.explain(verbose=True)
     found = rows(hp.sql(query, **tables))
     assert found == rows(hp.join(tables["a"], tables["b"], on, 0.5, **options))
     assert len(found) == 9
@@ -93,7 +97,7 @@ def test_windows_between_many_tables(tables: dict[str, Any]) -> None:
         {name: SparkFrame(table) for name, table in tables.items()}, windows, key=None, on=on, threshold=0.2,
         time="time", max_delay=0, algorithm="auto", windows_policy="exact",
     )  # fmt: skip
-    assert hp.plan_sql(query, **tables).explain() == same.explain()
+    assert hp.plan_sql(query, **tables).explain(verbose=True) == same.explain(verbose=True)
     found = rows(hp.sql(query, **tables))
     assert found == rows(hp.window_join(tables, windows, on=on, threshold=0.2))
     assert found
@@ -103,8 +107,8 @@ def test_equal_keys_of_all_tables_are_the_key_of_a_window_join(tables: dict[str,
     query = """SELECT a.id, c.m FROM a, b, c
                WHERE WINDOW(a, b, c) = 10 AND a.id = b.id AND c.id = b.id"""
     plan = hp.plan_sql(query, **tables)
-    assert "key           a.id = b.id = c.id" in plan.explain()
-    assert "windows       a-b 10, a-c 10, b-c 10" in plan.explain()
+    assert "key           a.id = b.id = c.id" in plan.explain(verbose=True)
+    assert "windows       a-b 10, a-c 10, b-c 10" in plan.explain(verbose=True)
     assert rows(plan.run()) == [(1, 0.9), (2, 2.2)]
 
 
@@ -178,7 +182,7 @@ def test_the_second_query_of_claro(spark: Any) -> None:
                AND power(G1.rowc-G2.rowc, 2)+power(G1.colc-G2.colc, 2)<1E4
                WITH THRESHOLD 0.1"""
     plan = hp.plan_sql(query, Galaxy=first.union(second).union(far))
-    assert "candidates by one, all by a selection" in plan.explain()
+    assert "candidates by one, all by a selection" in plan.explain(verbose=True)
     near = stats.ncx2.cdf(1e4 / 1800, 2, (30**2 + 20**2) / 1800)
     (found,) = plan.run().collect()
     assert (found.objID, found.other) == (1, 2)
@@ -294,7 +298,7 @@ def test_distances(spark: Any) -> None:
     )
     query = "SELECT A.id AS i, B.id AS j, PROB() FROM walks A, walks B WHERE DISTANCE(A.pos, B.pos) < 5"
     assert rows(hp.sql(query, walks=walks)) == [(1, 1, 0.5), (2, 2, 1.0)]
-    assert "P >= 0.5" in hp.plan_sql(query + " WITH THRESHOLD 0.5", walks=walks).explain()
+    assert "P >= 0.5" in hp.plan_sql(query + " WITH THRESHOLD 0.5", walks=walks).explain(verbose=True)
     assert rows(hp.sql(query + " WITH THRESHOLD 0.5 STRICT", walks=walks)) == [(2, 2, 1.0)]
 
 
@@ -341,7 +345,9 @@ def test_a_column_that_is_called_probability(spark: Any) -> None:
 def test_rows_without_their_probability(tables: dict[str, Any]) -> None:
     plan = hp.plan_sql("SELECT a.id FROM a, b WHERE abs(a.x - b.x) <= 0.5 WITH THRESHOLD 0.5", **tables)
     on = abs(hp.left.x - hp.right.x) <= 0.5
-    assert plan.explain() == hp.plan_join(tables["a"], tables["b"], on, 0.5, probability="none").explain()
+    assert plan.explain(verbose=True) == hp.plan_join(tables["a"], tables["b"], on, 0.5, probability="none").explain(
+        verbose=True
+    )
     assert rows(plan.run()) == [(k,) for k in range(5)]
 
 
@@ -349,7 +355,7 @@ def test_conditions_on_one_of_two_tables_count(tables: dict[str, Any]) -> None:
     query = "SELECT a.id AS i, b.id AS j, PROB() FROM a, b WHERE abs(a.x - b.x) <= 0.5 AND a.x < 2 WITH THRESHOLD 0.2"
     plan = hp.plan_sql(query, **tables)
     on = (abs(hp.left.x - hp.right.x) <= 0.5) & (hp.left.x < 2)
-    assert plan.explain() == hp.plan_join(tables["a"], tables["b"], on, 0.2).explain()
+    assert plan.explain(verbose=True) == hp.plan_join(tables["a"], tables["b"], on, 0.2).explain(verbose=True)
     found = {(i, j): p for i, j, p in rows(plan.run())}
     assert set(found) == {(0, 0), (1, 1), (2, 2)}
     assert found[0, 0] == pytest.approx(0.8183250886949693, abs=1e-9)
@@ -369,8 +375,12 @@ def test_times_by_table(spark: Any) -> None:
 
     assert plan("INTERVAL 2 SECONDS").run().count() == 1
     assert plan("INTERVAL '1' SECOND").run().count() == 0
-    assert plan("'2 seconds'").explain() == plan("INTERVAL 2 SECONDS").explain() == plan("2").explain()
-    assert plan("'2 seconds'").explain() != plan("INTERVAL '1' SECOND").explain()
+    assert (
+        plan("'2 seconds'").explain(verbose=True)
+        == plan("INTERVAL 2 SECONDS").explain(verbose=True)
+        == plan("2").explain(verbose=True)
+    )
+    assert plan("'2 seconds'").explain(verbose=True) != plan("INTERVAL '1' SECOND").explain(verbose=True)
 
 
 def test_streams(spark: Any, tables: dict[str, Any], tmp_path: Any) -> None:

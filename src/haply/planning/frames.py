@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import unknown_name
+from haply.joins.cells.positions import NORMALS
 from haply.models import Certain, Model, OneDimensional, Samples
 from haply.models.columns import model_of_type
-
-if TYPE_CHECKING:
-    from haply.planning.pairs import PairPlan
-    from haply.planning.selection import RowSelection
-    from haply.planning.times import TimeWindow
-    from haply.planning.windows import WindowPlan
+from haply.planning.explain import Description
 
 InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
@@ -26,6 +22,19 @@ SideName = Literal["left", "right"]
 
 HOW_UNCERTAIN = "make one of them uncertain, with hp.gaussian(mean, sd), hp.uniform(lo, hi) or another constructor"
 """The hint for a query in which nothing is uncertain."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How messages name the tables of a join, and what to write for a threshold."""
+
+    left: str = "the left table"
+    right: str = "the right table"
+    threshold: str = "give threshold=0.01"
+
+    def table(self, side: str) -> str:
+        """Name a table."""
+        return self.left if side == "left" else self.right
 
 
 @dataclass(frozen=True)
@@ -118,8 +127,8 @@ class Frame(Protocol):
         """Whether it is a stream."""
 
     @property
-    def engine(self) -> Engine:
-        """The engine that holds it."""
+    def engine_name(self) -> str:
+        """The name of the engine that holds it."""
 
     @property
     def index(self) -> Any:
@@ -141,8 +150,8 @@ class Frame(Protocol):
     def with_columns(self, columns: Mapping[str, str]) -> Frame:
         """Add columns, computed by SQL."""
 
-    def with_time(self, name: str, window: TimeWindow, column: str, known_as: str) -> Frame:
-        """Add a column of certain times as numbers; ``known_as`` names the column in errors."""
+    def with_time(self, name: str, window: Any, column: str, known_as: str) -> Frame:
+        """Add a column of certain times as numbers, by a ``TimeWindow``; ``known_as`` names the column in errors."""
 
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> Frame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
@@ -161,6 +170,9 @@ class Frame(Protocol):
 
     def limit(self, rows: int) -> Frame:
         """Keep some rows."""
+
+    def check_streams(self) -> None:
+        """Refuse a stream whose session cannot run joins of streams."""
 
     def give(self) -> Any:
         """Return the table as its user knows it."""
@@ -183,36 +195,27 @@ class Catalog(Protocol):
 
 
 class Engine(Protocol):
-    """What runs plans."""
+    """What runs plans: see ``pairs``, ``selection`` and ``windows`` for them."""
 
     name: str
 
-    def check_streams(self, frame: Frame) -> None:
-        """Refuse a session that cannot run streams."""
+    def pairs(self, join: Any, funnel: Any) -> Frame:
+        """Run a ``PairPlan``."""
 
-    def pairs(self, join: PairPlan, funnel: Any) -> Frame:
-        """Run a join of two tables or streams."""
+    def describe_pairs(self, join: Any) -> Description:
+        """Describe how the rows of a ``PairPlan`` are dealt out, and how many pairs are expected; reads the tables."""
 
-    def pairs_profile(self, join: PairPlan) -> list[str]:
-        """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
+    def selected(self, selection: Any, funnel: Any) -> Frame:
+        """Run a ``RowSelection``."""
 
-    def stream_text(self, join: PairPlan) -> str:
-        """Describe a join of streams."""
+    def combinations(self, plan: Any, funnel: Any) -> Frame:
+        """Run a ``WindowPlan``."""
 
-    def expected_partners(self, join: PairPlan) -> float | None:
-        """About how many rows a row meets, where an index tells."""
-
-    def selected(self, selection: RowSelection, funnel: Any) -> Frame:
-        """Run a selection."""
-
-    def bad_rows(self, frame: Frame, column: str) -> Frame:
+    def bad_rows(self, frame: Any, column: str) -> Frame:
         """Find the bad rows of an uncertain column, with a ``reason``."""
 
-    def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
+    def build_index(self, frame: Any, column: str, path: str, page_rows: int, mode: str) -> None:
         """Write an indexed table."""
-
-    def combinations(self, plan: WindowPlan, funnel: Any) -> Frame:
-        """Run a join of many tables or streams in windows of time."""
 
 
 @dataclass(frozen=True)
@@ -252,16 +255,12 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def position_model(field: Field) -> type[Model] | None:
+    """Return the model of a column of positions: normals and mixtures, samples, certain points and numbers."""
+    model = field.point_model
+    return model if model in (*NORMALS, Certain, Samples) else None
+
+
 def is_one_dimensional(model: type[Model] | None) -> bool:
     """Whether a model's values are numbers."""
     return model is not None and issubclass(model, OneDimensional)
-
-
-def without_threshold(column: str, kind: str) -> HaplyError:
-    """Make the error for unbounded values without a threshold."""
-    return HaplyError(
-        "Without a threshold every pair is possible",
-        expected="values with a bounded support, or a threshold",
-        found=f"column {column}, a {kind}, whose values are unbounded",
-        hint="give threshold=0.01 or another limit: the answer would be the cross product",
-    )

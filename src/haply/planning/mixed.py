@@ -15,10 +15,21 @@ from typing import Any
 from haply.errors import HaplyError
 from haply.joins.cells.asked import PairSelection
 from haply.models import Gaussian, GaussianND, Model, OneDimensional
-from haply.planning.frames import Field, Frame, InvalidMode, SideName, field_of, names_of, quoted
-from haply.planning.methods import check_broadcast, method_for, position_model
-from haply.planning.pairs import PairPlan
-from haply.planning.result import Shown
+from haply.planning.explain import Description
+from haply.planning.frames import (
+    Engine,
+    Field,
+    Frame,
+    InvalidMode,
+    SideName,
+    Wording,
+    field_of,
+    names_of,
+    position_model,
+    quoted,
+)
+from haply.planning.nodes import Shown, unbounded_values
+from haply.planning.pairs import PairPlan, method_for
 from haply.planning.selection import Kinds, RowSelection, owner
 from haply.probability.region import Difference, Distance
 from haply.pruning.threshold import Threshold
@@ -45,25 +56,20 @@ class MixedJoin:
     exact: bool
     invalid: InvalidMode
     result: tuple[Shown, ...]
+    wording: Wording
     broadcast: SideName | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done, before any data is read."""
+        """Refuse what cannot be computed, before any data is read."""
         self._row_selection(_product(self.left, self.right), certain=True).check_numbers()
-        unbounded = [name for name, model in self._kinds.models.items() if not getattr(model, "bounded", False)]
-        if self.threshold.value is None and unbounded:
-            raise HaplyError(
-                "Without a threshold every pair is possible",
-                expected="values with a bounded support, or a threshold",
-                found=f"{unbounded[0]}, whose values are unbounded",
-                hint="give threshold=0.01 or another limit: the answer would be the cross product",
-            )
-        check_broadcast(self.candidates)
 
     @property
-    def streaming(self) -> bool:
-        """Whether the inputs are streams: never."""
-        return False
+    def problem(self) -> HaplyError | None:
+        """Why it cannot be answered: without a threshold, unbounded values match all others."""
+        unbounded = [name for name, model in self._kinds.models.items() if not getattr(model, "bounded", False)]
+        if self.threshold.value is not None or not unbounded:
+            return None
+        return unbounded_values(unbounded[0], self.wording.threshold)
 
     # -- the parts -----------------------------------------------------------------------------------------------------
 
@@ -132,7 +138,7 @@ class MixedJoin:
             )
         return PairPlan(
             left, right, condition, self.threshold, method, self.exact and selection is not None, result,
-            invalid=self.invalid, selection=selection, broadcast=self.broadcast, called=called,
+            invalid=self.invalid, selection=selection, broadcast=self.broadcast, called=called, wording=self.wording,
         )  # fmt: skip
 
     def _at_once(
@@ -234,9 +240,8 @@ class MixedJoin:
 
     # -- running and explaining it -------------------------------------------------------------------------------------
 
-    def run(self, funnel: Any) -> Frame:
+    def run(self, engine: Engine, funnel: Any) -> Frame:
         """Return the pairs."""
-        engine = self.left.engine
         if self.candidates.selection is not None:
             return engine.pairs(self.candidates, funnel)
         if funnel is not None:
@@ -246,13 +251,15 @@ class MixedJoin:
         shown = {one.name: quoted(_wide(Column(one.side, one.column))) for one in self.result}
         return kept.project(shown | ({"probability": "probability"} if self.exact else {}))
 
-    def explain(self) -> str:
+    def describe(self, engine: Engine) -> Description:
         """Describe how the join will run. Reads the two inputs once to estimate sizes."""
         second = replace(
             self._row_selection(_product(self.left, self.right)), condition=replace(self._rows, certain=(), numbers={})
         )
         title = "Join with several conditions: candidates by one, all by a selection"
-        return "\n".join([title, self.candidates.explain(), second.explain()])
+        certain = self.candidates.method is None
+        verdict = "Every pair that fulfils the certain conditions will be looked at." if certain else ""
+        return Description(title, verdict, parts=(self.candidates.describe(engine), second.describe(engine)))
 
 
 def _wide(column: Column) -> str:

@@ -17,14 +17,30 @@ from typing import Any
 
 import pyarrow as pa
 
+from haply.errors import HaplyError
+from haply.indexing.pages import PagesOfJoin
 from haply.joins.cells.asked import PairSelection, Together, on_side
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.method import Method, Setting
+from haply.joins.cells.positions import NORMALS, PositionsMethod
 from haply.joins.cells.rows import RowSpec
+from haply.joins.cells.samples import SamplesMethod
 from haply.joins.strategies import estimated_seconds
 from haply.models import Model, Samples
-from haply.planning.frames import Frame, InvalidMode, SideName, field_of, find_column, names_of, quoted
-from haply.planning.result import Shown
+from haply.planning.explain import Description, NotTaken, looked_at
+from haply.planning.frames import (
+    Engine,
+    Frame,
+    InvalidMode,
+    SideName,
+    Wording,
+    field_of,
+    find_column,
+    names_of,
+    position_model,
+    quoted,
+)
+from haply.planning.nodes import Shown
 from haply.planning.times import TimeWindow
 from haply.probability.region import Difference, Distance
 from haply.pruning.cells import Profile, expected_candidates
@@ -32,7 +48,8 @@ from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, to_sql
 from haply.query.conditions import JoinCondition
 
-_COLUMN_OF = "Column '{}' of the {} table"
+_PRICE_OF_DISTANCE = 1.0
+"""Microseconds for a candidate, about."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,7 @@ class PairPlan:
     """What messages about bad rows call columns, by side and name, that have another name here."""
     indexed: SideName | None = None
     """The side whose index finds the candidates."""
+    wording: Wording = field(default_factory=Wording)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -229,7 +247,7 @@ class PairPlan:
         )
         called = {name: self.called.get((side.name, name), name) for name in (side.column, *checked)}
         further = tuple((column_of(name), called[name]) for name in checked)
-        raise_as = _COLUMN_OF.format("{}", side.name) if raising else None
+        raise_as = self._column_of(side, "{}") if raising else None
         return RowSpec(
             column_of(side.column), payload, further, self.method.place(side.is_left), called[side.column], raise_as
         )
@@ -237,7 +255,10 @@ class PairPlan:
     def name_in_errors(self, side: Side, column: str) -> str | None:
         """How an error about a bad row names a column; nothing if bad rows are left out."""
         called = self.called.get((side.name, column), column)
-        return _COLUMN_OF.format(called, side.name) if self.invalid == "raise" else None
+        return self._column_of(side, called) if self.invalid == "raise" else None
+
+    def _column_of(self, side: Side, column: str) -> str:
+        return f"Column '{column}' of {self.wording.table(side.name)}"
 
     # -- further conditions --------------------------------------------------------------------------------------------
 
@@ -260,9 +281,26 @@ class PairPlan:
             return self.selection.renamed((left, right))
         return self.together(self.condition.further, left, right)
 
-    def run(self, funnel: Any) -> Frame:
+    def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its tables."""
-        return self.left.frame.engine.pairs(self, funnel)
+        return engine.pairs(self, funnel)
+
+    @property
+    def price(self) -> float:
+        """Microseconds for a candidate, about."""
+        if not isinstance(self.method, DifferenceMethod):
+            return _PRICE_OF_DISTANCE
+        seconds = estimated_seconds(*self.method.models, 0, 1.0)
+        return 1e6 * seconds[_chosen(self.method, seconds)]
+
+    @property
+    def partners(self) -> float | None:
+        """About how many rows a row meets, where an index tells."""
+        if self.indexed is None:
+            return None
+        assert isinstance(self.method, DifferenceMethod)
+        side = self.side(self.indexed)
+        return PagesOfJoin(side.frame.index, self.method, side.is_left).expected_partners
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
@@ -276,51 +314,108 @@ class PairPlan:
         )
         return self.method.condition_text(left, right)
 
-    def explain(self) -> str:
+    def describe(self, engine: Engine) -> Description:
         """Describe how the join will run. Reads the two inputs once to estimate sizes."""
         if self.streaming:
-            return self.left.frame.engine.stream_text(self)
+            return engine.describe_pairs(self)
         if self.method is None:
-            return "Certain join\n  every condition is certain: a plain join, probability 1.0"
+            verdict = "Every condition is certain: no probability is computed."
+            return Description(
+                "Certain join", verdict, (("plan", "every condition is certain: a plain join, probability 1.0"),)
+            )
         certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
         further = [f"{one.left} and {one.right}: {in_words(one)}" for one in self.condition.further]
         equal = [f"{one} = {other}" for one, other in self.condition.equalities]
-        lines = ["Threshold join", f"  condition     {self.condition_text()}, {self.threshold.describe()}"]
+        lines = [("condition", f"{self.condition_text()}, {self.threshold.describe()}")]
         if further:
-            lines.append(f"  multiplied    {'; '.join(further)}")
+            lines.append(("multiplied", "; ".join(further)))
         if certain or equal:
-            lines.append(f"  pushed down   {'; '.join([*equal, *(str(expression) for expression in certain)])}")
+            lines.append(("pushed down", "; ".join([*equal, *(str(expression) for expression in certain)])))
         if self.window is not None:
             unit = " microseconds" if self.window.stamps else ""
             near = f"|time - time| <= {self.window.length:g}{unit}"
-            lines.append(
-                f"  window        {near}; in each cell rows meet those of their own and the next stretch of time"
-            )
-        lines.append(f"  candidates    {self.method.candidates_text()}")
-        lines.append(f"  cascade       {self.method.cascade_text()}")
-        lines += self.left.frame.engine.pairs_profile(self)
-        return "\n".join(lines)
+            lines.append(("window", f"{near}; in each cell rows meet those of their own and the next stretch of time"))
+        lines.append(("candidates", self.method.candidates_text()))
+        details = (("cascade", self.method.cascade_text()),)
+        return Description("Threshold join", "", tuple(lines), details).with_more(engine.describe_pairs(self))
 
-    def profile_text(self, one: Profile, other: Profile, how: str) -> list[str]:
+    def describe_cells(self, one: Profile, other: Profile, how: str) -> Description:
         """Describe where rows go, and how many candidates are expected of so many rows."""
-        candidates = expected_candidates(one, other)
+        candidates, pairs = expected_candidates(one, other), one.rows * other.rows
         lines = [
-            f"  partitioning  {how}",
-            f"  estimates     {one.rows:,} x {other.rows:,} usable rows, "
-            f"about {candidates:,.0f} candidate pairs of {one.rows * other.rows:,}",
+            (
+                "estimates",
+                f"{one.rows:,} x {other.rows:,} usable rows, about {candidates:,.0f} candidate pairs of {pairs:,}",
+            )
         ]
+        not_taken: tuple[NotTaken, ...] = ()
         if isinstance(self.method, DifferenceMethod) and self.window is None and self.selection is None:
-            lines.append(f"  strategy      {self._strategy_text(self.method, one.rows + other.rows, candidates)}")
-        return lines
+            seconds = estimated_seconds(*self.method.models, one.rows + other.rows, candidates)
+            chosen = _chosen(self.method, seconds)
+            why = "auto: " if self.method.strategy == "auto" else ""
+            lines.append(("strategy", f"{why}{chosen}, about {_duration(seconds[chosen])} of one core"))
+            not_taken = tuple(
+                NotTaken(name, f"by estimate {_duration(value)} of one core")
+                for name, value in seconds.items()
+                if name != chosen
+            )
+        return Description("", looked_at(candidates, pairs), tuple(lines), (("partitioning", how),), not_taken)
 
-    @staticmethod
-    def _strategy_text(method: DifferenceMethod, rows: int, candidates: float) -> str:
-        """Name the strategy that finds pairs, and what the others would take."""
-        seconds = estimated_seconds(*method.models, rows, candidates)
-        chosen = next(iter(seconds)) if method.strategy == "auto" else method.strategy
-        others = ", ".join(f"{name} {_duration(value)}" for name, value in seconds.items() if name != chosen)
-        why = "auto: " if method.strategy == "auto" else ""
-        return f"{why}{chosen}, about {_duration(seconds[chosen])} of one core; by estimate {others}"
+    def describe_index(self) -> Description:
+        """Describe the pages of the index that finds the candidates."""
+        assert self.indexed is not None
+        index, asking = self.side(self.indexed).frame.index, "right" if self.indexed == "left" else "left"
+        return Description(
+            "",
+            f"Of {len(index):,} pages only those are read that rows of the {asking} table may match.",
+            (
+                (
+                    "index",
+                    f"{len(index):,} pages of {index.page_rows:,} rows of the {self.indexed} table, "
+                    f"by x-bounds at {index.left.shape[1]} levels",
+                ),
+                ("strategy", f"index: pages that no row of the {asking} table may match are not read"),
+            ),
+        )
+
+
+def _chosen(method: DifferenceMethod, seconds: Mapping[str, float]) -> str:
+    """Name the strategy that finds the pairs; the estimates have the cheapest first."""
+    return next(iter(seconds)) if method.strategy == "auto" else method.strategy
+
+
+def method_for(
+    condition: JoinCondition, left: Frame, right: Frame, threshold: Threshold, exact: bool, strategy: str = "auto"
+) -> tuple[Method | None, Side, Side]:
+    """Choose how the pairs of a condition are found, and return it with both sides."""
+    compared = condition.compared
+    if compared is None:
+        return None, Side("left", left), Side("right", right)
+    fields = field_of(left, compared.left), field_of(right, compared.right)
+    found = [field.model if condition.difference is not None else position_model(field) for field in fields]
+    assert found[0] is not None
+    assert found[1] is not None
+    models = found[0], found[1]
+    method: Method
+    if condition.difference is not None:
+        method = DifferenceMethod(condition.difference.region, threshold, exact, models, strategy)
+    else:
+        assert condition.distance is not None
+        kind = PositionsMethod if any(model in NORMALS for model in models) else SamplesMethod
+        method = kind(condition.distance, threshold, exact, models)
+    return method, Side("left", left, compared.left, models[0]), Side("right", right, compared.right, models[1])
+
+
+def broadcast_problem(join: PairPlan) -> HaplyError | None:
+    """Tell of a table that is to be broadcast where rows far apart match."""
+    if join.broadcast is None or join.method is None or not join.method.has_sure_pairs:
+        return None
+    return HaplyError(
+        "A table is broadcast for conditions that hold for values near each other",
+        expected="a distance, or a difference within a band",
+        found=join.condition_text(),
+        hint="leave out broadcast",
+    )
 
 
 def _is_plain(kind: pa.DataType) -> bool:

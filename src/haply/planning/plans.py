@@ -1,21 +1,112 @@
-"""Plans as people hold them: ``explain()`` describes, ``run()`` answers."""
+"""Plans, and the strategies that make them: each says what it costs, or why it does not fit; the cheapest is taken."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
-from haply.planning.frames import Frame
+from haply.errors import HaplyError
+from haply.planning.explain import Description, NotTaken
+from haply.planning.frames import Engine, Frame
+
+Node = TypeVar("Node", contravariant=True)
 
 
 class PlannedQuery(Protocol):
     """A query that has been checked and planned: a join of two or more tables, or a selection."""
 
-    def run(self, funnel: Any) -> Frame:
+    def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its tables."""
 
-    def explain(self) -> str:
+    def describe(self, engine: Engine) -> Description:
+        """Describe how it will run; joins read their tables once, to estimate sizes."""
+
+
+@dataclass(frozen=True)
+class Fits:
+    """A strategy that can answer a query: what it costs, and what makes its plan."""
+
+    cost: float
+    """Microseconds for a candidate, about: it tells strategies apart, not how long a query takes."""
+    plan: Callable[[], PlannedQuery]
+
+
+@dataclass(frozen=True)
+class DoesNotFit:
+    """A strategy that cannot answer a query, and why."""
+
+    error: HaplyError
+    meant: bool = False
+    """Whether this is the strategy for such a query: its reason is then the error if no other strategy fits."""
+
+
+class Strategy(Protocol[Node]):
+    """One way to answer a query."""
+
+    name: str
+    cheapest: float
+    """The least that it ever costs: a query that another strategy answers for less is not shown to it."""
+
+    def fits(self, node: Node) -> Fits | DoesNotFit:
+        """Tell what it costs to answer the query this way, or why that cannot be done."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The plan of a query, and the strategies that were not taken."""
+
+    strategy: str
+    cost: float
+    query: PlannedQuery
+    not_taken: tuple[NotTaken, ...]
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        """Run it on the engine of its tables."""
+        return self.query.run(engine, funnel)
+
+    def describe(self, engine: Engine) -> Description:
         """Describe how it will run."""
+        found = self.query.describe(engine)
+        return replace(found, not_taken=found.not_taken + self.not_taken)
+
+
+@dataclass(frozen=True)
+class Registry(Generic[Node]):
+    """The strategies for one kind of query."""
+
+    strategies: Sequence[Strategy[Node]]
+
+    def choose(self, node: Node) -> Chosen | DoesNotFit:
+        """Take the cheapest strategy that fits; if none does, return the reason of the one meant, or of the dearest."""
+        best: tuple[str, Fits] | None = None
+        refusals: list[DoesNotFit] = []
+        not_taken: list[NotTaken] = []
+        for strategy in sorted(self.strategies, key=lambda one: one.cheapest):
+            if best is not None and best[1].cost <= strategy.cheapest:
+                reason = f"costs more: {strategy.cheapest:g} µs a candidate at least, {best[0]} about {best[1].cost:g}"
+                not_taken.append(NotTaken(strategy.name, reason))
+                continue
+            answer = strategy.fits(node)
+            if isinstance(answer, DoesNotFit):
+                refusals.append(answer)
+                not_taken.append(NotTaken(strategy.name, answer.error.where))
+            elif best is None or answer.cost < best[1].cost:
+                if best is not None:
+                    not_taken.append(NotTaken(best[0], f"costs more: about {best[1].cost:g} µs a candidate"))
+                best = strategy.name, answer
+            else:
+                not_taken.append(NotTaken(strategy.name, f"costs more: about {answer.cost:g} µs a candidate"))
+        if best is None:
+            return next((refusal for refusal in refusals if refusal.meant), refusals[-1])
+        return Chosen(best[0], best[1].cost, best[1].plan(), tuple(not_taken))
+
+    def plan(self, node: Node) -> Chosen:
+        """Take the cheapest strategy that fits; refuse a query that none fits."""
+        chosen = self.choose(node)
+        if isinstance(chosen, DoesNotFit):
+            raise chosen.error
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -23,21 +114,27 @@ class Plan:
     """A query that has been checked and planned but not run."""
 
     query: PlannedQuery
+    engine: Engine
     funnel: Any = None
     notes: tuple[str, ...] = ()
     """What the author of the query should know."""
 
     def run(self) -> Any:
         """Return the answer: a lazy DataFrame on Spark; elsewhere, computed at once, a table of the kind given."""
-        return self.query.run(self.funnel).give()
+        return self.query.run(self.engine, self.funnel).give()
 
     def write(self, path: str) -> int:
         """Write the answer into a new Parquet or CSV file; returns the number of its rows.
 
         In this process rows are written as they are found, so that an answer may be larger than memory.
         """
-        return self.query.run(self.funnel).write(path)
+        return self.query.run(self.engine, self.funnel).write(path)
 
-    def explain(self) -> str:
-        """Describe how the query will run. For joins this reads the inputs once, to estimate sizes."""
-        return "\n".join([self.query.explain(), *(f"  note          {note}" for note in self.notes)])
+    def explain(self, verbose: bool = False) -> str:
+        """Describe how the query will run: how much it will look at, the plan, and strategies that were not taken.
+
+        For joins this reads the inputs once, to estimate sizes. ``verbose`` adds how conditions were rewritten, the
+        order of bounds, and how rows are partitioned.
+        """
+        said = self.query.describe(self.engine).text(verbose)
+        return "\n".join([said, *(f"  note          {note}" for note in self.notes)])

@@ -10,8 +10,10 @@ from haply.errors import HaplyError, advise
 from haply.joins.cells.selected import SelectRows
 from haply.models import Certain, Model
 from haply.planning.constructors import bound_constructors
+from haply.planning.explain import Description
 from haply.planning.frames import (
     HOW_UNCERTAIN,
+    Engine,
     Field,
     Frame,
     InvalidMode,
@@ -21,12 +23,11 @@ from haply.planning.frames import (
     names_of,
     quoted,
 )
-from haply.planning.result import one_of
+from haply.planning.nodes import condition_of, one_of
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities
 from haply.query.rewrites import RowCondition, split_rows
-from haply.query.text import parse
 from haply.selection.evaluate import STAR, Group
 from haply.selection.select import PLANNINGS, Planning, Selection
 
@@ -81,32 +82,37 @@ class RowSelection:
                 )
         return self
 
-    def run(self, funnel: Any) -> Frame:
+    def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its table."""
-        kept = self.frame.engine.selected(self, funnel)
+        kept = engine.selected(self, funnel)
         if self.shown is None or len(self.shown) == len(self.frame.fields):
             return kept
         return kept.select([*self.shown, *(["probability"] if self.selection.exact else [])])
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
-    def explain(self) -> str:
+    def describe(self, engine: Engine) -> Description:
         """Describe how the selection will run."""
-        lines = [f"Threshold selection\n  keeps         rows with {self.selection.threshold.describe()}"]
-        for name, made in self.condition.steps:
-            lines.append(f"  {name:<13} {made}")
+        lines = [("keeps", f"rows with {self.selection.threshold.describe()}")]
         if self.condition.certain:
-            lines.append(f"  pushed down   {'; '.join(map(str, self.condition.certain))}")
-        if self.condition.numbers:
-            numbers = "; ".join(map(str, self.condition.numbers.values()))
-            lines.append(f"  numbers       {numbers}: computed by the engine")
+            lines.append(("pushed down", "; ".join(map(str, self.condition.certain))))
         groups = sorted(self.selection.groups, key=self.selection.costs.of)
         for number, group in enumerate(groups, 1):
             lines.append(
-                f"  group {number}       {_in_words(group)}; about {_price(self.selection.costs.of(group))} a row"
+                (f"group {number}", f"{_in_words(group)}; about {_price(self.selection.costs.of(group))} a row")
             )
-        lines.append(f"  plan          {self._plan_text(groups)}")
-        return "\n".join(lines)
+        lines.append(("plan", self._plan_text(groups)))
+        details = list(self.condition.steps)
+        if self.condition.numbers:
+            numbers = "; ".join(map(str, self.condition.numbers.values()))
+            details.append(("numbers", f"{numbers}: computed by the engine"))
+        count = len(groups)
+        verdict = (
+            f"Each row is decided by {count} independent group{'' if count == 1 else 's'} of conditions."
+            if groups
+            else "Every condition is certain: no probability is computed."
+        )
+        return Description("Threshold selection", verdict, tuple(lines), tuple(details))
 
     def _plan_text(self, groups: list[Group]) -> str:
         if not groups:
@@ -137,11 +143,7 @@ def plan_selection(
     one_of("probability", probability, get_args(ProbabilityMode))
     one_of("planning", planning, PLANNINGS)
     one_of("invalid", invalid, get_args(InvalidMode))
-    expression = parse(condition) if isinstance(condition, str) else condition
-    if not isinstance(expression, Expression):
-        raise HaplyError(
-            "The condition cannot be read", expected="an expression or text", found=type(condition).__name__
-        )
+    expression = condition_of(condition)
     given = names_of(frame)
     tables: dict[str | None, Frame] = {None: frame}
     expression = bound_constructors(expression, tables)

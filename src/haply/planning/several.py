@@ -1,4 +1,6 @@
-"""Joins of any number of tables: a chain of joins of two, and one selection at the end over the wide rows.
+"""Strategies for joins of any number of tables, as SQL asks for them.
+
+The most general is a chain of joins of two, and one selection at the end over the wide rows.
 
 Each join of the chain keeps what can still belong to the answer: all conditions together are at most as likely as some
 of them. The selection at the end sees all uncertain conditions at once and gives their joint probability, because
@@ -13,18 +15,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from haply.errors import HaplyError, without_advice
-from haply.planning.frames import Frame, InvalidMode, ProbabilityMode, field_of, names_of, quoted
-from haply.planning.join import JoinOptions, plan_pairs
-from haply.planning.mixed import MixedJoin
+from haply.planning.explain import Description
+from haply.planning.frames import Engine, Frame, ProbabilityMode, SideName, Wording, field_of, names_of, quoted
+from haply.planning.join import JOINS
+from haply.planning.nodes import JoinNode, JoinOptions, TablesNode, result_columns
 from haply.planning.pairs import PairPlan
+from haply.planning.plans import Chosen, DoesNotFit, Fits, Registry
 from haply.planning.selection import RowSelection, plan_selection
 from haply.planning.times import time_window
+from haply.planning.windows import WindowPlan, conditions_over, uncertain_conditions
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
+from haply.query.conditions import Misfit
 from haply.query.expressions import And, Comparison
 
 SLACK = 1e-9
 """The joins before the last selection keep a little more: they round differently."""
+_SUFFIXES = ("__haply_left", "__haply_right")
+"""For names that both tables have: columns of the result are taken by their position."""
+_WINDOWS, _CHAIN = 1.0, 20.0
+"""Microseconds for a candidate, about."""
 
 
 @dataclass(frozen=True)
@@ -38,39 +48,28 @@ class Step:
     """About how many of its rows one so far meets, where an index tells."""
 
 
-class SeveralJoin:
+class ChainedJoin:
     """A join of several tables that has been checked and planned but not run.
 
-    Conditions name their tables by the keys of ``frames``; the result has all columns of all tables in order, under
-    names of its own (see ``names``), then ``probability``.
+    The result has the columns of all tables that are asked for, in order, under names of its own, then
+    ``probability``.
     """
 
-    def __init__(
-        self,
-        frames: Mapping[str, Frame],
-        conditions: Sequence[Expression],
-        threshold: Threshold,
-        *,
-        windows: Mapping[tuple[str, str], Any] | None = None,
-        times: Mapping[str, str] | None = None,
-        probability: ProbabilityMode = "exact",
-        invalid: InvalidMode = "raise",
-    ) -> None:
-        self.threshold, self.probability, self.invalid = threshold, probability, invalid
-        self._tables = list(frames)
-        self._inner = _inner_names(frames)
-        self.names = list(self._inner.values())
-        """The columns of the result, but for the probability."""
+    def __init__(self, node: TablesNode) -> None:
+        self.node, self.threshold = node, node.threshold
+        self._tables = node.names
+        self._inner = _inner_names(node.frames)
         self._frames = {
             table: frame.renamed([self._inner[table, column] for column in names_of(frame)])
-            for table, frame in frames.items()
+            for table, frame in node.frames.items()
         }
-        inner = [with_columns(condition, self._renamed) for condition in conditions]
-        inner += self._window_conditions(frames, windows or {}, times or {})
+        inner = [with_columns(condition, self._renamed) for condition in node.conditions]
+        inner += self._window_conditions()
         self._uncertain = [one for one in inner if not all(map(self._is_certain, columns_of(one)))]
         self._certain = [one for one in inner if all(map(self._is_certain, columns_of(one)))]
-        self._steps = list(self._chain())
-        self._selection(self._wide(planned=True))  # refuses here what it cannot compute
+        self._selection(self._product(self._tables))  # refuses here what it cannot compute
+        self._steps: list[Step] = []
+        self.problem = self._chain()
 
     # -- names ---------------------------------------------------------------------------------------------------------
 
@@ -82,12 +81,12 @@ class SeveralJoin:
         assert column.table is not None
         return field_of(self._frames[column.table], column.name).uncertain_model is None
 
-    def _window_conditions(
-        self, frames: Mapping[str, Frame], windows: Mapping[tuple[str, str], Any], times: Mapping[str, str]
-    ) -> Iterator[Expression]:
-        """Windows as conditions on the difference of two times; certain times as numbers, in columns of their own."""
-        for (one, other), length in windows.items():
-            window = time_window(frames[one], frames[other], (times[one], times[other]), length, 0)
+    def _window_conditions(self) -> Iterator[Expression]:
+        """Make conditions on the difference of two times of windows; certain times are columns of numbers."""
+        frames, times = self.node.frames, self.node.times
+        for (one, other), length in self.node.windows.items():
+            wording = Wording(one, other)
+            window = time_window(frames[one], frames[other], (times[one], times[other]), length, 0, wording)
             assert window is not None
             ends: list[Expression] = []
             sides = zip((one, other), (window.left, window.right), window.uncertain, strict=True)
@@ -102,22 +101,32 @@ class SeveralJoin:
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
-    def _chain(self) -> Iterator[Step]:
-        """Tables that a condition connects with those before come first, equalities before all else.
+    def _chain(self) -> HaplyError | None:
+        """Order the tables: those that a condition connects with those before come first, equalities before all else.
 
         Of several that uncertain conditions connect, those with an index: it tells which has the fewest partners.
+        Returns why a table cannot be joined, if one cannot.
         """
         joined = [self._tables[0]]
         while len(joined) < len(self._tables):
             rest = [table for table in self._tables if table not in joined]
-            steps = {}
-            for table in rest:
-                if self._frames[table].index is not None and self._rank(joined, table) == 2:
-                    steps[table] = self._step(joined, table)
-            fewest = {table: step.partners for table, step in steps.items() if step.partners is not None}
+            steps: dict[str, Step | DoesNotFit] = {
+                table: self._step(joined, table)
+                for table in rest
+                if self._frames[table].index is not None and self._rank(joined, table) == 2
+            }
+            fewest = {
+                table: step.partners
+                for table, step in steps.items()
+                if isinstance(step, Step) and step.partners is not None
+            }
             best = max(rest, key=lambda table: (self._rank(joined, table), -fewest.get(table, math.inf)))
-            yield steps.get(best) or self._step(joined, best)
+            step = steps.get(best) or self._step(joined, best)
+            if isinstance(step, DoesNotFit):
+                return step.error
+            self._steps.append(step)
             joined.append(best)
+        return None
 
     @staticmethod
     def _between(conditions: Iterable[Expression], joined: Sequence[str], table: str) -> list[Expression]:
@@ -135,67 +144,66 @@ class SeveralJoin:
             return 3
         return 2 if self._between(self._uncertain, joined, table) else 1 if certain else 0
 
-    def _step(self, joined: list[str], table: str) -> Step:
-        """All that ties the table to those before, if a join of two takes it; otherwise what is certain."""
+    def _step(self, joined: list[str], table: str) -> Step | DoesNotFit:
+        """Take all that ties the table to those before, if a join of two fits; otherwise what is certain."""
         certain = tuple(self._between(self._certain, joined, table))
         uncertain = tuple(self._between(self._uncertain, joined, table))
-        left = self._frames[joined[0]]
-        for name in joined[1:]:
-            left = left.beside(self._frames[name])
         whole = Step(table, certain, uncertain)
-        try:
-            plan = self._join(left, self._frames[table], whole)
-        except HaplyError:
+        chosen = self._join(self._product(joined), self._frames[table], whole)
+        if isinstance(chosen, DoesNotFit):
             if not uncertain or (self.threshold.value is None and not certain):
-                raise
+                return chosen
             return Step(table, certain, ())  # the last selection decides
-        if isinstance(plan, PairPlan) and plan.indexed is not None:
-            return replace(whole, partners=left.engine.expected_partners(plan))
+        if isinstance(chosen.query, PairPlan):
+            return replace(whole, partners=chosen.query.partners)
         return whole
 
     # -- running it ----------------------------------------------------------------------------------------------------
 
-    def run(self, funnel: Any) -> Frame:
+    def run(self, engine: Engine, funnel: Any) -> Frame:
         """Return the combinations."""
-        wide = self._wide(planned=False)
+        wide = self._first(engine, self._tables[0])
+        for step in self._steps:
+            chosen = self._join(wide, self._first(engine, step.table), step)
+            assert isinstance(chosen, Chosen)
+            wide = chosen.run(engine, None)
         selected = self._selection(wide)
         if selected is not None:
-            wide = selected.run(funnel)
-        elif self.probability == "exact":
+            wide = selected.run(engine, funnel)
+        elif self.node.exact:
             wide = wide.with_columns({"probability": "1D"})
-        return wide.select([*self.names, *(["probability"] if self.probability == "exact" else [])])
+        used = self.node.used
+        names = [name for key, name in self._inner.items() if used is None or key in used]
+        return wide.select([*names, *(["probability"] if self.node.exact else [])])
 
     def _selection(self, wide: Frame) -> RowSelection | None:
-        """The selection by all uncertain conditions; none if there are none."""
+        """Plan the selection by all uncertain conditions; none if there are none."""
         if not self._uncertain:
             return None
+        mode: ProbabilityMode = "exact" if self.node.exact else "none"
         return plan_selection(
-            wide, _alone(self._uncertain), self.threshold, probability=self.probability, invalid=self.invalid
+            wide, _alone(self._uncertain), self.threshold, probability=mode, invalid=self.node.invalid
         )  # fmt: skip
 
-    def _wide(self, planned: bool) -> Frame:
-        """The rows of all tables together that may be in the answer; if only planned, a product for its types."""
-        whole = self._first(self._tables[0], planned)
-        for step in self._steps:
-            following = self._first(step.table, planned)
-            if planned:
-                whole = whole.beside(following)
-            else:
-                whole = self._join(whole, following, step).run(None)
+    def _product(self, tables: Sequence[str]) -> Frame:
+        """Make the product of tables, to ask for its types; it is not to be run."""
+        whole = self._frames[tables[0]]
+        for table in tables[1:]:
+            whole = whole.beside(self._frames[table])
         return whole
 
-    def _first(self, table: str, planned: bool) -> Frame:
-        """A table's rows that pass its own conditions."""
+    def _first(self, engine: Engine, table: str) -> Frame:
+        """Keep the rows of a table that pass its own conditions."""
         frame = self._frames[table]
         for condition in self._own(self._certain, table):
             frame = frame.where(to_sql(condition, lambda column: quoted(column.name)))
         own = self._own(self._uncertain, table)
-        if planned or not own:
+        if not own:
             return frame
         selection = plan_selection(
-            frame, _alone(own), self._lenient, probability="none", invalid=self.invalid
+            frame, _alone(own), self._lenient, probability="none", invalid=self.node.invalid
         )  # fmt: skip
-        return selection.run(None)
+        return selection.run(engine, None)
 
     @property
     def _lenient(self) -> Threshold:
@@ -203,34 +211,41 @@ class SeveralJoin:
         value = self.threshold.value
         return Threshold(None if value is None else max(value - SLACK, value / 2))
 
-    def _join(self, left: Frame, right: Frame, step: Step) -> PairPlan | MixedJoin:
+    def _join(self, left: Frame, right: Frame, step: Step) -> Chosen | DoesNotFit:
         def on_side(column: Column) -> Column:
             return replace(column, table="right" if column.table == step.table else "left")
 
         on = _all([with_columns(part, on_side) for part in (*step.certain, *step.uncertain)])
-        options = JoinOptions(threshold=self._lenient.value, probability="none", invalid=self.invalid)
+        options = JoinOptions(threshold=self._lenient.value, probability="none", invalid=self.node.invalid)
         with without_advice():
-            return plan_pairs(left, right, on, options)
+            return JOINS.choose(JoinNode.of(left, right, on, options))
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 
-    def explain(self) -> str:
+    def describe(self, engine: Engine) -> Description:
         """Describe how the join will run."""
-        lines = ["Join of several tables"]
+        lines = []
         for table in self._tables:
             own = [*self._own(self._certain, table), *self._own(self._uncertain, table)]
-            lines.append(f"  table {table:<8}{'; '.join(map(self._text, own)) if own else 'all rows'}")
+            lines.append((f"table {table}", "; ".join(map(self._text, own)) if own else "all rows"))
         for step in self._steps:
             by = [self._text(one) for one in step.certain]
             by += [f"{self._text(one)} (uncertain)" for one in step.uncertain]
             if step.partners is not None:
                 by.append(f"by its index, about {step.partners:.2g} partners a row")
-            lines.append(f"  join  {step.table:<8}{'; '.join(by) if by else 'with every row so far'}")
-        selected = self._selection(self._wide(planned=True))
+            lines.append((f"join  {step.table}", "; ".join(by) if by else "with every row so far"))
+        verdict = f"The tables are joined one after the other: {', '.join(self._order)}."
+        selected = self._selection(self._product(self._tables))
         if selected is None:
-            return "\n".join([*lines, "  selection     none: every condition is certain, probability 1.0"])
+            lines.append(("selection", "none: every condition is certain, probability 1.0"))
+            return Description("Join of several tables", verdict, tuple(lines))
         joint = " AND ".join(map(self._text, self._uncertain))
-        return "\n".join([*lines, f"  selection     {joint}: one joint probability", selected.explain()])
+        lines.append(("selection", f"{joint}: one joint probability"))
+        return Description("Join of several tables", verdict, tuple(lines), parts=(selected.describe(engine),))
+
+    @property
+    def _order(self) -> list[str]:
+        return [self._tables[0], *(step.table for step in self._steps)]
 
     def _text(self, condition: Expression) -> str:
         """A condition as it was written."""
@@ -240,6 +255,164 @@ class SeveralJoin:
             return replace(outer[column.name], index=column.index) if column.name in outer else column
 
         return str(with_columns(condition, original))
+
+
+class TwoTables:
+    """A join of two tables, as ``hp.join`` makes it."""
+
+    name = "join of two"
+    cheapest = 0.0
+
+    def fits(self, node: TablesNode) -> Fits | DoesNotFit:
+        """Fit two tables or streams."""
+        if len(node.frames) != 2:
+            return DoesNotFit(HaplyError("there are more than two tables"))
+        left, right = node.names
+        sides: dict[str, SideName] = {left: "left", right: "right"}
+        on: Expression | None = None
+        if node.conditions or not node.windows:  # without any it is the cross product, as it is written
+            on = _all([with_columns(one, lambda c: replace(c, table=sides[str(c.table)])) for one in node.conditions])
+        timed: dict[str, Any] = {}
+        if node.windows:
+            (length,) = node.windows.values()
+            timed = {"time": (node.times[left], node.times[right]), "window": length, "max_delay": node.max_delay}
+        columns = [names_of(frame) for frame in node.frames.values()]
+        shown = result_columns(columns[0], columns[1], _SUFFIXES, node.exact)
+        tables = {"left": left, "right": right}
+        options = JoinOptions(
+            threshold=node.threshold.value, strict=node.threshold.strict,
+            probability="exact" if node.exact else "none", invalid=node.invalid, suffixes=_SUFFIXES,
+            columns=[one.name for one in shown if node.used is None or (tables[one.side], one.column) in node.used],
+            broadcast=None if node.broadcast is None else sides[node.broadcast],
+            wording=Wording(left, right, "write WITH THRESHOLD 0.01"), **timed,
+        )  # fmt: skip
+        chosen = JOINS.choose(JoinNode.of(node.frames[left], node.frames[right], on, options))
+        if isinstance(chosen, DoesNotFit):
+            meant = chosen.meant or node.streaming or node.broadcast is not None
+            return replace(chosen, meant=meant)
+        return Fits(chosen.cost, lambda: chosen)
+
+
+class WindowedTables:
+    """A join of many tables in windows of certain times, as ``hp.window_join`` makes it."""
+
+    name = "window join"
+    cheapest = _WINDOWS
+
+    def fits(self, node: TablesNode) -> Fits | DoesNotFit:
+        """Fit tables or streams that windows connect, with conditions whose joint probability has a formula."""
+        reason = self._misses(node)
+        if reason:
+            return DoesNotFit(HaplyError(reason))
+        key, rest = _key(node)
+        on = _all(rest) if rest else None
+        frames, condition = conditions_over(node.frames, on)
+        found = uncertain_conditions(frames, condition)
+        if isinstance(found, Misfit):
+            return DoesNotFit(found.error, meant=node.streaming)
+        plan = WindowPlan(
+            node.frames, node.windows, key=key, on=on, threshold=node.threshold.value, time=node.times,
+            max_delay=node.max_delay, algorithm="auto", windows_policy="exact",
+        )  # fmt: skip
+        return Fits(_WINDOWS, lambda: _Narrowed(plan, node))
+
+    @staticmethod
+    def _misses(node: TablesNode) -> str:
+        """Tell what a join in windows misses."""
+        if len(node.frames) < 3:
+            return "there are only two tables"
+        if node.broadcast is not None:
+            return "a table is to be broadcast"
+        if set(node.times) != set(node.frames) or not _connected(node):
+            return "windows do not connect all tables"
+        if node.threshold.strict and node.uncertain:
+            return "a join in windows knows no strict threshold"
+        if any(not node.is_certain(Column(name, time)) for name, time in node.times.items()):
+            return "a time is uncertain"
+        return ""
+
+
+class Chain:
+    """Joins of two, one after the other, and one selection by all uncertain conditions at the end."""
+
+    name = "chain"
+    cheapest = _CHAIN
+
+    def fits(self, node: TablesNode) -> Fits | DoesNotFit:
+        """Fit any tables."""
+        if node.streaming:
+            return DoesNotFit(
+                HaplyError(
+                    "Streams need windows that connect them all",
+                    expected="WINDOW(A, B) = d for certain times",
+                    hint="join tables otherwise, or two streams",
+                )
+            )
+        if node.broadcast is not None:
+            return DoesNotFit(HaplyError("BROADCAST is for a join of two tables"))
+        join = ChainedJoin(node)
+        return Fits(_CHAIN, lambda: join) if join.problem is None else DoesNotFit(join.problem)
+
+
+TABLES: Registry[TablesNode] = Registry((TwoTables(), WindowedTables(), Chain()))
+"""All strategies for joins of any number of tables."""
+
+
+@dataclass(frozen=True)
+class _Narrowed:
+    """A window join, of whose columns only those that are used are asked for."""
+
+    plan: WindowPlan
+    node: TablesNode
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        found = self.plan.run(engine, funnel)
+        keys = [(table, column) for table, frame in self.node.frames.items() for column in names_of(frame)]
+        shown = names_of(found)
+        names = [
+            name for key, name in zip(keys, shown, strict=False) if self.node.used is None or key in self.node.used
+        ]
+        return found.select([*names, *(shown[-1:] if self.node.exact else [])])
+
+    def describe(self, engine: Engine) -> Description:
+        return self.plan.describe(engine)
+
+
+def _connected(node: TablesNode) -> bool:
+    """Whether windows lead from each table to every other."""
+    reached = {node.names[0]}
+    for _ in node.frames:
+        for pair in node.windows:
+            if reached & set(pair):
+                reached |= set(pair)
+    return len(reached) == len(node.frames)
+
+
+def _key(node: TablesNode) -> tuple[dict[str, str] | None, list[Expression]]:
+    """Find a column of each table that must all be equal; returns them, if there are any, and other conditions."""
+    equal: list[tuple[Expression, Column, Column]] = []
+    for condition in node.certain:
+        match condition:
+            case Comparison("=", Column(_, _, None) as one, Column(_, _, None) as other) if one.table != other.table:
+                equal.append((condition, one, other))
+    types = {table: {field.name: field.text for field in frame.fields} for table, frame in node.frames.items()}
+    for _, start, _ in equal:
+        key = {str(start.table): start.name}
+        for _ in node.frames:
+            for _, one, other in equal:
+                for here, there in ((one, other), (other, one)):
+                    if key.get(str(here.table)) == here.name and str(there.table) not in key:
+                        key[str(there.table)] = there.name
+        used = [
+            condition
+            for condition, one, other in equal
+            if key.get(str(one.table)) == one.name and key.get(str(other.table)) == other.name
+        ]
+        kinds = {types[table][name] for table, name in key.items()}  # cells go by a hash, which differs between types
+        if len(key) == len(node.frames) and len(kinds) == 1:
+            ordered = {table: key[table] for table in node.frames}
+            return ordered, [one for one in node.conditions if not any(one is each for each in used)]
+    return None, list(node.conditions)
 
 
 def _all(conditions: Sequence[Expression]) -> Expression:

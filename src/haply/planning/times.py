@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.errors import HaplyError
-from haply.planning.frames import Field, Frame, field_of, find_column, is_one_dimensional
+from haply.planning.frames import Field, Frame, Wording, field_of, find_column, is_one_dimensional
 
 _MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
@@ -55,7 +55,9 @@ class TimeWindow:
         return self.left if is_left else self.right
 
 
-def time_window(left: Frame, right: Frame, time: Any, window: Any, max_delay: Any) -> TimeWindow | None:
+def time_window(
+    left: Frame, right: Frame, time: Any, window: Any, max_delay: Any, wording: Wording
+) -> TimeWindow | None:
     """Read the arguments of a join; ``None`` without any."""
     if time is None and window is None:
         if max_delay:
@@ -78,7 +80,7 @@ def time_window(left: Frame, right: Frame, time: Any, window: Any, max_delay: An
         kind = _kind_of_time(field)
         if kind is None:
             raise HaplyError(
-                f"Column '{name}' of the {side} table is no time",
+                f"Column '{name}' of {wording.table(side)} is no time",
                 expected="a timestamp, a number, or an uncertain value",
                 found=field.text,
             )

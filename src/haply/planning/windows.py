@@ -10,15 +10,18 @@ from haply.errors import HaplyError, advise, unknown_name
 from haply.joins.cells.asked import Together, on_side
 from haply.joins.operators.window import ALGORITHMS, WindowJoin
 from haply.models import Certain, Model
-from haply.planning.frames import HOW_UNCERTAIN, Frame, field_of, find_column, names_of, quoted
+from haply.planning.constructors import bound_constructors
+from haply.planning.explain import Description
+from haply.planning.frames import HOW_UNCERTAIN, Engine, Frame, field_of, find_column, names_of, quoted
+from haply.planning.nodes import by_table, condition_of
 from haply.planning.times import certain_times, length_of
-from haply.probability.joint import ZERO
+from haply.probability.joint import ZERO, Joint
 from haply.pruning.candidates.windows import POLICIES
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities
+from haply.query.conditions import Misfit
 from haply.query.rewrites import ManyCondition, split_many
-from haply.query.text import parse
 
 
 class WindowPlan:
@@ -42,13 +45,15 @@ class WindowPlan:
         if windows_policy not in POLICIES:
             raise unknown_name("policy of windows", windows_policy, POLICIES)
         self.threshold = Threshold(threshold)
-        self.frames, self.algorithm, self.policy = dict(streams), algorithm, windows_policy
-        self.names = tuple(self.frames)
+        self.algorithm, self.policy = algorithm, windows_policy
+        self.names = tuple(streams)
+        self._shown = {name: names_of(frame) for name, frame in streams.items()}
+        self.frames, self._on = conditions_over(streams, on)
         for pair in windows:
             for name in pair if isinstance(pair, tuple) else (pair,):
                 if name not in self.frames:
                     raise unknown_name("stream", str(name), self.names)
-        times = self._by_stream("time", time)
+        times = by_table("time", time, self.names)
         self.times = {name: find_column(self.frames[name], times[name], name) for name in self.names}
         self.clock_times = certain_times({name: (self.frames[name], self.times[name]) for name in self.names})
         stamps = self.clock_times.stamps
@@ -65,73 +70,55 @@ class WindowPlan:
                 found=", ".join(f"{one}-{other}" for one, other in self.windows),
             )
         self.reach = max(join.closure.values())
-        keys = {} if key is None else self._by_stream("key", key)
+        keys = {} if key is None else by_table("key", key, self.names)
         self.keys = {name: find_column(self.frames[name], column, name) for name, column in keys.items()}
-        self._on = parse(on) if isinstance(on, str) else on
-        self.conditions = self._split(self._on)
-        self.together = self._joint()
+        found = uncertain_conditions(self.frames, self._on)
+        if isinstance(found, Misfit):
+            raise found.error
+        self.conditions = found
+        self._advise()
+        inner, kinds = self._inner_kinds()
+        self.together = Together.of([one.renamed(inner.__getitem__) for one in found.uncertain], kinds, self.threshold)
         self.streaming = any(frame.streaming for frame in self.frames.values())
         if self.streaming:
             if not all(frame.streaming for frame in self.frames.values()):
                 raise HaplyError("Some of the streams are tables", expected="all streams, or all tables")
-            self.first.engine.check_streams(self.first)
+            self.first.check_streams()
 
     @property
     def first(self) -> Frame:
         """The first table or stream."""
         return next(iter(self.frames.values()))
 
-    def _by_stream(self, what: str, given: str | Mapping[str, str]) -> dict[str, str]:
-        if isinstance(given, str):
-            return dict.fromkeys(self.names, given)
-        if not isinstance(given, Mapping) or set(given) != set(self.names):
-            raise HaplyError(
-                f"The {what} is given for other streams than there are",
-                expected=f"a column, or one for each of {', '.join(self.names)}",
-                found=repr(given),
-            )
-        return dict(given)
-
     def _check_names(self, what: str, given: Mapping[str, Any]) -> None:
         for name in given:
             if name not in self.frames:
                 raise unknown_name(f"stream with a {what}", str(name), self.names)
 
-    def _split(self, on: Expression | None) -> ManyCondition:
-        if on is None:
-            return ManyCondition((), (), {})
-        condition = respelled(on, self._spelled)
-        refuse_equalities(condition, self._kind)
-        plain = all_certain(condition, lambda column: self._kind(column) is None, self.threshold.value is not None)
+    def _advise(self) -> None:
+        """Warn of what is answered, but probably not as it is meant."""
+        if self._on is None:
+            return
+        plain = all_certain(
+            self._on, lambda column: _kind(self.frames, column) is None, self.threshold.value is not None
+        )
         if plain is not None:
             advise(plain, HOW_UNCERTAIN)
-        return split_many(condition, lambda column: self._kind(column) is None)
 
-    def _spelled(self, column: Column) -> str:
-        """The column's name as its stream has it."""
-        if column.table not in self.frames:
-            raise unknown_name("stream", str(column.table), self.names)
-        return find_column(self.frames[column.table], column.name, column.table)
-
-    def _kind(self, column: Column) -> type[Model] | None:
-        """The model of an uncertain column; none if it is certain."""
-        assert column.table is not None
-        return field_of(self.frames[column.table], column.name).uncertain_model
-
-    def _joint(self) -> Together | None:
-        """What is uncertain, over the columns as they are named inside."""
+    def _inner_kinds(self) -> tuple[dict[str, str], dict[str, type[Model]]]:
+        """Return the names inside of the plan of what is uncertain, and the models by these names."""
         inner, kinds = {ZERO: ZERO}, {}
         for text, column in self.conditions.columns.items():
-            if column.index is not None:
-                raise HaplyError(f"`{text}` is a component of a column", expected="whole columns in a join of many")
-            assert column.table is not None
-            inner[text] = on_side(self.names.index(column.table), self.inner_name(column))
-            kinds[inner[text]] = self._kind(column) or Certain
-        return Together.of([one.renamed(inner.__getitem__) for one in self.conditions.uncertain], kinds, self.threshold)
+            inner[text] = on_side(self.names.index(str(column.table)), self.inner_name(column))
+            kinds[inner[text]] = _kind(self.frames, column) or Certain
+        return inner, kinds
 
-    def run(self, funnel: Any) -> Frame:
+    def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its tables."""
-        return self.first.engine.combinations(self, funnel)
+        found = engine.combinations(self, funnel)
+        shown = [f"{name}_{column}" for name, columns in self._shown.items() for column in columns]
+        wanted = [*shown, "probability"]
+        return found if names_of(found) == wanted else found.select(wanted)
 
     # -- what engines ask ----------------------------------------------------------------------------------------------
 
@@ -158,25 +145,65 @@ class WindowPlan:
         """The same as SQL text."""
         return quoted(self.inner_name(column))
 
-    def explain(self) -> str:
-        """How the join will run, in words."""
+    def describe(self, engine: Engine) -> Description:
+        """Describe how the join will run."""
         kind = "streams" if self.streaming else "tables"
         unit = " microseconds" if self.clock_times.stamps else ""
         windows = ", ".join(f"{one}-{other} {length:g}{unit}" for (one, other), length in self.windows.items())
+        reach = f"{self.reach:g}{unit}"
         lines = [
-            "Window join",
-            f"  {kind:<14}{', '.join(f'{name} by {self.times[name]}' for name in self.names)}",
-            f"  windows       {windows}; all rows of a combination within {self.reach:g}{unit}",
+            (kind, ", ".join(f"{name} by {self.times[name]}" for name in self.names)),
+            ("windows", f"{windows}; all rows of a combination within {reach}"),
         ]
         if self.keys:
-            lines.append(f"  key           {' = '.join(f'{name}.{column}' for name, column in self.keys.items())}")
+            lines.append(("key", " = ".join(f"{name}.{column}" for name, column in self.keys.items())))
         if self._on is not None:
-            lines.append(f"  condition     {self._on}")
-            lines += [f"  {name:<13} {made}" for name, made in self.conditions.steps]
+            lines.append(("condition", str(self._on)))
         if self.conditions.uncertain:
-            needed = "P > 0" if self.threshold.value is None else f"P >= {self.threshold.value:g}"
-            lines.append(f"  probability   that of all uncertain conditions together, {needed}")
+            lines.append(("probability", f"that of all uncertain conditions together, {self.threshold.describe()}"))
         else:
-            lines.append("  probability   every condition is certain: 1.0")
-        lines.append(f"  algorithm     {self.algorithm}, windows {self.policy}")
-        return "\n".join(lines)
+            lines.append(("probability", "every condition is certain: 1.0"))
+        lines.append(("algorithm", f"{self.algorithm}, windows {self.policy}"))
+        verdict = f"Only rows within {reach} of each other{' and with equal keys' if self.keys else ''} are combined."
+        return Description("Window join", verdict, tuple(lines), tuple(self.conditions.steps))
+
+
+def conditions_over(
+    streams: Mapping[str, Frame], on: Expression | str | None
+) -> tuple[dict[str, Frame], Expression | None]:
+    """Return the tables with the columns that constructors make, and the condition with their spelling of names."""
+    tables: dict[str | None, Frame] = dict(streams.items())
+    if on is None:
+        return dict(streams), None
+    condition = bound_constructors(condition_of(on), tables)
+    frames = {name: tables[name] for name in streams}
+
+    def spelled(column: Column) -> str:
+        if column.table not in frames:
+            raise unknown_name("stream", str(column.table), list(frames))
+        return find_column(frames[column.table], column.name, column.table)
+
+    condition = respelled(condition, spelled)
+    refuse_equalities(condition, lambda column: _kind(frames, column))
+    return frames, condition
+
+
+def uncertain_conditions(frames: Mapping[str, Frame], condition: Expression | None) -> ManyCondition | Misfit:
+    """Sort a condition between many tables, or tell why its probability cannot be computed."""
+    if condition is None:
+        return ManyCondition((), (), {})
+    found = split_many(condition, lambda column: _kind(frames, column) is None)
+    if isinstance(found, Misfit):
+        return found
+    for text, column in found.columns.items():
+        if column.index is not None:
+            expected = "whole columns in a join of many"
+            return Misfit(HaplyError(f"`{text}` is a component of a column", expected=expected))
+    kinds = {text: _kind(frames, column) or Certain for text, column in found.columns.items()}
+    problem = Joint.problem(found.uncertain, kinds)
+    return found if problem is None else Misfit(problem)
+
+
+def _kind(frames: Mapping[str, Frame], column: Column) -> type[Model] | None:
+    """Return the model of an uncertain column; none if it is certain."""
+    return field_of(frames[str(column.table)], column.name).uncertain_model

@@ -60,13 +60,17 @@ class Joint:
 
     @classmethod
     def of(cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Joint:
-        """Checks, before any data is read, that every group can be computed."""
-        # what is certain ties nothing: conditions that share it are independent
-        kinds = {**kinds, ZERO: Certain}
-        groups = independent_groups(conditions, lambda one: (name for name in one.names if kinds[name] is not Certain))
-        for group in groups:
-            _check(group, kinds)
-        return cls(tuple(groups))
+        """Group conditions; what cannot be computed is refused before any data is read."""
+        problem = cls.problem(conditions, kinds)
+        if problem is not None:
+            raise problem
+        return cls(_groups(conditions, kinds))
+
+    @staticmethod
+    def problem(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> HaplyError | None:
+        """Tell why conditions cannot be computed, if they cannot."""
+        known: dict[str, type[Model]] = {**kinds, ZERO: Certain}
+        return next((found for group in _groups(conditions, kinds) if (found := _problem(group, known))), None)
 
     @property
     def names(self) -> list[str]:
@@ -130,35 +134,42 @@ def independent_groups(items: Sequence[_Item], names_of: Callable[[_Item], Itera
     return [tuple(items[number] for number in members) for _, members in sorted(groups, key=lambda group: group[1])]
 
 
-def _check(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> None:
+def _groups(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> tuple[tuple[Condition, ...], ...]:
+    """Put conditions that share uncertain values into groups; those that share what is certain are independent."""
+    known = {**kinds, ZERO: Certain}
+    return tuple(independent_groups(conditions, lambda one: (name for name in one.names if known[name] is not Certain)))
+
+
+def _problem(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> HaplyError | None:
+    """Tell why conditions that share values cannot be computed together."""
     names = {name for condition in group for name in condition.names}
     for condition in group:
         if len(set(condition.names)) < len(condition.names):
-            raise HaplyError(f"A condition compares '{condition.names[0]}' with itself")
+            return HaplyError(f"A condition compares '{condition.names[0]}' with itself")
         for name in condition.names:
             if isinstance(condition, Distance) and not issubclass(kinds[name], POINTS):
-                raise HaplyError(
+                return HaplyError(
                     f"A distance is asked of '{name}'",
                     expected="points, samples, Gaussians or mixtures of them",
                     found=kinds[name].__name__,
                 )
             if not isinstance(condition, Distance) and not issubclass(kinds[name], OneDimensional):
-                raise HaplyError(
+                return HaplyError(
                     f"A sum or a difference is asked of '{name}'",
                     expected="a one-dimensional value",
                     found=kinds[name].__name__,
                 )
     if any(isinstance(condition, Linear) for condition in group) and not _are_few_normals(group, kinds):
         other = next((name for name in sorted(names) if kinds[name] not in (Gaussian, Certain)), None)
-        raise HaplyError(
+        return HaplyError(
             "A sum of uncertain values is tied to others",
             expected=f"up to {MOST_NORMALS} conditions that share values, all of them Gaussian",
             found=f"{len(group)} conditions" if other is None else f"'{other}', {kinds[other].__name__}",
         )
     if len(group) == 1:
-        return
+        return None
     if _goes_round(group, kinds) and not _are_few_normals(group, kinds):
-        raise HaplyError(
+        return HaplyError(
             "Uncertain conditions go round in a circle",
             expected="conditions that tie values as the branches of a tree do, with one way between any two, or up to "
             f"{MOST_NORMALS} between Gaussians",
@@ -168,11 +179,12 @@ def _check(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> No
     if any(isinstance(condition, Distance) for condition in group):
         other = next((name for name in sorted(names) if not issubclass(kinds[name], (Samples, Certain))), None)
         if other is not None:
-            raise HaplyError(
+            return HaplyError(
                 f"A distance is tied to '{other}' by a value that both speak of",
                 expected="samples throughout",
                 found=kinds[other].__name__,
             )
+    return None
 
 
 def _goes_round(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> bool:

@@ -7,7 +7,7 @@ of them changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from haply.errors import HaplyError
 from haply.probability.joint import ZERO, independent_groups
 from haply.probability.region import Difference, Distance, Linear, Region
 from haply.query.columns import columns_of
-from haply.query.conditions import one_range
+from haply.query.conditions import Misfit, one_range
 from haply.query.expressions import And, Column, Expression, Not, Or, is_value
 from haply.query.forms import (
     Form,
@@ -218,36 +218,57 @@ class ManyCondition:
     """See ``Split``."""
 
 
-def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition:
+def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition | Misfit:
     """Sums, differences and distances of uncertain columns that are compared with numbers.
 
     Parts about the same sum become one. Parts that share a column are not independent: whoever computes their
     probability has to take them together.
     """
     sorted_parts = split(condition, is_certain)
-    found: list[Difference | Distance | Linear] = []
-    sums: list[Part] = []
+    parts = [part for group in sorted_parts.groups for part in group]
+    problem = next((found for k, part in enumerate(parts) if (found := _many_problem(part, parts[:k]))), None)
+    if problem is not None:
+        return Misfit(problem)
     columns: dict[str, Column] = {}
-    for part in (part for group in sorted_parts.groups for part in group):
-        if isinstance(part, Near):
-            if part.beyond:
-                raise _refused(part, "an upper limit of the distance")
-            columns |= {str(part.one): part.one, str(part.other): part.other}
-            found.append(Distance(str(part.one), str(part.other), _plain(part, part.limit), part.closed))
-            continue
-        if part.form.squares:
-            raise _refused(part, "sums and differences of columns, or a distance")
-        columns |= part.form.columns
-        for other in sums:
-            if same_form(part.form, other.form):  # the rewrites would have made one of them
-                text = f"{other.text} AND {part.text}"
-                if shared(other.intervals, part.intervals) is None:
-                    raise _refused(replace(part, text=text), "numbers instead of columns as limits")
-                raise HaplyError(
-                    f"The condition `{text}` can never hold", hint="check the order of the bounds and the signs"
-                )
-        sums.append(part)
-    return ManyCondition(sorted_parts.certain, (*found, *map(_linear_condition, sums)), columns, sorted_parts.steps)
+    for part in parts:
+        columns |= (
+            {str(part.one): part.one, str(part.other): part.other} if isinstance(part, Near) else part.form.columns
+        )
+    near = [
+        Distance(str(part.one), str(part.other), _plain(part.limit), part.closed)
+        for part in parts
+        if isinstance(part, Near)
+    ]
+    sums = [_linear_condition(part) for part in parts if isinstance(part, Part)]
+    return ManyCondition(sorted_parts.certain, (*near, *sums), columns, sorted_parts.steps)
+
+
+def _many_problem(part: Part | Near, before: Sequence[Part | Near]) -> HaplyError | None:
+    """Tell why a part cannot belong to a condition between many tables."""
+    if isinstance(part, Near):
+        numbers: list[Scalar | None] = [part.limit]
+    else:
+        numbers = [*part.form.linear.values(), *(end for one in part.intervals for end in (one.low, one.high))]
+    named = next((number for number in numbers if isinstance(number, Expression)), None)
+    expected = ""
+    if named is not None:
+        expected = f"numbers instead of `{named}`"
+    elif isinstance(part, Near):
+        expected = "an upper limit of the distance" if part.beyond else ""
+    elif part.form.squares:
+        expected = "sums and differences of columns, or a distance"
+    elif one_range(part.intervals) is None:
+        expected = "one range of values, or all that lies outside of one"
+    if expected:
+        return HaplyError(f"The condition `{part.text}` cannot be part of a join of many tables", expected=expected)
+    for other in before:
+        if isinstance(part, Part) and isinstance(other, Part) and same_form(part.form, other.form):
+            # the rewrites would have made one of them, if they could hold together
+            text = f"{other.text} AND {part.text}"
+            return HaplyError(
+                f"The condition `{text}` can never hold", hint="check the order of the bounds and the signs"
+            )
+    return None
 
 
 @dataclass(frozen=True)
@@ -357,12 +378,11 @@ def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
 
 def _linear_condition(part: Part) -> Difference | Linear:
     inner = one_range(part.intervals)
-    if inner is None:
-        raise _refused(part, "one range of values, or all that lies outside of one")
-    low = -math.inf if inner.low is None else _plain(part, inner.low)
-    high = math.inf if inner.high is None else _plain(part, inner.high)
+    assert inner is not None
+    low = -math.inf if inner.low is None else _plain(inner.low)
+    high = math.inf if inner.high is None else _plain(inner.high)
     region = Region(low, high, inner.low_closed, inner.high_closed, len(part.intervals) == 2)
-    terms = [(name, _plain(part, factor)) for name, factor in part.form.linear.items()]
+    terms = [(name, _plain(factor)) for name, factor in part.form.linear.items()]
     if len(terms) == 1:  # its factor is 1
         return Difference(terms[0][0], ZERO, region)
     if len(terms) == 2 and sorted(factor for _, factor in terms) == [-1.0, 1.0]:
@@ -371,15 +391,6 @@ def _linear_condition(part: Part) -> Difference | Linear:
     return Linear(tuple(terms), region)
 
 
-def _plain(part: Part | Near, value: Scalar) -> float:
-    return as_float(_exact(part, value))
-
-
-def _exact(part: Part | Near, value: Scalar) -> Fraction:
-    if isinstance(value, Expression):
-        raise _refused(part, f"numbers instead of `{value}`")
-    return value
-
-
-def _refused(part: Part | Near, expected: str) -> HaplyError:
-    return HaplyError(f"The condition `{part.text}` cannot be part of a join of many tables", expected=expected)
+def _plain(value: Scalar) -> float:
+    assert isinstance(value, Fraction)
+    return as_float(value)

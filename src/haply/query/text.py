@@ -109,15 +109,19 @@ def as_condition(value: str | Expression) -> Expression:
 
 
 def located(source: str, offset: int, what: str, *, expected: str = "", found: str = "", hint: str = "") -> HaplyError:
-    """The error for a place in a text: says its line and column and shows the line with a caret under the place."""
+    """Make the error for a place in a text."""
+    return HaplyError(what, expected=expected, found=found, hint=hint, place=place_in(source, offset))
+
+
+def place_in(source: str, offset: int) -> str:
+    """Describe a place in a text: its line and column, and the line with a caret under the place."""
     lines = re.split(r"\r\n|\r|\n", source[:offset])
     line_start = offset - len(lines[-1])
     line = re.split(r"[\r\n]", source[line_start:], maxsplit=1)[0]
     cut = max(0, len(lines[-1]) - 70)  # keeps the place in sight in a very long line
     shown = "".join(char if char.isprintable() else " " for char in line[cut : cut + 100])
     caret = " " * (len(lines[-1]) - cut) + "^"
-    where = f"line {len(lines)}, column {len(lines[-1]) + 1}:\n    {shown}\n    {caret}\n{what}"
-    return HaplyError(where, expected=expected, found=found, hint=hint)
+    return f"line {len(lines)}, column {len(lines[-1]) + 1}:\n    {shown}\n    {caret}\n"
 
 
 def tokens_of(source: str, start: int, stop: int) -> list[Token]:
@@ -260,7 +264,7 @@ class Parser:
         try:
             return self.places.mark(build(*args), token.start)
         except HaplyError as refusal:
-            raise located(self.source, token.start, str(refusal)) from None
+            raise refusal.at(place_in(self.source, token.start)) from None
 
     def whole(self) -> Expression:
         if self.next.kind == "end":

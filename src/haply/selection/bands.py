@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haply.probability.region import Region
-from haply.selection.conditions import Polynomial, Value
+from haply.selection.conditions import Polynomial, Range, Value
 from haply.selection.evaluate import one_region
 
 Terms = tuple[tuple[Value, float], ...]
@@ -41,7 +41,7 @@ class Band:
 def bands_of(condition: Polynomial, is_left: Callable[[str], bool]) -> list[Band]:
     """The bands between both sides that a condition implies; none if it is about one side alone, or has no such."""
     if not condition.squares:
-        region = one_region(condition.ranges)
+        region = one_region(condition.ranges) or _hull(condition.ranges)
         factors = [(value, factor) for value, factor in condition.linear if isinstance(factor, float)]
         if region is None or len(factors) < len(condition.linear):
             return []
@@ -70,6 +70,15 @@ def bands_of(condition: Polynomial, is_left: Callable[[str], bool]) -> list[Band
             slack = 1e-12 * (abs(middle) + reach)
             found += _between(whole, Region(middle - reach - slack, middle + reach + slack), is_left)
     return found
+
+
+def _hull(ranges: tuple[Range, ...]) -> Region | None:
+    """Return the least interval that holds all ranges; None if it would hold every number, or ends are columns."""
+    ends = [(each.low, each.high) for each in ranges]
+    if any(isinstance(end, str) for pair in ends for end in pair):
+        return None
+    low, high = min(float(low) for low, _ in ends), max(float(high) for _, high in ends)
+    return None if math.isinf(low) and math.isinf(high) else Region(low, high)
 
 
 def _between(factors: list[tuple[Value, float]], region: Region, is_left: Callable[[str], bool]) -> list[Band]:

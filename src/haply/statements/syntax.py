@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from haply.errors import HaplyError
 from haply.query.expressions import RESERVED, And, Column, Expression, Literal, sql_text
-from haply.query.text import Parser, TextPlaces, Token, located, tokens_of
+from haply.query.text import Parser, TextPlaces, Token, place_in, tokens_of
 
 _JOIN_WORDS = "JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL LATERAL"
 _JOINS = frozenset(_JOIN_WORDS.split())
@@ -111,10 +111,13 @@ class Statement:
     def error(
         self, at: Expression | int, what: str, *, expected: str = "", found: str = "", hint: str = ""
     ) -> HaplyError:
-        """The error for a place in the query."""
+        """Make the error for a place in the query."""
+        return HaplyError(what, expected=expected, found=found, hint=hint, place=self.place(at))
+
+    def place(self, at: Expression | int) -> str:
+        """Describe a place in the query."""
         offset = at if isinstance(at, int) else self.places.start(at)
-        start = self.select.start if offset is None else offset
-        return located(self.text, start, what, expected=expected, found=found, hint=hint)
+        return place_in(self.text, self.select.start if offset is None else offset)
 
     @contextmanager
     def at(self, place: Expression | int) -> Iterator[None]:
@@ -122,9 +125,7 @@ class Statement:
         try:
             yield
         except HaplyError as refusal:
-            if str(refusal).startswith("line "):
-                raise
-            raise self.error(place, str(refusal)) from None
+            raise refusal.at(self.place(place)) from None
 
 
 def read(text: str) -> Statement:

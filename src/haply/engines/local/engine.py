@@ -14,10 +14,10 @@ from haply.engines.local.index import LocalIndexedJoin, build_index
 from haply.engines.local.pairs import LocalJoin
 from haply.engines.local.threads import on_threads
 from haply.engines.local.windows import combinations
-from haply.errors import HaplyError
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
+from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
 from haply.planning.selection import RowSelection
@@ -32,27 +32,15 @@ class LocalEngine:
 
     name = "local"
 
-    def check_streams(self, frame: Frame) -> None:
-        """Refuse streams, which are Spark's."""
-        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
-
     def pairs(self, join: PairPlan, funnel: Any) -> LocalFrame:
         """Run a join of two tables."""
         runs = (LocalJoin if join.indexed is None else LocalIndexedJoin)(join, funnel)
         frame: Any = join.left.frame
         return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
 
-    def pairs_profile(self, join: PairPlan) -> list[str]:
+    def describe_pairs(self, join: PairPlan) -> Description:
         """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
-        return (LocalJoin if join.indexed is None else LocalIndexedJoin)(join, None).profile()
-
-    def stream_text(self, join: PairPlan) -> str:
-        """Describe a join of streams: there are none."""
-        raise AssertionError
-
-    def expected_partners(self, join: PairPlan) -> float | None:
-        """About how many rows a row meets, where an index tells."""
-        return None if join.indexed is None else LocalIndexedJoin(join, None).pages.expected_partners
+        return join.describe_index() if join.indexed is not None else LocalJoin(join, None).describe()
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
         """Run a selection."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +15,10 @@ from haply.engines.local.constructors import constructed
 from haply.engines.local.dialect import columns_in
 from haply.engines.local.files import write_tables
 from haply.engines.local.times import time_numbers
+from haply.errors import HaplyError
 from haply.indexing.index import Index
 from haply.planning.frames import Field
 from haply.planning.times import TimeWindow
-
-if TYPE_CHECKING:
-    from haply.engines.local.engine import LocalEngine
 
 Give = Callable[[pa.Table], Any]
 """Makes of an Arrow table what its user knows."""
@@ -89,16 +87,18 @@ class LocalFrame:
         return self.table().__arrow_c_stream__(requested_schema)
 
     @property
-    def engine(self) -> LocalEngine:
-        """The engine that holds it."""
-        from haply.engines.local.engine import ENGINE
-
-        return ENGINE
+    def engine_name(self) -> str:
+        """The name of the engine that holds it."""
+        return "local"
 
     @property
     def identity(self) -> Any:
         """Equal for two frames that are one table of their user."""
         return id(self) if self._identity is None else self._identity
+
+    def check_streams(self) -> None:
+        """Refuse streams, which are Spark's."""
+        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
 
     def give(self) -> Any:
         """Return the table as its user knows it."""

@@ -188,11 +188,3 @@ class LocalIndexedJoin(LocalJoin):
         inner = [join.side(one.side).inner_name(one.column) for one in join.result]
         shown = wide.select(inner).rename_columns([one.name for one in join.result])
         return shown.append_column("probability", wide["probability"]) if join.exact else shown
-
-    def profile(self) -> list[str]:
-        """Describe the pages of the index."""
-        return [
-            f"  index         {len(self.index):,} pages of {self.index.page_rows:,} rows of the "
-            f"{self._asked.name} table, by x-bounds at {self.index.left.shape[1]} levels",
-            f"  strategy      index: pages that no row of the {self._asking.name} table may match are not read",
-        ]

@@ -40,6 +40,7 @@ from haply.joins.cells.rows import (
     usable_rows,
 )
 from haply.numerics.order import ordered
+from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
 from haply.pruning.cells import expected_candidates, lay_out
@@ -355,13 +356,13 @@ class LocalJoin:
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 
-    def profile(self) -> list[str]:
+    def describe(self) -> Description:
         """Describe where rows go, and how many pairs are expected: reads all rows."""
         edges, placed = self.layout()
         one, other = (profile_of(intervals) for intervals in placed)
         sliced = int((edges.slices != 0).sum()) if len(edges.slices) else 0
         how = f"{len(edges.edges) + 1} cells by quantiles of the {'times' if edges.in_time else 'intervals'}"
-        return self.join.profile_text(one, other, f"{how}, {sliced} of them sliced; {cores()} threads")
+        return self.join.describe_cells(one, other, f"{how}, {sliced} of them sliced; {cores()} threads")
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from haply.engines.spark.exchange.prepare import bad_rows
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
-from haply.engines.spark.streaming.join import check_session, stream_join
+from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
+from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
 from haply.planning.selection import RowSelection
@@ -24,11 +25,6 @@ class SparkEngine:
 
     name = "spark"
 
-    def check_streams(self, frame: Frame) -> None:
-        """Refuse a session that cannot run streams."""
-        assert isinstance(frame, SparkFrame)
-        check_session(frame.df.sparkSession)
-
     def pairs(self, join: PairPlan, funnel: Any) -> SparkFrame:
         """Run a join of two tables or streams."""
         translate_failures()
@@ -36,17 +32,11 @@ class SparkEngine:
             return SparkFrame(stream_join(join, funnel).run())
         return SparkFrame((BatchJoin if join.indexed is None else SparkIndexedJoin)(join, funnel).run())
 
-    def pairs_profile(self, join: PairPlan) -> list[str]:
-        """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
-        return (BatchJoin if join.indexed is None else SparkIndexedJoin)(join, None).profile()
-
-    def stream_text(self, join: PairPlan) -> str:
-        """Describe a join of streams."""
-        return stream_join(join, None).explain()
-
-    def expected_partners(self, join: PairPlan) -> float | None:
-        """About how many rows a row meets, where an index tells."""
-        return None if join.indexed is None else SparkIndexedJoin(join, None).pages.expected_partners
+    def describe_pairs(self, join: PairPlan) -> Description:
+        """Describe how rows are dealt out, and how many pairs are expected; reads tables, not streams."""
+        if join.streaming:
+            return stream_join(join, None).describe()
+        return join.describe_index() if join.indexed is not None else BatchJoin(join, None).describe()
 
     def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
         """Run a selection."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from haply.engines.spark.constructed import type_of, with_constructed
+from haply.engines.spark.files import write_table
 from haply.engines.spark.index import index_of, renamed
 from haply.engines.spark.runtime.failures import refused_by_spark
+from haply.engines.spark.streaming.session import check_session
 from haply.engines.spark.times import time_number
 from haply.engines.spark.types import field_from
 from haply.errors import HaplyError
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
-
-if TYPE_CHECKING:
-    from haply.engines.spark.engine import SparkEngine
 
 
 class SparkFrame:
@@ -39,11 +39,9 @@ class SparkFrame:
         return self.df.isStreaming
 
     @property
-    def engine(self) -> SparkEngine:
-        """The engine that holds it."""
-        from haply.engines.spark.engine import ENGINE
-
-        return ENGINE
+    def engine_name(self) -> str:
+        """The name of the engine that holds it."""
+        return "spark"
 
     @property
     def index(self) -> Any:
@@ -84,8 +82,6 @@ class SparkFrame:
 
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> SparkFrame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
-        from haply.engines.spark.tables import with_constructed
-
         return SparkFrame(with_constructed(self.df, name, constructor, arguments))
 
     def beside(self, other: Any) -> SparkFrame:
@@ -93,11 +89,8 @@ class SparkFrame:
         return SparkFrame(self.df.crossJoin(other.df))
 
     def type_of(self, sql: str) -> Field:
-        """Tell the type of an expression over the columns; Spark's own refusal becomes ours."""
-        try:
-            return field_from("value", self.df.select(F.expr(sql).alias("value")).schema["value"].dataType)
-        except PySparkException as refusal:
-            raise HaplyError(f"Spark refuses it: {refused_by_spark(refusal)}") from None
+        """Tell the type of an expression over the columns."""
+        return type_of(self.df, sql)
 
     def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> SparkFrame:
         """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""
@@ -120,12 +113,14 @@ class SparkFrame:
         """Keep some rows."""
         return SparkFrame(self.df.limit(rows))
 
+    def check_streams(self) -> None:
+        """Refuse a session that cannot run joins of streams."""
+        check_session(self.df.sparkSession)
+
     def give(self) -> DataFrame:
         """Return the DataFrame."""
         return self.df
 
     def write(self, path: str) -> int:
         """Write the rows into a new folder of Parquet files, or a CSV file; returns how many there are."""
-        from haply.engines.spark.files import write_table
-
         return write_table(self.df, path)

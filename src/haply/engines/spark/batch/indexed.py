@@ -118,11 +118,3 @@ class SparkIndexedJoin:
             return lambda batches: reading(batches)
 
         return batch.joined(pages, observing, match, worker, {READ: "sum"})
-
-    def profile(self) -> list[str]:
-        """Describe the pages of the index."""
-        return [
-            f"  index         {len(self.index):,} pages of {self.index.page_rows:,} rows of the "
-            f"{self._asked_side.name} table, by x-bounds at {self.index.left.shape[1]} levels",
-            f"  strategy      index: pages that no row of the {self._asking_side.name} table may match are not read",
-        ]

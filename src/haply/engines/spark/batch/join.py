@@ -35,6 +35,7 @@ from haply.joins.cells.join import CellJoin
 from haply.joins.cells.method import Match
 from haply.joins.cells.rows import FITS, HOPELESS, LEFT, RIGHT, ROW_COUNTS, TIME, USABLE, RowSpec
 from haply.joins.warm import warm_selection
+from haply.planning.explain import Description
 from haply.planning.frames import SideName, field_of, quoted
 from haply.planning.pairs import PairPlan, Side
 from haply.pruning.candidates.intervals import accepts_above, accepts_below
@@ -435,7 +436,7 @@ class BatchJoin:
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 
-    def profile(self) -> list[str]:
+    def describe(self) -> Description:
         """Describe where rows go, and how many pairs are expected: reads all rows, as a sample might be empty."""
         join = self.join
         one, other, in_time = profiles_of(self._sketches(1.0).collect(), 1.0, join.length)
@@ -444,4 +445,4 @@ class BatchJoin:
         how = f"{layout.cells} cells by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
         if join.broadcast is not None:
             how = f"none: the {join.broadcast} table goes whole to every task of the other"
-        return join.profile_text(one, other, how)
+        return join.describe_cells(one, other, how)

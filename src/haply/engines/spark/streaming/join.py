@@ -41,6 +41,7 @@ from haply.engines.spark.streaming.parcels import (
     group_of,
     unpack,
 )
+from haply.engines.spark.streaming.session import STREAM_CELLS
 from haply.engines.spark.streaming.stateful import CellProcessor
 from haply.engines.spark.streaming.worker import (
     CellQuery,
@@ -53,7 +54,6 @@ from haply.engines.spark.streaming.worker import (
 )
 from haply.engines.spark.times import time_number
 from haply.engines.spark.types import arrow_schema
-from haply.errors import HaplyError, advise
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.positions import PositionsMethod
 from haply.joins.cells.rows import ROW_COUNTS, TIME
@@ -62,38 +62,13 @@ from haply.joins.operators.pair import SWEEPS
 from haply.joins.operators.timing import reach_back
 from haply.joins.warm import warm_times
 from haply.models import Model, OneDimensional
+from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side, in_words
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.candidates.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 BLOCKS_PER_REACH = 16.0
-_PARTITIONS_PER_CELL = 2
-STREAM_CELLS = 16
-"""Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
-
-
-def check_session(spark: Any) -> None:
-    """Streams need the RocksDB state store: only it knows the kinds of state that are used."""
-    found = spark.conf.get(_PROVIDER, "")
-    if "RocksDB" not in found:
-        raise HaplyError(
-            "A join of streams needs Spark's RocksDB state store",
-            expected=f"{_PROVIDER} = {_ROCKSDB}",
-            found=found or "nothing set",
-            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or start with hp.local_session()',
-        )
-    cells = CellSettings.of(spark).cells or STREAM_CELLS
-    partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
-    if partitions > _PARTITIONS_PER_CELL * max(cells, STREAM_CELLS):
-        advise(
-            f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
-            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {cells} cells "
-            "(spark.haply.cells). The checkpoint keeps the number of the first start for good.",
-            f'before it, spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}',
-        )
 
 
 class StreamJoin(ABC):
@@ -241,20 +216,27 @@ class StreamJoin(ABC):
         )
         return marked.select(CELL, SIDE, NEWEST, PARCEL, REACH)
 
-    def explain(self) -> str:
+    def describe(self) -> Description:
         """Describe how the join will run."""
         window = self.window
         unit = " microseconds" if self._stamps else ""
-        lines = [
+        return Description(
             "Threshold join of streams",
-            f"  condition     {self._condition_text()}, {self.join.threshold.describe()}",
-            f"  window        |time - time| <= {window.length:g}{unit}, rows up to {window.max_delay:g}{unit} late",
-            f"  candidates    {self._candidates_text()}",
-            f"  cascade       {self._cascade_text()}",
-            f"  partitioning  blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell "
-            "remembers is kept in panes as long as the window",
-        ]
-        return "\n".join(lines)
+            f"Only rows within {window.length:g}{unit} of each other are looked at.",
+            (
+                ("condition", f"{self._condition_text()}, {self.join.threshold.describe()}"),
+                ("window", f"|time - time| <= {window.length:g}{unit}, rows up to {window.max_delay:g}{unit} late"),
+                ("candidates", self._candidates_text()),
+            ),
+            (
+                ("cascade", self._cascade_text()),
+                (
+                    "partitioning",
+                    f"blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell remembers "
+                    "is kept in panes as long as the window",
+                ),
+            ),
+        )
 
 
 class DistanceStream(StreamJoin):

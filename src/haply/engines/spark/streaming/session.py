@@ -1,0 +1,35 @@
+"""What a Spark session needs so that it can run joins of streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from haply.engines.spark.exchange.parcels import CellSettings
+from haply.errors import HaplyError, advise
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_PARTITIONS_PER_CELL = 2
+STREAM_CELLS = 16
+"""Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
+
+
+def check_session(spark: Any) -> None:
+    """Streams need the RocksDB state store: only it knows the kinds of state that are used."""
+    found = spark.conf.get(_PROVIDER, "")
+    if "RocksDB" not in found:
+        raise HaplyError(
+            "A join of streams needs Spark's RocksDB state store",
+            expected=f"{_PROVIDER} = {_ROCKSDB}",
+            found=found or "nothing set",
+            hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKSDB}"), or start with hp.local_session()',
+        )
+    cells = CellSettings.of(spark).cells or STREAM_CELLS
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
+    if partitions > _PARTITIONS_PER_CELL * max(cells, STREAM_CELLS):
+        advise(
+            f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
+            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {cells} cells "
+            "(spark.haply.cells). The checkpoint keeps the number of the first start for good.",
+            f'before it, spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}',
+        )

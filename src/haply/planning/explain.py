@@ -1,0 +1,84 @@
+"""Plans in words: a tree of descriptions, rendered once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+_WIDTH = 13
+"""Of the names of lines."""
+
+
+@dataclass(frozen=True)
+class NotTaken:
+    """A strategy that was not taken, and why."""
+
+    strategy: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a plan says of itself."""
+
+    title: str = ""
+    verdict: str = ""
+    """One sentence on how much will be looked at."""
+    lines: tuple[tuple[str, str], ...] = ()
+    """Names, and what is said of them."""
+    details: tuple[tuple[str, str], ...] = ()
+    """The same for those who want to know more."""
+    not_taken: tuple[NotTaken, ...] = ()
+    parts: tuple[Description, ...] = field(default=())
+    """Plans that this one is made of."""
+
+    def with_more(self, other: Description) -> Description:
+        """Add what an engine knows to what a plan says."""
+        return replace(
+            self,
+            verdict=other.verdict or self.verdict,
+            lines=self.lines + other.lines,
+            details=self.details + other.details,
+            not_taken=self.not_taken + other.not_taken,
+        )
+
+    def text(self, verbose: bool = False) -> str:
+        """Put it into words: the verdict first, then the tree, then strategies that were not taken."""
+        verdict = self._first_verdict()
+        lines = [*([verdict] if verdict else []), *self._tree(verbose, "")]
+        rejected = self._all_not_taken()
+        if rejected:
+            lines.append("Not taken")
+            lines += [f"  {one.strategy:<{_WIDTH}} {one.reason}" for one in rejected]
+        return "\n".join(lines)
+
+    def _first_verdict(self) -> str:
+        return self.verdict or next((found for part in self.parts if (found := part._first_verdict())), "")
+
+    def _all_not_taken(self) -> list[NotTaken]:
+        found = [*self.not_taken, *(one for part in self.parts for one in part._all_not_taken())]
+        return list(dict.fromkeys(found))
+
+    def _tree(self, verbose: bool, indent: str) -> list[str]:
+        shown = (*self.lines, *(self.details if verbose else ()))
+        lines = [f"{indent}{self.title}", *(f"{indent}  {name:<{_WIDTH}} {said}" for name, said in shown)]
+        for part in self.parts:
+            lines += part._tree(verbose, indent + "  ")
+        return lines
+
+
+def about(number: float) -> str:
+    """Write a number of rows or pairs that is only estimated: two digits, in words from a million on."""
+    if number < 1:
+        return "no"
+    digits = len(str(round(number))) - 2
+    rounded = round(number) if digits <= 0 else round(number / 10**digits) * 10**digits
+    for size, word in ((10**12, "trillion"), (10**9, "billion"), (10**6, "million")):
+        if rounded >= size:
+            return f"{rounded / size:.3g} {word}"
+    return f"{rounded:,}"
+
+
+def looked_at(candidates: float, pairs: float) -> str:
+    """Write the verdict on a join: how many of all pairs will be looked at."""
+    candidates = min(candidates, pairs)
+    return f"About {about(candidates)} of {about(pairs)} pairs will be looked at."

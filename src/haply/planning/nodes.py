@@ -1,0 +1,344 @@
+"""What is asked: logical plans, built alike by the functions of Python, by SQL and by the command line.
+
+A node is frozen, knows its tables but no engine, and refuses what it cannot mean when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import pyarrow as pa
+
+from haply.errors import HaplyError, advise, unknown_name
+from haply.planning.constructors import bound_constructors
+from haply.planning.frames import (
+    HOW_UNCERTAIN,
+    Field,
+    Frame,
+    InvalidMode,
+    ProbabilityMode,
+    SideName,
+    Wording,
+    field_of,
+    find_column,
+    names_of,
+)
+from haply.planning.times import TimeWindow, time_window
+from haply.pruning.threshold import Threshold
+from haply.query import Column, Expression, columns_of, respelled
+from haply.query.checks import all_certain, meets_itself, refuse_equalities, taken_as_independent
+from haply.query.conditions import JoinCondition, Misfit, split_join
+from haply.query.text import parse
+
+Strategy = Literal["auto", "sweep", "pages", "pti", "moments", "grid"]
+"""How candidates are found; ``auto`` is the fastest that we know."""
+
+
+class Shown(NamedTuple):
+    """A column of the result: the side and the column there that it comes from, and its name."""
+
+    side: SideName
+    column: str
+    name: str
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """What ``hp.join`` is asked for besides its tables and its condition."""
+
+    threshold: float | None = None
+    strict: bool = False
+    time: Any = None
+    window: Any = None
+    max_delay: Any = 0
+    probability: ProbabilityMode = "exact"
+    strategy: Strategy = "auto"
+    self_key: str | None = None
+    invalid: InvalidMode = "raise"
+    suffixes: tuple[str, str] = ("_left", "_right")
+    columns: Sequence[str] | None = None
+    broadcast: SideName | None = None
+    wording: Wording = field(default_factory=Wording)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not one of the choices."""
+        one_of("probability", self.probability, get_args(ProbabilityMode))
+        one_of("invalid", self.invalid, get_args(InvalidMode))
+        one_of("strategy", self.strategy, get_args(Strategy))
+        if self.broadcast is not None:
+            one_of("table to broadcast", self.broadcast, get_args(SideName))
+
+
+@dataclass(frozen=True)
+class JoinNode:
+    """A join of two tables or streams."""
+
+    left: Frame
+    right: Frame
+    condition: Expression | None
+    """Over columns as their tables spell them."""
+    window: TimeWindow | None
+    threshold: Threshold
+    result: tuple[Shown, ...]
+    options: JoinOptions
+
+    @classmethod
+    def of(cls, left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> JoinNode:
+        """Check a join; the arguments are those of ``hp.join``."""
+        window = time_window(left, right, options.time, options.window, options.max_delay, options.wording)
+        if on is None and window is None:
+            raise HaplyError(
+                "A join has no condition",
+                expected="on=..., an expression or text, or time and window",
+                hint='"abs(left.x - right.x) <= 1"',
+            )
+        expression = condition_of(on) if on is not None else None
+        exact = options.probability == "exact"
+        result = result_columns(names_of(left), names_of(right), options.suffixes, exact, options.columns)
+        same_table = left.identity == right.identity and not left.streaming
+        frames: dict[str | None, Frame] = {"left": left, "right": right}
+        if expression is not None:
+            expression = bound_constructors(expression, frames)
+        threshold = Threshold(options.threshold, options.strict)
+        node = cls(frames["left"], frames["right"], None, window, threshold, tuple(result), options)
+        if expression is not None:
+            node = replace(node, condition=node._spelled(expression))
+        for side, frame in node.frames.items():
+            if options.self_key is not None:
+                find_column(frame, options.self_key, side)
+        node._advise(same_table)
+        return node if options.columns is None else node._narrowed()
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    @property
+    def frames(self) -> dict[str, Frame]:
+        """Both tables by their sides."""
+        return {"left": self.left, "right": self.right}
+
+    @property
+    def streaming(self) -> bool:
+        """Whether one of the tables is a stream."""
+        return self.left.streaming or self.right.streaming
+
+    @property
+    def exact(self) -> bool:
+        """Whether the result has probabilities."""
+        return self.options.probability == "exact"
+
+    @property
+    def certain_times(self) -> bool:
+        """Whether there is no uncertain time."""
+        return self.window is None or not any(self.window.uncertain)
+
+    def field(self, column: Column) -> Field:
+        """Find a column of the condition."""
+        if column.table not in self.frames:
+            raise HaplyError(
+                f"Column '{column}' names no table", expected="left.<column> or right.<column>", found=f"'{column}'"
+            )
+        frame = self.frames[column.table]
+        return field_of(frame, find_column(frame, column.name, column.table))
+
+    def is_certain(self, column: Column) -> bool:
+        """Whether a column of the condition is certain."""
+        return self.field(column).uncertain_model is None
+
+    def can_sweep(self, column: Column) -> bool:
+        """Whether a sweep can go along a column of certain numbers: doubles hold all of them."""
+        kind = self.field(column).arrow
+        return kind is not None and (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width < 64))
+
+    def named(self, column: str, side: str) -> str:
+        """Name a column in messages."""
+        return f"'{column}' of {self.options.wording.table(side)}"
+
+    @cached_property
+    def pair_condition(self) -> JoinCondition | Misfit:
+        """The condition sorted, if its uncertain part is one on the difference or distance of a column of each side."""
+        if self.condition is None:
+            return JoinCondition()
+        return split_join(self.condition, self.is_certain, self.can_sweep)
+
+    @cached_property
+    def self_keys(self) -> dict[str, str]:
+        """The columns that tell which rows are one variable, by side, if there are any."""
+        if self.options.self_key is None:
+            return {}
+        return {side: find_column(frame, self.options.self_key, side) for side, frame in self.frames.items()}
+
+    def without_threshold(self, column: str, side: str, kind: str) -> HaplyError:
+        """Make the error for unbounded values without a threshold."""
+        return unbounded_values(f"column {self.named(column, side)}, a {kind}", self.options.wording.threshold)
+
+    # -- what is done when it is made ----------------------------------------------------------------------------------
+
+    def _spelled(self, expression: Expression) -> Expression:
+        """Name columns as their tables do, and refuse unknown ones and what never holds."""
+        for column in columns_of(expression):
+            self.field(column)
+        spelled = respelled(expression, lambda column: self.field(column).name)
+        refuse_equalities(spelled, lambda column: self.field(column).uncertain_model)
+        return spelled
+
+    def _advise(self, same_table: bool) -> None:
+        """Warn of what is answered, but probably not as it is meant."""
+        condition, window = self.condition, self.window
+        plain = None
+        if condition is not None:
+            plain = all_certain(condition, self.is_certain, self.threshold.value is not None)
+        if plain is not None and self.certain_times:
+            advise(plain, HOW_UNCERTAIN)
+        if same_table and self.options.self_key is None:
+            in_both = not self.certain_times and window is not None and window.left == window.right
+            if in_both or (condition is not None and meets_itself(condition, "left", "right", self.is_certain)):
+                advise(*taken_as_independent("left", "right"))
+
+    def _narrowed(self) -> JoinNode:
+        """Leave out columns that neither the result nor conditions need. A table with an index stays as it is."""
+        needed: set[tuple[str, str]] = {(one.side, one.column) for one in self.result}
+        if self.condition is not None:
+            needed |= {(str(column.table), column.name) for column in columns_of(self.condition)}
+        if self.window is not None:
+            needed |= {("left", self.window.left), ("right", self.window.right)}
+        needed |= set(self.self_keys.items())
+        frames = {}
+        for side, frame in self.frames.items():
+            names = names_of(frame)
+            kept = [name for name in names if (side, name) in needed] or names[:1]
+            frames[side] = frame.select(kept) if len(kept) < len(names) and frame.index is None else frame
+        return replace(self, left=frames["left"], right=frames["right"])
+
+
+@dataclass(frozen=True)
+class TablesNode:
+    """A join of any number of tables or streams, as SQL asks for it."""
+
+    frames: Mapping[str, Frame]
+    conditions: tuple[Expression, ...]
+    """Over columns that carry the names of their tables."""
+    windows: Mapping[tuple[str, str], Any]
+    times: Mapping[str, str]
+    """The column of times of each table that a window names."""
+    threshold: Threshold
+    exact: bool
+    max_delay: Any = 0
+    invalid: InvalidMode = "raise"
+    broadcast: str | None = None
+    used: frozenset[tuple[str, str]] | None = None
+    """The columns that the result needs; all by default."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tables."""
+        return list(self.frames)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether one of the tables is a stream."""
+        return any(frame.streaming for frame in self.frames.values())
+
+    def is_certain(self, column: Column) -> bool:
+        """Whether a column of the conditions is certain."""
+        return field_of(self.frames[str(column.table)], column.name).uncertain_model is None
+
+    @property
+    def certain(self) -> list[Expression]:
+        """Conditions on certain columns only."""
+        return [one for one in self.conditions if all(map(self.is_certain, columns_of(one)))]
+
+    @property
+    def uncertain(self) -> list[Expression]:
+        """All other conditions."""
+        return [one for one in self.conditions if not all(map(self.is_certain, columns_of(one)))]
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def condition_of(value: Expression | str) -> Expression:
+    """Return a condition that is an expression, or the text of one."""
+    expression = parse(value) if isinstance(value, str) else value
+    if not isinstance(expression, Expression):
+        raise HaplyError("The condition cannot be read", expected="an expression or text", found=type(value).__name__)
+    return expression
+
+
+def unbounded_values(what: str, mend: str) -> HaplyError:
+    """Make the error for unbounded values without a threshold."""
+    return HaplyError(
+        "Without a threshold every pair is possible",
+        expected="values with a bounded support, or a threshold",
+        found=f"{what}, whose values are unbounded",
+        hint=f"{mend} or another limit: the answer would be the cross product",
+    )
+
+
+def one_of(what: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a value that is none of the known ones."""
+    if value not in known:
+        raise unknown_name(f"choice of {what}", value, known)
+
+
+def by_table(what: str, given: str | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return a column for each stream, where one may be given for all."""
+    if isinstance(given, str):
+        return dict.fromkeys(names, given)
+    if not isinstance(given, Mapping) or set(given) != set(names):
+        raise HaplyError(
+            f"The {what} is given for other streams than there are",
+            expected=f"a column, or one for each of {', '.join(names)}",
+            found=repr(given),
+        )
+    return dict(given)
+
+
+def result_columns(
+    left: Sequence[str],
+    right: Sequence[str],
+    suffixes: tuple[str, str],
+    with_probability: bool,
+    wanted: Sequence[str] | None = None,
+) -> list[Shown]:
+    """List the columns of the result besides the probability, those that clash with the suffixes."""
+    taken = {"probability"} if with_probability else set()
+    clashes = {name.lower() for name in left} & {name.lower() for name in right}
+    clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
+    shown: list[Shown] = []
+    sides: tuple[tuple[SideName, Sequence[str], str], ...] = ("left", left, suffixes[0]), ("right", right, suffixes[1])
+    for side, columns, suffix in sides:
+        shown += [Shown(side, name, name + suffix if name.lower() in clashes else name) for name in columns]
+    lowered = [*(one.name.lower() for one in shown), *taken]
+    twice = sorted({name for name in lowered if lowered.count(name) > 1})
+    if twice:
+        raise HaplyError(
+            "Two columns of the result would have one name",
+            expected="different names",
+            found=", ".join(twice),
+            hint="rename a column, or choose other suffixes",
+        )
+    return shown if wanted is None else _wanted(shown, wanted, with_probability)
+
+
+def _wanted(shown: list[Shown], wanted: Sequence[str], with_probability: bool) -> list[Shown]:
+    """Choose the columns that have these names, in letters of any case."""
+    if isinstance(wanted, str) or not all(isinstance(name, str) for name in wanted):
+        raise HaplyError("The columns of a result are chosen by name", expected="a list of names", found=repr(wanted))
+    known: dict[str, Shown] = {one.name.lower(): one for one in shown}
+    found: list[Shown] = []
+    for name in wanted:
+        if name.lower() == "probability" and with_probability:
+            raise HaplyError(
+                "'probability' is one of the columns",
+                expected="columns of the two tables",
+                hint='leave it out: it always comes, as the last; probability="none" does without it',
+            )
+        if name.lower() not in known:
+            raise unknown_name("column of the result", name, [one.name for one in shown])
+        if known[name.lower()] in found:
+            raise HaplyError(f"columns names '{name}' twice", expected="different names")
+        found.append(known[name.lower()])
+    return found
