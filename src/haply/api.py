@@ -1,4 +1,7 @@
-"""``hp.join``, ``hp.where``, ``hp.window_join`` and their plans."""
+"""``hp.join``, ``hp.where``, ``hp.window_join`` and their plans.
+
+The answer is a table of the kind of the first argument, so that its type is not known before.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,26 @@ from typing import Any, Literal, get_args
 from haply.errors import HaplyError
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
-from haply.planning.frames import InvalidMode, ProbabilityMode, SideName, field_of, find_column, is_one_dimensional
+from haply.joins.operators.window import Algorithm
+from haply.planning.frames import (
+    Duration,
+    InvalidMode,
+    ProbabilityMode,
+    SideName,
+    Tabular,
+    field_of,
+    find_column,
+    is_one_dimensional,
+)
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, JoinOptions, Strategy, one_of
 from haply.planning.plans import Plan
 from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
+from haply.pruning.candidates.windows import Policy
 from haply.pruning.threshold import Threshold
 from haply.query import Expression
+from haply.report.funnel import Funnel
 from haply.selection.select import Planning
 
 IndexMode = Literal["error", "overwrite", "append"]
@@ -25,15 +40,15 @@ EngineName = Literal["local", "spark"]
 
 
 def plan_join(
-    left: Any,
-    right: Any,
+    left: Tabular,
+    right: Tabular,
     on: Expression | str | None = None,
     threshold: float | None = None,
     *,
     strict: bool = False,
-    time: Any = None,
-    window: Any = None,
-    max_delay: Any = 0,
+    time: str | tuple[str, str] | None = None,
+    window: Duration | None = None,
+    max_delay: Duration = 0,
     probability: ProbabilityMode = "exact",
     strategy: Strategy = "auto",
     self_key: str | None = None,
@@ -41,7 +56,7 @@ def plan_join(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     broadcast: SideName | None = None,
-    funnel: Any = None,
+    funnel: Funnel | None = None,
 ) -> Plan:
     """Check and plan a join without running it; the arguments are those of ``hp.join``."""
     options = JoinOptions(
@@ -54,15 +69,15 @@ def plan_join(
 
 
 def join(
-    left: Any,
-    right: Any,
+    left: Tabular,
+    right: Tabular,
     on: Expression | str | None = None,
     threshold: float | None = None,
     *,
     strict: bool = False,
-    time: Any = None,
-    window: Any = None,
-    max_delay: Any = 0,
+    time: str | tuple[str, str] | None = None,
+    window: Duration | None = None,
+    max_delay: Duration = 0,
     probability: ProbabilityMode = "exact",
     strategy: Strategy = "auto",
     self_key: str | None = None,
@@ -70,9 +85,9 @@ def join(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     broadcast: SideName | None = None,
-    funnel: Any = None,
+    funnel: Funnel | None = None,
 ) -> Any:
-    """Pairs of rows for which a condition on uncertain values holds with at least the threshold's probability.
+    """Find the pairs of rows for which a condition on uncertain values is as likely as the threshold asks.
 
     Parameters
     ----------
@@ -107,6 +122,25 @@ def join(
         table that fits into the memory of the driver and of every worker; by default both are sent to their cells.
     funnel
         An ``hp.Funnel()`` to fill.
+
+    Returns
+    -------
+    table
+        All columns of both tables, then ``probability``: of the kind of the left table; Arrow for a path.
+
+    Raises
+    ------
+    HaplyError
+        For what cannot be answered, before any data is read; for a bad row, when it is found.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> shop = pa.table({"parcel": ["A", "B"], "kg": [2.0, 3.1], "err": [0.02, 0.03]})
+    >>> depot = pa.table({"ticket": [1, 2], "kg": [2.01, 4.0], "err": [0.02, 0.02]})
+    >>> near = "abs(gaussian(left.kg, left.err) - gaussian(right.kg, right.err)) <= 0.05"
+    >>> hp.join(shop, depot, on=near, threshold=0.5, columns=["parcel", "ticket"]).to_pylist()
+    [{'parcel': 'A', 'ticket': 1, 'probability': 0.904...}]
     """
     return plan_join(
         left, right, on, threshold,
@@ -116,7 +150,7 @@ def join(
 
 
 def plan_where(
-    df: Any,
+    df: Tabular,
     condition: Expression | str,
     threshold: float | None = None,
     *,
@@ -124,7 +158,7 @@ def plan_where(
     probability: ProbabilityMode = "exact",
     planning: Planning = "per_row",
     invalid: InvalidMode = "raise",
-    funnel: Any = None,
+    funnel: Funnel | None = None,
 ) -> Plan:
     """Check and plan a selection without running it; the arguments are those of ``hp.where``."""
     limit = Threshold(threshold, strict)
@@ -136,7 +170,7 @@ def plan_where(
 
 
 def where(
-    df: Any,
+    df: Tabular,
     condition: Expression | str,
     threshold: float | None = None,
     *,
@@ -144,9 +178,9 @@ def where(
     probability: ProbabilityMode = "exact",
     planning: Planning = "per_row",
     invalid: InvalidMode = "raise",
-    funnel: Any = None,
+    funnel: Funnel | None = None,
 ) -> Any:
-    """Rows for which a condition on uncertain columns holds with at least the threshold's probability.
+    """Find the rows for which a condition on uncertain columns is as likely as the threshold asks.
 
     Parameters
     ----------
@@ -166,6 +200,23 @@ def where(
         ``"raise"`` fails on a row that is not a distribution; ``"drop"`` leaves it out and counts it.
     funnel
         An ``hp.Funnel()`` to fill.
+
+    Returns
+    -------
+    table
+        The rows that are kept, then ``probability``: of the kind of the given table; Arrow for a path.
+
+    Raises
+    ------
+    HaplyError
+        For what cannot be answered, before any data is read; for a bad row, when it is found.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> shop = pa.table({"parcel": ["A", "B"], "kg": [2.0, 3.1], "err": [0.02, 0.03]})
+    >>> hp.where(shop, "gaussian(kg, err) > 3.05", 0.9).select(["parcel", "probability"]).to_pylist()
+    [{'parcel': 'B', 'probability': 0.952...}]
     """
     return plan_where(
         df, condition, threshold,
@@ -174,19 +225,19 @@ def where(
 
 
 def window_join(
-    streams: Mapping[str, Any],
-    windows: Mapping[tuple[str, str], Any],
+    streams: Mapping[str, Tabular],
+    windows: Mapping[tuple[str, str], Duration],
     *,
     key: str | Mapping[str, str] | None = None,
     on: Expression | str | None = None,
     threshold: float | None = None,
     time: str | Mapping[str, str] = "time",
-    max_delay: Any = 0,
-    algorithm: str = "auto",
-    windows_policy: str = "exact",
-    funnel: Any = None,
+    max_delay: Duration | Mapping[str, Duration] = 0,
+    algorithm: Algorithm = "auto",
+    windows_policy: Policy = "exact",
+    funnel: Funnel | None = None,
 ) -> Any:
-    """Combinations of one row of each table (or stream), in which every given window holds.
+    """Find the combinations of one row of each table (or stream) in which every given window holds.
 
     Parameters
     ----------
@@ -221,7 +272,7 @@ def window_join(
     return Plan(plan, engine_of(plan.first), funnel).run()
 
 
-def check(df: Any, column: str) -> Any:
+def check(df: Tabular, column: str) -> Any:
     """Return the bad rows of an uncertain column, with a ``reason``; null rows are not bad.
 
     >>> hp.check(readings, "temp").show()                                                            # doctest: +SKIP
@@ -237,7 +288,7 @@ def check(df: Any, column: str) -> Any:
     return engine_of(frame).bad_rows(frame, field.name).give()
 
 
-def build_index(df: Any, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:
+def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:
     """Write a table in the order of an uncertain column, with what joins want to know of its pages.
 
     Parameters

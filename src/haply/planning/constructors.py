@@ -97,3 +97,34 @@ def argument_of(expression: Expression, rename: Callable[[Column], str]) -> Any:
         case Call("array", arguments):
             return [argument_of(one, rename) for one in arguments]
     return Text(to_sql(expression, rename))
+
+
+def checked_arguments(name: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the arguments of a constructor in their places; a wrong number of them is refused."""
+    if name == "samples" and len(arguments) == 2 and isinstance(arguments[1], (int, float)):
+        arguments = [arguments[0], None, arguments[1]]  # one number is the dimension: probabilities are an array
+    known = PARAMETERS[name]
+    if not NEEDED.get(name, len(known)) <= len(arguments) <= len(known):
+        raise HaplyError(
+            f"{name}() takes other arguments",
+            expected=f"{name}({', '.join(known)})",
+            found=f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}",
+        )
+    for given, argument in zip(known, arguments, strict=False):
+        if given == "dim" and argument is not None and type(argument) is not int:
+            raise HaplyError("The dimension of samples is not a whole number", found=str(argument))
+    return tuple(arguments)
+
+
+def flattened(points: Sequence[Any], nested: Sequence[Any], dim: int | None) -> tuple[Sequence[Any], int | None]:
+    """Return the coordinates of nested points one after the other, and their dimension; flat ones stay as they are."""
+    if not nested:
+        return points, dim
+    lengths = {len(point) for point in nested}
+    if len(nested) != len(points) or len(lengths) != 1 or (dim is not None and lengths != {dim}):
+        raise HaplyError(
+            "The points of samples differ in dimension",
+            expected=f"points of {dim} numbers" if dim is not None else "points of one length",
+            found=f"points of {', '.join(str(n) for n in sorted(lengths))} numbers",
+        )
+    return [number for point in nested for number in point], lengths.pop()

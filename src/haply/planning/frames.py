@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from datetime import timedelta
+from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -14,6 +15,10 @@ from haply.models import Certain, Model, OneDimensional, Samples
 from haply.models.columns import model_of_type
 from haply.planning.explain import Description
 
+Tabular: TypeAlias = object
+"""A table of pandas, Polars, Arrow or DuckDB, the path of a file, or a Spark DataFrame."""
+Duration: TypeAlias = float | str | timedelta
+"""A length of time: a number, ``"10 seconds"``, or a ``timedelta``."""
 InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
 ProbabilityMode = Literal["exact", "none"]

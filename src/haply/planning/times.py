@@ -71,26 +71,13 @@ def time_window(
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
         raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
     sides = (left, find_column(left, names[0], "left"), "left"), (right, find_column(right, names[1], "right"), "right")
-    kinds, uncertain = set(), []
-    for frame, name, side in sides:
-        field = field_of(frame, name)
-        uncertain.append(is_one_dimensional(field.uncertain_model))
-        if uncertain[-1]:
-            continue
-        kind = _kind_of_time(field)
-        if kind is None:
-            raise HaplyError(
-                f"Column '{name}' of {wording.table(side)} is no time",
-                expected="a timestamp, a number, or an uncertain value",
-                found=field.text,
-            )
-        kinds.add(kind)
-    if len(kinds) > 1:
-        raise HaplyError(
-            "The two time columns differ in kind",
-            expected="two timestamps of one kind or two numbers",
-            found=" and ".join(sorted(kinds)),
-        )
+    uncertain = [is_one_dimensional(field_of(frame, name).uncertain_model) for frame, name, _ in sides]
+    certain = {
+        wording.table(side): field_of(frame, name)
+        for (frame, name, side), is_uncertain in zip(sides, uncertain, strict=True)
+        if not is_uncertain
+    }
+    kinds = _kinds_of_times(certain, "a timestamp, a number, or an uncertain value")
     is_stamp, in_seconds = bool(kinds) and "a number" not in kinds, any(uncertain)
     lengths = [
         length_of(what, value, is_stamp, in_seconds) for what, value in (("window", window), ("max_delay", max_delay))
@@ -103,16 +90,18 @@ def time_window(
 
 def certain_times(columns: Mapping[str, tuple[Frame, str]]) -> TimeWindow:
     """Tell how certain times of one kind, of any number of tables, become numbers."""
+    fields = {f"stream '{name}'": field_of(frame, column) for name, (frame, column) in columns.items()}
+    kinds = _kinds_of_times(fields, "a timestamp or a number")
+    return TimeWindow("", "", 0.0, 0.0, kinds != {"a number"}, kinds == {"timestamp_ntz"})
+
+
+def _kinds_of_times(fields: Mapping[str, Field], expected: str) -> set[str]:
+    """Return the kinds of certain times, by where they are from; refuse what is no time, and times of two kinds."""
     kinds = set()
-    for name, (frame, column) in columns.items():
-        field = field_of(frame, column)
+    for table, field in fields.items():
         kind = _kind_of_time(field)
         if kind is None:
-            raise HaplyError(
-                f"Column '{column}' of stream '{name}' is no certain time",
-                expected="a timestamp or a number",
-                found=field.text,
-            )
+            raise HaplyError(f"Column '{field.name}' of {table} is no time", expected=expected, found=field.text)
         kinds.add(kind)
     if len(kinds) > 1:
         raise HaplyError(
@@ -120,7 +109,7 @@ def certain_times(columns: Mapping[str, tuple[Frame, str]]) -> TimeWindow:
             expected="timestamps of one kind, or numbers",
             found=" and ".join(sorted(kinds)),
         )
-    return TimeWindow("", "", 0.0, 0.0, kinds != {"a number"}, kinds == {"timestamp_ntz"})
+    return kinds
 
 
 def _kind_of_time(field: Field) -> str | None:

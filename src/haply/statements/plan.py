@@ -10,7 +10,7 @@ from typing import Any
 from haply.errors import HaplyError, advise, without_advice
 from haply.inputs import catalog_for, engine_of, frames_of
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame, field_of, names_of
+from haply.planning.frames import Duration, Engine, Frame, InvalidMode, Tabular, field_of, names_of
 from haply.planning.nodes import TablesNode
 from haply.planning.plans import Chosen, Plan, PlannedQuery
 from haply.planning.selection import plan_selection
@@ -19,6 +19,7 @@ from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, Literal, with_columns
 from haply.query.checks import all_certain, meets_itself, taken_as_independent
 from haply.query.expressions import And
+from haply.report.funnel import Funnel
 from haply.statements.binding import bind
 from haply.statements.bound import PROBABILITY, Bound
 from haply.statements.syntax import read
@@ -26,13 +27,13 @@ from haply.statements.syntax import read
 
 def plan_sql(
     query: str,
-    spark: Any = None,
+    spark: object | None = None,
     time: str | Mapping[str, str] = "time",
     *,
-    max_delay: Any = 0,
-    invalid: Any = "raise",
-    funnel: Any = None,
-    **tables: Any,
+    max_delay: Duration = 0,
+    invalid: InvalidMode = "raise",
+    funnel: Funnel | None = None,
+    **tables: Tabular,
 ) -> Plan:
     """Check and plan a query without running it; the arguments are those of ``hp.sql``."""
     frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
@@ -52,15 +53,15 @@ def plan_sql(
 
 def sql(
     query: str,
-    spark: Any = None,
+    spark: object | None = None,
     time: str | Mapping[str, str] = "time",
     *,
-    max_delay: Any = 0,
-    invalid: Any = "raise",
-    funnel: Any = None,
-    **tables: Any,
+    max_delay: Duration = 0,
+    invalid: InvalidMode = "raise",
+    funnel: Funnel | None = None,
+    **tables: Tabular,
 ) -> Any:
-    """The answer to a query in SQL over tables with uncertain values, as a DataFrame.
+    """Answer a query in SQL over tables with uncertain values.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ class _WholeTable:
         return Description("Whole table", "Every row is in the answer.", (("plan", "no condition: probability 1.0"),))
 
 
-def _plan(bound: Bound, max_delay: Any, invalid: Any) -> PlannedQuery:
+def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQuery:
     if len(bound.tables) == 1:
         if bound.windows:
             raise HaplyError("WINDOW is between tables", expected="two tables or more")
@@ -159,7 +160,7 @@ def _plan(bound: Bound, max_delay: Any, invalid: Any) -> PlannedQuery:
     return chosen.query if isinstance(chosen.query, Chosen) else chosen
 
 
-def _selection(bound: Bound, invalid: Any) -> PlannedQuery:
+def _selection(bound: Bound, invalid: InvalidMode) -> PlannedQuery:
     (table,) = bound.tables
     if not bound.conditions:
         return _WholeTable(table.frame, bound.with_probability)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from haply.engines.local import sql
 from haply.errors import HaplyError
 from haply.models.points import flat_matrices, flat_points
-from haply.planning.constructors import NEEDED, PARAMETERS, PLAIN, fields_of
+from haply.planning.constructors import PARAMETERS, PLAIN, checked_arguments, fields_of, flattened
 from haply.planning.frames import Text
 
 _NUMBER, _NUMBERS = pa.float64(), pa.list_(pa.float64())
@@ -41,20 +41,9 @@ class Constructed:
 
 def constructed(name: str, arguments: Sequence[Any]) -> Constructed:
     """Check the arguments of a constructor."""
-    if name == "samples" and len(arguments) == 2 and isinstance(arguments[1], (int, float)):
-        arguments = [arguments[0], None, arguments[1]]  # one number is the dimension: probabilities are an array
-    known, needed = PARAMETERS[name], NEEDED.get(name, len(PARAMETERS[name]))
-    if not needed <= len(arguments) <= len(known):
-        raise HaplyError(
-            f"{name}() takes other arguments",
-            expected=f"{name}({', '.join(known)})",
-            found=f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}",
-        )
-    for given, argument in zip(known, arguments, strict=False):
-        if given == "dim" and argument is not None and type(argument) is not int:
-            raise HaplyError("The dimension of samples is not a whole number", found=str(argument))
-    _refuse_constants(name, dict(zip(known, arguments, strict=False)))
-    return Constructed(name, tuple(arguments))
+    checked = checked_arguments(name, arguments)
+    _refuse_constants(name, dict(zip(PARAMETERS[name], checked, strict=False)))
+    return Constructed(name, checked)
 
 
 def _texts(arguments: Sequence[Any]) -> list[str]:
@@ -145,16 +134,7 @@ def _samples(rows: _Rows, given: dict[str, Any]) -> pa.Array:
         fields = {"points": values, "probs": weights, "dim": dims}
         return _struct(fields, [column])
     nested = [point for point in points if isinstance(point, (list, tuple))]
-    if nested:
-        lengths = {len(point) for point in nested}
-        if len(nested) != len(points) or len(lengths) != 1 or (dim is not None and lengths != {dim}):
-            raise HaplyError(
-                "The points of samples differ in dimension",
-                expected=f"points of {dim} numbers" if dim is not None else "points of one length",
-                found=f"points of {', '.join(str(n) for n in sorted(lengths))} numbers",
-            )
-        (dim,) = lengths
-        points = [number for point in nested for number in point]
+    points, dim = flattened(points, nested, dim)
     flat = rows.numbers(points)
     return _struct({"points": flat, "probs": weights, "dim": pa.array(np.full(rows.count, dim or 1, np.int32))}, [flat])
 

@@ -18,7 +18,7 @@ from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Histogram, Model, Samples
 from haply.models.points import flat_matrices, flat_points
 from haply.models.sky import AngleUnit, Sky, SkyEllipse, arcseconds_in
-from haply.planning.constructors import PARAMETERS, PLAIN, fields_of
+from haply.planning.constructors import PARAMETERS, PLAIN, fields_of, flattened
 from haply.planning.frames import quoted
 
 Value = Any
@@ -132,16 +132,7 @@ def samples(points: Value, probs: Value = None, dim: int | None = None) -> Colum
             F.struct(read["points"].alias("points"), weights.alias("probs"), read["dim"].alias("dim")),
         )
     nested = [point for point in points if not isinstance(point, (str, Column, int, float))]
-    if nested:
-        lengths = {len(point) for point in nested}
-        if len(nested) != len(points) or len(lengths) != 1 or (dim is not None and lengths != {dim}):
-            raise HaplyError(
-                "The points of samples differ in dimension",
-                expected=f"points of {dim} numbers" if dim is not None else "points of one length",
-                found=f"points of {', '.join(str(n) for n in sorted(lengths))} numbers",
-            )
-        (dim,) = lengths
-        points = [number for point in nested for number in point]
+    points, dim = flattened(points, nested, dim)
     known = {"probs": probs} if probs is None or _is_constant(probs) else {}
     if _is_constant(points):
         known["points"] = points

@@ -14,7 +14,7 @@ from haply.engines.spark.columns import CONSTRUCTORS
 from haply.engines.spark.runtime.failures import refused_by_spark
 from haply.engines.spark.types import field_from
 from haply.errors import HaplyError
-from haply.planning.constructors import NEEDED, PARAMETERS
+from haply.planning.constructors import PARAMETERS, checked_arguments
 from haply.planning.frames import Field, Text
 
 
@@ -28,18 +28,7 @@ def type_of(df: DataFrame, sql: str) -> Field:
 
 def with_constructed(frame: DataFrame, column: str, name: str, arguments: Sequence[Any]) -> DataFrame:
     """The table with one more column, made by a constructor from numbers, ``Text``, None and lists of them."""
-    if name == "samples" and len(arguments) == 2 and isinstance(arguments[1], (int, float)):
-        arguments = [arguments[0], None, arguments[1]]  # one number is the dimension: probabilities are an array
-    build, names = CONSTRUCTORS[name], PARAMETERS[name]
-    if not NEEDED.get(name, len(names)) <= len(arguments) <= len(names):
-        raise HaplyError(
-            f"{name}() takes other arguments",
-            expected=f"{name}({', '.join(names)})",
-            found=f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'}",
-        )
-    for given, argument in zip(names, arguments, strict=False):
-        if given == "dim" and argument is not None and type(argument) is not int:
-            raise HaplyError("The dimension of samples is not a whole number", found=str(argument))
+    build, names, arguments = CONSTRUCTORS[name], PARAMETERS[name], checked_arguments(name, arguments)
     _check_numbers(frame, name, arguments)
     try:
         made = frame.withColumn(column, build(*map(_column, arguments)))
