@@ -63,7 +63,7 @@ def test_an_answer_in_parquet_with_plan_and_report(
     assert found.column_names == ["parcel", "s_kg", "ticket", "d_kg", "probability"]
     assert found.num_rows == 2
     said = capsys.readouterr().out
-    assert said.startswith("Threshold join\n")
+    assert said.startswith("About 2 of 9 pairs will be looked at.\nThreshold join\n")
     assert f"Report: {report}" in said
     page = report.read_text(encoding="utf-8")
     for text in ("WITH THRESHOLD 0.5", "Threshold join", "pairs possible", "2 rows", "mean 2"):
@@ -97,7 +97,7 @@ def test_without_a_file_the_first_rows_are_shown(
 def test_explain_only_explains(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", QUERY, *files]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Threshold join\n")
+    assert said.startswith("About 2 of 9 pairs will be looked at.\nThreshold join\n")
     assert "estimates     3 x 3 usable rows" in said
     assert main(["sql", QUERY, *files, "--explain"]) == 0
     assert capsys.readouterr().out == said

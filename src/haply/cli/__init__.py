@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 
     explain = commands.add_parser("explain", help="tell how a query would be answered")
     _query_options(explain)
+    explain.add_argument("--verbose", action="store_true", help="tell also how conditions and rows are handled")
     explain.set_defaults(run=_sql)
 
     warm = commands.add_parser("warm", help="compile the kernels ahead, so that the first join is quick")

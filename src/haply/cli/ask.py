@@ -69,6 +69,7 @@ class Request:
         self.out: str | None = getattr(arguments, "out", None)
         self.report: str | None = getattr(arguments, "report", None)
         self.explains = bool(getattr(arguments, "explain", True))
+        self.verbose = bool(getattr(arguments, "verbose", False))
         self.computes = self.out is not None or self.report is not None or not self.explains
         if self.streams and self.computes and self.out is None:
             raise HaplyError("The answer of streams goes into a file", expected="--out with a name")
@@ -100,7 +101,7 @@ class Request:
         self.laps.end("tables")
         options: dict[str, Any] = {"max_delay": self.max_delay, "funnel": self.funnel}
         self.plan = plan_sql(self.query, spark, self.time, **options, **frames)
-        self.explanation = self.plan.explain() if self.explains else ""
+        self.explanation = self.plan.explain(self.verbose) if self.explains else ""
         return self.plan
 
     def _answer_here(self) -> Iterator[str]:
