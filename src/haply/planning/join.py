@@ -187,14 +187,14 @@ def _strategy_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | 
 
 
 def _difference_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Tell what a one-dimensional join cannot answer."""
+    """Tell of unbounded values without a threshold; refuse what is no number."""
     if condition.difference is None:
         return None
     for side, name in (("left", condition.difference.left), ("right", condition.difference.right)):
         field = field_of(node.frames[side], name)
         model = field.model
         if model is None or not issubclass(model, OneDimensional):
-            return HaplyError(
+            raise HaplyError(
                 f"Column {node.named(name, side)} is not a number that may be uncertain",
                 expected="a one-dimensional model or a number",
                 found=field.text,
@@ -205,14 +205,14 @@ def _difference_problem(node: JoinNode, condition: JoinCondition) -> HaplyError 
 
 
 def _distance_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Tell what are no points."""
+    """Tell of unbounded positions without a threshold; refuse what are no points."""
     if condition.distance is None:
         return None
     for side, name in (("left", condition.distance.left), ("right", condition.distance.right)):
         field = field_of(node.frames[side], name)
         model = position_model(field)
         if model is None:
-            return HaplyError(
+            raise HaplyError(
                 f"Column {node.named(name, side)} holds no points",
                 expected="hp.gaussian_nd, hp.mixture_nd, hp.samples, hp.sky, an array of numbers, or a number",
                 found=field.text,
