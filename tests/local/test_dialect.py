@@ -43,7 +43,7 @@ EXPRESSIONS = (
     "endswith(s, 'r')", "contains(s, 'ch')", "s LIKE 'A%'", "s LIKE '%ch%'", "s < 'b'", "s = 'Ash'",
     "year(d)", "month(d)", "day(d)", "dayofmonth(d)", "date_add(d, 3)", "date_sub(d, 1)",
     "datediff(d, DATE'2024-01-01')",    "d > DATE'2024-01-01'", "to_date('2024-03-01')",
-    "size(a)", "get(a, 1)", "get(a, 0)", "g.mean + 1",
+    "size(a)", "get(a, 1)", "get(a, 0)", "get(a, -2)", "CASE WHEN size(a) > 0 THEN a[0] END", "g.mean + 1",
     "hour(TIMESTAMP_NTZ'2024-03-01 10:20:30')", "minute(TIMESTAMP_NTZ'2024-03-01 10:20:30')",
 )  # fmt: skip
 
@@ -76,6 +76,14 @@ def test_division_by_zero_is_an_error_on_both(text: str, spark: Any) -> None:
     with pytest.raises(hp.HaplyError, match="division by zero"):
         evaluated(ROWS, {"value": text})
     with pytest.raises(Exception, match=r"DIVIDE_BY_ZERO|REMAINDER_BY_ZERO"):
+        spark.createDataFrame(ROWS).selectExpr(text).collect()
+
+
+@pytest.mark.parametrize("text", ["a[7]", "a[i - 100]"])
+def test_elements_beyond_an_array_are_errors_on_both(text: str, spark: Any) -> None:
+    with pytest.raises(hp.HaplyError, match="beyond the ends of an array"):
+        evaluated(ROWS, {"value": text})
+    with pytest.raises(Exception, match="INVALID_ARRAY_INDEX"):
         spark.createDataFrame(ROWS).selectExpr(text).collect()
 
 

@@ -171,8 +171,9 @@ class Kinds:
         points = {owner(column) for column in points_of(expression)}
         self.models: dict[str, type[Model]] = {}
         for column in columns_of(expression):
-            model = field(column).point_model
-            if model is not None and (model is not Certain or owner(column) in points):
+            found = field(column)
+            model = found.point_model if owner(column) in points else found.uncertain_model
+            if model is not None:
                 self.models[owner(column)] = model
 
     def is_certain(self, column: Column) -> bool:

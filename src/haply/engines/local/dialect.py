@@ -94,6 +94,8 @@ def _translated(node: exp.Expr) -> exp.Expr:
             return exp.Coalesce(this=node.copy(), expressions=[exp.false()])
         case exp.TsOrDsAdd() | exp.DateAdd() | exp.DateSub():
             return exp.Cast(this=node.copy(), to=exp.DataType.build("date"))
+        case exp.Bracket(expressions=[at]) if not (isinstance(at, exp.Literal) and at.is_string):
+            return _element(node.this, at, refuses=True)
         case exp.Anonymous():
             return _named(node)
     return node
@@ -103,14 +105,25 @@ def _named(node: exp.Anonymous) -> exp.Expr:
     name, given = node.name.lower(), node.expressions
     match name, given:
         case "get", [array, at]:
-            position = exp.Add(this=exp.paren(at.copy()), expression=exp.Literal.number(1))
-            return exp.Anonymous(this="list_extract", expressions=[array, position])
+            return _element(array, at, refuses=False)
         case "isnull", [value]:
             return exp.Is(this=exp.paren(value), expression=exp.Null())
         case "isnotnull", [value]:
             return exp.Not(this=exp.Is(this=exp.paren(value), expression=exp.Null()))
-    check_function(name, ("haply_whole", "list_extract", "error"))
+    check_function(name, ("haply_whole", "list_extract", "len", "error"))
     return node
+
+
+def _element(array: exp.Expr, at: exp.Expr, refuses: bool) -> exp.Expr:
+    """Take an element of an array, counted from zero; one that is not there is an error, or else NULL."""
+    position = exp.Add(this=exp.paren(at.copy()), expression=exp.Literal.number(1))
+    taken = exp.Anonymous(this="list_extract", expressions=[array.copy(), position])
+    length = exp.Anonymous(this="len", expressions=[array.copy()])
+    below = exp.LT(this=exp.paren(at.copy()), expression=exp.Literal.number(0))
+    above = exp.GTE(this=exp.paren(at.copy()), expression=length)
+    text = exp.Literal.string("haply: an element is taken from beyond the ends of an array")
+    other = exp.Anonymous(this="error", expressions=[text]) if refuses else exp.Null()
+    return exp.paren(exp.Case(ifs=[exp.If(this=exp.or_(below, above), true=other)], default=taken))
 
 
 def _unless_zero(divisor: exp.Expr, quotient: exp.Expr) -> exp.Expr:
