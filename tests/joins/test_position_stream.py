@@ -15,7 +15,8 @@ from haply.models import Certain, Gaussian, GaussianND, MixtureND, Samples, Unif
 from haply.models.columns import stacked
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import PositionSide, Where, _cells, limits, no_counts
+from haply.pruning.bounds.positions import PositionSide, _cells, limits, no_counts
+from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 
 SIDES = ("left", "right")
@@ -192,7 +193,7 @@ def test_rows_that_are_seen_in_several_cells_are_paired_once():
     for cell in (0.0, 1.0, 2.0):
         join = case.join(0.2)
         for side, name in enumerate(SIDES):
-            rows, home = np.arange(case.count), (order[side] == cell).astype(float)
+            rows, home = np.arange(case.count), order[side] == cell
             own = case.times[side], case.groups[side], order[side], home
             join = PositionJoin.restore(join.snapshot())
             found.append(join.arrive(name, rows, case.models[side], *own))
@@ -230,7 +231,7 @@ def test_groups_have_cells_of_their_own(box):
     corners = GaussianND([[0.0] * 3, [box] * 3], np.zeros((2, 3, 3)))
     models = [stacked([model, corners]) for model in models]
     groups = [rng.integers(0, 40, n + 2) for _ in SIDES]
-    where = [Where(np.zeros(n + 2), np.ones(n + 2), group) for group in groups]
+    where = [Places(np.zeros(n + 2), np.ones(n + 2, bool), group) for group in groups]
     found = match_positions(*models, Distance("", "", 2.0), Threshold(0.1), True, tuple(where))
     chance = oracle.near(*(as_the_oracle_has_it(model) for model in models), 2.0)
     wanted = np.argwhere((chance >= 0.1) & (groups[0][:, None] == groups[1])).tolist()

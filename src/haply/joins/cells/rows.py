@@ -13,6 +13,7 @@ from haply.errors import HaplyError
 from haply.models import Model
 from haply.models.columns import read_column, view_column
 from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.ownership import Places
 
 START, END, TIME = "__start", "__end", "__time"
 """Columns that haply gives to rows: their interval, and their time as a number."""
@@ -129,11 +130,12 @@ class CellRows:
         start, end = (ends[chosen] if len(ends) else ends for ends in (self.start, self.end))
         return CellRows(self.model.take(chosen), start, end, of(self.begins_here), of(self.groups), of(self.times))
 
-    def placed(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where chosen rows begin, and which begin here: one place for all where a side is not cut into cells."""
+    def places(self, chosen: np.ndarray) -> Places:
+        """Tell where chosen rows begin: at one place where a side is not cut into cells."""
+        group = None if self.groups is None else self.groups[chosen]
         if self.begins_here is None:
-            return np.zeros(len(chosen)), np.ones(len(chosen), bool)
-        return self.start[chosen], self.begins_here[chosen]
+            return Places(np.zeros(len(chosen)), np.ones(len(chosen), bool), group)
+        return Places(np.minimum(self.start[chosen], self.end[chosen]), self.begins_here[chosen], group)
 
     @property
     def intervals(self) -> Intervals:

@@ -18,7 +18,7 @@ from haply.models import Certain, Model, Samples
 from haply.probability.distance import clouds
 from haply.probability.region import Distance
 from haply.pruning.bounds.cloud_rules import RULES
-from haply.pruning.bounds.clouds import Places, core_share, extents
+from haply.pruning.bounds.clouds import core_share, extents
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
@@ -126,9 +126,7 @@ class MatchSamples:
         found = None
         for side, rows, chosen in (("right", right, theirs), ("left", left, mine)):
             times = np.zeros(len(chosen)) if rows.times is None else rows.times[chosen]
-            group = 0.0 if rows.groups is None else rows.groups[chosen]
-            places = Places(*rows.placed(chosen), group)
-            found = join.arrive(side, chosen, rows.model.take(chosen), times, places)  # type: ignore[arg-type]
+            found = join.arrive(side, chosen, rows.model.take(chosen), times, rows.places(chosen))  # type: ignore[arg-type]
         assert found is not None
         return found.left, found.right, found.probability, np.zeros(len(found.left), np.int8), join.funnel
 

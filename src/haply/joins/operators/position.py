@@ -16,9 +16,10 @@ from haply.models import Certain, Model, Samples, Sky
 from haply.numerics.scale import power_of
 from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import POSITION_RULES, Where, intervals_on_line, limits, near_pairs, no_counts
+from haply.pruning.bounds.positions import POSITION_RULES, intervals_on_line, limits, near_pairs, no_counts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
+from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 
 DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
@@ -74,7 +75,7 @@ def match_positions(
     distance: Distance,
     threshold: Threshold,
     exact: bool,
-    places: tuple[Where, Where] | None = None,
+    places: tuple[Places, Places] | None = None,
 ) -> PositionResult:
     """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells."""
     _check_threshold(threshold)
@@ -168,7 +169,7 @@ class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
         if not len(ids):
             return _no_pairs(ids, ids)
         order = np.zeros(len(ids)) if order is None else order
-        home = np.ones(len(ids)) if home is None else home
+        home = np.ones(len(ids), bool) if home is None else home
         found = self._arrive(side, _Placed(ids, model, self._placed(model, side), times, groups, order, home), match)
         if not found:
             return _no_pairs(ids[:0], ids[:0])
@@ -201,8 +202,8 @@ class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
         copies, numbers = in_stretches(left, right, window)
         if numbers[1] is not None:
             right = right.take(copies)
-        where = Where(left.order, left.home, numbers[0]), Where(right.order, right.home, numbers[1])
-        found = match_positions(left.model, right.model, self.distance, self.threshold, self.exact, where)
+        places = Places(left.order, left.home, numbers[0]), Places(right.order, right.home, numbers[1])
+        found = match_positions(left.model, right.model, self.distance, self.threshold, self.exact, places)
         kept = np.flatnonzero(can_meet(left, right, found.left, found.right, window))
         found.funnel.kept = len(kept)
         i, j = found.left[kept], found.right[kept]

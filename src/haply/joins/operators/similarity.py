@@ -29,10 +29,8 @@ from haply.pruning.bounds.cloud_rules import (
     rule_codes,
 )
 from haply.pruning.bounds.clouds import (
-    NOWHERE_ELSE,
     WHOLE_BALL,
     Objects,
-    Places,
     core_share,
     describe_into,
     room_for,
@@ -41,6 +39,7 @@ from haply.pruning.bounds.clouds import (
 )
 from haply.pruning.candidates.grid import Grid, RadiusList, empty_grid, group_batch, insert
 from haply.pruning.cascade import Counters
+from haply.pruning.ownership import ONE_CELL, Places
 from haply.pruning.threshold import Threshold
 
 SideName = Literal["left", "right"]
@@ -181,7 +180,7 @@ class SimilarityJoin:
         ids: np.ndarray,
         positions: Any,
         times: np.ndarray,
-        places: Places = NOWHERE_ELSE,
+        places: Places = ONE_CELL,
         *,
         match: bool = True,
     ) -> SimilarityResult:

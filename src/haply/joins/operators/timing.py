@@ -38,7 +38,7 @@ from haply.pruning.bounds.timing import (
     match_times,
 )
 from haply.pruning.cascade import Counters
-from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
+from haply.pruning.threshold import Pairing, Threshold
 
 SideName = Literal["left", "right"]
 SIDES: tuple[SideName, SideName] = ("left", "right")
@@ -130,11 +130,6 @@ class TimingJoin:
             raise unknown_name("choice of partitions", partitions, PARTITIONS)
         self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
         self.exact, self.partitions = probability == "exact", partitions
-        self._attainable, self._keep_from = self.threshold.attainable, 0.0
-        if self.threshold.value is not None:
-            self._keep_from = self.threshold.value - TOLERANCE
-            if strict:
-                self._keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
         self.region = Region(-self.window, self.window)
         self._sides = {side: _Side(self.threshold) for side in SIDES}
         self._closed: set[str] = set()
@@ -245,7 +240,7 @@ class TimingJoin:
 
     def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side, farthest: float) -> Any:
         size, end = store.count, len(new.row)
-        if not size or not end or not self._attainable:
+        if not size or not end or not self.threshold.attainable:
             return []
         tables, is_left = self._tables, side == "left"
         slack = 1e-12 * (2.0 * farthest + self.window)
@@ -261,7 +256,7 @@ class TimingJoin:
             at, n, left_open, hottest = match_times(
                 events, mine, at, stop, stored, theirs, is_left, self._sides["left"].shapes.shapes,
                 self._sides["right"].shapes.shapes, tables.tables,
-                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, self._keep_from,
+                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, self.threshold.keeps_from(),
                 1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
             )  # fmt: skip
             share = at / end if at > _FIRST_CHUNK // 2 else 1.0

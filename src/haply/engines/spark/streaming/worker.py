@@ -47,9 +47,9 @@ from haply.models import Certain, OneDimensional
 from haply.models.columns import view_column
 from haply.probability.region import Difference, Distance
 from haply.pruning.bounds.cloud_rules import RULES
-from haply.pruning.bounds.clouds import Places
 from haply.pruning.bounds.positions import no_counts
 from haply.pruning.cascade import Counters
+from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 
 STAGES = ("decide", "state", "transfer")
@@ -515,7 +515,8 @@ class PositionOperator(DistanceOperator):
 
     @staticmethod
     def _columns(rows: pa.Table, chosen: np.ndarray) -> tuple[Any, ...]:
-        return tuple(rows[name].to_numpy()[chosen] for name in (TIME, GROUP, ORDER, HOME))
+        times, groups, order, home = (rows[name].to_numpy()[chosen] for name in (TIME, GROUP, ORDER, HOME))
+        return times, groups, order, home > 0.0
 
     def expire(self, time: float) -> tuple[float, float]:
         """See ``Operator``."""
