@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import oracle
 from engine import model_of
 from haply.errors import HaplyError
-from haply.joins import PairJoin, batches
+from haply.joins import PairJoin
+from haply.joins.operators import batches
 from haply.joins.operators.meeting import TimedRows, _copied, parts_of
 from haply.joins.operators.pair import STRATEGIES
 from haply.models import Certain, Gaussian

@@ -9,7 +9,8 @@ import pytest
 
 import oracle_position as oracle
 from haply.errors import HaplyError
-from haply.joins import PositionJoin, batches, join_positions
+from haply.joins import PositionJoin, join_positions
+from haply.joins.operators import batches
 from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, MixtureND, Samples, Uniform, sky_positions
 from haply.models.columns import stacked
