@@ -11,6 +11,7 @@ import oracle_position as oracle
 from haply.errors import HaplyError
 from haply.joins import PositionJoin, join_positions
 from haply.joins.operators import batches
+from haply.joins.operators.operator import RowBatch
 from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, MixtureND, Samples, Uniform, sky_positions
 from haply.models.columns import stacked
@@ -90,7 +91,7 @@ class Case:
 
     def push(self, join, side, rows):
         own = self.times[side][rows], self.groups[side][rows]
-        return join.arrive(SIDES[side], rows, self.models[side].take(rows), *own)
+        return join.arrive(side, RowBatch.of(rows, self.models[side].take(rows), *own))
 
     def batches(self, in_order=False):
         """Both sides in batches of all sizes, any after any; in the order of time each side for itself."""
@@ -193,11 +194,11 @@ def test_rows_that_are_seen_in_several_cells_are_paired_once():
     found = []
     for cell in (0.0, 1.0, 2.0):
         join = case.join(0.2)
-        for side, name in enumerate(SIDES):
+        for side in (0, 1):
             rows, home = np.arange(case.count), order[side] == cell
             own = case.times[side], case.groups[side], order[side], home
             join = PositionJoin.restore(join.snapshot())
-            found.append(join.arrive(name, rows, case.models[side], *own))
+            found.append(join.arrive(side, RowBatch(rows, case.models[side], *own)))
     assert case.check(found, 0.2) > 5
 
 

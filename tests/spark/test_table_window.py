@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import haply as hp
 from haply.engines.spark.times import time_slot
 from haply.joins.cells.rows import CellRows
-from haply.joins.cells.slots import in_slots
+from haply.joins.slots import in_slots
 from haply.models import Certain
 from haply.planning.times import TimeWindow
 from join_kit import REGIONS, answer, collect, frame, settings, values
@@ -36,13 +36,9 @@ def test_pairs_near_in_time_meet_once(window, unit, origin, keys, share):
             groups = rng.integers(0, keys, n) if keys else None
             sides.append(CellRows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
         away = [rng.random(n) < share for n in (count, other)]
-        left, right, *chosen = in_slots(sides[0], sides[1], window, *away)
-        for before, after, rows in zip(sides, (left, right), chosen, strict=True):
-            for name in ("start", "end", "begins_here", "times"):
-                assert (getattr(after, name) == getattr(before, name)[rows]).all()
-            assert (after.model.values["values"] == rows).all()
-        mine, theirs = (np.zeros(len(rows.start)) if rows.groups is None else rows.groups for rows in (left, right))
-        met = [(int(chosen[0][i]), int(chosen[1][j])) for i, j in np.argwhere(mine[:, None] == theirs)]
+        copies, keys = in_slots(sides[0], sides[1], window, (away[0], away[1]))
+        mine, theirs = (np.zeros(n) if key is None else key for n, key in zip((count, len(copies)), keys, strict=True))
+        met = [(int(i), int(copies[j])) for i, j in np.argwhere(mine[:, None] == theirs)]
         assert len(met) == len(set(met))
         here = ~(away[0][:, None] & away[1])
         assert all(here[pair] for pair in met)

@@ -11,7 +11,7 @@ import numpy as np
 
 from haply.joins.cells.dimensions import dimensions, shared_dimensions
 from haply.joins.cells.method import Match, Setting
-from haply.joins.cells.rows import CellRows
+from haply.joins.cells.rows import LEFT, RIGHT, CellRows
 from haply.joins.match import Matches
 from haply.joins.operators.similarity import SimilarityJoin
 from haply.models import Certain, Model, Samples
@@ -123,11 +123,8 @@ class MatchSamples:
             self.distance.limit, self.threshold.value, dim=dim, strict=self.threshold.strict, window=self.window,
             probability="exact" if self.exact else "none",
         )  # fmt: skip
-        found = None
-        for side, rows, chosen in (("right", right, theirs), ("left", left, mine)):
-            times = np.zeros(len(chosen)) if rows.times is None else rows.times[chosen]
-            found = join.arrive(side, chosen, rows.model.take(chosen), times, rows.places(chosen))  # type: ignore[arg-type]
-        assert found is not None
+        join.arrive(RIGHT, right.batch(theirs))
+        found = join.arrive(LEFT, left.batch(mine))
         return found.left, found.right, found.probability, np.zeros(len(found.left), np.int8), join.funnel
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from haply.engines.spark.exchange.parcels import PARCEL
+from haply.engines.spark.exchange.parcels import PARCEL, from_bytes
 from haply.engines.spark.exchange.stack import CELL, SIDE
-from haply.engines.spark.streaming.parcels import from_bytes
 from haply.joins.cells.join import CellJoin
 from haply.joins.cells.rows import LEFT
 from haply.pruning.cascade import Counters
