@@ -89,7 +89,8 @@ def to_blocks(intervals: Intervals, group: np.ndarray, blocks: Blocks) -> Sent:
 
     A row goes to a cell once, also where the cell has several of its blocks.
     """
-    first, last = np.floor(intervals.begins / blocks.width), np.floor(intervals.end / blocks.width)
+    with np.errstate(over="ignore"):
+        first, last = np.floor(intervals.begins / blocks.width), np.floor(intervals.end / blocks.width)
     counts = np.clip(last - first + 1.0, 1.0, blocks.cells).astype(np.int64)
     beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
     counts[beyond] = blocks.cells  # blocks whose numbers have no neighbours: to be safe, everywhere

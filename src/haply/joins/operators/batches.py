@@ -15,12 +15,10 @@ from haply.joins.operators.meeting import TimedRows
 from haply.joins.operators.operator import (
     SIDES,
     JoinOperator,
-    PairBatch,
     RowBatch,
     SideName,
     check_side,
     forgotten_before,
-    no_pairs,
     other_side,
 )
 from haply.joins.operators.state import from_state, to_state
@@ -149,11 +147,6 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
             for side, parts in self._stored.items():
                 left = [_alive(part, before) for part in parts]
                 self._stored[side] = [part for part in left if len(part.rows)]
-
-    def advance(self, watermark: float) -> PairBatch:
-        """See ``JoinOperator``."""
-        self.expire(watermark)
-        return no_pairs()
 
     def needed_from(self, side: int, watermark: float) -> float:
         """See ``JoinOperator``."""

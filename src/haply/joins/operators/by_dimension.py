@@ -57,11 +57,10 @@ class PointJoin(JoinOperator):
             self._joins[dim] = self.kind(**self.settings, dim=dim)
         return self._joins[dim]
 
-    def advance(self, watermark: float) -> PairBatch:
+    def expire(self, time: float) -> None:
         """See ``JoinOperator``."""
         for join in self._joins.values():
-            join.advance(watermark)
-        return no_pairs()
+            join.expire(time)
 
     def needed_from(self, side: int, watermark: float) -> float:
         """See ``JoinOperator``."""

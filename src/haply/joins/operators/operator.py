@@ -132,12 +132,17 @@ class JoinOperator(Protocol):
         """Store rows, and return the pairs that they complete. Without ``match`` they are only stored."""
 
     @abstractmethod
-    def advance(self, watermark: float) -> PairBatch:
-        """Say that no row before the watermark will come: forget what meets no later row, return what is now decided.
+    def expire(self, time: float) -> Any:
+        """Say that no row before ``time`` will come: rows that meet no later one are forgotten."""
 
-        Inner joins return pairs here if they wait for others to be complete. Left and anti joins will return the rows
-        that have met none.
+    def advance(self, watermark: float) -> PairBatch:
+        """Expire what is before the watermark, and return what is decided by that.
+
+        For most inner joins that is nothing: their pairs are returned when the last row arrives. Left and anti joins
+        will return the rows that have met none.
         """
+        self.expire(watermark)
+        return no_pairs()
 
     @abstractmethod
     def needed_from(self, side: int, watermark: float) -> float:

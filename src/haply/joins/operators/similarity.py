@@ -261,11 +261,6 @@ class SimilarityJoin(JoinOperator):
         for store in self._stored.values():
             store.expire(forgotten_before(float(time), self.window))
 
-    def advance(self, watermark: float) -> PairBatch:
-        """See ``JoinOperator``."""
-        self.expire(watermark)
-        return no_pairs()
-
     def needed_from(self, side: int, watermark: float) -> float:
         """See ``JoinOperator``."""
         return forgotten_before(watermark, self.window)

@@ -19,7 +19,6 @@ from haply.joins.operators.operator import (
     SideName,
     check_side,
     forgotten_before,
-    no_pairs,
     other_side,
 )
 from haply.joins.operators.state import from_state, to_state
@@ -324,11 +323,6 @@ class TimingJoin(JoinOperator):
         """Say that no event of either side with a latest time before ``time`` will come."""
         for side in SIDES:
             self._forget(side, float(time))
-
-    def advance(self, watermark: float) -> PairBatch:
-        """See ``JoinOperator``."""
-        self.expire(watermark)
-        return no_pairs()
 
     def needed_from(self, side: int, watermark: float) -> float:
         """See ``JoinOperator``."""
