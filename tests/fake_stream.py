@@ -16,7 +16,7 @@ from haply.engines.spark.exchange.stack import CELL
 from haply.engines.spark.exchange.worker import COUNTERS
 from haply.engines.spark.streaming.parcels import CONTROL, NEWEST, unpack
 from haply.engines.spark.streaming.stateful import CellProcessor
-from haply.engines.spark.streaming.worker import counter_names
+from haply.engines.spark.streaming.worker import stream_counter_names
 
 
 def in_batches(rng, times, batches, max_delay):
@@ -191,7 +191,7 @@ class FakeCells(ABC):
             for found in unpack(iter([pa.RecordBatch.from_pandas(frame, preserve_index=False)])):
                 for row in found.to_pylist():
                     if row[COUNTERS] is not None:
-                        names = counter_names(self.query.make(), self.names)
+                        names = stream_counter_names(self.query.make(), self.names)
                         self.counted.update(dict(zip(names, row[COUNTERS], strict=True)))
                     else:
                         pairs.append(self.found(row))

@@ -34,7 +34,7 @@ from haply.engines.spark.streaming.join import (
     united,
 )
 from haply.engines.spark.streaming.parcels import CONTROL, GROUP, NEWEST, Clock, StreamPack, group_of
-from haply.engines.spark.streaming.worker import CellQuery, CellResult, counter_names, row_batch
+from haply.engines.spark.streaming.worker import CellQuery, CellResult, row_batch, stream_counter_names
 from haply.engines.spark.times import HAS_TIME, time_number
 from haply.engines.spark.types import arrow_schema
 from haply.joins.cells.exchange import Blocks
@@ -62,7 +62,7 @@ def combinations(plan: WindowPlan, funnel: Any) -> DataFrame:
     result = CellResult(plan.together, tuple(tuple(plan.inners[name]) for name in plan.names), arrow_schema(schema))
     if plan.streaming:
         query = _query(plan, result, clock, cells)
-        names, joined = counter_names(query.make(), plan.names), joined_cells(parcels, query, schema)
+        names, joined = stream_counter_names(query.make(), plan.names), joined_cells(parcels, query, schema)
     else:
         names = ["candidates", "kept"]
         cell_join = TableCells(plan.windows, plan.names, plan.algorithm, plan.policy, result)

@@ -40,7 +40,7 @@ from haply.numerics.order import ordered
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cells import ROWS_PER_CELL, Profile, expected_candidates, lay_out
 
-PARCEL, COUNTS = "__parcel", "__counts"
+PARCEL, COUNTS = "parcel", "counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
 SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary, times binary"
 _LAYOUT, _SALT = "__layout", "__salt"

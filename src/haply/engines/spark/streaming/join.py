@@ -37,7 +37,7 @@ from haply.engines.spark.streaming.parcels import (
     unpack,
 )
 from haply.engines.spark.streaming.stateful import CellProcessor
-from haply.engines.spark.streaming.worker import CellQuery, CellResult, counter_names
+from haply.engines.spark.streaming.worker import CellQuery, CellResult, stream_counter_names
 from haply.engines.spark.times import HAS_TIME, time_number
 from haply.engines.spark.types import arrow_schema
 from haply.errors import HaplyError, advise
@@ -112,7 +112,7 @@ class StreamJoin(ABC):
                 schema.add(name, field.dataType)
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
         joined = joined_cells(parcels, self._query(clock, schema, cells), schema)
-        names = counter_names(self._operator()())
+        names = stream_counter_names(self._operator()())
         metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
         for one, other in join.condition.equalities:

@@ -21,7 +21,7 @@ from haply.joins.operators.timing import latest_times
 from haply.models import OneDimensional
 from haply.models.columns import read_column, view_column
 
-NEWEST, REACH = "__newest", "__reach"
+NEWEST, REACH = "newest", "reach"
 STREAM_PARCEL_TYPE = (
     f"{CELL} int, {SIDE} int, {NEWEST} timestamp, {PARCEL} binary, {COUNTS} array<bigint>, {REACH} double"
 )

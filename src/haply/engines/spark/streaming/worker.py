@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from haply.engines.spark.exchange.parcels import PARCEL, from_bytes, to_bytes
 from haply.engines.spark.exchange.stack import SIDE
+from haply.engines.spark.exchange.worker import COUNTERS, counter_row
 from haply.engines.spark.streaming.parcels import BEGINS, CONTROL, GROUP, REACH, Clock
 from haply.errors import HaplyError
 from haply.joins.cells.asked import Together
@@ -76,13 +77,10 @@ class CellResult:
 
     def table(self, pairs: Sequence[pa.Table], counted: Sequence[int]) -> pa.Table:
         """Return what goes out: a row of counters, and the pairs."""
-        schema = self.output
-        counters = schema.field(len(schema) - 1).type
-        arrays = [pa.nulls(1, field.type) for field in list(schema)[:-1]]
-        tables = [pa.Table.from_arrays([*arrays, pa.array([counted], counters)], schema=schema)]
+        tables = [counter_row(self.output, counted)]
         for table in pairs:
-            columns = [table[name].cast(schema.field(name).type) for name in schema.names[:-1]]
-            tables.append(pa.Table.from_arrays([*columns, pa.nulls(table.num_rows, counters)], schema=schema))
+            counters = pa.nulls(table.num_rows, self.output.field(COUNTERS).type)
+            tables.append(table.append_column(COUNTERS, counters).select(self.output.names).cast(self.output))
         return pa.concat_tables(tables)
 
 
@@ -372,7 +370,7 @@ class Cell:
         return pd.DataFrame({PARCEL: [to_bytes(self.query.result.table(pairs, counted))]})
 
 
-def counter_names(operator: JoinOperator, sides: Sequence[Any] = SIDES) -> list[str]:
+def stream_counter_names(operator: JoinOperator, sides: Sequence[Any] = SIDES) -> list[str]:
     """What a cell counts in a batch: of stored rows how many more there are, so that the sum is what is stored now."""
     of_sides = [f"{what}_{side}" for what in ("late", "stored") for side in sides]
     return [*operator.funnel.flat(), *of_sides, *(f"nanoseconds:{stage}" for stage in STAGES)]
