@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from haply.joins.cells.dimensions import dimensions, known_dimensions, of_dimension, shared_dimensions
 from haply.joins.cells.method import Match, Setting
 from haply.joins.cells.rows import CellRows
+from haply.joins.dimensions import dimensions, known_dimensions, of_dimension, shared_dimensions
 from haply.joins.match import Matches
 from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky, SkyEllipse

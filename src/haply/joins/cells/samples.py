@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from haply.joins.cells.dimensions import dimensions, shared_dimensions
 from haply.joins.cells.method import Match, Setting
 from haply.joins.cells.rows import LEFT, RIGHT, CellRows
+from haply.joins.dimensions import dimensions, shared_dimensions
 from haply.joins.match import Matches
 from haply.joins.operators.similarity import SimilarityJoin
 from haply.models import Certain, Model, Samples

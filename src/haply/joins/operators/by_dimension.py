@@ -6,8 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from haply.errors import HaplyError
-from haply.joins.cells.dimensions import dimensions, known_dimensions, of_dimension
+from haply.joins.dimensions import dimensions, dimensions_differ, known_dimensions, of_dimension
 from haply.joins.operators.operator import JoinOperator, PairBatch, RowBatch, no_pairs
 from haply.joins.operators.position import PositionJoin
 from haply.joins.operators.similarity import SimilarityJoin
@@ -36,12 +35,7 @@ class PointJoin(JoinOperator):
         known = known_dimensions(dims)
         odd = [dim for dim in known if self._joins and dim not in self._joins] or known[1:]
         if odd and self.raises:
-            raise HaplyError(
-                "Points differ in dimension",
-                expected=f"{next(iter(self._joins), known[0])} coordinates, as other rows have",
-                found=str(odd[0]),
-                hint='leave out what fits nothing with invalid="drop"',
-            )
+            raise dimensions_differ(next(iter(self._joins), known[0]), odd[0])
         found: list[PairBatch] = [no_pairs()]
         for dim in known:
             _, chosen = of_dimension(rows.model, dims, dim)

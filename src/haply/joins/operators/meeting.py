@@ -34,6 +34,11 @@ class TimedRows(RowBatch[_Model]):
         """Give rows their intervals."""
         return cls(*(*rows.columns, intervals))
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that is taken for them."""
+        return super().nbytes + self.intervals.start.nbytes + self.intervals.end.nbytes
+
     def followed_by(self, others: Self) -> Self:
         """Return these rows, and others that are like them."""
         both = self.intervals, others.intervals
