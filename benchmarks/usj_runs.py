@@ -14,7 +14,8 @@ import numpy as np
 from benchmarks.measure import Answer, needs
 from benchmarks.usj_data import Streams
 from haply.errors import HaplyError
-from haply.joins.operators.similarity import SIDES, SideName, SimilarityJoin, SimilarityResult
+from haply.joins.operators.operator import SIDES, RowBatch, SideName
+from haply.joins.operators.similarity import SimilarityJoin, SimilarityResult
 from haply.models import Samples
 from haply.probability.distance import squared_limit
 from haply.pruning.cascade import Counters
@@ -87,7 +88,7 @@ class ClockedJoin(SimilarityJoin):
         """Objects that are there before a measurement begins, by default with their numbers as times."""
         numbers = np.arange(len(points))
         own = numbers.astype(np.float64) if times is None else times
-        self.arrive(side, numbers, Samples(points), own, match=False)
+        self.arrive(SIDES.index(side), RowBatch.of(numbers, Samples(points), own), match=False)
         self._next[side] = len(points)
 
 

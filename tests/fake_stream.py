@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from haply.engines.spark.exchange.stack import CELL
 from haply.engines.spark.exchange.worker import COUNTERS
-from haply.engines.spark.streaming.parcels import CONTROL, unpack
+from haply.engines.spark.streaming.parcels import CONTROL, NEWEST, unpack
 from haply.engines.spark.streaming.stateful import CellProcessor
-from haply.engines.spark.streaming.worker import counter_names
+from haply.engines.spark.streaming.worker import stream_counter_names
 
 
 def in_batches(rng, times, batches, max_delay):
@@ -154,7 +155,7 @@ class FakeCells(ABC):
             self.handle.cells = before
             return []
         for side, table in packed.items():
-            latest = max(table["newest"].cast(pa.int64()).to_pylist()) // 1000
+            latest = max(table[NEWEST].cast(pa.int64()).to_pylist()) // 1000
             self.newest[side] = latest if self.newest[side] is None else max(latest, self.newest[side])
         if None not in self.newest:
             moved = min(newest - delay for newest, delay in zip(self.newest, self.delays, strict=True))
@@ -166,12 +167,12 @@ class FakeCells(ABC):
         self.processor.init(self.handle)
         timer_values = SimpleNamespace(getCurrentWatermarkInMs=lambda: self.watermark)
         together = pd.concat(
-            [pd.DataFrame({"cell": []}, dtype=int), *(table.drop(["newest"]).to_pandas() for table in packed.values())]
+            [pd.DataFrame({CELL: []}, dtype=int), *(table.drop([NEWEST]).to_pandas() for table in packed.values())]
         )
         parcels = []
-        for cell in self.rng.permutation(together["cell"].unique()):
+        for cell in self.rng.permutation(together[CELL].unique()):
             self.handle.cell = int(cell)
-            rows = together[together["cell"] == cell]
+            rows = together[together[CELL] == cell]
             cut = int(self.rng.integers(0, len(rows) + 1))
             chunks = iter([rows.iloc[:cut], rows.iloc[cut:]])
             parcels += list(self.processor.handleInputRows((int(cell),), chunks, timer_values))
@@ -190,7 +191,7 @@ class FakeCells(ABC):
             for found in unpack(iter([pa.RecordBatch.from_pandas(frame, preserve_index=False)])):
                 for row in found.to_pylist():
                     if row[COUNTERS] is not None:
-                        names = counter_names(self.query.make(), self.names)
+                        names = stream_counter_names(self.query.make(), self.names)
                         self.counted.update(dict(zip(names, row[COUNTERS], strict=True)))
                     else:
                         pairs.append(self.found(row))

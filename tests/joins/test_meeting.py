@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 import oracle
 from engine import model_of
 from haply.errors import HaplyError
-from haply.joins import PairJoin, batches
-from haply.joins.operators.meeting import TimedRows, _copied, parts_of
+from haply.joins import PairJoin
+from haply.joins.operators import batches
+from haply.joins.operators.meeting import TimedRows, parts_of
+from haply.joins.operators.operator import RowBatch
 from haply.joins.operators.pair import STRATEGIES
+from haply.joins.slots import in_slots
 from haply.models import Certain, Gaussian
 from haply.probability import Difference, Region
 from haply.pruning.candidates.intervals import Intervals
@@ -71,7 +74,8 @@ def test_pairs_in_a_window(kinds, region, level, strategy, exact, seed):
     for step in range(5):
         for side in rng.permutation(2):
             rows = batches[side][step]
-            result = join.arrive(SIDES[side], rows, models[side].take(rows), times[side][rows], groups[side][rows])
+            batch = RowBatch.of(rows, models[side].take(rows), times[side][rows], groups[side][rows])
+            result = join.arrive(side, batch)
             for i, j, p in zip(result.left.tolist(), result.right.tolist(), result.probability, strict=True):
                 assert (i, j) not in found, "doubled"
                 found[i, j] = p
@@ -91,20 +95,18 @@ def test_pairs_in_a_window(kinds, region, level, strategy, exact, seed):
 def rows_at(times, groups=None):
     times = np.asarray(times, float)
     nothing = Intervals(times, times, np.zeros(len(times), bool))
-    return TimedRows(
-        np.arange(len(times)), Certain(times), nothing, times, np.zeros(len(times)) if groups is None else groups
-    )
+    return TimedRows.placed(RowBatch.of(np.arange(len(times)), Certain(times), times, groups), nothing)
 
 
 @pytest.mark.parametrize("window", [0.0, 1e-9, 0.3, 5.0, 1e4])
-def test_rows_in_a_window_share_a_stretch_once(window):
+def test_rows_in_a_window_share_a_slot_once(window):
     rng = np.random.default_rng(4)
     for start, far in ((0.0, False), (1e9, False), (1e9, True)):
         left, right = (start + np.round(rng.uniform(0, 100, 400), 1) for _ in SIDES)
-        if far:  # a time that is far from all others must not make stretches long
+        if far:  # a time that is far from all others must not make slots long
             left[7], right[3] = 0.0, 3e12
-        copies, (mine, theirs) = _copied(left, right, window)
-        i, k = np.nonzero(mine[:, None] == theirs)
+        copies, (mine, theirs) = in_slots(rows_at(left), rows_at(right), window)
+        i, k = np.nonzero(np.ones((400, 400)) if mine is None else mine[:, None] == theirs)
         shared = np.zeros((400, 400), np.int64)
         np.add.at(shared, (i, copies[k]), 1)
         assert shared.max() <= 1
@@ -128,7 +130,7 @@ def test_parts_are_windows():
     assert len(list(parts_of(rows_at(number % 64, number // 64.0), 0.5))) == 100, "one for each group"
 
 
-def test_stretches_save_pairs():
+def test_slots_save_pairs():
     """In short windows few pairs are looked at that are far apart in time, however many values are alike."""
     rng = np.random.default_rng(3)
     n = 2000

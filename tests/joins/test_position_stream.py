@@ -9,13 +9,16 @@ import pytest
 
 import oracle_position as oracle
 from haply.errors import HaplyError
-from haply.joins import PositionJoin, batches, join_positions
+from haply.joins import PositionJoin, join_positions
+from haply.joins.operators import batches
+from haply.joins.operators.operator import RowBatch
 from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, MixtureND, Samples, Uniform, sky_positions
 from haply.models.columns import stacked
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import PositionSide, Where, _cells, limits, no_counts
+from haply.pruning.bounds.positions import PositionSide, _cells, limits, no_counts
+from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 
 SIDES = ("left", "right")
@@ -88,7 +91,7 @@ class Case:
 
     def push(self, join, side, rows):
         own = self.times[side][rows], self.groups[side][rows]
-        return join.arrive(SIDES[side], rows, self.models[side].take(rows), *own)
+        return join.arrive(side, RowBatch.of(rows, self.models[side].take(rows), *own))
 
     def batches(self, in_order=False):
         """Both sides in batches of all sizes, any after any; in the order of time each side for itself."""
@@ -191,11 +194,11 @@ def test_rows_that_are_seen_in_several_cells_are_paired_once():
     found = []
     for cell in (0.0, 1.0, 2.0):
         join = case.join(0.2)
-        for side, name in enumerate(SIDES):
-            rows, home = np.arange(case.count), (order[side] == cell).astype(float)
+        for side in (0, 1):
+            rows, home = np.arange(case.count), order[side] == cell
             own = case.times[side], case.groups[side], order[side], home
             join = PositionJoin.restore(join.snapshot())
-            found.append(join.arrive(name, rows, case.models[side], *own))
+            found.append(join.arrive(side, RowBatch(rows, case.models[side], *own)))
     assert case.check(found, 0.2) > 5
 
 
@@ -230,7 +233,7 @@ def test_groups_have_cells_of_their_own(box):
     corners = GaussianND([[0.0] * 3, [box] * 3], np.zeros((2, 3, 3)))
     models = [stacked([model, corners]) for model in models]
     groups = [rng.integers(0, 40, n + 2) for _ in SIDES]
-    where = [Where(np.zeros(n + 2), np.ones(n + 2), group) for group in groups]
+    where = [Places(np.zeros(n + 2), np.ones(n + 2, bool), group) for group in groups]
     found = match_positions(*models, Distance("", "", 2.0), Threshold(0.1), True, tuple(where))
     chance = oracle.near(*(as_the_oracle_has_it(model) for model in models), 2.0)
     wanted = np.argwhere((chance >= 0.1) & (groups[0][:, None] == groups[1])).tolist()

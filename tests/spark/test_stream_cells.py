@@ -12,14 +12,19 @@ import pytest
 
 import oracle_distance as oracle
 from fake_stream import FakeCells, in_batches
+from haply.engines.spark.exchange.parcels import PARCEL, from_bytes
+from haply.engines.spark.exchange.stack import CELL
 from haply.engines.spark.exchange.worker import COUNTERS
 from haply.engines.spark.streaming import worker as stream_worker
-from haply.engines.spark.streaming.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, StreamPack, from_bytes
-from haply.engines.spark.streaming.worker import CellQuery, DistanceOperator
+from haply.engines.spark.streaming.parcels import CONTROL, GROUP, Clock, StreamPack
+from haply.engines.spark.streaming.worker import CellQuery, CellResult
 from haply.errors import HaplyError
-from haply.joins.cells.rows import TIME
+from haply.joins.cells.exchange import Blocks
+from haply.joins.cells.rows import TIME, RowSpec
 from haply.joins.cells.samples import PlaceSamples
 from haply.joins.operators import similarity
+from haply.joins.operators.by_dimension import PointJoin
+from haply.joins.operators.similarity import SimilarityJoin
 from haply.probability.region import Distance
 from haply.pruning.threshold import Threshold
 from stream_kit import DELAY, EPS, POINT, POSITION, THRESHOLD, WINDOW, assert_pairs, random_clouds, samples, scattered
@@ -40,13 +45,14 @@ class FakeStream(FakeCells):
         eps, threshold, strict, exact, raises, window = self.settings
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), pa.float64(), POSITION))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
-        make = partial(
-            DistanceOperator, Distance("pos", "pos", eps), Threshold(threshold, strict), exact, raises, window,
-            ("l2", "r2"),
-        )  # fmt: skip
+        settings = {
+            "within": eps, "threshold": threshold, "strict": strict, "window": window,
+            "probability": "exact" if exact else "none",
+        }  # fmt: skip
+        result = CellResult(None, (("l0", "l1", "l2"), ("r0", "r1", "r2")), schema)
         return CellQuery(
-            make, None, window, self.clock, (("l0", "l1", "l2"), ("r0", "r1", "r2")),
-            schema, name, (("cells", self.cells), ("window", window), ("delay", self.delays)),
+            partial(PointJoin, SimilarityJoin, settings, raises), ("l2", "r2"), result, window, self.clock, name,
+            (("cells", self.cells), ("window", window), ("delay", self.delays)),
         )  # fmt: skip
 
     def table(self, side, ids, times, clouds, groups=None):
@@ -55,14 +61,14 @@ class FakeStream(FakeCells):
             {
                 f"{prefix}0": pa.array(ids, pa.int64()), f"{prefix}1": pa.array(times, pa.float64()),
                 f"{prefix}2": samples(clouds), TIME: pa.array(times, pa.float64()),
-                STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
                 GROUP: np.zeros(len(ids)) if groups is None else np.asarray(groups, np.float64),
             }
         )  # fmt: skip
 
     def pack(self, side):
-        width = self.place.distance.limit * 16.0 or 1.0
-        return StreamPack(side, self.cells, width, self.clock, f"{'lr'[side]}2", self.place, None, {})
+        blocks, prefix = Blocks(self.cells, self.place.distance.limit * 16.0 or 1.0), "lr"[side]
+        spec = RowSpec(f"{prefix}2", (f"{prefix}0", f"{prefix}1"), (), self.place, "pos", None)
+        return StreamPack(side, spec, blocks, self.clock)
 
     def found(self, row):
         return row["l0"], row["r0"], row["probability"]
@@ -177,7 +183,7 @@ def test_the_cases_have_pairs_and_rows_in_several_cells():
     for case in cases:
         stream = FakeStream(case.eps, case.threshold, case.window, case.max_delay, cells=case.cells)
         parcels = stream.parcels(*rows_of(case, 0, np.arange(45)))
-        seen += sum(from_bytes(parcel).num_rows for parcel in parcels["parcel"].drop_null().to_pylist()) > 45
+        seen += sum(from_bytes(parcel).num_rows for parcel in parcels[PARCEL].drop_null().to_pylist()) > 45
     assert seen >= 5
 
 
@@ -401,5 +407,5 @@ def test_the_data_of_the_tests_on_spark_is_met_in_many_cells():
     stream = FakeStream(EPS, THRESHOLD, WINDOW, DELAY, cells=9)
     for side in (0, 1):
         parcels = stream.parcels(side, np.arange(48), times[side], sides[side])
-        assert len(set(parcels["cell"].to_pylist())) == 10  # with that of control
-        assert sum(from_bytes(parcel).num_rows for parcel in parcels["parcel"].drop_null().to_pylist()) > 80
+        assert len(set(parcels[CELL].to_pylist())) == 10  # with that of control
+        assert sum(from_bytes(parcel).num_rows for parcel in parcels[PARCEL].drop_null().to_pylist()) > 80

@@ -208,7 +208,7 @@ def test_state_stays_flat_over_ten_windows(spark, long_run):
     totals = [progress["stateOperators"][0]["numRowsTotal"] for progress in long_run.progress]
     assert len(totals) >= 11
     assert max(totals[4:]) <= max(totals[1:4]) + 3, totals
-    assert totals[-1] <= 1 + 2 * 4, "the index, and for each side a few panes of the last three batches"
+    assert totals[-1] <= 1 + 2 * 4, "the index, and for each side a few pieces of the last three batches"
     early, late = (remembered(spark, long_run.checkpoint, batch)[0] for batch in (3, 10))
     assert late[1] < 1.25 * early[1]
     assert sum(early) > 0
@@ -364,7 +364,7 @@ def test_errors_when_a_join_of_streams_is_built(spark, tmp_path):
     ):
         hp.join(stream, stream, **fine)
     text = hp.plan_join(stream, stream, **fine, max_delay=3).explain(verbose=True)
-    for part in ("streams", "distance", "<= 10", "up to 3 late", "P >= 0.5", "panes"):
+    for part in ("streams", "distance", "<= 10", "up to 3 late", "P >= 0.5", "pieces"):
         assert part in text
 
 

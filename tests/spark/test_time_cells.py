@@ -18,23 +18,27 @@ from fake_stream import FakeCells, in_batches
 from haply.engines.spark.exchange.worker import COUNTERS
 from haply.engines.spark.streaming import worker as stream_worker
 from haply.engines.spark.streaming.join import BLOCKS_PER_REACH
-from haply.engines.spark.streaming.parcels import CONTROL, GROUP, STANDING, TAKES_PART, Clock, StreamPack
-from haply.engines.spark.streaming.worker import (
-    CellQuery,
-    DifferenceOperator,
-    PositionOperator,
-    TimingOperator,
-    WindowOperator,
-)
-from haply.engines.spark.windows import _until
+from haply.engines.spark.streaming.parcels import CONTROL, GROUP, Clock, StreamPack
+from haply.engines.spark.streaming.worker import CellQuery, CellResult
 from haply.errors import HaplyError
+from haply.joins import PairJoin, PositionJoin, TimingJoin, WindowJoin
+from haply.joins.cells.exchange import Blocks
 from haply.joins.cells.positions import PlacePositions
-from haply.joins.cells.rows import TIME
+from haply.joins.cells.rows import TIME, RowSpec, window_ahead
+from haply.joins.operators.by_dimension import PointJoin
+from haply.joins.operators.operator import ANY_DELAY
 from haply.joins.operators.timing import reach_back
 from haply.models import Gaussian, GaussianND, Histogram, MixtureND
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.threshold import Threshold
+
+IDS_AND_VALUES = (("l0", "l1"), ("r0", "r1"))
+
+
+def spec_of(side, place):
+    """Rows of a side: an id and a value, which has this place."""
+    return RowSpec(f"{'lr'[side]}1", (f"{'lr'[side]}0",), (), place, "value", None)
 
 
 def group_column(count, groups):
@@ -53,15 +57,15 @@ class TimingCells(FakeCells):
         histogram = Histogram([[0.0, 1.0]], [[1.0]]).to_arrow().type
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), histogram))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
-        make = partial(TimingOperator, self.window, self.threshold, ("l1", "r1"))
-        return CellQuery(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        make = partial(TimingJoin, self.window, self.threshold.value, max_delay=ANY_DELAY)
+        return CellQuery(make, ("l1", "r1"), CellResult(None, IDS_AND_VALUES, schema), self.window, self.clock, name)
 
     def table(self, side, ids, events, groups=None):
         edges, probs = ([[float(x) for x in getattr(h, name)] for h in events] for name in ("edges", "probs"))
         return pa.table(
             {
                 f"{'lr'[side]}0": pa.array(ids, pa.int64()), f"{'lr'[side]}1": Histogram(edges, probs).to_arrow(),
-                STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()), GROUP: group_column(len(ids), groups),
+                GROUP: group_column(len(ids), groups),
             }
         )  # fmt: skip
 
@@ -69,9 +73,9 @@ class TimingCells(FakeCells):
         def place(model):
             return row_intervals(model, side == 0, Region(-self.window, self.window), self.threshold, True)
 
-        name = f"{'lr'[side]}1"
-        width = BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0
-        return StreamPack(side, self.cells, width, self.clock, name, place, None, {}, name, reach=self.reach)
+        spec, name = spec_of(side, place), f"{'lr'[side]}1"
+        blocks = Blocks(self.cells, BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0)
+        return StreamPack(side, spec, blocks, self.clock, timed=name, reach=self.reach)
 
     def reach(self, model):
         return reach_back(model, self.threshold)
@@ -94,25 +98,24 @@ class DifferenceCells(FakeCells):
         fields = [(f"{side}{k}", kind) for side in "lr" for k, kind in enumerate((pa.int64(), gaussian))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
         near = Difference("x", "x", Region(-1.0, 1.0))
-        make = partial(DifferenceOperator, near, self.threshold, True, self.window, self.strategy, ("l1", "r1"))
-        return CellQuery(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        make = partial(PairJoin, near, self.threshold.value, window=self.window, strategy=self.strategy)
+        return CellQuery(make, ("l1", "r1"), CellResult(None, IDS_AND_VALUES, schema), self.window, self.clock, name)
 
     def table(self, side, ids, rows, groups=None):
         times, means, sds = (np.array(column, float) for column in zip(*rows, strict=True))
         return pa.table(
             {
                 f"{'lr'[side]}0": pa.array(ids, pa.int64()), f"{'lr'[side]}1": Gaussian(means, sds).to_arrow(),
-                TIME: times, STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
-                GROUP: group_column(len(ids), groups),
+                TIME: times, GROUP: group_column(len(ids), groups),
             }
         )  # fmt: skip
 
     def pack(self, side):
         def place(model):
-            return row_intervals(model, side == 0, Region(-self.window, self.window), self.threshold, True)
+            return row_intervals(model, side == 0, Region(-1.0, 1.0), self.threshold, True)
 
-        width = BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0
-        return StreamPack(side, self.cells, width, self.clock, None, place, None, {}, further=(f"{'lr'[side]}1",))
+        blocks = Blocks(self.cells, BLOCKS_PER_REACH * (self.window + self.max_delay) or 1.0)
+        return StreamPack(side, spec_of(side, place), blocks, self.clock, self.window)
 
     def found(self, row):
         return row["l0"], row["r0"]
@@ -131,25 +134,22 @@ class PositionCells(FakeCells):
         fields = [(f"{side}{k}", kind) for side, own in zip("lr", self.kinds, strict=True) for k, kind in
                   enumerate((pa.int64(), own))]  # fmt: skip
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
-        make = partial(
-            PositionOperator, self.near, self.threshold, True, self.raises, self.window, ("l1", "r1")
-        )  # fmt: skip
-        return CellQuery(make, None, self.window, self.clock, (("l0", "l1"), ("r0", "r1")), schema, name)
+        settings = {"within": self.near.limit, "threshold": self.threshold.value, "window": self.window}
+        make = partial(PointJoin, PositionJoin, settings, self.raises)
+        return CellQuery(make, ("l1", "r1"), CellResult(None, IDS_AND_VALUES, schema), self.window, self.clock, name)
 
     def table(self, side, ids, rows, groups=None):
         times, positions = zip(*rows, strict=True)
         return pa.table(
             {
                 f"{'lr'[side]}0": pa.array(ids, pa.int64()), f"{'lr'[side]}1": pa.array(positions, self.kinds[side]),
-                TIME: np.array(times, float), STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
-                GROUP: group_column(len(ids), groups),
+                TIME: np.array(times, float), GROUP: group_column(len(ids), groups),
             }
         )  # fmt: skip
 
     def pack(self, side):
-        width = BLOCKS_PER_REACH * self.near.limit or 1.0
-        place = PlacePositions(self.near, self.threshold)
-        return StreamPack(side, self.cells, width, self.clock, f"{'lr'[side]}1", place, None, {})
+        blocks = Blocks(self.cells, BLOCKS_PER_REACH * self.near.limit or 1.0)
+        return StreamPack(side, spec_of(side, PlacePositions(self.near, self.threshold)), blocks, self.clock)
 
     def found(self, row):
         return row["l0"], row["r0"]
@@ -168,23 +168,24 @@ class WindowCells(FakeCells):
     def make_query(self, name):
         fields = [(f"{stream}{k}", kind) for stream in self.names for k, kind in enumerate((pa.int64(), pa.float64()))]
         schema = pa.schema([*fields, ("probability", pa.float64()), (COUNTERS, pa.list_(pa.int64()))])
-        make = partial(WindowOperator, self.windows, self.names, algorithm="backward", windows_policy="exact")
+        make = partial(WindowJoin, self.windows, algorithm="backward", max_delay=ANY_DELAY, streams=self.names)
         payloads = tuple((f"{stream}0", f"{stream}1") for stream in self.names)
-        return CellQuery(make, None, self.reach, self.clock, payloads, schema, name)
+        result = CellResult(None, payloads, schema)
+        return CellQuery(make, (TIME,) * len(self.names), result, self.reach, self.clock, name)
 
     def table(self, side, ids, times, groups=None):
         name = self.names[side]
         return pa.table(
             {
                 f"{name}0": pa.array(ids, pa.int64()), f"{name}1": pa.array(times, pa.float64()),
-                TIME: pa.array(times, pa.float64()), STANDING: pa.array([TAKES_PART] * len(ids), pa.int8()),
-                GROUP: group_column(len(ids), groups),
+                TIME: pa.array(times, pa.float64()), GROUP: group_column(len(ids), groups),
             }
         )  # fmt: skip
 
     def pack(self, side):
-        width = BLOCKS_PER_REACH * self.reach or 1.0
-        return StreamPack(side, self.cells, width, self.clock, None, partial(_until, reach=self.reach), None, {})
+        name, place = self.names[side], partial(window_ahead, reach=self.reach)
+        spec = RowSpec(TIME, (f"{name}0", f"{name}1"), (), place, "time", None)
+        return StreamPack(side, spec, Blocks(self.cells, BLOCKS_PER_REACH * self.reach or 1.0), self.clock)
 
     def found(self, row):
         return tuple(row[f"{name}0"] for name in self.names)

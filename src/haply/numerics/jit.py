@@ -11,8 +11,9 @@ import hashlib
 import importlib.resources
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,12 +43,22 @@ def fingerprint() -> str:
     """Return a hash of all sources that hold kernels, as they were loaded: from a folder or a zip."""
     found, package = hashlib.sha256(), importlib.resources.files("haply")
     for room in _KERNEL_ROOMS:
-        sources = {file.name: file for file in (package / room).iterdir() if file.name.endswith((".py", ".pyc"))}
+        sources = dict(_sources(package / room, room))
         if not sources:
             raise RuntimeError(f"the package haply has no sources in {room}")
         for name in sorted(sources):
-            found.update(f"{room}/{name} ".encode() + sources[name].read_bytes())
+            found.update(f"{name} ".encode() + sources[name].read_bytes())
     return found.hexdigest()
+
+
+def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield all sources below a folder, by their paths."""
+    for file in folder.iterdir():
+        path = f"{name}/{file.name}"
+        if file.is_dir():
+            yield from _sources(file, path) if file.name != "__pycache__" else ()
+        elif file.name.endswith((".py", ".pyc")):
+            yield path, file
 
 
 class KernelLocator(_CacheLocator):

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from haply.errors import HaplyError, advise
 from haply.joins.cells.selected import SelectRows
-from haply.models import Certain, Model
+from haply.models import Model
 from haply.planning.constructors import bound_constructors
 from haply.planning.explain import Description
 from haply.planning.frames import (

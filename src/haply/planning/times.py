@@ -41,15 +41,6 @@ class TimeWindow:
     uncertain: tuple[bool, bool] = (False, False)
     """Which side's times are uncertain values."""
 
-    @property
-    def slot_length(self) -> float:
-        """The length of a slot, a little longer than the window.
-
-        Partners are in one slot or in neighbours: their quotients differ by less than 1, and by at most 1 when they
-        are rounded, as 1 is a multiple of whatever doubles are apart there (or times as near as that are equal).
-        """
-        return 1.001 * self.length or 1.0
-
     def column(self, is_left: bool) -> str:
         """The column of times of a side."""
         return self.left if is_left else self.right

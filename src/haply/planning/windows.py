@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from haply.errors import HaplyError, advise, unknown_name
 from haply.joins.cells.asked import Together, on_side
+from haply.joins.cells.rows import TIME, RowSpec, window_ahead
 from haply.joins.operators.window import ALGORITHMS, WindowJoin
 from haply.models import Certain, Model
 from haply.planning.constructors import bound_constructors
@@ -89,6 +90,14 @@ class WindowPlan:
     def first(self) -> Frame:
         """The first table or stream."""
         return next(iter(self.frames.values()))
+
+    def row_spec(self, name: str) -> RowSpec:
+        """What to know of a stream's rows, by the inner names of its columns."""
+        called = dict(zip(self.inners[name], (field.name for field in self.frames[name].fields), strict=True))
+        uncertain = self.together.columns(self.names.index(name)) if self.together else ()
+        further = tuple((column, called[column]) for column in uncertain)
+        place, raise_as = partial(window_ahead, reach=self.reach), f"Column '{{}}' of stream '{name}'"
+        return RowSpec(TIME, tuple(self.inners[name]), further, place, self.times[name], raise_as)
 
     def _check_names(self, what: str, given: Mapping[str, Any]) -> None:
         for name in given:

@@ -14,6 +14,8 @@ from haply.numerics.normal import normal_cdf, normal_quantile
 TOLERANCE = 1e-12
 """A probability this close to the threshold counts as equal to it (equal-weight samples, being counts, need none)."""
 
+_LEAST_POSITIVE = math.nextafter(0.0, 1.0)
+
 CERTAIN_LEVEL = 1e-17
 """Two tails of this size are lost in rounding: what holds outside of them has probability 1.0 in doubles."""
 
@@ -94,17 +96,22 @@ class Threshold:
             return 1.0 - math.sqrt(0.5 * p)
         return 1.0 - p
 
-    def keep(self, probability: np.ndarray, counts: bool) -> np.ndarray:
-        """Which probabilities are kept. ``counts``: they are counts over combinations, rounded once.
+    def keeps_from(self, counts: bool = False) -> float:
+        """Return the least probability that is kept. Everything that decides by a value compares with this number.
 
-        Such a quotient and the decimal threshold are equal as doubles if and only if they are equal as fractions.
+        ``counts``: probabilities are counts over combinations, rounded once. Such a quotient and the decimal threshold
+        are equal as doubles if and only if they are equal as fractions, so there is no tolerance.
         """
-        if self.value is None:
-            return probability > 0.0
         slack = 0.0 if counts else TOLERANCE
+        if self.value is None:
+            return _LEAST_POSITIVE
         if self.strict:
-            return probability > self.value + slack
-        return (probability >= self.value - slack) & (probability > 0.0)
+            return math.nextafter(self.value + slack, math.inf)
+        return max(self.value - slack, _LEAST_POSITIVE)
+
+    def keep(self, probability: np.ndarray, counts: bool) -> np.ndarray:
+        """Tell which probabilities are kept (see ``keeps_from``)."""
+        return probability >= self.keeps_from(counts)
 
     @property
     def attainable(self) -> bool:

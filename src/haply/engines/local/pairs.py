@@ -22,7 +22,7 @@ from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
 from haply.engines.local.threads import cores, on_threads
 from haply.joins.cells.difference import DifferenceMethod
-from haply.joins.cells.exchange import CellEdges, profile_of, to_cells
+from haply.joins.cells.exchange import CellEdges, Sent, profile_of, to_cells
 from haply.joins.cells.join import CellJoin
 from haply.joins.cells.rows import (
     BEGINS_HERE,
@@ -39,7 +39,6 @@ from haply.joins.cells.rows import (
     in_window,
     usable_rows,
 )
-from haply.numerics.order import ordered
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
@@ -383,18 +382,14 @@ def _by_cell(rows: SideRows, placed: Intervals, side: int, edges: CellEdges, one
     table, intervals = rows.usable, rows.intervals
     name = TIME_BEGINS_HERE if edges.in_time else BEGINS_HERE
     if one_cell:
-        sent = np.arange(table.num_rows), np.ones(table.num_rows, bool)
+        sent = Sent(np.arange(table.num_rows), np.ones(table.num_rows, bool), np.empty(0, np.int64))
         slices = {0: (0, table.num_rows)}
     else:
-        found = to_cells(placed, side, edges, np.arange(table.num_rows))
-        order, cell = ordered(found.cell)
-        sent = found.rows[order], found.begins_here[order]
-        cuts = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1, [len(cell)]]).tolist()
-        slices = {int(cell[begin]): (begin, end) for begin, end in itertools.pairwise(cuts)}
-        table = table.take(pa.array(sent[0]))
+        sent, slices = to_cells(placed, side, edges, np.arange(table.num_rows)).by_cell()
+        table = table.take(pa.array(sent.rows))
     table = (
-        table.append_column(START, pa.array(intervals.start[sent[0]]))
-        .append_column(END, pa.array(intervals.end[sent[0]]))
-        .append_column(name, pa.array(sent[1]))
+        table.append_column(START, pa.array(intervals.start[sent.rows]))
+        .append_column(END, pa.array(intervals.end[sent.rows]))
+        .append_column(name, pa.array(sent.begins_here))
     )
     return _Cells(table.combine_chunks(), slices)

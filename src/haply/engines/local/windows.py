@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import pyarrow.compute as pc
 
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
-from haply.joins.cells.rows import ROW_COUNTS, TIME, bad_row
-from haply.joins.operators.window import WindowJoin, join_windows
-from haply.models.columns import read_column
+from haply.joins.cells.rows import FITS, ROW_COUNTS, TIME, good_rows
+from haply.joins.operators.operator import RowBatch
+from haply.joins.operators.window import combine_tables
+from haply.models import Certain
 from haply.planning.windows import WindowPlan
 
 
@@ -28,14 +28,11 @@ def combinations(plan: WindowPlan, funnel: Any) -> pa.Table:
     batches = {}
     for number, name in enumerate(plan.names):
         times = tables[name][TIME].to_numpy()
-        key = np.zeros(len(times), np.int64) if keys is None else keys[number]
-        batches[name] = {"id": np.arange(len(times)), "time": times, "key": key}
-    if plan.algorithm == "auto":
-        found = join_windows(plan.windows, batches, checked=True)
-        ids = [found.ids[name] for name in plan.names]
-    else:
-        ids = _pushed(plan, batches)
-    probability = np.ones(len(ids[0]))
+        batches[name] = RowBatch.of(
+            np.arange(len(times)), Certain(times), times, None if keys is None else keys[number]
+        )  # fmt: skip
+    found = combine_tables(plan.windows, batches, plan.algorithm, plan.policy)
+    ids, probability = found.rows, found.probability
     counts["candidates"] = len(probability)
     if plan.together is not None and len(probability):
         sides = [
@@ -43,7 +40,7 @@ def combinations(plan: WindowPlan, funnel: Any) -> pa.Table:
             for number, name in enumerate(plan.names)
         ]
         kept, probability, _ = plan.together.keep(sides, probability)
-        ids = [column[kept] for column in ids]
+        ids = tuple(column[kept] for column in ids)
     columns = {
         inner: tables[name][inner].take(pa.array(ids[number]))
         for number, name in enumerate(plan.names)
@@ -67,23 +64,13 @@ def _rows(plan: WindowPlan, name: str, counts: dict[str, int]) -> pa.Table:
     time = plan.times[name]
     table = frame.renamed(plan.inners[name]).with_time(TIME, plan.clock_times, plan.inner(name, time), time).table()
     table = table.combine_chunks()
-    uncertain = plan.together.columns(plan.names.index(name)) if plan.together else ()
-    good, bad = np.ones(table.num_rows, bool), np.zeros(table.num_rows, bool)
-    called = dict(zip(plan.inners[name], frame.schema.names, strict=True))
-    for column in uncertain:
-        read = read_column(table[column])
-        if len(read.bad_rows):
-            raise bad_row(f"Column '{called[column]}' of stream '{name}'", read.example)
-        here = np.zeros(table.num_rows, bool)
-        here[read.rows] = True
-        good &= here
-    nulls = int((~good & ~bad).sum())
-    good &= np.isfinite(table[TIME].to_numpy())
+    fits = np.isfinite(table[TIME].to_numpy())
     if plan.keys:
-        good &= np.asarray(table[plan.inner(name, plan.keys[name])].is_valid())
-    for what, count in zip(ROW_COUNTS, (table.num_rows, nulls, 0, int(bad.sum())), strict=True):
+        fits &= np.asarray(table[plan.inner(name, plan.keys[name])].is_valid())
+    good = good_rows(table.append_column(FITS, pa.array(fits)), plan.row_spec(name), (TIME,))
+    for what, count in zip(ROW_COUNTS, (good.rows, good.null, 0, good.bad), strict=True):
         counts[f"{what}_{name}"] = count
-    return table.filter(pa.array(good)).combine_chunks()
+    return good.table.combine_chunks()
 
 
 def _codes(keys: list[pa.ChunkedArray]) -> list[np.ndarray]:
@@ -93,17 +80,3 @@ def _codes(keys: list[pa.ChunkedArray]) -> list[np.ndarray]:
     codes = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     ends = list(itertools.accumulate(map(len, keys), initial=0))
     return [codes[begin:end] for begin, end in itertools.pairwise(ends)]
-
-
-def _pushed(plan: WindowPlan, batches: dict[str, dict[str, np.ndarray]]) -> list[np.ndarray]:
-    """The combinations by one of the papers' algorithms: the rows of each table arrive in the order of their times."""
-    join = WindowJoin(
-        plan.windows, max_delay=sys.float_info.max, algorithm=plan.algorithm, windows_policy=plan.policy
-    )  # fmt: skip
-    parts = []
-    for name, batch in batches.items():
-        order = np.argsort(batch["time"], kind="stable")
-        if len(order):
-            parts.append(join.arrive(name, {column: values[order] for column, values in batch.items()}))
-    parts += [join.close(name) for name in plan.names]
-    return [np.concatenate([part.ids[name] for part in parts]).astype(np.int64) for name in plan.names]

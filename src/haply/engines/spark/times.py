@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from haply.engines.spark.runtime.failures import MARK
+from haply.joins.cells.rows import TIME
 from haply.joins.operators.times import LARGEST_TIME, too_large
+from haply.joins.slots import sql_slot_length
 from haply.planning.frames import quoted
 from haply.planning.times import TimeWindow
 
@@ -11,10 +13,13 @@ _MOST_MICROSECONDS = ("1684-07-28 00:12:25.259008", "2255-06-05 23:47:34.740992"
 """``LARGEST_TIME`` microseconds before and after 1970."""
 _VALUE = "\0"
 
+HAS_TIME = f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)"
+"""SQL for whether the time of a row is neither null nor NaN, nor infinite."""
+
 
 def time_slot(window: TimeWindow, time: str) -> str:
-    """SQL for the slot of time that a number is in (see ``TimeWindow.slot_length``)."""
-    return f"CAST(floor(greatest(-1e18D, least(1e18D, {time} / {window.slot_length!r}D))) AS BIGINT)"
+    """SQL for the slot of time that a number is in (see ``haply.joins.slots``)."""
+    return f"CAST(floor(greatest(-1e18D, least(1e18D, {time} / {sql_slot_length(window.length)!r}D))) AS BIGINT)"
 
 
 def time_number(window: TimeWindow, column: str, known_as: str) -> str:

@@ -2,8 +2,7 @@
 
 Rows travel in parcels to cells, as in a join of two streams (see ``parcels``): the line of time is cut into blocks,
 blocks and keys are dealt out to cells, and a row goes wherever the blocks from its time to the end of its longest
-window are. A cell joins what it gets with ``WindowJoin``; the owner of a combination is the cell where its latest row
-is at home.
+window are.
 """
 
 from __future__ import annotations
@@ -21,40 +20,31 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.engines.spark.exchange.parcels import CellSettings
-from haply.engines.spark.exchange.worker import COUNTERS
+from haply.engines.spark.exchange.parcels import PARCEL, CellSettings
+from haply.engines.spark.exchange.stack import CELL, SIDE
+from haply.engines.spark.exchange.worker import COUNTERS, cells_of, opened
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
-from haply.engines.spark.streaming.join import BLOCKS_PER_REACH, STREAM_CELLS, StreamObserving
-from haply.engines.spark.streaming.parcels import (
-    CELL,
-    CONTROL,
-    COUNTS,
-    GROUP,
-    NEWEST,
-    PARCEL,
-    PARCEL_TYPE,
-    REACH,
-    SIDE,
-    STANDING,
-    TAKES_PART,
-    WITHOUT_KEY,
-    Clock,
-    StreamPack,
-    from_bytes,
-    group_of,
-    unpack,
+from haply.engines.spark.streaming.join import (
+    BLOCKS_PER_REACH,
+    STREAM_CELLS,
+    StreamObserving,
+    joined_cells,
+    packed_rows,
+    united,
 )
-from haply.engines.spark.streaming.stateful import CellProcessor
-from haply.engines.spark.streaming.worker import CellQuery, Memory, WholeWindows, WindowOperator, counter_names
-from haply.engines.spark.times import time_number
+from haply.engines.spark.streaming.parcels import CONTROL, GROUP, NEWEST, Clock, StreamPack, group_of
+from haply.engines.spark.streaming.worker import CellQuery, CellResult, row_batch, stream_counter_names
+from haply.engines.spark.times import HAS_TIME, time_number
 from haply.engines.spark.types import arrow_schema
-from haply.joins.cells.rows import ROW_COUNTS, TIME
+from haply.joins.cells.exchange import Blocks
+from haply.joins.cells.rows import FITS, TIME
+from haply.joins.operators.operator import ANY_DELAY
+from haply.joins.operators.window import Algorithm, WindowJoin, combine_tables
 from haply.joins.warm import warm_windows
-from haply.models import Certain, Model
 from haply.planning.frames import quoted
 from haply.planning.windows import WindowPlan
-from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.candidates.windows import Policy
 
 
 def combinations(plan: WindowPlan, funnel: Any) -> DataFrame:
@@ -68,24 +58,17 @@ def combinations(plan: WindowPlan, funnel: Any) -> DataFrame:
     cells = chosen or (STREAM_CELLS if plan.streaming else int(str(session.conf.get("spark.sql.shuffle.partitions"))))
     clock = Clock.of(plan.clock_times.stamps, plan.reach + max(plan.delays.values()))
     parcels = [_parcels(plan, name, cells, clock, observing) for name in plan.names]
-    together = parcels[0]
-    for more in parcels[1:]:
-        together = together.unionByName(more)
     schema = _schema(plan)
-    query = _query(plan, clock, cells, schema)
+    result = CellResult(plan.together, tuple(tuple(plan.inners[name]) for name in plan.names), arrow_schema(schema))
     if plan.streaming:
-        # without the column of times: Spark would drop late parcels unseen, and late rows are to be counted
-        found = (
-            together.drop(NEWEST)
-            .groupBy(CELL)
-            .transformWithStateInPandas(CellProcessor(query), f"{PARCEL} binary", "Append", "EventTime")
-        )
-        joined = found.mapInArrow(unpack, schema)
+        query = _query(plan, result, clock, cells)
+        names, joined = stream_counter_names(query.make(), plan.names), joined_cells(parcels, query, schema)
     else:
-        cell_join = WholeCells(query)
-        sorted_parcels = together.where(F.col(CELL) != CONTROL).repartition(CELL).sortWithinPartitions(CELL)
-        joined = sorted_parcels.mapInArrow(lambda batches: cell_join(batches), schema)
-    names = counter_names(query.make(), plan.names)
+        names = ["candidates", "kept"]
+        cell_join = TableCells(plan.windows, plan.names, plan.algorithm, plan.policy, result)
+        together = united(parcels).where(F.col(CELL) != CONTROL)
+        in_order = together.repartition(CELL).sortWithinPartitions(CELL)
+        joined = in_order.mapInArrow(lambda batches: cell_join(batches), schema)
     metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
     rows = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
     for sql in plan.certain_sql:
@@ -116,86 +99,65 @@ def _schema(plan: WindowPlan) -> T.StructType:
     return schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
 
 
-def _query(plan: WindowPlan, clock: Clock, cells: int, schema: T.StructType) -> CellQuery:
+def _query(plan: WindowPlan, result: CellResult, clock: Clock, cells: int) -> CellQuery:
     identity = (
         ("spark.haply.cells", cells), ("windows", sorted(plan.windows.items())),
         ("keys", sorted(plan.keys.items())), ("max_delay", sorted(plan.delays.items())),
         ("condition", str([str(one) for one in plan.conditions.uncertain])), ("threshold", plan.threshold.value),
         ("columns", tuple(_df(plan, name).schema.simpleString() for name in plan.names)),
     )  # fmt: skip
-    make: Any = partial(WholeWindows, plan.windows, plan.names)
-    if plan.streaming or plan.algorithm != "auto":
-        # In a stream, forward evaluation would wait for watermarks to give what backward evaluation has at once.
-        algorithm = "backward" if plan.streaming else plan.algorithm
-        make = partial(WindowOperator, plan.windows, plan.names, algorithm=algorithm, windows_policy=plan.policy)
-    payloads = tuple(tuple(plan.inners[name]) for name in plan.names)
-    return CellQuery(
-        make, plan.together, plan.reach, clock, payloads, arrow_schema(schema), uuid.uuid4().hex, identity
+    # Forward evaluation would wait for watermarks to give what backward evaluation has at once.
+    make = partial(
+        WindowJoin, plan.windows, algorithm="backward", windows_policy=plan.policy, max_delay=ANY_DELAY,
+        streams=plan.names,
     )  # fmt: skip
+    return CellQuery(make, (TIME,) * len(plan.names), result, plan.reach, clock, uuid.uuid4().hex, identity)
 
 
 def _parcels(plan: WindowPlan, name: str, cells: int, clock: Clock, observing: Observing) -> DataFrame:
-    inners, df = plan.inners[name], _df(plan, name)
+    inners, time = plan.inners[name], plan.times[name]
     key = quoted(plan.inner(name, plan.keys[name])) if plan.keys else None
-    standing = f"IF({key} IS NULL, {WITHOUT_KEY}, {TAKES_PART})" if key else str(TAKES_PART)
-    time = plan.times[name]
-    rows = df.toDF(*inners).selectExpr(
-        *inners,
-        f"CAST({standing} AS TINYINT) AS {STANDING}",
-        f"{time_number(plan.clock_times, plan.inner(name, time), time)} AS {TIME}",
-        f"{group_of([key] if key else [])} AS {GROUP}",
-    )
-    width = BLOCKS_PER_REACH * plan.reach or 1.0
-    at = plan.names.index(name)
-    uncertain = plan.together.columns(at) if plan.together else ()
-    pack = StreamPack(
-        at, cells, width, clock, None, partial(_until, reach=plan.reach), f"Column '{{}}' of stream '{name}'",
-        dict(zip(inners, df.columns, strict=True)), None, uncertain,
+    rows = (
+        _df(plan, name)
+        .toDF(*inners)
+        .withColumn(TIME, F.expr(time_number(plan.clock_times, plan.inner(name, time), time)))
+        .selectExpr(
+            "*", f"{group_of([key] if key else [])} AS {GROUP}",
+            f"{' AND '.join([HAS_TIME, *([f'{key} IS NOT NULL'] if key else [])])} AS {FITS}",
+        )
     )  # fmt: skip
-    packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
-    counts = {f"{what}_{name}": f"sum(get({COUNTS}, {k}))" for k, what in enumerate(ROW_COUNTS)}
-    marked = observing.watch(packed, counts)
+    blocks = Blocks(cells, BLOCKS_PER_REACH * plan.reach or 1.0)
+    packed = packed_rows(rows, StreamPack(plan.names.index(name), plan.row_spec(name), blocks, clock), name, observing)
     if plan.streaming:
-        marked = marked.withWatermark(NEWEST, f"{clock.delay(plan.delays[name])} milliseconds")
-    return marked.select(CELL, SIDE, NEWEST, PARCEL, REACH)
-
-
-def _until(model: Model, reach: float) -> Intervals:
-    """From the time of a row to the last that it may be combined with."""
-    assert isinstance(model, Certain)
-    times = model.mean()
-    slack = 1e-12 * (np.abs(times) + reach)
-    return Intervals(times, times + reach + slack, np.zeros(len(times), dtype=bool))
+        packed = packed.withWatermark(NEWEST, f"{clock.delay(plan.delays[name])} milliseconds")
+    return packed
 
 
 @dataclass(frozen=True)
-class WholeCells:
+class TableCells:
     """The join of all cells of a partition of tables, as a function for ``mapInArrow``: parcels come sorted by cell."""
 
-    query: CellQuery
+    windows: dict[tuple[str, str], float]
+    names: tuple[str, ...]
+    algorithm: Algorithm
+    policy: Policy
+    result: CellResult
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Counters and combinations of every cell."""
-        parcels = (
-            (cell, side, parcel)
-            for batch in batches
-            for cell, side, parcel in zip(
-                batch.column(CELL).to_pylist(), batch.column(SIDE).to_pylist(), batch.column(PARCEL), strict=True
-            )
-        )
-        for _, of_cell in itertools.groupby(parcels, key=lambda parcel: parcel[0]):
-            yield from self._joined(list(of_cell)).to_batches()
+        for cell in cells_of(batches):
+            side = cell[SIDE].to_numpy()
+            if len(np.unique(side)) == len(self.names):
+                tables = [opened(cell[PARCEL].filter(pa.array(side == number))) for number in range(len(self.names))]
+                yield from self._joined(tables).to_batches()
 
-    def _joined(self, parcels: list[tuple[int, int, Any]]) -> pa.Table:
-        operator = self.query.make()
-        memory = Memory(self.query, operator)
-        tables = []
-        for side in range(len(self.query.payloads)):
-            mine = [from_bytes(parcel.as_buffer()) for _, of, parcel in parcels if of == side]
-            if mine:
-                tables += memory.add(side, pa.concat_tables(mine).combine_chunks())[1]
-        assert isinstance(operator, WindowOperator)
-        last = memory.table_of(operator.finish())
-        counts = [*operator.counts.values()]
-        counts += [0] * (len(counter_names(operator, self.query.payloads)) - len(counts))  # all else is of streams
-        return memory.result(tables if last is None else [*tables, last], counts)
+    def _joined(self, tables: list[pa.Table]) -> pa.Table:
+        batches = {
+            name: row_batch(table, TIME, np.arange(table.num_rows))
+            for name, table in zip(self.names, tables, strict=True)
+        }
+        found = combine_tables(self.windows, batches, self.algorithm, self.policy)
+        pairs = self.result.pairs(
+            found, lambda side, ids, names: [tables[side][name].take(pa.array(ids)) for name in names]
+        )
+        return self.result.table(pairs, [len(found), sum(table.num_rows for table in pairs)])

@@ -19,6 +19,7 @@ from haply.probability.region import Region
 from haply.pruning.bounds.one_dimensional import RULES
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.cascade import Counters
+from haply.pruning.ownership import owned
 from haply.pruning.threshold import Pairing, Threshold
 
 _INDEXES = {
@@ -141,16 +142,15 @@ class MatchDifferences:
     def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
         mine, theirs = _one_dimensional(left, right)
-        from_position = min(_first_beginning(side) for side in (left, right))
-        owned = partial(_owned, left, right, from_position)
+        admitted = partial(_admitted, left, right)
         if self.strategy == "moments":
-            return match_moments([mine], [theirs], [self.region], self.threshold, self.exact, admits=owned)
+            return match_moments([mine], [theirs], [self.region], self.threshold, self.exact, admits=admitted)
         if self.strategy in OF_STRATEGY:
             join = PagedJoin(theirs, self.region, self.threshold, self.exact, OF_STRATEGY[self.strategy])
-            return join.match(mine, owned=owned)
+            return join.match(mine, owned=admitted)
         return match_overlapping(
             mine, theirs, left.intervals, right.intervals, self.region, self.threshold, self.exact,
-            from_position=from_position, left_groups=left.groups, right_groups=right.groups,
+            from_position=min(map(_first_beginning, (left, right))), left_groups=left.groups, right_groups=right.groups,
         )  # fmt: skip
 
 
@@ -181,11 +181,10 @@ def _first_beginning(side: CellRows) -> float:
     return float(np.minimum(side.start, side.end).min(initial=np.inf, where=side.begins_here))
 
 
-def _owned(left: CellRows, right: CellRows, from_position: float, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Tell which pairs this cell owns, by the rules of the sweep: intervals overlap, and the later one begins here."""
+def _admitted(left: CellRows, right: CellRows, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Tell which pairs the sweep would find here: intervals overlap, groups are equal, and this cell is the owner."""
     meet = (left.start[i] <= right.end[j]) & (right.start[j] <= left.end[i])
-    begins = np.maximum(np.minimum(left.start, left.end)[i], np.minimum(right.start, right.end)[j])
-    meet &= begins >= from_position
-    if left.groups is not None and right.groups is not None:
-        meet &= left.groups[i] == right.groups[j]
-    return meet
+    places = left.places(i), right.places(j)
+    if places[0].group is not None and places[1].group is not None:
+        meet &= places[0].group == places[1].group
+    return meet & owned(places)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 
 from haply.joins.cells.rows import LEFT
+from haply.numerics.order import ordered
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cells import QUANTILES, Layout, Profile
 
@@ -18,6 +20,8 @@ TYPICAL_WIDTH = 0.9
 
 _LOOKED_AT = 1 << 16
 """Rows of a side that a layout is made from: it need not be exact."""
+_COUNTABLE = 2.0**52
+"""Doubles up to here have all whole numbers among them."""
 
 
 class CellEdges(NamedTuple):
@@ -36,6 +40,13 @@ class CellEdges(NamedTuple):
         return cls(layout.edges.astype(np.float64), slices if sliced else np.empty(0, np.int64), in_time)
 
 
+class Blocks(NamedTuple):
+    """A line cut into blocks of equal width, dealt out to cells in turn: for streams, whose rows are not yet known."""
+
+    cells: int
+    width: float
+
+
 class Sent(NamedTuple):
     """Rows, once for each cell and slice they go to, whether they begin there, and the number of the cell."""
 
@@ -43,13 +54,17 @@ class Sent(NamedTuple):
     begins_here: np.ndarray
     cell: np.ndarray
 
+    def by_cell(self) -> tuple[Sent, dict[int, tuple[int, int]]]:
+        """Sort by cell; returns also where each cell begins and ends in that order."""
+        order, cell = ordered(self.cell)
+        cuts = [0, *(np.flatnonzero(np.diff(cell)) + 1).tolist(), len(cell)] if len(cell) else [0]
+        slices = {int(cell[begin]): (begin, end) for begin, end in itertools.pairwise(cuts)}
+        return Sent(self.rows[order], self.begins_here[order], cell), slices
+
 
 def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray | None) -> Sent:
-    """Send rows to their cells; ``salt`` has a number for each row, by which those of sliced cells are dealt out.
-
-    A row begins in the cell of its lower end; the owner of a pair is the cell where the row that begins later begins.
-    """
-    first = np.searchsorted(edges.edges, np.minimum(intervals.start, intervals.end), "right")
+    """Send rows to their cells; ``salt`` has a number for each row, by which those of sliced cells are dealt out."""
+    first = np.searchsorted(edges.edges, intervals.begins, "right")
     last = first.copy()
     crossing = np.flatnonzero(intervals.end >= np.append(edges.edges, np.inf)[first])  # few: they are looked up again
     last[crossing] = np.maximum(first[crossing], np.searchsorted(edges.edges, intervals.end[crossing], "right"))
@@ -67,6 +82,24 @@ def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray
         rows, begins_here, cell, mine = rows[again], begins_here[again], cell[again], mine[again]
         cell = cell + (mine * size + theirs if side == LEFT else theirs * size + mine)
     return Sent(rows, begins_here, cell)
+
+
+def to_blocks(intervals: Intervals, group: np.ndarray, blocks: Blocks) -> Sent:
+    """Send rows to the cells of all blocks that they touch. Rows of different groups never meet: they are dealt out.
+
+    A row goes to a cell once, also where the cell has several of its blocks.
+    """
+    with np.errstate(over="ignore"):
+        first, last = np.floor(intervals.begins / blocks.width), np.floor(intervals.end / blocks.width)
+    counts = np.clip(last - first + 1.0, 1.0, blocks.cells).astype(np.int64)
+    beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
+    counts[beyond] = blocks.cells  # blocks whose numbers have no neighbours: to be safe, everywhere
+    first = np.where(np.isfinite(first), first, -_COUNTABLE)  # rows that begin nowhere begin in one cell, too
+    rows, nth = _spread(counts)
+    shift = np.mod(group, blocks.cells)
+    cell = np.mod(first[rows] + nth + shift[rows], blocks.cells).astype(np.int64)
+    cell[beyond[rows]] = nth[beyond[rows]]
+    return Sent(rows, cell == np.mod(first + shift, blocks.cells)[rows], cell)
 
 
 def _spread(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

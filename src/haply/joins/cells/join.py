@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from haply.joins.cells.asked import PairSelection, Together
 from haply.joins.cells.method import Match
 from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, CellRows
-from haply.joins.cells.slots import in_slots
 from haply.joins.match import Matches
+from haply.joins.slots import in_slots
 from haply.models.columns import view_column
 from haply.selection.select import add_codes
 
@@ -44,12 +44,13 @@ class CellJoin:
         if self.window is None:
             found = self.match(mine, theirs)
         else:
-            away = [_elsewhere(table) for table in (left, right)]
-            mine, theirs, left_rows, right_rows = in_slots(mine, theirs, self.window, away[0], away[1])
-            if not len(left_rows):
+            copies, keys = in_slots(mine, theirs, self.window, (_elsewhere(left), _elsewhere(right)))
+            if not len(copies):
                 return None
-            found = self.match(mine, theirs)
-            found = replace(found, left=left_rows[found.left], right=right_rows[found.right])
+            if not np.array_equal(copies, np.arange(right.num_rows)):
+                theirs = theirs.take(copies)
+            found = self.match(replace(mine, groups=keys[0]), replace(theirs, groups=keys[1]))
+            found = replace(found, right=copies[found.right])
         if self.asked is not None:
             found = self._kept(left, right, found, self.asked)
         seconds = dict(found.seconds)

@@ -8,15 +8,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from haply.joins.cells.dimensions import dimensions, known_dimensions, of_dimension, shared_dimensions
 from haply.joins.cells.method import Match, Setting
 from haply.joins.cells.rows import CellRows
+from haply.joins.dimensions import dimensions, known_dimensions, of_dimension, shared_dimensions
 from haply.joins.match import Matches
 from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky, SkyEllipse
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import Where, intervals_on_line, limits, no_counts
+from haply.pruning.bounds.positions import intervals_on_line, limits, no_counts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
@@ -121,24 +121,15 @@ class MatchPositions:
             (mine, rows), (theirs, others) = (
                 of_dimension(side.model, own, dim) for side, own in zip(sides, dims, strict=True)
             )
-            places = _where(left, right, rows, others)
+            places = None
+            if left.begins_here is not None or right.begins_here is not None or left.groups is not None:
+                places = left.places(rows), right.places(others)
             found = match_positions(mine, theirs, self.distance, self.threshold, self.exact, places)
             columns.append((rows[found.left], others[found.right], found.probability, found.code))
             counters.add(found.funnel)
         i, j, probability, code = (np.concatenate(column) for column in zip(*columns, strict=True))
         seconds = {"prepare": 0.0, "sweep": 0.0, "decide": time.perf_counter() - begun}
         return Matches(i, j, probability, code, counters, seconds)
-
-
-def _where(left: CellRows, right: CellRows, mine: np.ndarray, theirs: np.ndarray) -> tuple[Where, Where] | None:
-    """Tell which pairs this cell owns; nothing where it owns all."""
-    if left.begins_here is None and right.begins_here is None and left.groups is None:
-        return None
-    found = []
-    for rows, chosen in ((left, mine), (right, theirs)):
-        group = None if rows.groups is None else rows.groups[chosen]
-        found.append(Where(*rows.placed(chosen), group))
-    return found[0], found[1]
 
 
 def _example(kind: type[Model], dim: int) -> Model:

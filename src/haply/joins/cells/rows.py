@@ -10,21 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from haply.errors import HaplyError
-from haply.models import Model
-from haply.models.columns import read_column, view_column
+from haply.joins.operators.operator import TIME_SLACK, RowBatch
+from haply.models import Certain, Model
+from haply.models.columns import ReadColumn, read_column, view_column
 from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.ownership import Places
 
 START, END, TIME = "__start", "__end", "__time"
 """Columns that haply gives to rows: their interval, and their time as a number."""
 BEGINS_HERE, TIME_BEGINS_HERE = "__begins_here", "__time_begins_here"
-"""Whether a row's interval, or the interval of its time, begins in the cell. The owner of a pair is the cell in which
-the row that begins later begins."""
+"""Whether a row's interval, or the interval of its time, begins in the cell (see ``haply.pruning.ownership``)."""
 FITS = "__fits"
 """Whether a row has all that certain conditions need; not there if they need nothing."""
 
 LEFT, RIGHT = 0, 1
 USABLE, NULL, HOPELESS, BAD = 0, 1, 2, 3
-"""What a row is to a join."""
+"""What a row is to a join. Of a row with several values, the largest number counts."""
 ROW_COUNTS = ("rows", "null", "hopeless", "invalid")
 """What is counted of the rows of a side."""
 
@@ -38,12 +39,25 @@ def bad_row(where: str, example: str) -> HaplyError:
     )
 
 
+def row_states(column: pa.Array | pa.ChunkedArray, raise_as: str | None) -> tuple[np.ndarray, ReadColumn]:
+    """Tell which rows of a column are usable, null or bad; returns also the column as it was read.
+
+    ``raise_as`` names the column in the error for a bad row; without it bad rows are only marked.
+    """
+    read = read_column(column)
+    if len(read.bad_rows) and raise_as is not None:
+        raise bad_row(raise_as, read.example)
+    states = np.full(len(column), NULL, np.int8)
+    states[read.rows], states[read.bad_rows] = USABLE, BAD
+    return states, read
+
+
 @dataclass(frozen=True)
 class RowSpec:
     """What to know of the rows of one side: their columns, how they are placed, and how errors name them."""
 
     value: str
-    """The column that is compared."""
+    """The column that is compared. It may be ``TIME``, which is certain: ``FITS`` tells where there is one."""
     payload: tuple[str, ...]
     """Columns that only travel, or that conditions on pairs need."""
     further: tuple[tuple[str, str], ...]
@@ -67,26 +81,23 @@ class GoodRows(NamedTuple):
 
 def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows:
     """Take the rows whose values are all there, none of them bad."""
-    good, bad = np.ones(table.num_rows, dtype=bool), np.zeros(table.num_rows, dtype=bool)
-    whole = None
+    states, whole = np.full(table.num_rows, USABLE, np.int8), None
     # the others first: a value may be a sum of them, and people know the parts by their names
     for name, called in (*spec.further, (spec.value, spec.called)):
-        read = read_column(table[name])
-        if len(read.bad_rows) and spec.raise_as is not None:
-            raise bad_row(spec.raise_as.format(called), read.example)
-        if name == spec.value and len(read.rows) == table.num_rows:
-            whole = read.model
-        bad[read.bad_rows] = True
-        here = np.zeros(table.num_rows, dtype=bool)
-        here[read.rows] = True
-        good &= here
-    nulls = int((~good & ~bad).sum())
-    kept = table.select([*dict.fromkeys((spec.value, *spec.payload)), *more])
-    usable = good & table[FITS].to_numpy(zero_copy_only=False) if FITS in table.column_names else good
+        if name != TIME:
+            own, read = row_states(table[name], spec.raise_as and spec.raise_as.format(called))
+            states = np.maximum(states, own)
+            if name == spec.value and len(read.rows) == table.num_rows:
+                whole = read.model
+    counts = np.bincount(states, minlength=BAD + 1)
+    kept = table.select(list(dict.fromkeys((spec.value, *spec.payload, *more))))
+    usable = states == USABLE
+    if FITS in table.column_names:
+        usable &= table[FITS].to_numpy(zero_copy_only=False)
     if whole is None or not usable.all():
         kept = kept.filter(pa.array(usable))
         whole = view_column(kept[spec.value])
-    return GoodRows(kept, whole, table.num_rows, nulls, int(bad.sum()))
+    return GoodRows(kept, whole, table.num_rows, int(counts[NULL]), int(counts[BAD]))
 
 
 def usable_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
@@ -104,6 +115,14 @@ def in_window(times: np.ndarray, window: float) -> Intervals:
     """Give certain times their row intervals: those that overlap are within the window, or hardly farther apart."""
     reach = 0.5 * window + 2.0**-50 * (np.abs(times) + window)  # what rounding may do to the ends, and more
     return Intervals(times - reach, times + reach, np.zeros(len(times), dtype=bool))
+
+
+def window_ahead(model: Model, reach: float) -> Intervals:
+    """Give certain times the intervals from them to the last time that they may be combined with."""
+    assert isinstance(model, Certain)
+    times = model.mean()
+    slack = TIME_SLACK * (np.abs(times) + reach)
+    return Intervals(times, times + reach + slack, np.zeros(len(times), dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -129,11 +148,19 @@ class CellRows:
         start, end = (ends[chosen] if len(ends) else ends for ends in (self.start, self.end))
         return CellRows(self.model.take(chosen), start, end, of(self.begins_here), of(self.groups), of(self.times))
 
-    def placed(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where chosen rows begin, and which begin here: one place for all where a side is not cut into cells."""
+    def places(self, chosen: np.ndarray) -> Places:
+        """Tell where chosen rows begin: at one place where a side is not cut into cells."""
+        group = None if self.groups is None else self.groups[chosen]
         if self.begins_here is None:
-            return np.zeros(len(chosen)), np.ones(len(chosen), bool)
-        return self.start[chosen], self.begins_here[chosen]
+            return Places(np.zeros(len(chosen)), np.ones(len(chosen), bool), group)
+        return Places(np.minimum(self.start[chosen], self.end[chosen]), self.begins_here[chosen], group)
+
+    def batch(self, chosen: np.ndarray) -> RowBatch[Model]:
+        """Return chosen rows as an operator takes them, with their numbers as ids."""
+        begins, begins_here, group = self.places(chosen)
+        none = np.zeros(len(chosen))
+        times = none if self.times is None else self.times[chosen]
+        return RowBatch(chosen, self.model.take(chosen), times, none if group is None else group, begins, begins_here)
 
     @property
     def intervals(self) -> Intervals:

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from haply.joins.cells.dimensions import dimensions, shared_dimensions
 from haply.joins.cells.method import Match, Setting
-from haply.joins.cells.rows import CellRows
+from haply.joins.cells.rows import LEFT, RIGHT, CellRows
+from haply.joins.dimensions import dimensions, shared_dimensions
 from haply.joins.match import Matches
 from haply.joins.operators.similarity import SimilarityJoin
 from haply.models import Certain, Model, Samples
 from haply.probability.distance import clouds
 from haply.probability.region import Distance
 from haply.pruning.bounds.cloud_rules import RULES
-from haply.pruning.bounds.clouds import Places, core_share, extents
+from haply.pruning.bounds.clouds import core_share, extents
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
@@ -123,13 +123,8 @@ class MatchSamples:
             self.distance.limit, self.threshold.value, dim=dim, strict=self.threshold.strict, window=self.window,
             probability="exact" if self.exact else "none",
         )  # fmt: skip
-        found = None
-        for side, rows, chosen in (("right", right, theirs), ("left", left, mine)):
-            times = np.zeros(len(chosen)) if rows.times is None else rows.times[chosen]
-            group = 0.0 if rows.groups is None else rows.groups[chosen]
-            places = Places(*rows.placed(chosen), group)
-            found = join.arrive(side, chosen, rows.model.take(chosen), times, places)  # type: ignore[arg-type]
-        assert found is not None
+        join.arrive(RIGHT, right.batch(theirs))
+        found = join.arrive(LEFT, left.batch(mine))
         return found.left, found.right, found.probability, np.zeros(len(found.left), np.int8), join.funnel
 
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from haply.joins.cells.rows import BAD, NULL, USABLE, bad_row
-from haply.models.columns import read_column
+from haply.joins.cells.rows import NULL, USABLE, row_states
 from haply.selection.conditions import RowValues
 from haply.selection.select import Selection
 
@@ -41,13 +40,8 @@ class SelectRows:
         state = np.full(count, USABLE, np.int8)
         read = []
         for position, array in enumerate(columns):
-            column = read_column(array)
-            if len(column.bad_rows) and self.called is not None:
-                raise bad_row(f"Column '{self.called[position]}'", column.example)
-            mine = np.full(count, NULL, np.int8)
-            mine[column.rows] = USABLE
-            mine[column.bad_rows] = BAD
-            state = np.maximum(state, mine)
+            own, column = row_states(array, None if self.called is None else f"Column '{self.called[position]}'")
+            state = np.maximum(state, own)
             read.append(column)
         values = {}
         for name, array in zip(self.numbers, numbers, strict=True):

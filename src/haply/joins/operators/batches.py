@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.operators.meeting import TIME_SLACK, TimedRows
+from haply.joins.operators.meeting import TimedRows
+from haply.joins.operators.operator import (
+    SIDES,
+    JoinOperator,
+    RowBatch,
+    SideName,
+    check_side,
+    forgotten_before,
+    other_side,
+)
 from haply.joins.operators.state import from_state, to_state
 from haply.joins.operators.times import exact_times
 from haply.models import Model
 from haply.pruning.cascade import Counters
-
-SideName = Literal["left", "right"]
 
 _FEW = 256
 """Rows that cost less to copy than to be met as a part of their own."""
@@ -54,7 +61,7 @@ class Stored(Generic[_Rows]):
     index: Any = None
 
 
-class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
+class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
     """Two sides that are pushed in batches; each pair is found when its later row comes.
 
     A push meets all parts that are stored of the other side. So that many small pushes do not leave as many parts, the
@@ -63,7 +70,7 @@ class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
     """
 
     window: float | None
-    funnel: Counters
+    _funnel: Counters
     _joins_parts = True
     """Whether small parts become larger ones; those that have an index do not."""
 
@@ -90,10 +97,9 @@ class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
 
     def _read(
         self, side: str, batch: Mapping[str, Any], column: str, model_of: Callable[[Any], Model]
-    ) -> tuple[np.ndarray, Any, np.ndarray]:
-        """The ids, values and times of a batch that somebody pushes."""
-        if side not in self._stored:
-            raise unknown_name("side", side, self._stored)
+    ) -> RowBatch[Any]:
+        """Check a batch that somebody pushes."""
+        check_side(side)
         if side in self._closed:
             raise HaplyError(f"The {side} side is closed", hint="push before close()")
         for name in ("id", column, *(() if self.window is None else ("time",))):
@@ -104,14 +110,14 @@ class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
         for what, count in (("values", len(model)), ("times", len(times))):
             if count != len(ids):
                 raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} {what}", found=str(count))
-        return ids, model, times
+        return RowBatch.of(ids, model, times)
 
     def _arrive(self, side: SideName, added: _Rows, match: bool) -> list[_Result]:
         """Match new rows with what is stored, if so wanted, and store those that have a chance."""
         possible = np.flatnonzero(~added.intervals.hopeless)
         if len(possible) < len(added):
             added = added.take(possible)
-        other = "right" if side == "left" else "left"
+        other = other_side(side)
         found = [self._match(added, stored, side) for stored in self._stored[other]] if match and len(added) else []
         if other not in self._closed:
             for part in self._parts(added):
@@ -137,28 +143,31 @@ class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
         A part goes as a whole, or when half of it is too old: of what is kept at least half may still be met.
         """
         if self.window is not None:
-            before = self.forgotten_before(time)
+            before = forgotten_before(time, self.window)
             for side, parts in self._stored.items():
                 left = [_alive(part, before) for part in parts]
                 self._stored[side] = [part for part in left if len(part.rows)]
 
-    def forgotten_before(self, time: float) -> float:
-        """Rows of earlier times may be forgotten when nothing older than ``time`` will come."""
-        assert self.window is not None
-        return time - self.window - TIME_SLACK * (abs(time) + self.window)
+    def needed_from(self, side: int, watermark: float) -> float:
+        """See ``JoinOperator``."""
+        return -np.inf if self.window is None else forgotten_before(watermark, self.window)
 
     def close(self, side: SideName) -> None:
         """Say that a side is complete: rows of the other side need not be kept from now on."""
-        if side not in self._stored:
-            raise unknown_name("side", side, self._stored)
+        check_side(side)
         self._closed.add(side)
-        self._stored["right" if side == "left" else "left"].clear()
+        self._stored[other_side(side)].clear()
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
     def ids(self, side: SideName) -> np.ndarray:
         """The ids of the rows of a side that are kept."""
         return np.concatenate([part.rows.ids for part in self._stored[side]] or [np.empty(0, np.int64)])
+
+    @property
+    def funnel(self) -> Counters:
+        """What became of the candidates."""
+        return self._funnel
 
     @property
     def stored_bytes(self) -> int:
@@ -171,18 +180,18 @@ class TwoSidedJoin(ABC, Generic[_Rows, _Result]):
 
     def snapshot(self) -> bytes:
         """The operator's state as bytes."""
-        stored = {side: [_packed(part.rows) for part in parts] for side, parts in self._stored.items()}
-        return to_state(self._state_name(), (self._settings(), stored, self._closed, self.funnel))
+        stored = {side: [part.rows.columns for part in parts] for side, parts in self._stored.items()}
+        return to_state(self._state_name(), (self._settings(), stored, self._closed, self._funnel))
 
     @classmethod
     def restore(cls, state: bytes) -> Self:
-        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        """The operator that wrote these bytes; those of another version of the format are refused."""
         settings, stored, closed, funnel = from_state(cls._state_name(), state)
         join: Any = cls(**settings)
         for side, parts in stored.items():
-            for ids, model, *columns in parts:
-                join.arrive(side, ids, model, *columns, match=False)
-        join._closed, join.funnel = closed, funnel
+            for columns in parts:
+                join.arrive(SIDES.index(side), RowBatch(*columns), match=False)
+        join._closed, join._funnel = closed, funnel
         return join
 
 
@@ -192,7 +201,3 @@ def _alive(part: Stored[_Rows], before: float) -> Stored[_Rows]:
     if 2 * len(alive) > len(part.rows) or (part.index is not None and len(alive)):
         return part
     return Stored(part.rows.take(alive))
-
-
-def _packed(rows: TimedRows[Any]) -> tuple[Any, ...]:
-    return rows.ids, rows.model, *rows.further_columns

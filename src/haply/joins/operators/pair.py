@@ -12,8 +12,9 @@ import numpy as np
 from haply.errors import HaplyError, unknown_name
 from haply.joins.match import DECIDED_BY, Matches, match_all
 from haply.joins.moments import MomentCounters, index_moments, match_moments
-from haply.joins.operators.batches import SideName, Stored, TwoSidedJoin
+from haply.joins.operators.batches import Stored, TwoSidedJoin
 from haply.joins.operators.meeting import TimedRows, ValueRows, can_meet, match_in_time, parts_of
+from haply.joins.operators.operator import SIDES, PairBatch, RowBatch, SideName, no_pairs
 from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.models import Certain, OneDimensional
 from haply.probability.region import Difference, Region
@@ -28,12 +29,9 @@ index of means and variances."""
 
 
 @dataclass(frozen=True)
-class PairResult:
+class PairResult(PairBatch):
     """The ids of the matched rows, their probabilities, and what decided each pair."""
 
-    left: np.ndarray
-    right: np.ndarray
-    probability: np.ndarray
     codes: np.ndarray
     """What decided, as numbers of ``DECIDED_BY``: words for every pair take longer than many a join."""
 
@@ -79,7 +77,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
             raise unknown_name("strategy", strategy, STRATEGIES)
         super().__init__(window)
         self.exact, self.strategy = exact, strategy
-        self.funnel = MomentCounters() if strategy == "moments" else Counters()
+        self._funnel = MomentCounters() if strategy == "moments" else Counters()
         self._joins_parts = strategy in SWEEPS
 
     @property
@@ -93,8 +91,8 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
         Returns the pairs it completes.
         """
         column = self.condition.left if side == "left" else self.condition.right
-        ids, model, times = self._read(side, batch, column, self._model_of)
-        return self.arrive(side, ids, model, times, np.zeros(len(ids)))
+        rows = self._read(side, batch, column, self._model_of)
+        return self.arrive(SIDES.index(side), rows)
 
     def _model_of(self, values: Any) -> OneDimensional:
         model = values if isinstance(values, OneDimensional) else Certain(values)
@@ -107,22 +105,10 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
             )
         return model
 
-    def arrive(
-        self,
-        side: SideName,
-        ids: np.ndarray,
-        model: OneDimensional,
-        times: np.ndarray,
-        groups: np.ndarray,
-        *,
-        match: bool = True,
-    ) -> PairResult:
-        """``push`` for callers that have checked their rows: pairs are of one group, a number for each row.
-
-        Without a window times and groups are not looked at. Without ``match`` the rows are only stored.
-        """
-        intervals = row_intervals(model, side == "left", self.region, self.threshold, self.exact)
-        return concatenate(self._arrive(side, TimedRows(ids, model, intervals, times, groups), match))
+    def arrive(self, side: int, rows: RowBatch[OneDimensional], *, match: bool = True) -> PairResult:
+        """``push`` for callers that have checked their rows. Without a window times and groups are not looked at."""
+        intervals = row_intervals(rows.model, side == 0, self.region, self.threshold, self.exact)
+        return concatenate(self._arrive(SIDES[side], TimedRows.placed(rows, intervals), match))
 
     def _parts(self, rows: ValueRows) -> Iterable[ValueRows]:
         return [rows] if self.window is None or self.strategy in SWEEPS else parts_of(rows, self.window)
@@ -135,7 +121,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
                 there = there.facing(added, self.window)
         left, right = (added, there) if side == "left" else (there, added)
         if not len(added) or not len(there):
-            return PairResult(left.ids[:0], right.ids[:0], np.empty(0), np.empty(0, np.int8))
+            return PairResult((left.ids[:0], right.ids[:0]), np.empty(0), np.empty(0, np.int8))
         whole_numbers = self.window is None and left.ids.dtype == right.ids.dtype == np.int64
         labels = (left.ids, right.ids) if whole_numbers else (None, None)
         found: Matches
@@ -152,9 +138,9 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
                 left.model, right.model, left.intervals, right.intervals, self.region, self.threshold, self.exact,
                 labels=labels,
             )  # fmt: skip
-        self.funnel.add(found.counters)
+        self._funnel.add(found.counters)
         mine, theirs = (found.left, found.right) if whole_numbers else (left.ids[found.left], right.ids[found.right])
-        return PairResult(mine, theirs, found.probability, found.decided_by)
+        return PairResult((mine, theirs), found.probability, found.decided_by)
 
     def _admits(self, left: ValueRows, right: ValueRows) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         assert self.window is not None
@@ -194,7 +180,9 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
 def concatenate(results: list[PairResult]) -> PairResult:
     """All pairs of some results."""
     if not results:
-        return PairResult(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8))
-    return PairResult(
-        *(np.concatenate([getattr(result, name) for result in results]) for name in PairResult.__dataclass_fields__)
+        return PairResult(no_pairs().rows, np.empty(0), np.empty(0, np.int8))
+    left, right, probability, codes = (
+        np.concatenate([getattr(result, name) for result in results])
+        for name in ("left", "right", "probability", "codes")
     )
+    return PairResult((left, right), probability, codes)

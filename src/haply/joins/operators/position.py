@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
 from haply.errors import HaplyError, unknown_name
-from haply.joins.operators.batches import SideName, Stored, TwoSidedJoin
-from haply.joins.operators.meeting import TimedRows, can_meet, in_stretches
+from haply.joins.operators.batches import Stored, TwoSidedJoin
+from haply.joins.operators.meeting import TimedRows, can_meet
+from haply.joins.operators.operator import SIDES, PairBatch, RowBatch, SideName
+from haply.joins.slots import in_slots
 from haply.models import Certain, Model, Samples, Sky
 from haply.numerics.scale import power_of
 from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import POSITION_RULES, Where, intervals_on_line, limits, near_pairs, no_counts
+from haply.pruning.bounds.positions import POSITION_RULES, intervals_on_line, limits, near_pairs, no_counts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
+from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 
 DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
@@ -26,14 +29,11 @@ DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
 
 
 @dataclass(frozen=True)
-class PositionResult:
+class PositionResult(PairBatch):
     """The kept pairs by row numbers (by ids, if rows were pushed), their probabilities (NaN if not asked for), and what
     became of the candidates.
     """
 
-    left: np.ndarray
-    right: np.ndarray
-    probability: np.ndarray
     code: np.ndarray
     funnel: Counters
 
@@ -74,7 +74,7 @@ def match_positions(
     distance: Distance,
     threshold: Threshold,
     exact: bool,
-    places: tuple[Where, Where] | None = None,
+    places: tuple[Places, Places] | None = None,
 ) -> PositionResult:
     """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells."""
     _check_threshold(threshold)
@@ -87,26 +87,15 @@ def match_positions(
     if empty or not threshold.attainable:
         return _no_pairs(np.empty(0, np.int64), np.empty(0, np.int64))
     found = near_pairs(*sides, limits(math.ldexp(distance.limit, -power), threshold, exact, dims[0]), places)
-    return PositionResult(*found.pairs, found.counters)
+    left_rows, right_rows, probability, code = found.pairs
+    return PositionResult((left_rows, right_rows), probability, code, found.counters)
 
 
-@dataclass(frozen=True)
-class _Placed(TimedRows[Model]):
-    """Rows with their intervals on a line; of a pair, the one whose ``order`` is larger must be at ``home``."""
-
-    order: np.ndarray
-    home: np.ndarray
-
-    def facing(self, others: TimedRows[Any], window: float) -> Self:
-        """Those that may meet one of the others, by their times and by their places on the line."""
-        near = super().facing(others, window)
-        ends = others.intervals
-        here = near.intervals.start <= ends.end.max(initial=-np.inf)
-        here &= near.intervals.end >= ends.start.min(initial=np.inf)
-        return near if here.all() else near.take(np.flatnonzero(here))
+PlacedRows = TimedRows[Model]
+"""Rows with their intervals on a line."""
 
 
-class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
+class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
     """Joins batches of two sides: pairs with ``P(|left - right| <= within) >= threshold``.
 
     Each pair is returned once, when its later row is pushed. Rows that are too wide for any partner are not kept. With
@@ -138,48 +127,32 @@ class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
         self.distance, self.threshold = Distance("left", "right", within), Threshold(threshold, strict)
         _check_threshold(self.threshold)
         self.exact, self.dim = _is_exact(probability), dim
-        self.funnel = no_counts()
+        self._funnel = no_counts()
 
     def push(self, side: SideName, batch: Mapping[str, Any]) -> PositionResult:
         """Add a batch: ``id``, ``pos`` as a model or as points, and ``time`` if there is a window.
 
         Returns the pairs it completes.
         """
-        ids, model, times = self._read(side, batch, "pos", lambda given: _model_of(given, side))
-        return self.arrive(side, ids, model, times, np.zeros(len(ids)))
+        rows = self._read(side, batch, "pos", lambda given: _model_of(given, side))
+        return self.arrive(SIDES.index(side), rows)
 
-    def arrive(
-        self,
-        side: SideName,
-        ids: np.ndarray,
-        model: Model,
-        times: np.ndarray,
-        groups: np.ndarray,
-        order: np.ndarray | None = None,
-        home: np.ndarray | None = None,
-        *,
-        match: bool = True,
-    ) -> PositionResult:
-        """``push`` for callers that have checked their rows: pairs are of one group, a number for each row.
-
-        Where rows are seen in several cells, pairs are only those whose row of the larger ``order`` is at ``home``.
-        Without ``match`` the rows are only stored.
-        """
-        if not len(ids):
-            return _no_pairs(ids, ids)
-        order = np.zeros(len(ids)) if order is None else order
-        home = np.ones(len(ids)) if home is None else home
-        found = self._arrive(side, _Placed(ids, model, self._placed(model, side), times, groups, order, home), match)
+    def arrive(self, side: int, rows: RowBatch[Model], *, match: bool = True) -> PositionResult:
+        """``push`` for callers that have checked their rows; pairs are those that this cell owns."""
+        found = []
+        if len(rows):
+            placed = TimedRows.placed(rows, self._placed(rows.model, SIDES[side]))
+            found = self._arrive(SIDES[side], placed, match)
         if not found:
-            return _no_pairs(ids[:0], ids[:0])
+            return _no_pairs(rows.ids[:0], rows.ids[:0])
         left, right, probability, code = (
             np.concatenate([getattr(part, name) for part in found]) for name in ("left", "right", "probability", "code")
         )
         counters = no_counts()
         for part in found:
             counters.add(part.funnel)
-        self.funnel.add(counters)
-        return PositionResult(left, right, probability, code, counters)
+        self._funnel.add(counters)
+        return PositionResult((left, right), probability, code, counters)
 
     def _placed(self, model: Model, side: SideName) -> Intervals:
         power = power_of(self.distance.limit)
@@ -190,23 +163,23 @@ class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
         self.dim = dim
         return intervals_on_line(normals, limits(math.ldexp(self.distance.limit, -power), self.threshold, True, dim))
 
-    def _match(self, added: _Placed, stored: Stored[_Placed], side: SideName) -> PositionResult:
-        """By place within stretches of time, which tell who may meet before any place is looked at."""
+    def _match(self, added: PlacedRows, stored: Stored[PlacedRows], side: SideName) -> PositionResult:
+        """By place within slots of time, which tell who may meet before any place is looked at."""
         window = math.inf if self.window is None else self.window
-        added = added.facing(stored.rows, window)
-        there = stored.rows.facing(added, window)
+        added = _near(added, stored.rows, window)
+        there = _near(stored.rows, added, window)
         left, right = (added, there) if side == "left" else (there, added)
         if not len(left) or not len(right):
             return _no_pairs(left.ids[:0], right.ids[:0])
-        copies, numbers = in_stretches(left, right, window)
+        copies, numbers = in_slots(left, right, window)
         if numbers[1] is not None:
             right = right.take(copies)
-        where = Where(left.order, left.home, numbers[0]), Where(right.order, right.home, numbers[1])
-        found = match_positions(left.model, right.model, self.distance, self.threshold, self.exact, where)
+        places = left.places._replace(group=numbers[0]), right.places._replace(group=numbers[1])
+        found = match_positions(left.model, right.model, self.distance, self.threshold, self.exact, places)
         kept = np.flatnonzero(can_meet(left, right, found.left, found.right, window))
         found.funnel.kept = len(kept)
         i, j = found.left[kept], found.right[kept]
-        return PositionResult(left.ids[i], right.ids[j], found.probability[kept], found.code[kept], found.funnel)
+        return PositionResult((left.ids[i], right.ids[j]), found.probability[kept], found.code[kept], found.funnel)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -215,9 +188,17 @@ class PositionJoin(TwoSidedJoin[_Placed, PositionResult]):
         }  # fmt: skip
 
 
+def _near(rows: PlacedRows, others: PlacedRows, window: float) -> PlacedRows:
+    """Those that may meet one of the others, by their times and by their places on the line."""
+    near, ends = rows.facing(others, window), others.intervals
+    here = near.intervals.start <= ends.end.max(initial=-np.inf)
+    here &= near.intervals.end >= ends.start.min(initial=np.inf)
+    return near if here.all() else near.take(np.flatnonzero(here))
+
+
 def _no_pairs(left: np.ndarray, right: np.ndarray) -> PositionResult:
     """Nothing, with ids of these types."""
-    return PositionResult(left, right, np.empty(0), np.empty(0, np.int8), no_counts())
+    return PositionResult((left, right), np.empty(0), np.empty(0, np.int8), no_counts())
 
 
 def _is_exact(probability: str) -> bool:

@@ -11,6 +11,17 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.batches import checked_length
+from haply.joins.operators.operator import (
+    SIDES,
+    JoinOperator,
+    PairBatch,
+    RowBatch,
+    SideName,
+    check_side,
+    forgotten_before,
+    no_pairs,
+    other_side,
+)
 from haply.joins.operators.state import from_state, to_state
 from haply.joins.operators.times import exact_times
 from haply.models import Certain, Samples
@@ -29,10 +40,8 @@ from haply.pruning.bounds.cloud_rules import (
     rule_codes,
 )
 from haply.pruning.bounds.clouds import (
-    NOWHERE_ELSE,
     WHOLE_BALL,
     Objects,
-    Places,
     core_share,
     describe_into,
     room_for,
@@ -41,10 +50,8 @@ from haply.pruning.bounds.clouds import (
 )
 from haply.pruning.candidates.grid import Grid, RadiusList, empty_grid, group_batch, insert
 from haply.pruning.cascade import Counters
+from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
-
-SideName = Literal["left", "right"]
-SIDES: tuple[SideName, SideName] = ("left", "right")
 
 GRID_FROM = 4096
 """Objects in a window from which on a grid is faster than a look at all of them."""
@@ -58,22 +65,16 @@ _STATE = "similarity join"
 
 
 @dataclass(frozen=True)
-class SimilarityResult:
+class SimilarityResult(PairBatch):
     """The ids of the near pairs, their probabilities (NaN where not computed), what decided them, and when they live.
 
     A pair is live from the later of its two times until the earlier one leaves the window.
     """
 
-    left: np.ndarray
-    right: np.ndarray
-    probability: np.ndarray
     codes: np.ndarray
     left_time: np.ndarray
     right_time: np.ndarray
     window: float
-
-    def __len__(self) -> int:
-        return len(self.left)
 
     @property
     def decided_by(self) -> np.ndarray:
@@ -91,12 +92,10 @@ class SimilarityResult:
         return np.minimum(self.left_time, self.right_time) + self.window
 
 
-NO_PAIRS = SimilarityResult(
-    np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0, np.int8), np.empty(0), np.empty(0), 0.0
-)
+NO_PAIRS = SimilarityResult(no_pairs().rows, np.empty(0), np.empty(0, np.int8), np.empty(0), np.empty(0), 0.0)
 
 
-class SimilarityJoin:
+class SimilarityJoin(JoinOperator):
     """Pairs of objects that are within a distance of each other with at least the threshold's probability.
 
     An object is a row of ``Samples`` (or a certain number). Pairs are those with ``|time - time| <= window``; each is
@@ -150,7 +149,7 @@ class SimilarityJoin:
 
     def push(self, side: SideName, batch: Mapping[str, Any]) -> SimilarityResult:
         """Add objects of one side: ``id``, ``pos`` as samples, ``time`` or not. Returns the pairs they complete."""
-        _check_side(side)
+        check_side(side)
         if side in self._closed:
             raise HaplyError(f"The {side} side is closed", hint="push before close()")
         for name in ("id", "pos"):
@@ -169,28 +168,19 @@ class SimilarityJoin:
                 expected=f"{len(ids)} times and positions",
                 found=f"{len(times)} and {len(model)}",
             )
-        result = self.arrive(side, ids, model, times)
+        result = self.arrive(SIDES.index(side), RowBatch.of(ids, model, times))
         if numbered:
             self._next[side] += len(ids)
-            self._stored[_other(side)].expire(self._next[side] - self.window)
+            self._stored[other_side(side)].expire(self._next[side] - self.window)
         return result
 
-    def arrive(
-        self,
-        side: SideName,
-        ids: np.ndarray,
-        positions: Any,
-        times: np.ndarray,
-        places: Places = NOWHERE_ELSE,
-        *,
-        match: bool = True,
-    ) -> SimilarityResult:
-        """``push`` for those who have arrays; without ``match`` objects are stored only: their pairs are known."""
-        these = clouds(self._scaled(positions), self.dim)
-        own, store = self._stored[side], self._stored[_other(side)]
-        begin = own.receive(ids, these, times, places)
-        result = self._match(side, own, begin, store) if match else NO_PAIRS
-        if _other(side) in self._closed:
+    def arrive(self, side: int, rows: RowBatch[Any], *, match: bool = True) -> SimilarityResult:
+        """``push`` for callers that have checked their rows; pairs are those that this cell owns."""
+        these, name = clouds(self._scaled(rows.model), self.dim), SIDES[side]
+        own, store = self._stored[name], self._stored[other_side(name)]
+        begin = own.receive(rows.ids, these, rows.times, rows.places)
+        result = self._match(name, own, begin, store) if match else NO_PAIRS
+        if other_side(name) in self._closed:
             own.forget_from(begin)
         return result
 
@@ -241,7 +231,7 @@ class SimilarityJoin:
         rows, slots, probability, codes = found
         mine, theirs = (own.ids[rows], own.times[rows]), (store.ids[slots], store.times[slots])
         (left, left_time), (right, right_time) = (mine, theirs) if side == "left" else (theirs, mine)
-        return SimilarityResult(left, right, probability, codes, left_time, right_time, self.window)
+        return SimilarityResult((left, right), probability, codes, left_time, right_time, self.window)
 
     def _output(self, size: int) -> CloudPairs:
         """Room for pairs, used again and again; at least ``size``, which is what one object may find."""
@@ -269,13 +259,17 @@ class SimilarityJoin:
     def expire(self, time: float) -> None:
         """Say that nothing older than ``time`` will come: objects whose window ends before it are forgotten."""
         for store in self._stored.values():
-            store.expire(float(time) - self.window)
+            store.expire(forgotten_before(float(time), self.window))
+
+    def needed_from(self, side: int, watermark: float) -> float:
+        """See ``JoinOperator``."""
+        return forgotten_before(watermark, self.window)
 
     def close(self, side: SideName) -> None:
         """Say that a side is complete: objects of the other side need not be kept from now on."""
-        _check_side(side)
+        check_side(side)
         self._closed.add(side)
-        self._stored[_other(side)] = _Store(self)
+        self._stored[other_side(side)] = _Store(self)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -314,7 +308,7 @@ class SimilarityJoin:
 
     @classmethod
     def restore(cls, state: bytes) -> SimilarityJoin:
-        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        """The operator that wrote these bytes; those of another version of the format are refused."""
         settings, stored, following, closed, counts, kept = from_state(_STATE, state)
         join = cls(settings.pop("within"), settings.pop("threshold"), **settings)
         for side, objects in stored.items():
@@ -325,15 +319,6 @@ class SimilarityJoin:
 
 def _output_of(size: int) -> CloudPairs:
     return CloudPairs(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size), np.empty(size, np.int8))
-
-
-def _other(side: SideName) -> SideName:
-    return "right" if side == "left" else "left"
-
-
-def _check_side(side: str) -> None:
-    if side not in SIDES:
-        raise unknown_name("side", side, SIDES)
 
 
 class _Store:

@@ -21,8 +21,8 @@ from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds.clouds import Objects
 from haply.pruning.cascade import Counters
 
-FORMAT = 1
-"""The version that is written; older ones are read as well."""
+FORMAT = 2
+"""The version that is written, and read: a state of another one is refused."""
 
 _KEY = b"haply_state"
 _CLASSES: dict[str, Any] = {
@@ -50,12 +50,13 @@ def from_state(kind: str, state: bytes) -> Any:
         said = json.loads((table.schema.metadata or {})[_KEY])
     except (pa.ArrowException, KeyError, ValueError, TypeError, EOFError):
         raise HaplyError(f"These bytes are no state of a {kind}", expected="what snapshot() returned") from None
-    if said["format"] > FORMAT:
+    if said["format"] != FORMAT:
+        newer = said["format"] > FORMAT
         raise HaplyError(
-            "The state was written by a newer version of haply",
-            expected=f"format {FORMAT} or older",
+            f"The state was written by {'a newer' if newer else 'an older'} version of haply",
+            expected=f"format {FORMAT}",
             found=f"format {said['format']}",
-            hint="upgrade haply, or begin without the state",
+            hint=f"{'upgrade haply' if newer else 'use that version'}, or begin without the state",
         )
     if said["kind"] != kind:
         raise HaplyError("The state is that of another operator", expected=f"a {kind}", found=f"a {said['kind']}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +11,16 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.batches import checked_length
+from haply.joins.operators.operator import (
+    SIDES,
+    JoinOperator,
+    PairBatch,
+    RowBatch,
+    SideName,
+    check_side,
+    forgotten_before,
+    other_side,
+)
 from haply.joins.operators.state import from_state, to_state
 from haply.joins.operators.times import LARGEST_TIME, exact_times, too_large
 from haply.models import Certain, OneDimensional
@@ -38,10 +48,8 @@ from haply.pruning.bounds.timing import (
     match_times,
 )
 from haply.pruning.cascade import Counters
-from haply.pruning.threshold import TOLERANCE, Pairing, Threshold
+from haply.pruning.threshold import Pairing, Threshold
 
-SideName = Literal["left", "right"]
-SIDES: tuple[SideName, SideName] = ("left", "right")
 PARTITIONS = ("tight", "free")
 
 MOST_SHAPES = 1024
@@ -67,22 +75,16 @@ _STATE = "timing join"
 
 
 @dataclass(frozen=True)
-class TimingResult:
+class TimingResult(PairBatch):
     """The ids of the pairs, their probabilities (NaN where not computed), what decided them, and what was lost.
 
     ``late``: ids that came later than ``max_delay`` and were not joined. ``cut_short``: ids that were joined, but reach
     back to times whose events were forgotten, because no event before them reached so far.
     """
 
-    left: np.ndarray
-    right: np.ndarray
-    probability: np.ndarray
     codes: np.ndarray
     late: np.ndarray
     cut_short: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.left)
 
     @property
     def decided_by(self) -> np.ndarray:
@@ -90,7 +92,7 @@ class TimingResult:
         return _NAMES[self.codes]
 
 
-class TimingJoin:
+class TimingJoin(JoinOperator):
     """Pairs of events with ``P(|left time - right time| <= window) >= threshold``, each returned once.
 
     Times are any one-dimensional model. Those that are shifts of a few shapes (*templates*: histograms of detection
@@ -130,11 +132,6 @@ class TimingJoin:
             raise unknown_name("choice of partitions", partitions, PARTITIONS)
         self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
         self.exact, self.partitions = probability == "exact", partitions
-        self._attainable, self._keep_from = self.threshold.attainable, 0.0
-        if self.threshold.value is not None:
-            self._keep_from = self.threshold.value - TOLERANCE
-            if strict:
-                self._keep_from = float(np.nextafter(self.threshold.value + TOLERANCE, 2.0))
         self.region = Region(-self.window, self.window)
         self._sides = {side: _Side(self.threshold) for side in SIDES}
         self._closed: set[str] = set()
@@ -149,7 +146,7 @@ class TimingJoin:
     def _install(self, templates: OneDimensional | Mapping[str, OneDimensional]) -> None:
         given = templates if isinstance(templates, Mapping) else dict.fromkeys(SIDES, templates)
         for side in given:
-            _check_side(side)
+            check_side(side)
         for side in SIDES:
             own = self._sides[side]
             if side in given:
@@ -178,7 +175,7 @@ class TimingJoin:
 
         Keys are numbers. Returns the pairs that are now complete.
         """
-        _check_side(side)
+        check_side(side)
         if side in self._closed:
             raise HaplyError(f"The {side} side is closed", hint="push before close()")
         for name in ("id", "time"):
@@ -196,13 +193,16 @@ class TimingJoin:
             )
         key = batch.get("key")
         keys = None if key is None else np.broadcast_to(np.asarray(key, dtype=np.float64), ids.shape)
-        return self.arrive(side, ids, model, keys)
+        return self._arrive(side, ids, model, keys)
 
-    def arrive(
-        self, side: SideName, ids: np.ndarray, model: OneDimensional, keys: np.ndarray | None, *, match: bool = True
+    def arrive(self, side: int, rows: RowBatch[OneDimensional], *, match: bool = True) -> TimingResult:
+        """``push`` for callers that have checked their rows. The times are those of the model."""
+        return self._arrive(SIDES[side], rows.ids, rows.model, rows.groups, match)
+
+    def _arrive(
+        self, side: SideName, ids: np.ndarray, model: OneDimensional, keys: np.ndarray | None, match: bool = True
     ) -> TimingResult:
-        """``push`` for those who have checked; without ``match`` events are stored only: their pairs are known."""
-        own, other = self._sides[side], self._sides[_other(side)]
+        own, other = self._sides[side], self._sides[other_side(side)]
         new = own.describe(model, keys)
         least, most = new.extent
         farthest = max(0.0, -least[AT], most[AT])
@@ -218,9 +218,10 @@ class TimingJoin:
         self._tables.fit()
         cut_short = ids[:0]
         if match and least[AT] + least[CORE_START] - self.window < other.forgotten:
-            cut_short = ids[self._cut_short(side, new, other)]
+            cut_short = ids[self._reaching_too_far(side, new, other)]
+            own.cut_short += len(cut_short)
         found = self._match(side, ids, new, other, farthest) if match else []
-        if _other(side) not in self._closed:
+        if other_side(side) not in self._closed:
             own.insert(ids, new)
         if own.templates:
             others = new.facts[CORE_START, (new.shape < 0) | (new.shape >= own.templates)]
@@ -233,9 +234,9 @@ class TimingJoin:
         if not found and side == "right":
             left, right = right, left
         self._kept += len(left)
-        return TimingResult(left, right, probability, codes, lost, cut_short)
+        return TimingResult((left, right), probability, codes, lost, cut_short)
 
-    def _cut_short(self, side: SideName, new: _Batch, other: _Side) -> np.ndarray:
+    def _reaching_too_far(self, side: SideName, new: _Batch, other: _Side) -> np.ndarray:
         """Rows of events that reach back to places before which events of the other side were forgotten."""
         reach = self.window - new.facts[CORE_START]
         if other.all_shared:
@@ -245,7 +246,7 @@ class TimingJoin:
 
     def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side, farthest: float) -> Any:
         size, end = store.count, len(new.row)
-        if not size or not end or not self._attainable:
+        if not size or not end or not self.threshold.attainable:
             return []
         tables, is_left = self._tables, side == "left"
         slack = 1e-12 * (2.0 * farthest + self.window)
@@ -261,7 +262,7 @@ class TimingJoin:
             at, n, left_open, hottest = match_times(
                 events, mine, at, stop, stored, theirs, is_left, self._sides["left"].shapes.shapes,
                 self._sides["right"].shapes.shapes, tables.tables,
-                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, self._keep_from,
+                tables.ranges(side) if store.all_shared else NO_RANGES, self.window, slack, self.threshold.keeps_from(),
                 1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
             )  # fmt: skip
             share = at / end if at > _FIRST_CHUNK // 2 else 1.0
@@ -323,32 +324,35 @@ class TimingJoin:
         for side in SIDES:
             self._forget(side, float(time))
 
+    def needed_from(self, side: int, watermark: float) -> float:
+        """See ``JoinOperator``."""
+        return self._forgotten_before(SIDES[side], watermark)
+
     def _forget(self, side: SideName, time: float) -> None:
         """What no event of ``side`` from ``time`` on can meet."""
-        self._sides[_other(side)].forget_before(self.forgotten_before(_other(side), time))
+        self._sides[other_side(side)].forget_before(self._forgotten_before(other_side(side), time))
 
-    def forgotten_before(self, side: SideName, time: float) -> float:
+    def _forgotten_before(self, side: SideName, time: float) -> float:
         """The place before which events of ``side`` are forgotten, if no other event before ``time`` will come."""
-        store, others = self._sides[side], self._sides[_other(side)]
+        store, others = self._sides[side], self._sides[other_side(side)]
         if not math.isfinite(time):
             return -np.inf
         back = -np.inf
         if self._templates is None or others.reach > 0.0:
             back = self.window + _GENEROUS * others.reach
         if others.templates:
-            ranges = self._tables.ranges(_other(side))
+            ranges = self._tables.ranges(other_side(side))
             least = ranges.least[: others.templates].min() if store.all_shared else -np.inf
             back = max(back, min(-float(least), self.window + others.template_reach))
         # a core may reach beyond what is taken as the latest time
         ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
-        slack = 1e-12 * (abs(time) + self.window)
-        return time - back - ahead - slack if math.isfinite(back) else -np.inf
+        return forgotten_before(time, back + ahead) if math.isfinite(back) else -np.inf
 
     def close(self, side: SideName) -> None:
         """Say that a side is complete: events of the other side need not be kept from now on."""
-        _check_side(side)
+        check_side(side)
         self._closed.add(side)
-        self._sides[_other(side)].forget_before(np.inf)
+        self._sides[other_side(side)].forget_before(np.inf)
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
@@ -377,24 +381,24 @@ class TimingJoin:
         return self._sides[side].ids
 
     @property
-    def reach(self) -> tuple[float, float]:
-        """How far events of each side have reached back so far."""
-        return self._sides["left"].reach, self._sides["right"].reach
-
-    @reach.setter
-    def reach(self, reach: tuple[float, float]) -> None:
-        for side, value in zip(SIDES, reach, strict=True):
-            self._sides[side].reach = max(self._sides[side].reach, value)
+    def cut_short(self) -> tuple[int, int]:
+        """How many events of each side have reached back to times whose events were forgotten."""
+        left, right = self._sides.values()
+        return left.cut_short, right.cut_short
 
     @property
-    def forgotten(self) -> tuple[float, float]:
-        """Up to which places events of each side have been forgotten."""
-        return self._sides["left"].forgotten, self._sides["right"].forgotten
+    def horizon(self) -> tuple[float, ...]:
+        """How far events of each side have reached back so far, and up to which places events have been forgotten."""
+        left, right = self._sides.values()
+        known = left.reach, right.reach, left.forgotten, right.forgotten
+        return known if left.reach > 0.0 or right.reach > 0.0 else ()
 
-    @forgotten.setter
-    def forgotten(self, forgotten: tuple[float, float]) -> None:
-        for side, value in zip(SIDES, forgotten, strict=True):
-            self._sides[side].forgotten = max(self._sides[side].forgotten, value)
+    def widen(self, horizon: Sequence[float]) -> None:
+        """See ``JoinOperator``."""
+        for own, reach in zip(self._sides.values(), horizon[:2], strict=False):
+            own.reach = max(own.reach, reach)
+        for own, forgotten in zip(self._sides.values(), horizon[2:], strict=False):
+            own.forgotten = max(own.forgotten, forgotten)
 
     @property
     def late(self) -> dict[str, int]:
@@ -418,7 +422,7 @@ class TimingJoin:
 
     @classmethod
     def restore(cls, state: bytes) -> TimingJoin:
-        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        """The operator that wrote these bytes; those of another version of the format are refused."""
         settings, sides, closed, counts, kept = from_state(_STATE, state)
         join = cls(settings.pop("window"), settings.pop("threshold"), **settings)
         for side, stored in sides.items():
@@ -437,15 +441,6 @@ def reach_back(model: OneDimensional, threshold: Threshold) -> float:
     """How far back from its latest time the event reaches that reaches furthest."""
     start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
     return float((latest - start).max(initial=0.0))
-
-
-def _other(side: SideName) -> SideName:
-    return "right" if side == "left" else "left"
-
-
-def _check_side(side: str) -> None:
-    if side not in SIDES:
-        raise unknown_name("side", side, SIDES)
 
 
 @dataclass
@@ -499,7 +494,7 @@ class _Side:
         """Ids by their labels; none while all are integers, which are labels themselves."""
         self._named = 0
         self.chunks: dict[int, OneDimensional] = {}
-        self.newest, self.forgotten, self.late = -np.inf, -np.inf, 0
+        self.newest, self.forgotten, self.late, self.cut_short = -np.inf, -np.inf, 0, 0
         self.reach, self.template_reach = 0.0, 0.0
         self._following = 0
         self._in_chunks, self._most_in_chunks = 0, _SMALL_CHUNK
@@ -762,7 +757,7 @@ class _Tables:
 
     def ranges(self, side: SideName) -> Ranges:
         """For each shape of a side the places of the other side's events it may meet, as differences of places."""
-        own, other = self._join._sides[side].shapes, self._join._sides[_other(side)].shapes
+        own, other = self._join._sides[side].shapes, self._join._sides[other_side(side)].shapes
         known = self._ranges.get(side)
         if known is None or not known.hold_for(own, other):
             ranges = self._ranges_of(side)
@@ -773,7 +768,7 @@ class _Tables:
     def _ranges_of(self, side: SideName) -> Ranges:
         join = self._join
         left, right = self._counts()
-        own, other = join._sides[side].shapes, join._sides[_other(side)].shapes
+        own, other = join._sides[side].shapes, join._sides[other_side(side)].shapes
         if not own.count or not other.count:
             return NO_RANGES
         found = Ranges(*(np.repeat(end, own.count + 1) for end in NO_RANGES))

@@ -9,7 +9,7 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.moments import IndexName, MomentCounters, match_moments
-from haply.joins.operators.batches import SideName
+from haply.joins.operators.operator import SideName
 from haply.joins.operators.pair import PairResult, concatenate
 from haply.joins.operators.state import from_state, to_state
 from haply.models import Certain, OneDimensional
@@ -100,7 +100,7 @@ class TumblingJoin:
 
     @classmethod
     def restore(cls, state: bytes) -> TumblingJoin:
-        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        """The operator that wrote these bytes; those of another version of the format are refused."""
         settings, waiting, closed, windows, funnel = from_state(_STATE, state)
         join = cls(**settings)
         join._waiting, join._closed, join.windows, join.funnel = waiting, closed, windows, funnel
@@ -116,7 +116,7 @@ class TumblingJoin:
         assert isinstance(found.counters, MomentCounters)
         self.funnel.add(found.counters)
         self.windows += 1
-        return PairResult(left[0][found.left], right[0][found.right], found.probability, found.decided_by)
+        return PairResult((left[0][found.left], right[0][found.right]), found.probability, found.decided_by)
 
     def _cut(self, side: str) -> _Part:
         """The next window of a side, out of as many batches as it spans."""

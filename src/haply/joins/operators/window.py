@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.batches import checked_length
+from haply.joins.operators.operator import ANY_DELAY, JoinOperator, PairBatch, RowBatch, forgotten_before
 from haply.joins.operators.state import from_state, to_state
 from haply.joins.operators.times import exact_times
 from haply.pruning.candidates.combinations import combine, sort_streams
@@ -69,24 +70,25 @@ _STATE = "window join"
 
 
 @dataclass(frozen=True)
-class WindowResult:
+class WindowResult(PairBatch):
     """Combinations: ids by stream, and the place in the batch of the arrival that completed each.
 
     The place is -1 where it was no arrival, but a heartbeat or the end of a stream. ``late`` holds, by stream, the ids
     of the batch that came too late and were not joined.
     """
 
-    ids: dict[str, np.ndarray]
     completed_by: np.ndarray
     late: dict[str, np.ndarray]
 
-    def __len__(self) -> int:
-        return len(self.completed_by)
+    @classmethod
+    def of(cls, ids: Mapping[str, np.ndarray], completed_by: np.ndarray, late: dict[str, np.ndarray]) -> WindowResult:
+        """Make a result of combinations, which are sure: times and keys are certain."""
+        return cls(tuple(ids.values()), np.ones(len(completed_by)), completed_by, late)
 
     @property
-    def probability(self) -> np.ndarray:
-        """Ones: times and keys are certain."""
-        return np.ones(len(self))
+    def ids(self) -> dict[str, np.ndarray]:
+        """The ids by stream."""
+        return dict(zip(self.late, self.rows, strict=True))
 
     @property
     def decided_by(self) -> np.ndarray:
@@ -94,7 +96,7 @@ class WindowResult:
         return np.full(len(self), RULE)
 
 
-class WindowJoin:
+class WindowJoin(JoinOperator):
     """Combinations of one tuple per stream that have one key and in which every given window holds.
 
     ``windows`` maps pairs of streams to ``W >= 0``: their times are at most ``W`` apart. Any graph that connects all
@@ -107,6 +109,7 @@ class WindowJoin:
     streams comes to it, which has to wait for the slowest. ``windows_policy`` says how far apart tuples are tried where
     windows differ: no further than all windows together allow (``exact``), or further with a test at the end, as in the
     paper (``local``, ``global``). ``lookup="scan"`` compares keys one by one. The answer is always the same.
+    ``streams`` names streams in another order than ``windows`` does.
 
     What is kept: a tuple that can still meet one to come. More exactly, ``backward`` keeps it until all other streams
     have passed its windows; with ``drop="tight"``, only until one has passed without leaving a tuple of its key in
@@ -131,6 +134,7 @@ class WindowJoin:
         max_delay: float | Mapping[str, float] = 0,
         drop: Drop = "tight",
         lookup: Lookup = "hash",
+        streams: Sequence[str] = (),
     ) -> None:
         for what, name, known in (
             ("algorithm", algorithm, ALGORITHMS),
@@ -146,7 +150,7 @@ class WindowJoin:
             )
         self.windows, self.key = dict(windows), bool(key)
         self.algorithm, self.windows_policy, self.drop, self.lookup = algorithm, windows_policy, drop, lookup
-        self.streams, given = _matrix(self.windows)
+        self.streams, given = _matrix(self.windows, streams)
         self.max_delay = _delays(max_delay, self.streams)
         # "auto" is backward: no other way returns combinations earlier, and it is as fast
         self._forward = algorithm == "forward"
@@ -168,9 +172,15 @@ class WindowJoin:
         """Add tuples of one stream: ``id``, ``time``, and ``key`` if there is one. Returns what they complete."""
         return self._arrive_at(self._number(stream), *self._columns(batch))
 
-    def arrive(self, stream: str, batch: Mapping[str, Any]) -> WindowResult:
-        """``push`` for those who have checked: times are exact doubles, even beyond what ``push`` takes."""
-        return self._arrive_at(self._number(stream), *self._columns(batch, checked=True))
+    def arrive(self, side: int, rows: RowBatch[Any], *, match: bool = True) -> WindowResult:
+        """``push`` for callers that have checked their rows: groups are the keys, whole numbers.
+
+        Rows of a batch count as they arrive; here they arrive in the order of their times. Without ``match``, what they
+        complete is found all the same, and left out.
+        """
+        rows = rows.take(np.argsort(rows.times, kind="stable"))
+        found = self._arrive_at(side, rows.ids, rows.times, rows.groups.astype(np.int64))
+        return found if match else self._together([])
 
     def _arrive_at(self, number: int, ids: np.ndarray, times: np.ndarray, keys: np.ndarray) -> WindowResult:
         return self._arrive(np.full(len(ids), number), ids, times, keys)
@@ -183,9 +193,7 @@ class WindowJoin:
         numbers = self._numbers(streams)
         return self._arrive(numbers, *self._columns(batch, len(streams)))
 
-    def _columns(
-        self, batch: Mapping[str, Any], rows: int | None = None, *, checked: bool = False
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _columns(self, batch: Mapping[str, Any], rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         wanted = ("id", "time", "key") if self.key else ("id", "time")
         for name in wanted:
             if name not in batch:
@@ -198,7 +206,7 @@ class WindowJoin:
                 expected=f"{rows} values each",
                 found=", ".join(f"{name} {column.shape}" for name, column in zip(wanted, columns, strict=True)),
             )
-        times = columns[1] if checked else exact_times(columns[1])
+        times = exact_times(columns[1])
         if not self.key:
             return columns[0], times, np.zeros(rows, np.int64)
         if len(self._names) > 2 * self._state.keys + _KEPT_NAMES:
@@ -264,13 +272,15 @@ class WindowJoin:
         """The combinations that a kernel has written, by their ids."""
         found = self._output[: self._state.tally[MADE]]
         ids = {name: log.ids[found[:, number]] for number, (name, log) in enumerate(self._logs.items())}
-        return WindowResult(ids, found[:, -1].copy(), {name: log.ids[:0] for name, log in self._logs.items()})
+        return WindowResult.of(ids, found[:, -1].copy(), {name: log.ids[:0] for name, log in self._logs.items()})
 
     def _together(self, parts: list[WindowResult]) -> WindowResult:
         if len(parts) == 1:
             return parts[0]
-        ids = {name: np.concatenate([part.ids[name] for part in parts]) for name in self.streams}
-        return WindowResult(ids, np.concatenate([part.completed_by for part in parts]), parts[0].late)
+        none = {name: log.ids[:0] for name, log in self._logs.items()}
+        ids = {name: np.concatenate([none[name], *(part.ids[name] for part in parts)]) for name in self.streams}
+        completed_by = np.concatenate([np.empty(0, np.int64), *(part.completed_by for part in parts)])
+        return WindowResult.of(ids, completed_by, none)
 
     # -- time goes on -------------------------------------------------------------------------------------------------
 
@@ -281,6 +291,15 @@ class WindowJoin:
     def expire(self, time: float) -> WindowResult:
         """A heartbeat of all streams."""
         return self._move(range(len(self.streams)), float(time))
+
+    def advance(self, watermark: float) -> WindowResult:
+        """See ``JoinOperator``."""
+        return self.expire(watermark)
+
+    def needed_from(self, side: int, watermark: float) -> float:
+        """See ``JoinOperator``."""
+        windows = closure(self._query.given)[side]
+        return forgotten_before(watermark, float(windows.max()))
 
     def close(self, stream: str) -> WindowResult:
         """Say that a stream is complete."""
@@ -359,7 +378,7 @@ class WindowJoin:
         settings = {
             "windows": self.windows, "key": self.key, "algorithm": self.algorithm,
             "windows_policy": self.windows_policy, "max_delay": self.max_delay, "drop": self.drop,
-            "lookup": self.lookup,
+            "lookup": self.lookup, "streams": self.streams,
         }  # fmt: skip
         state, contents = self._state, []
         for number, log in enumerate(self._logs.values()):
@@ -371,7 +390,7 @@ class WindowJoin:
 
     @classmethod
     def restore(cls, state: bytes) -> WindowJoin:
-        """The operator that wrote these bytes; those of a newer version of haply are refused."""
+        """The operator that wrote these bytes; those of another version of the format are refused."""
         settings, stored, floor, tally, closed, late, names = from_state(_STATE, state)
         join = cls(settings.pop("windows"), **settings)
         join._state.floor[:], join._state.tally[:] = floor, tally
@@ -386,15 +405,11 @@ class WindowJoin:
 
 
 def join_windows(
-    windows: Mapping[tuple[str, str], float],
-    streams: Mapping[str, Mapping[str, Any]],
-    *,
-    key: bool = True,
-    checked: bool = False,
+    windows: Mapping[tuple[str, str], float], streams: Mapping[str, Mapping[str, Any]], *, key: bool = True
 ) -> WindowResult:
     """The combinations that ``WindowJoin`` finds in streams which are there as a whole: all at once, and faster.
 
-    ``streams`` has a batch for each stream, as ``push`` takes it (``arrive`` if ``checked``), in any order of time.
+    ``streams`` has a batch for each stream, as ``push`` takes it, in any order of time.
 
     >>> streams = {"a": {"id": [1, 2], "time": [0, 9], "key": [7, 7]}, "b": {"id": [5], "time": [8], "key": [7]}}
     >>> join_windows({("a", "b"): 2}, streams).ids
@@ -404,10 +419,31 @@ def join_windows(
     for name in (*streams, *join.streams):
         if name not in join.streams or name not in streams:
             raise unknown_name("stream", name, join.streams if name not in join.streams else streams)
-    ids, times, keys = (
-        list(column)
-        for column in zip(*(join._columns(streams[name], checked=checked) for name in join.streams), strict=True)
+    return _combined(join, [join._columns(streams[name]) for name in join.streams])
+
+
+def combine_tables(
+    windows: Mapping[tuple[str, str], float],
+    tables: Mapping[str, RowBatch[Any]],
+    algorithm: Algorithm = "auto",
+    windows_policy: Policy = "exact",
+) -> WindowResult:
+    """Return the combinations of tables by row numbers, for callers that have checked their rows.
+
+    The papers' algorithms take the rows of each table in the order of their times; ``auto`` takes all at once.
+    """
+    join = WindowJoin(
+        windows, max_delay=ANY_DELAY, algorithm=algorithm, windows_policy=windows_policy, streams=tuple(tables)
     )
+    if algorithm == "auto":
+        return _combined(join, [(rows.ids, rows.times, rows.groups.astype(np.int64)) for rows in tables.values()])
+    parts = [join.arrive(number, rows) for number, rows in enumerate(tables.values())]
+    return join._together([*parts, join.advance(np.inf)])
+
+
+def _combined(join: WindowJoin, columns: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> WindowResult:
+    """Find all combinations at once: ``columns`` has ids, times and keys of each stream."""
+    ids, times, keys = (list(column) for column in zip(*columns, strict=True))
     # ids that are integers are written as they are; others are looked up in the end
     plain = all(own.dtype == np.int64 for own in ids)
     labels = [own if plain else np.arange(len(own)) for own in ids]
@@ -415,20 +451,20 @@ def join_windows(
         found = np.empty((len(ids), 0), np.int64)
     else:
         found = combine(join._query, sort_streams(times, keys, labels))
-    columns = {
+    named = {
         name: found[number] if plain else own.take(found[number])
         for number, (name, own) in enumerate(zip(join.streams, ids, strict=True))
     }
     none_late = {name: own[:0] for name, own in zip(join.streams, ids, strict=True)}
-    return WindowResult(columns, np.full(found.shape[1], -1), none_late)
+    return WindowResult.of(named, np.full(found.shape[1], -1), none_late)
 
 
-def _matrix(windows: Mapping[tuple[str, str], float]) -> tuple[tuple[str, ...], np.ndarray]:
+def _matrix(windows: Mapping[tuple[str, str], float], first: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
     """The streams in the order in which they are named, and the windows between them, infinite where none is given."""
     for pair in windows:
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)):
             raise HaplyError("A window is not one of two streams", expected="pairs as ('a', 'b')", found=repr(pair))
-    streams = tuple(dict.fromkeys(name for pair in windows for name in pair))
+    streams = tuple(dict.fromkeys((*first, *(name for pair in windows for name in pair))))
     given = np.where(np.eye(len(streams), dtype=bool), 0.0, np.inf)
     for (one, other), window in windows.items():
         i, j = streams.index(one), streams.index(other)

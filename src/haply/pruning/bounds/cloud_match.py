@@ -25,7 +25,7 @@ from haply.pruning.bounds.cloud_rules import (
 )
 from haply.pruning.bounds.clouds import EQUAL, RADIUS, WHOLE
 from haply.pruning.candidates.grid import Grid, empty_grid, objects_near
-from haply.pruning.threshold import TOLERANCE
+from haply.pruning.ownership import owns
 
 _WORTH_A_TABLE = 16
 """New objects at a time from which on a look in singles pays."""
@@ -240,9 +240,10 @@ def _some_near(question, new, i, stored, first, window, slack, slots, count, squ
 
 @inner
 def _is_ours(near, i, others, j, dim):
-    """Whether a pair is to be found here (see ``Places``)."""
-    later = near[dim + 4, i] if near[dim + 3, i] >= others[dim + 3, j] else others[dim + 4, j]
-    return later > 0.0 and near[dim + 5, i] == others[dim + 5, j]
+    """Tell whether two objects are of one group, and this cell owns their pair."""
+    if near[dim + 5, i] != others[dim + 5, j]:
+        return False
+    return owns(near[dim + 3, i], near[dim + 4, i] > 0.0, others[dim + 3, j], others[dim + 4, j] > 0.0)
 
 
 @kernel
@@ -334,8 +335,8 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
             if verdict == 0:
                 if not counted or whole != asked:
                     need, asked = least_kept(question, whole, counted), whole if counted else -1.0
-                reject = need if counted else need - TOLERANCE * whole
-                sure = need if counted else need + 4.0 * TOLERANCE * whole
+                reject = need if counted else question.reject_below * whole
+                sure = need if counted else question.accept_from * whole
                 if question.spheres:
                     code = SPHERES
                     if spheres_bound(new.pool, x, stored.pool, y, dim, math.sqrt(square), base) < reject:

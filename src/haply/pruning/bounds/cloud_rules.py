@@ -27,7 +27,7 @@ from haply.probability.distance import (
     worth_narrowing,
 )
 from haply.pruning.bounds.clouds import COUNT, EQUAL, FOURTH, RADIUS, SHELL_AT, SHELLS, START, TRACE, WHOLE
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.threshold import Threshold
 
 BINS = 64
 """Bins on the line through two centres."""
@@ -80,10 +80,11 @@ class CloudCondition(NamedTuple):
     within: float
     limit: float
     level: float
-    keep: float
+    keep_from: float
+    keep_counts_from: float
+    """The least share of pairs of samples that is kept where all have the same weight."""
     reject_below: float
     accept_from: float
-    strict: bool
     spread: float
     line_from: float
     """Standard deviations that two objects must be apart on a line, beyond the distance, for a look at it."""
@@ -102,11 +103,9 @@ def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[
     reject = threshold.reject_below
     level = 0.0 if threshold.value is None else threshold.value
     spread = math.sqrt(1.0 / reject - 1.0) * (1.0 + 1e-9) if reject > 1e-9 else math.inf
-    keep = level + TOLERANCE if threshold.strict else max(level - TOLERANCE, 0.0)
-    if threshold.value is None:
-        keep = 0.0
     return CloudCondition(
-        float(within), squared_limit(within), level, keep, reject, threshold.accept_from, threshold.strict, spread,
+        float(within), squared_limit(within), level, threshold.keeps_from(), threshold.keeps_from(counts=True), reject,
+        threshold.accept_from, spread,
         -NormalDist().inv_cdf(min(level + _LINE_MARGIN, 1.0 - 1e-9)), exact, *(code in rules for code in RULES),
     )  # fmt: skip
 
@@ -115,11 +114,11 @@ def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[
 def least_kept(question, whole, counted):
     """The least near weight that is kept, of ``whole``; counts are decided as fractions, which doubles tell apart."""
     if not counted:
-        return question.keep * whole
+        return question.keep_from * whole
     count = math.floor(question.level * whole)
-    while count > 0.0 and (count / whole > question.level or (not question.strict and count / whole >= question.level)):
+    while count > 0.0 and count / whole >= question.keep_counts_from:
         count -= 1.0
-    while not (count / whole > question.level or (not question.strict and count / whole >= question.level)):
+    while count / whole < question.keep_counts_from:
         count += 1.0
     return max(count, 1.0)
 

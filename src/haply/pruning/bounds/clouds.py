@@ -17,6 +17,7 @@ import numpy as np
 
 from haply.numerics.jit import kernel
 from haply.probability.distance import Clouds
+from haply.pruning.ownership import ONE_CELL, Places
 from haply.pruning.threshold import Threshold
 
 WHOLE_BALL = 2.0
@@ -49,27 +50,12 @@ class Objects(NamedTuple):
     pool: np.ndarray
 
 
-class Places(NamedTuple):
-    """Which pairs are one's own to find, where space is cut into cells and objects are seen in several.
-
-    Of a pair, the object whose ``order`` is larger must be at ``home``; and both must have one ``group``.
-    """
-
-    order: np.ndarray | float = 0.0
-    home: np.ndarray | float = 1.0
-    group: np.ndarray | float = 0.0
-
-
-NOWHERE_ELSE = Places()
-"""Space is not cut: every pair is to be found here."""
-
-
 def describe(
     these: Clouds,
     times: np.ndarray,
     core_share: float,
     weighted_centre: bool = True,
-    places: Places = NOWHERE_ELSE,
+    places: Places = ONE_CELL,
 ) -> Objects:
     """Write down what the rules use. ``core_share``: how much of an object its core must hold (see ``core_share``)."""
     count = len(these.start) - 1
@@ -99,7 +85,9 @@ def describe_into(
     dim, end = these.dim, at + len(these.start) - 1
     near = objects.near
     near[dim + 2, at:end] = times
-    near[dim + 3, at:end], near[dim + 4, at:end], near[dim + 5, at:end] = places
+    near[dim + 3, at:end], near[dim + 4, at:end], near[dim + 5, at:end] = (
+        0.0 if column is None else column for column in places
+    )
     _describe(these, core_share, weighted_centre, near, objects.facts, objects.pool, at, pool_at)
 
 

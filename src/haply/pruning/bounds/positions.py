@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -35,7 +34,8 @@ from haply.numerics.order import ordered
 from haply.probability.multivariate import Parts, parts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.ownership import Places, owns
+from haply.pruning.threshold import Threshold
 
 REACH, SLAB, SPREAD, INSIDE = 1, 2, 3, 4
 POSITION_RULES = {REACH: "reach", SLAB: "slab", SPREAD: "spread", INSIDE: "inside"}
@@ -90,8 +90,6 @@ def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits
         area = (0.5 * within * within / -math.log1p(-share)) ** 2 * (1.0 + 1e-9)
     sure = _chi_square_above(37.0, dim)
     asked = sure if exact or accept + 1e-14 >= 1.0 else min(sure, _chi_square_above(-math.log1p(-accept - 1e-14), dim))
-    assert threshold.value is not None
-    keep = np.nextafter(threshold.value + TOLERANCE, 2.0) if threshold.strict else threshold.value - TOLERANCE
     return Limits(
         within,
         within * within,
@@ -101,7 +99,7 @@ def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits
         asked,
         threshold.reject_below,
         accept,
-        max(float(keep), 1e-300),
+        threshold.keeps_from(),
         exact,
     )
 
@@ -129,28 +127,10 @@ class PositionRows(NamedTuple):
     many: np.ndarray
     weight: np.ndarray
     packed: np.ndarray
-    order: np.ndarray
-    home: np.ndarray
+    begins: np.ndarray
+    begins_here: np.ndarray
     group: np.ndarray
     label: np.ndarray
-
-
-@dataclass(frozen=True)
-class Where:
-    """Which pairs are one's own to find, where space is cut into cells and rows are seen in several.
-
-    Of a pair, the row whose ``order`` is larger must be at ``home``; and both must have one ``group``.
-    """
-
-    order: np.ndarray
-    home: np.ndarray
-    group: np.ndarray | None = None
-
-    @property
-    def numbers(self) -> np.ndarray | None:
-        """The groups, if they are whole numbers from 0 on."""
-        whole = self.group is not None and self.group.dtype.kind == "i" and self.group.min(initial=0) >= 0
-        return self.group if whole else None
 
 
 class PositionPairs(NamedTuple):
@@ -262,8 +242,8 @@ def _fill(mean, cov, line):
 class PositionSide:
     """One side before it is sorted: its lines in the order of the rows, since lines are gathered faster than parts."""
 
-    def __init__(self, rows: Parts | Sky, limit: Limits, mixed: bool, where: Where | None = None) -> None:
-        self.where, self.mixed = where, mixed
+    def __init__(self, rows: Parts | Sky, limit: Limits, mixed: bool, places: Places | None = None) -> None:
+        self.places, self.mixed = places, mixed
         if isinstance(rows, Sky) and not mixed:
             self.dim, self.start, self.weight = 3, np.empty(0, np.int64), np.empty(0)
             self._make_room(len(rows), 0)
@@ -310,11 +290,11 @@ class PositionSide:
         np.take(self.near, chosen, axis=0, out=near, mode="clip")  # all are there; unchecked, it copies line by line
         first = self.start[chosen] if self.mixed else np.zeros(0, np.int64)
         count = self.start[chosen + 1] - first if self.mixed else first
-        order = home = group = np.zeros(0)
-        if self.where is not None:
-            order, home = solid(self.where.order[chosen]), solid(self.where.home[chosen])
-            group = group if self.where.group is None else solid(self.where.group[chosen])
-        return PositionRows(near, first, count, self.weight, self.packed, order, home, group, chosen)
+        begins, begins_here, group = np.zeros(0), np.zeros(0, np.bool_), np.zeros(0)
+        if self.places is not None:
+            begins, begins_here = solid(self.places.begins[chosen]), solid(self.places.begins_here[chosen])
+            group = group if self.places.group is None else solid(self.places.group[chosen])
+        return PositionRows(near, first, count, self.weight, self.packed, begins, begins_here, group, chosen)
 
 
 @bare
@@ -559,7 +539,7 @@ def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, p
             while j < total and right_key[j] <= low + 2:
                 mine = True
                 if placed:
-                    mine = left.home[i] > 0.0 if left.order[i] >= right.order[j] else right.home[j] > 0.0
+                    mine = owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j])
                     if grouped:
                         mine = mine and left.group[i] == right.group[j]
                 if mine:
@@ -646,8 +626,8 @@ def _cells(
     keys = np.empty(len(mine), np.int64), np.empty(len(theirs), np.int64)
     _keys(left.near, mine, axes, low, edge, step, keys[0])
     _keys(right.near, theirs, axes, low, edge, step, keys[1])
-    places = [side.where for side in (left, right) if side.where is not None]
-    numbers = [each for each in (where.numbers for where in places) if each is not None]
+    groups = [None if side.places is None else side.places.group for side in (left, right)]
+    numbers = [each for each in groups if each is not None and each.dtype.kind == "i" and each.min(initial=0) >= 0]
     of_group = math.prod(cells.tolist())
     if len(numbers) == 2 and of_group * (1 + max(int(each.max(initial=0)) for each in numbers)) < _KEYS:
         for key, number, rows in zip(keys, numbers, (mine, theirs), strict=True):
@@ -664,7 +644,7 @@ class FoundPositions(NamedTuple):
 
 
 def near_pairs(
-    left: Parts | Sky, right: Parts | Sky, limit: Limits, places: tuple[Where, Where] | None = None
+    left: Parts | Sky, right: Parts | Sky, limit: Limits, places: tuple[Places, Places] | None = None
 ) -> FoundPositions:
     """All pairs that are kept, each once, with the counts of every rule."""
     counters = no_counts()
@@ -729,7 +709,7 @@ def _match(
         keys, done = left_key[begin : begin + _LINES], 0
         while True:
             done, pairs.found = _walk(
-                left.dim, ours, keys, done, others, right_key, offsets, cursor, left.mixed, left.where is not None,
+                left.dim, ours, keys, done, others, right_key, offsets, cursor, left.mixed, left.places is not None,
                 limit, room, pairs.room, pairs.found, counts,
             )  # fmt: skip
             if done == len(keys):

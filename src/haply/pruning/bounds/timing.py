@@ -869,7 +869,7 @@ def match_times(
             while stop < size and old_group[stop] == group:  # events at infinity
                 stop += 1
         j = hint = _first(old_group, old_at, group, lowest, hint)
-        if known >= 0 and ranges.whole[known] and keep_from > 0.0:
+        if known >= 0 and ranges.whole[known] and keep_from >= _SURELY_POSITIVE:
             before, taken, beyond, sure = n, j, 0, 0
             if sure_from <= sure_to:
                 j, n, beyond, sure = _tabled_run(
@@ -953,7 +953,7 @@ def match_times(
                     continue
                 else:
                     probability = _look_up(tables, r, shift)
-                undecided |= keep_from <= 0.0 and probability < _SURELY_POSITIVE
+                undecided |= keep_from < _SURELY_POSITIVE and probability < _SURELY_POSITIVE
             if undecided:
                 out_probability[n if exact else 0], out_code[n] = math.nan, 0
                 out.open_at[left_open], out.open_new[left_open], out.open_old[left_open] = n, i, here

@@ -15,7 +15,7 @@ from haply.probability.region import Region
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.curve import curve_table
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order, keep_from
+from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order
 from haply.pruning.threshold import Threshold
 
 _STEP = 1.0 / 128.0
@@ -76,7 +76,6 @@ class GaussianCondition(NamedTuple):
     inner: np.ndarray
     outer: np.ndarray
     keep_from: float
-    strict: bool
     may_accept: bool
     slack: float
 
@@ -156,7 +155,7 @@ def _decide(count, question, held, out_own, out_other, out_p):
                 p = normal_region(
                     difference, sd, question.low, question.high, question.low_closed, question.high_closed, False
                 )
-            kept = p > question.keep_from if question.strict else (p >= question.keep_from and p > 0.0)
+            kept = p >= question.keep_from
         if kept:
             if n < k:
                 out_own[n], out_other[n] = out_own[k], out_other[k]
@@ -197,7 +196,7 @@ def match_gaussians(
     question = GaussianCondition(
         float(region.low), float(region.high), region.low_closed, region.high_closed,
         0.5 * (region.low + region.high), (len(inner) - 1) / reach, inner, outer,
-        keep_from(threshold), threshold.strict, not exact, 1e-15 * largest,
+        threshold.keeps_from(), not exact, 1e-15 * largest,
     )  # fmt: skip
     held = HeldGaussians(np.empty(one_pass.HELD), np.empty(one_pass.HELD), np.empty(one_pass.HELD))
     mine, theirs = in_order(left_intervals, right_intervals, labels)

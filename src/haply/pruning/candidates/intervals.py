@@ -46,6 +46,11 @@ class Intervals:
         """The given rows, in the given order."""
         return Intervals(self.start[rows], self.end[rows], self.hopeless[rows])
 
+    @property
+    def begins(self) -> np.ndarray:
+        """Where rows begin: at the lower end, which of a core interval may be the end."""
+        return np.minimum(self.start, self.end)
+
 
 def accepts_above(region: Region) -> bool:
     """Whether pairs are accepted whose left interval lies above the right one."""

@@ -29,7 +29,7 @@ from haply.pruning.bounds.region import cantelli, chebyshev, selberg
 from haply.pruning.candidates.curve import best_inside, worst_inside
 from haply.pruning.candidates.gaussian import mass_from_centre
 from haply.pruning.candidates.intervals import POSITION_SLACK
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.threshold import Threshold
 
 ANY_LAW, GAUSSIAN, CHEBYSHEV, XBOUND = 0, 1, 2, 3
 """How a node is judged: by moments alone, by the extremes of Gaussians, by moments with the paper's weaker bound for
@@ -264,7 +264,6 @@ class MomentCondition(NamedTuple):
     reject_to: float
     accept_from: float
     keep_from: float
-    strict: bool
     values: bool
     """Whether the probability of pairs that are accepted whole is wanted."""
 
@@ -273,7 +272,6 @@ def question_of(laws: Sequence[int], regions: Sequence[Region], threshold: Thres
     """The question; nodes may be accepted whole where that spares a validation, or where no value is asked for."""
     gaussian = all(law == GAUSSIAN for law in laws)
     may_accept = threshold.attainable and XBOUND not in laws and (gaussian or not exact)
-    slack = TOLERANCE if threshold.strict else -TOLERANCE
     return MomentCondition(
         np.array(laws, np.int64),
         np.array([region.low for region in regions], np.float64),
@@ -283,8 +281,7 @@ def question_of(laws: Sequence[int], regions: Sequence[Region], threshold: Thres
         np.array([region.outside for region in regions]),
         threshold.reject_below - _SLACK,
         threshold.accept_from + _SLACK if may_accept else math.inf,
-        0.0 if threshold.value is None else threshold.value + slack,
-        threshold.strict or threshold.value is None,
+        threshold.keeps_from(),
         exact,
     )
 
@@ -345,7 +342,7 @@ def _ask(tree, probes, question, i, settled, stack, out_probe, out_row, out_valu
                 if entry < rows and settled:
                     counts[1] += 1
                     p = _value(probe, box, question)
-                    if p > question.keep_from if question.strict else (p >= question.keep_from and p > 0.0):
+                    if p >= question.keep_from:
                         out_probe[n], out_row[n], out_value[n], out_state[n] = i, tree.order[entry], p, EVALUATED
                         n += 1
                     continue

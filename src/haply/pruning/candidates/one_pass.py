@@ -16,7 +16,7 @@ import numpy as np
 from haply.numerics.jit import kernel
 from haply.probability.region import Region
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.threshold import TOLERANCE, Threshold
+from haply.pruning.threshold import Threshold
 
 HELD = 1 << 12
 """Pairs between the two steps: what is known of them stays in the nearest cache."""
@@ -104,12 +104,6 @@ def _within(start, end, hopeless, low, high):
         rows[n], begin[n] = i, min(start[i], end[i])
         n += int((not hopeless[i]) & (start[i] <= high) & (end[i] >= low))
     return rows[:n], begin[:n]
-
-
-def keep_from(threshold: Threshold) -> float:
-    """The least probability that is kept."""
-    assert threshold.value is not None
-    return threshold.value + TOLERANCE if threshold.strict else threshold.value - TOLERANCE
 
 
 def one_pass(

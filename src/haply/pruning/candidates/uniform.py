@@ -13,7 +13,7 @@ from haply.numerics.jit import kernel
 from haply.probability.region import Region
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order, keep_from
+from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order
 from haply.pruning.threshold import Threshold
 
 
@@ -43,7 +43,6 @@ class UniformCondition(NamedTuple):
     reject_below: float
     accept_from: float
     keep_from: float
-    strict: bool
     may_accept: bool
     slack: float
 
@@ -120,7 +119,7 @@ def _decide(own, other, sign, count, question, held, n, out_own, out_other, out_
             evaluated += U1
             p = uniform_difference_cdf(a_low, a_high, b_low, b_high, high)
             p -= uniform_difference_cdf(a_low, a_high, b_low, b_high, low)
-            kept = p > question.keep_from if question.strict else (p >= question.keep_from and p > 0.0)
+            kept = p >= question.keep_from
         if kept:
             out_own[n], out_other[n], out_p[n] = own.label[i], other.label[j], p
             n += U1
@@ -156,7 +155,7 @@ def match_uniforms(
     largest += abs(region.low) + abs(region.high)
     question = UniformCondition(
         float(region.low), float(region.high), threshold.reject_below - 1e-14, threshold.accept_from + 1e-14,
-        keep_from(threshold), threshold.strict, not exact, 1e-15 * largest,
+        threshold.keeps_from(), not exact, 1e-15 * largest,
     )  # fmt: skip
     held = HeldUniforms(np.empty(one_pass.HELD, np.uint32), np.empty(one_pass.HELD, np.uint32))
     width = region.width * (1.0 + 1e-15)

@@ -23,6 +23,7 @@ from haply.engines.spark.observing import Observing
 from haply.indexing.index import Index
 from haply.indexing.pages import PageList, PagesOfJoin, page_rows
 from haply.joins.cells.difference import DifferenceMethod, MatchPage
+from haply.joins.cells.exchange import Sent
 from haply.joins.cells.rows import LEFT, RIGHT, ROW_COUNTS, RowSpec, usable_rows
 from haply.planning.pairs import PairPlan, Side
 from haply.pruning.candidates.intervals import Intervals
@@ -46,7 +47,7 @@ class AskPages:
                 table, intervals, counts = usable_rows(pa.Table.from_batches([batch]), self.side, ())
                 rows, pages = known.met_by(intervals)
                 begins_here = np.ones(len(rows), dtype=bool)
-                yield parcels_of(table, intervals, rows, begins_here, pages, self.number, counts)
+                yield parcels_of(table, intervals, Sent(rows, begins_here, pages), self.number, counts)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from haply.engines.spark.exchange.stack import CELL, SIDE, Stack
 from haply.engines.spark.exchange.worker import COUNTERS, CellWorker, SideColumns, counter_names
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
-from haply.engines.spark.times import time_number, time_slot
+from haply.engines.spark.times import HAS_TIME, time_number, time_slot
 from haply.engines.spark.types import arrow_schema
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.join import CellJoin
@@ -122,7 +122,7 @@ class BatchJoin:
     def _takes_part(self, side: Side) -> str:
         known = [f"__key{position} IS NOT NULL" for position in range(len(self.join.condition.equalities))]
         if self.join.window is not None:
-            known.append(f"abs({TIME}) < CAST('Infinity' AS DOUBLE)")  # neither null nor NaN
+            known.append(HAS_TIME)
         known += [f"__state{position} = {USABLE}" for position in range(len(self.join.checked_columns(side)))]
         return " AND ".join([f"__interval.state = {USABLE}", str(self.join.threshold.attainable), *known])
 
@@ -211,7 +211,7 @@ class BatchJoin:
         if not self.join.threshold.attainable:
             known.append("false")
         if self.join.window is not None:
-            known.append(f"coalesce(abs({TIME}) < CAST('Infinity' AS DOUBLE), false)")
+            known.append(HAS_TIME)
         return [f"{' AND '.join(known)} AS {FITS}"] if known else []
 
     @cached_property

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from haply.engines.spark.exchange.parcels import BYTES_AT_ONCE, PARCEL, ROWS_AT_ONCE, folded, in_blocks
+from haply.engines.spark.exchange.parcels import BYTES_AT_ONCE, PARCEL, ROWS_AT_ONCE, folded, in_blocks, to_buffer
 from haply.engines.spark.exchange.worker import CellWorker
-from haply.engines.spark.streaming.parcels import to_buffer
 from haply.errors import HaplyError
 from haply.joins.cells.rows import END, LEFT, ROW_COUNTS, START, RowSpec, good_rows, usable_rows
 

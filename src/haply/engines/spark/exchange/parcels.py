@@ -11,7 +11,6 @@ lose pairs. So the two sides of a join are stacked into one frame before they me
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,8 +22,7 @@ from pyspark.sql import DataFrame
 
 from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.exchange.stack import CELL, SIDE, field_names
-from haply.engines.spark.streaming.parcels import to_bytes
-from haply.joins.cells.exchange import LEVELS, TYPICAL_WIDTH, CellEdges, to_cells
+from haply.joins.cells.exchange import LEVELS, TYPICAL_WIDTH, CellEdges, Sent, to_cells
 from haply.joins.cells.rows import (
     BEGINS_HERE,
     END,
@@ -42,7 +40,7 @@ from haply.numerics.order import ordered
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cells import ROWS_PER_CELL, Profile, expected_candidates, lay_out
 
-PARCEL, COUNTS = "__parcel", "__counts"
+PARCEL, COUNTS = "parcel", "counts"
 PARCEL_TYPE = f"{CELL} bigint, {SIDE} tinyint, {PARCEL} binary, {COUNTS} array<bigint>"
 SKETCH_TYPE = f"{SIDE} tinyint, rows bigint, places binary, widths binary, times binary"
 _LAYOUT, _SALT = "__layout", "__salt"
@@ -286,35 +284,45 @@ class Pack:
             assert self.window is not None
             placed, name = in_window(table[TIME].to_numpy(), self.window), TIME_BEGINS_HERE
         salt = table[_SALT].to_numpy() if len(layout.slices) else None
-        rows, begins_here, cell = to_cells(placed, side, layout, salt)
-        return parcels_of(table.drop_columns([_SALT]), intervals, rows, begins_here, cell, side, counts, name)
+        sent = to_cells(placed, side, layout, salt)
+        return parcels_of(table.drop_columns([_SALT]), intervals, sent, side, counts, name)
 
 
 def parcels_of(
-    table: pa.Table,
-    intervals: Intervals,
-    rows: np.ndarray,
-    begins_here: np.ndarray,
-    cell: np.ndarray,
-    side: int,
-    counts: list[int],
-    called: str = BEGINS_HERE,
+    table: pa.Table, intervals: Intervals, sent: Sent, side: int, counts: list[int], called: str = BEGINS_HERE
 ) -> pa.RecordBatch:
     """A parcel for each cell, of the rows that go there, and a row for what was counted (as ``ROW_COUNTS``)."""
-    order, cell = ordered(cell)
-    rows, begins_here = rows[order], begins_here[order]
-    sent = table.combine_chunks().take(pa.array(rows))
-    sent = (
-        sent.append_column(START, pa.array(intervals.start[rows]))
-        .append_column(END, pa.array(intervals.end[rows]))
-        .append_column(called, pa.array(begins_here))
-    )
-    cuts = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1, [len(cell)]]).tolist() if len(cell) else [0]
-    parts = [sent.slice(begin, end - begin) for begin, end in itertools.pairwise(cuts)]
+    table = table.append_column(START, pa.array(intervals.start)).append_column(END, pa.array(intervals.end))
+    parts = in_parcels(table, sent, called)
     columns = [
-        pa.array([*cell[cuts[:-1]].tolist(), None], pa.int64()),
+        pa.array([*parts, None], pa.int64()),
         pa.array(np.full(len(parts) + 1, side, np.int8)),
-        pa.array([*map(to_bytes, parts), None], pa.binary()),
+        pa.array([*parts.values(), None], pa.binary()),
         pa.array([*[None] * len(parts), counts], pa.list_(pa.int64())),
     ]
     return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, PARCEL, COUNTS])
+
+
+def in_parcels(table: pa.Table, sent: Sent, called: str = BEGINS_HERE) -> dict[int, bytes]:
+    """Put the rows that go to a cell into its parcel, with a column for whether they begin there."""
+    sent, slices = sent.by_cell()
+    rows = table.combine_chunks().take(pa.array(sent.rows)).append_column(called, pa.array(sent.begins_here))
+    return {cell: to_bytes(rows.slice(begin, end - begin)) for cell, (begin, end) in slices.items()}
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as Arrow bytes."""
+    return bytes(to_buffer(table))
+
+
+def to_buffer(table: pa.Table) -> pa.Buffer:
+    """The same without a copy."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def from_bytes(data: Any) -> pa.Table:
+    """The table that was made into these bytes."""
+    return pa.ipc.open_stream(pa.py_buffer(data) if isinstance(data, bytes) else data).read_all()

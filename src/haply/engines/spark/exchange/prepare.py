@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from haply.engines.spark.columns import arrow_function
-from haply.joins.cells.rows import BAD, HOPELESS, NULL, USABLE, bad_row
+from haply.joins.cells.rows import HOPELESS, row_states
 from haply.models import Model, OneDimensional
 from haply.models.columns import bad_reasons, read_column
 from haply.planning.frames import quoted
@@ -25,13 +25,9 @@ def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) 
     """
 
     def intervals(values: pa.Array) -> pa.Array:
-        read = read_column(values)
-        if len(read.bad_rows) and raise_as is not None:
-            raise bad_row(raise_as, read.example)
+        state, read = row_states(values, raise_as)
         found = find(read.model)
-        state = np.full(len(values), NULL, dtype=np.int8)
-        state[read.bad_rows] = BAD
-        state[read.rows] = np.where(found.hopeless, HOPELESS, USABLE)
+        state[read.rows[found.hopeless]] = HOPELESS
         start, end = np.zeros(len(values)), np.zeros(len(values))
         start[read.rows], end[read.rows] = found.start, found.end
         return pa.StructArray.from_arrays([pa.array(start), pa.array(end), pa.array(state)], ["start", "end", "state"])
@@ -57,13 +53,7 @@ def state_function(raise_as: str | None) -> Any:
     """Whether each row of a column is usable, null or bad."""
 
     def states(values: pa.Array) -> pa.Array:
-        read = read_column(values)
-        if len(read.bad_rows) and raise_as is not None:
-            raise bad_row(raise_as, read.example)
-        state = np.full(len(values), NULL, dtype=np.int8)
-        state[read.bad_rows] = BAD
-        state[read.rows] = USABLE
-        return pa.array(state)
+        return pa.array(row_states(values, raise_as)[0])
 
     return arrow_function(states, "tinyint").asNondeterministic()
 

@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 from haply.joins.cells.rows import LEFT
 from haply.planning.frames import quoted
 
-CELL, SIDE = "__cell", "__side"
+CELL, SIDE = "cell", "side"
+"""Columns of parcels. Their names have no underscores in front, which Spark's stateful functions take away."""
 
 
 class Stack:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from haply.engines.spark.exchange.parcels import PARCEL
+from haply.engines.spark.exchange.parcels import PARCEL, from_bytes
 from haply.engines.spark.exchange.stack import CELL, SIDE
-from haply.engines.spark.streaming.parcels import from_bytes
 from haply.joins.cells.join import CellJoin
 from haply.joins.cells.rows import LEFT
 from haply.pruning.cascade import Counters
@@ -72,9 +71,7 @@ class CellWorker:
     def nothing(self, more: Sequence[int]) -> Iterator[pa.RecordBatch]:
         """Yield what was counted where there are no rows of one side."""
         if self._counts:
-            counts = [*[0] * self.counters, *more]
-            columns = [pa.array([counts if field.name == COUNTERS else None], field.type) for field in self.schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            yield from counter_row(self.schema, [*[0] * self.counters, *more]).to_batches()
 
     @property
     def _counts(self) -> bool:
@@ -91,17 +88,18 @@ class CellWorker:
             return pa.table([*taken, pa.array(found.probability)], names=self.schema.names)
         seconds = {**found.seconds, "assemble": time.perf_counter() - begun}
         counts = [*found.counters.flat().values(), *(int(1e9 * seconds[stage]) for stage in _STAGES)]
-        counts += more
-        counters = pa.list_(pa.int64())
-        names = self.schema.names
-        pairs = pa.table([*taken, pa.array(found.probability), pa.nulls(len(found.left), counters)], names=names)
-        first = [
-            *(pa.nulls(1, column.type) for column in taken),
-            pa.nulls(1, pa.float64()),
-            pa.array([counts], counters),
-        ]
-        # the counters come first: an action that stops early, as show() does, then still counts the cells it has seen
-        return pa.concat_tables([pa.table(first, names=names), pairs])
+        none = pa.nulls(len(found.left), pa.list_(pa.int64()))
+        pairs = pa.table([*taken, pa.array(found.probability), none], names=self.schema.names)
+        return pa.concat_tables([counter_row(pairs.schema, [*counts, *more]), pairs])
+
+
+def counter_row(schema: pa.Schema, counts: Sequence[int]) -> pa.Table:
+    """Return the row of a cell's counters.
+
+    It comes before the pairs: an action that stops early, as show() does, then still counts the cells it has seen.
+    """
+    columns = [pa.array([counts if field.name == COUNTERS else None], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def opened(parcels: pa.ChunkedArray) -> pa.Table:

@@ -9,8 +9,9 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -20,22 +21,16 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from haply.engines.spark.batch.join import BatchJoin, df_of
-from haply.engines.spark.exchange.parcels import CellSettings
+from haply.engines.spark.exchange.parcels import COUNTS, PARCEL, CellSettings
+from haply.engines.spark.exchange.stack import CELL, SIDE
 from haply.engines.spark.exchange.worker import COUNTERS
 from haply.engines.spark.observing import Observing
 from haply.engines.spark.streaming.parcels import (
-    CELL,
-    COUNTS,
     GROUP,
-    LEFT_OUT,
     NEWEST,
-    PARCEL,
-    PARCEL_TYPE,
+    OWN,
     REACH,
-    SIDE,
-    STANDING,
-    TAKES_PART,
-    WITHOUT_KEY,
+    STREAM_PARCEL_TYPE,
     Clock,
     StreamPack,
     group_of,
@@ -43,27 +38,25 @@ from haply.engines.spark.streaming.parcels import (
 )
 from haply.engines.spark.streaming.session import STREAM_CELLS
 from haply.engines.spark.streaming.stateful import CellProcessor
-from haply.engines.spark.streaming.worker import (
-    CellQuery,
-    DifferenceOperator,
-    DistanceOperator,
-    Operator,
-    PositionOperator,
-    TimingOperator,
-    counter_names,
-)
-from haply.engines.spark.times import time_number
+from haply.engines.spark.streaming.worker import CellQuery, CellResult, stream_counter_names
+from haply.engines.spark.times import HAS_TIME, time_number
 from haply.engines.spark.types import arrow_schema
 from haply.joins.cells.difference import DifferenceMethod
+from haply.joins.cells.exchange import Blocks
 from haply.joins.cells.positions import PositionsMethod
-from haply.joins.cells.rows import ROW_COUNTS, TIME
+from haply.joins.cells.rows import FITS, LEFT, RIGHT, ROW_COUNTS, TIME, RowSpec
 from haply.joins.cells.samples import SamplesMethod
-from haply.joins.operators.pair import SWEEPS
-from haply.joins.operators.timing import reach_back
+from haply.joins.operators.by_dimension import PointJoin
+from haply.joins.operators.operator import ANY_DELAY, JoinOperator
+from haply.joins.operators.pair import SWEEPS, PairJoin
+from haply.joins.operators.position import PositionJoin
+from haply.joins.operators.similarity import SimilarityJoin
+from haply.joins.operators.timing import TimingJoin, reach_back
 from haply.joins.warm import warm_times
 from haply.models import Model, OneDimensional
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side, in_words
+from haply.planning.times import TimeWindow
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.candidates.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
@@ -93,13 +86,8 @@ class StreamJoin(ABC):
             for name, field in zip(side.inner, df_of(side).schema.fields, strict=True):
                 schema.add(name, field.dataType)
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
-        # Without the column of times: Spark would drop late parcels unseen, and here late rows are to be counted.
-        together = parcels[0].unionByName(parcels[1]).drop(NEWEST)
-        found = together.groupBy(CELL).transformWithStateInPandas(
-            CellProcessor(self._query(clock, schema, cells)), f"{PARCEL} binary", "Append", "EventTime"
-        )
-        joined = found.mapInArrow(unpack, schema)
-        names = counter_names(self._operator()())
+        joined = joined_cells(parcels, self._query(clock, schema, cells), schema)
+        names = stream_counter_names(self._operator()())
         metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
         pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
         for one, other in join.condition.equalities:
@@ -109,16 +97,18 @@ class StreamJoin(ABC):
     # -- what depends on the join -------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _operator(self) -> Callable[[], Operator]:
+    def _operator(self) -> Callable[[], JoinOperator]:
         """What makes the operator of a cell."""
 
-    @abstractmethod
-    def _placed(self, side: Side) -> str | None:
-        """The column whose value tells the place of a row; none if it is the time."""
+    def _row_spec(self, side: Side) -> RowSpec:
+        """What to know of the rows of a side: their value tells whether they take part, and where they go."""
+        spec = self.join.row_spec(side, side.inner_name, self.join.invalid == "raise")
+        return replace(spec, payload=tuple(side.inner))
 
-    @abstractmethod
-    def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        """The place of rows on a line."""
+    @property
+    def _sent_by_time(self) -> float | None:
+        """How far apart certain times may be, if rows go to cells by these, and not by their values."""
+        return None
 
     @property
     @abstractmethod
@@ -135,11 +125,6 @@ class StreamJoin(ABC):
         """Conditions whose probabilities are multiplied with that of the operator."""
         return ()
 
-    @property
-    def _checked(self) -> tuple[Difference | Distance, ...]:
-        """Conditions whose columns are to be looked through for bad rows, beside the one that tells the place."""
-        return self._multiplied
-
     def _condition_text(self) -> str:
         return self.join.condition_text()
 
@@ -152,12 +137,6 @@ class StreamJoin(ABC):
         return self.join.method.cascade_text()
 
     # -- what does not ------------------------------------------------------------------------------------------------
-
-    @property
-    def _columns(self) -> tuple[str, str]:
-        """The compared columns."""
-        left, right = (side.inner_name(side.column) for side in self.join.sides)
-        return left, right
 
     @property
     def _stamps(self) -> bool:
@@ -178,43 +157,34 @@ class StreamJoin(ABC):
             ("columns", tuple(df_of(side).schema.simpleString() for side in join.sides)),
         )  # fmt: skip
         together = join.together(self._multiplied, join.left.inner_name, join.right.inner_name)
+        payloads = (tuple(join.left.inner), tuple(join.right.inner))
         return CellQuery(
-            self._operator(), together, window.length, clock,
-            (tuple(join.left.inner), tuple(join.right.inner)), arrow_schema(schema), uuid.uuid4().hex, identity,
+            self._operator(), tuple(self._row_spec(side).value for side in join.sides),
+            CellResult(together, payloads, arrow_schema(schema)), window.length, clock, uuid.uuid4().hex, identity,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
         """Rows of a side in parcels. Conditions only mark rows: those that are left out move the clock, too."""
-        join, is_left = self.join, side.is_left
-        mine = " AND ".join(f"({join.sql(expression)})" for expression in join.own_conditions(side)) or "true"
+        join = self.join
+        own = " AND ".join(f"({join.sql(expression)})" for expression in join.own_conditions(side)) or "true"
         keys = join.key_sql(side)
-        keyed = " AND ".join([str(join.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)])
         grouped = [keys[position] for position in join.grouped_keys]  # a hash depends on the type
         time, uncertain = self._time_of(side)
-        rows = (
-            df_of(side)
-            .toDF(*side.inner)
-            .selectExpr(
-                *side.inner,
-                f"CAST(CASE WHEN NOT coalesce({mine}, false) THEN {LEFT_OUT} WHEN {keyed} THEN {TAKES_PART} "
-                f"ELSE {WITHOUT_KEY} END AS TINYINT) AS {STANDING}",
-                *([] if uncertain else [f"{time_number(self.window, side.inner_name(time), time)} AS {TIME}"]),
-                f"{group_of(grouped)} AS {GROUP}",
-            )
-        )
-        further = tuple(side.inner_name(one.left if is_left else one.right) for one in self._checked)
+        rows = df_of(side).toDF(*side.inner)
+        if not uncertain:
+            rows = rows.withColumn(TIME, F.expr(time_number(self.window, side.inner_name(time), time)))
+        fits = [str(join.threshold.attainable), *(f"({key}) IS NOT NULL" for key in keys)]
+        rows = rows.selectExpr(
+            "*", f"coalesce({own}, false) AS {OWN}", f"{group_of(grouped)} AS {GROUP}",
+            f"{' AND '.join([*fits, *([] if uncertain else [HAS_TIME])])} AS {FITS}",
+        )  # fmt: skip
         pack = StreamPack(
-            0 if is_left else 1, cells, self._block_width, clock, self._placed(side), self._place(side),
-            f"Column '{{}}' of the {side.name} table" if join.invalid == "raise" else None,
-            dict(zip(side.inner, side.original, strict=True)), side.inner_name(time) if uncertain else None, further,
+            LEFT if side.is_left else RIGHT, self._row_spec(side), Blocks(cells, self._block_width), clock,
+            self._sent_by_time, side.inner_name(time) if uncertain else None,
             partial(reach_back, threshold=join.threshold) if uncertain else None,
         )  # fmt: skip
-        packed = rows.mapInArrow(lambda batches: pack(batches), PARCEL_TYPE)
-        counts = {f"{name}_{side.name}": f"sum(get({COUNTS}, {k}))" for k, name in enumerate(ROW_COUNTS)}
-        marked = observing.watch(packed, counts).withWatermark(
-            NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds"
-        )
-        return marked.select(CELL, SIDE, NEWEST, PARCEL, REACH)
+        packed = packed_rows(rows, pack, side.name, observing)
+        return packed.withWatermark(NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds")
 
     def describe(self) -> Description:
         """Describe how the join will run."""
@@ -233,7 +203,7 @@ class StreamJoin(ABC):
                 (
                     "partitioning",
                     f"blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell remembers "
-                    "is kept in panes as long as the window",
+                    "is kept in pieces as long as the window",
                 ),
             ),
         )
@@ -242,46 +212,23 @@ class StreamJoin(ABC):
 class DistanceStream(StreamJoin):
     """Near points, or positions, in a window of certain times."""
 
-    def __init__(self, join: PairPlan, funnel: Any) -> None:
-        super().__init__(join, funnel)
-        assert isinstance(join.method, (SamplesMethod, PositionsMethod))
-        self.method = join.method
-
-    def _operator(self) -> Callable[[], Operator]:
-        kind = PositionOperator if isinstance(self.method, PositionsMethod) else DistanceOperator
-        return partial(
-            kind, self.method.distance, self.join.threshold, self.join.exact, self.join.invalid == "raise",
-            self.window.length, self._columns,
-        )  # fmt: skip
-
-    def _placed(self, side: Side) -> str | None:
-        return side.inner_name(side.column)
-
-    def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        return self.method.place(side.is_left)
+    def _operator(self) -> Callable[[], JoinOperator]:
+        join, method = self.join, self.join.method
+        assert isinstance(method, (SamplesMethod, PositionsMethod))
+        settings = {
+            "within": method.distance.limit, "threshold": join.threshold.value, "strict": join.threshold.strict,
+            "window": self.window.length, "probability": "exact" if join.exact else "none",
+        }  # fmt: skip
+        kind = PositionJoin if isinstance(method, PositionsMethod) else SimilarityJoin
+        return partial(PointJoin, kind, settings, join.invalid == "raise")
 
     @property
     def _block_width(self) -> float:
-        return BLOCKS_PER_REACH * self.method.distance.limit or 1.0
+        assert isinstance(self.join.method, (SamplesMethod, PositionsMethod))
+        return BLOCKS_PER_REACH * self.join.method.distance.limit or 1.0
 
 
-class PlacedInTime(StreamJoin):
-    """A join whose rows are dealt out by their times."""
-
-    def _placed(self, side: Side) -> str | None:
-        name, uncertain = self._time_of(side)
-        return side.inner_name(name) if uncertain else None
-
-    def _place(self, side: Side) -> Callable[[Model], Intervals]:
-        region = Region(-self.window.length, self.window.length)
-        return partial(_in_time, is_left=side.is_left, region=region, threshold=self.join.threshold)
-
-    @property
-    def _block_width(self) -> float:
-        return BLOCKS_PER_REACH * (self.window.length + self.window.max_delay) or 1.0
-
-
-class TimingStream(PlacedInTime):
+class TimingStream(StreamJoin):
     """Rows near in time, whose times may be uncertain; other uncertain conditions are multiplied."""
 
     @property
@@ -292,9 +239,26 @@ class TimingStream(PlacedInTime):
     def _warm(self) -> None:
         warm_times()
 
-    def _operator(self) -> Callable[[], Operator]:
-        left, right = (self._placed(side) for side in self.join.sides)
-        return partial(TimingOperator, self.window.length, self.join.threshold, (left, right))
+    def _row_spec(self, side: Side) -> RowSpec:
+        name, uncertain = self._time_of(side)
+        region = Region(-self.window.length, self.window.length)
+        place = partial(_in_time, is_left=side.is_left, region=region, threshold=self.join.threshold)
+        further = [one.left if side.is_left else one.right for one in self._multiplied]
+        return RowSpec(
+            side.inner_name(name) if uncertain else TIME, tuple(side.inner),
+            tuple((side.inner_name(column), column) for column in further), place, name,
+            f"Column '{{}}' of the {side.name} table" if self.join.invalid == "raise" else None,
+        )  # fmt: skip
+
+    @property
+    def _block_width(self) -> float:
+        return _width_in_time(self.window)
+
+    def _operator(self) -> Callable[[], JoinOperator]:
+        threshold = self.join.threshold
+        return partial(
+            TimingJoin, self.window.length, threshold.value, strict=threshold.strict, max_delay=ANY_DELAY
+        )  # fmt: skip
 
     def _condition_text(self) -> str:
         times = [f"{side.name}.{self._time_of(side)[0]}" for side in self.join.sides]
@@ -307,23 +271,27 @@ class TimingStream(PlacedInTime):
         return "core -> shift of two shapes, by a table -> exact probability; times those of the other conditions"
 
 
-class DifferenceStream(PlacedInTime):
+class DifferenceStream(StreamJoin):
     """Rows whose values differ as wanted, in a window of certain times."""
 
     def __init__(self, join: PairPlan, funnel: Any) -> None:
         super().__init__(join, funnel)
         assert isinstance(join.method, DifferenceMethod)
-        assert join.condition.difference is not None
-        self.method, self.difference = join.method, join.condition.difference
+        self.method = join.method
 
     @property
-    def _checked(self) -> tuple[Difference | Distance, ...]:
-        return (self.difference,)
+    def _sent_by_time(self) -> float | None:
+        return self.window.length
 
-    def _operator(self) -> Callable[[], Operator]:
+    @property
+    def _block_width(self) -> float:
+        return _width_in_time(self.window)
+
+    def _operator(self) -> Callable[[], JoinOperator]:
+        threshold = self.join.threshold
         return partial(
-            DifferenceOperator, self.difference, self.join.threshold, self.join.exact, self.window.length,
-            self.method.strategy, self._columns,
+            PairJoin, self.join.condition.difference, threshold.value, window=self.window.length,
+            strategy=self.method.strategy, strict=threshold.strict, exact=self.join.exact,
         )  # fmt: skip
 
     def _candidates_text(self) -> str:
@@ -331,10 +299,10 @@ class DifferenceStream(PlacedInTime):
         if strategy not in SWEEPS:
             indexes = {"pages": "pages with x-bounds", "pti": "a tree of x-bounds"}
             index = indexes.get(strategy, "an index of means and variances")
-            return f"{index} for each key and stretch of time as long as the window"
+            return f"{index} for each key and slot of time as long as the window"
         if region.outside or region.one_sided:
             return "a sweep along the times: rows that are near"
-        return "a sweep over core regions, for each key and stretch of time as long as the window"
+        return "a sweep over core regions, for each key and slot of time as long as the window"
 
 
 def stream_join(join: PairPlan, funnel: Any) -> StreamJoin:
@@ -342,6 +310,33 @@ def stream_join(join: PairPlan, funnel: Any) -> StreamJoin:
     if join.method is None:
         return TimingStream(join, funnel)
     return (DifferenceStream if isinstance(join.method, DifferenceMethod) else DistanceStream)(join, funnel)
+
+
+def packed_rows(rows: DataFrame, pack: StreamPack, name: str, observing: Observing) -> DataFrame:
+    """Return the rows of a side in parcels, and observe what is counted of them under the name of the side."""
+    packed = rows.mapInArrow(lambda batches: pack(batches), STREAM_PARCEL_TYPE)
+    counts = {f"{what}_{name}": f"sum(get({COUNTS}, {k}))" for k, what in enumerate(ROW_COUNTS)}
+    return observing.watch(packed, counts).select(CELL, SIDE, NEWEST, PARCEL, REACH)
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames, which have the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def joined_cells(parcels: Sequence[DataFrame], query: CellQuery, schema: T.StructType) -> DataFrame:
+    """Return what cells find in the parcels of all streams, rows of counters among it."""
+    # Without the column of times: Spark would drop late parcels unseen, and here late rows are to be counted.
+    together = united(parcels).drop(NEWEST)
+    found = together.groupBy(CELL).transformWithStateInPandas(
+        CellProcessor(query), f"{PARCEL} binary", "Append", "EventTime"
+    )
+    return found.mapInArrow(unpack, schema)
+
+
+def _width_in_time(window: TimeWindow) -> float:
+    """Blocks of time much longer than a window, so that few rows are in more than one."""
+    return BLOCKS_PER_REACH * (window.length + window.max_delay) or 1.0
 
 
 def _in_time(model: Model, is_left: bool, region: Region, threshold: Threshold) -> Intervals:

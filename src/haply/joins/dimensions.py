@@ -38,10 +38,15 @@ def shared_dimensions(sides: Sequence[np.ndarray], raises: bool) -> list[int]:
     """List the dimensions of both sides; more than one is an error if that ``raises``."""
     known = sorted({dim for dims in sides for dim in known_dimensions(dims)})
     if len(known) > 1 and raises:
-        raise HaplyError(
-            "Points differ in dimension",
-            expected=f"{known[0]} coordinates, as other rows have",
-            found=f"{known[-1]}",
-            hint='leave out what fits nothing with invalid="drop"',
-        )
+        raise dimensions_differ(known[0], known[-1])
     return known
+
+
+def dimensions_differ(expected: int, found: int) -> HaplyError:
+    """Make the error for points that have other dimensions than others."""
+    return HaplyError(
+        "Points differ in dimension",
+        expected=f"{expected} coordinates, as other rows have",
+        found=str(found),
+        hint='leave out what fits nothing with invalid="drop"',
+    )
