@@ -11,10 +11,13 @@ import hashlib
 import importlib.resources
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numba.core.config
@@ -42,12 +45,21 @@ def fingerprint() -> str:
     """Return a hash of all sources that hold kernels, as they were loaded: from a folder or a zip."""
     found, package = hashlib.sha256(), importlib.resources.files("haply")
     for room in _KERNEL_ROOMS:
-        sources = {file.name: file for file in (package / room).iterdir() if file.name.endswith((".py", ".pyc"))}
+        sources = dict(_sources(package / room, room))
         if not sources:
             raise RuntimeError(f"the package haply has no sources in {room}")
         for name in sorted(sources):
-            found.update(f"{room}/{name} ".encode() + sources[name].read_bytes())
+            found.update(f"{name} ".encode() + sources[name])
     return found.hexdigest()
+
+
+def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
+    """Return the sources in a folder and in those below it, each with its path."""
+    for file in folder.iterdir():
+        if file.name.endswith((".py", ".pyc")):
+            yield f"{name}/{file.name}", file.read_bytes()
+        elif file.is_dir() and file.name != "__pycache__":  # a zip has none, and would have another fingerprint
+            yield from _sources(file, f"{name}/{file.name}")
 
 
 class KernelLocator(_CacheLocator):
@@ -77,13 +89,22 @@ class KernelLocator(_CacheLocator):
         return locator
 
 
-class _Compiling(event.TimingListener):
-    """Adds up the seconds that numba takes to compile, and prints once a process that it compiles kernels of haply."""
+class _Compiling(event.Listener):
+    """Counts the seconds that numba takes for each kernel, and prints once a process that it compiles kernels of haply.
 
-    told = False
+    A kernel's seconds are its own, without those of the kernels that it calls and that are compiled on the way. Numba
+    compiles one at a time, so that no two threads get here at once.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.compiled: Counter[str] = Counter()
+        self._begun: list[float] = []
+        self._inside: list[float] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Tell of the first kernel, and begin counting at the outermost one: it compiles those that it calls."""
+        """Tell of the first kernel, and begin to count."""
         if not self.told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
             self.told = True
             print(
@@ -91,11 +112,26 @@ class _Compiling(event.TimingListener):
                 file=sys.stderr,
                 flush=True,
             )
-        super().on_start(event)
+        self._begun.append(time.perf_counter())
+        self._inside.append(0.0)
+
+    def on_end(self, event: event.Event) -> None:
+        """Add what was counted to the kernel, and tell its caller how much was not its own."""
+        taken = time.perf_counter() - self._begun.pop()
+        name = _name(event.data["dispatcher"])
+        self.seconds[name] += taken - self._inside.pop()
+        self.compiled[name] += 1
+        if self._inside:
+            self._inside[-1] += taken
 
 
 _COMPILING = _Compiling()
 event.register("numba:compile", _COMPILING)
+_KERNELS: list[Any] = []
+
+
+def _name(dispatcher: Any) -> str:
+    return f"{dispatcher.py_func.__module__.removeprefix('haply.')}.{dispatcher.py_func.__name__}"
 
 
 def compile_silently() -> None:
@@ -105,7 +141,31 @@ def compile_silently() -> None:
 
 def seconds_compiling() -> float:
     """Return how long this process has waited for numba's compiler."""
-    return _COMPILING.duration if _COMPILING.done else 0.0
+    return sum(_COMPILING.seconds.values())
+
+
+class Compilation(NamedTuple):
+    """What one kernel cost in this process: it is compiled once for each combination of types that it is called with.
+
+    ``seconds`` are those of its own compilation, without those of the kernels that it calls. A specialisation that was
+    loaded from the disk took none.
+    """
+
+    kernel: str
+    compiled: int
+    loaded: int
+    seconds: float
+
+
+def compilations() -> list[Compilation]:
+    """Return all kernels that this process has compiled or loaded, those that took longest first."""
+    loaded: Counter[str] = Counter()
+    for dispatcher in _KERNELS:
+        loaded[_name(dispatcher)] += sum(dispatcher.stats.cache_hits.values())
+    compiled, seconds = _COMPILING.compiled, _COMPILING.seconds
+    found = [Compilation(name, compiled[name], loaded[name], seconds[name]) for name in loaded.keys() | compiled.keys()]
+    used = [one for one in found if one.compiled or one.loaded]
+    return sorted(used, key=lambda one: (-one.seconds, one.kernel))
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -113,9 +173,11 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     before = settings.CACHE_LOCATOR_CLASSES
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
     finally:
         settings.CACHE_LOCATOR_CLASSES = before
+    _KERNELS.append(dispatcher)
+    return dispatcher
 
 
 def kernel(function: _Function) -> _Function:
