@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from haply.engines.spark.batch import BatchJoin
+from haply.engines.spark.batch.indexed import SparkIndexedJoin
+from haply.engines.spark.batch.join import BatchJoin
+from haply.engines.spark.batch.selection import selected_rows
 from haply.engines.spark.exchange.prepare import bad_rows
 from haply.engines.spark.frame import SparkFrame
-from haply.engines.spark.index import SparkIndexedJoin, build_index
+from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
-from haply.engines.spark.selection import selected_rows
 from haply.engines.spark.streaming.join import check_session, stream_join
 from haply.engines.spark.windows import combinations
 from haply.planning.frames import Frame

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from haply.engines.spark.batch import BatchJoin, df_of
+from haply.engines.spark.batch.join import BatchJoin, df_of
 from haply.engines.spark.exchange.parcels import CellSettings
 from haply.engines.spark.exchange.worker import COUNTERS
 from haply.engines.spark.observing import Observing

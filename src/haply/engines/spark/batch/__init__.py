@@ -1,0 +1,1 @@
+"""Joins and selections of tables."""
