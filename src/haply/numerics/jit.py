@@ -49,17 +49,18 @@ def fingerprint() -> str:
         if not sources:
             raise RuntimeError(f"the package haply has no sources in {room}")
         for name in sorted(sources):
-            found.update(f"{name} ".encode() + sources[name])
+            found.update(f"{name} ".encode() + sources[name].read_bytes())
     return found.hexdigest()
 
 
-def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, bytes]]:
-    """Return the sources in a folder and in those below it, each with its path."""
+def _sources(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield all sources below a folder, by their paths."""
     for file in folder.iterdir():
-        if file.name.endswith((".py", ".pyc")):
-            yield f"{name}/{file.name}", file.read_bytes()
-        elif file.is_dir() and file.name != "__pycache__":  # a zip has none, and would have another fingerprint
-            yield from _sources(file, f"{name}/{file.name}")
+        path = f"{name}/{file.name}"
+        if file.is_dir():
+            yield from _sources(file, path) if file.name != "__pycache__" else ()
+        elif file.name.endswith((".py", ".pyc")):
+            yield path, file
 
 
 class KernelLocator(_CacheLocator):
