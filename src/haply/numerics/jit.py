@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numba.core.config
 import numpy as np
-from numba.core import event
+from numba.core import event, types
 from numba.core.caching import _CacheLocator
 
 from haply.folders import private_folder
@@ -174,11 +174,32 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     before = settings.CACHE_LOCATOR_CLASSES
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
     try:
-        dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        # Numba makes a wrapper for calls from C unless told: nothing calls kernels so, and each takes time to compile.
+        options |= {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+        dispatcher: Any = numba.njit(**options)(function)
     finally:
         settings.CACHE_LOCATOR_CLASSES = before
+    dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
     _KERNELS.append(dispatcher)
     return dispatcher
+
+
+def _for_plain_types(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how numba finds the version of a kernel that another one calls: one for all values of a type.
+
+    By itself numba compiles a kernel once more for each constant that it is called with, and for each width of
+    integers. The machine code is no better for it: LLVM puts constants in where it makes a kernel part of its caller.
+    """
+
+    def resolve_plain(args: Any, kws: Any) -> Any:
+        return resolve(tuple(map(_plain, args)), {name: _plain(kind) for name, kind in kws.items()})
+
+    return resolve_plain
+
+
+def _plain(kind: Any) -> Any:
+    kind = types.unliteral(kind)
+    return types.int64 if kind in (types.int8, types.int16, types.int32) else kind
 
 
 def kernel(function: _Function) -> _Function:

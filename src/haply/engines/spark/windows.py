@@ -50,6 +50,7 @@ from haply.engines.spark.streaming.worker import CellQuery, Memory, WholeWindows
 from haply.engines.spark.times import time_number
 from haply.engines.spark.types import arrow_schema
 from haply.joins.cells.rows import ROW_COUNTS, TIME
+from haply.joins.operators.window import Algorithm
 from haply.joins.warm import warm_windows
 from haply.models import Certain, Model
 from haply.planning.frames import quoted
@@ -59,7 +60,7 @@ from haply.pruning.candidates.intervals import Intervals
 
 def combinations(plan: WindowPlan, funnel: Any) -> DataFrame:
     """Return the combinations, as a lazy DataFrame."""
-    warm_windows()
+    warm_windows(_algorithm(plan))
     observing: Observing = StreamObserving(funnel) if plan.streaming else Observing(funnel)
     if funnel is not None:
         funnel.start_over()
@@ -116,6 +117,13 @@ def _schema(plan: WindowPlan) -> T.StructType:
     return schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
 
 
+def _algorithm(plan: WindowPlan) -> Algorithm | None:
+    """Return by which algorithm rows are combined as they come; none where whole tables are combined at the end."""
+    if plan.streaming:
+        return "backward"  # forward evaluation would wait for watermarks to give what backward evaluation has at once
+    return plan.algorithm if plan.algorithm != "auto" else None
+
+
 def _query(plan: WindowPlan, clock: Clock, cells: int, schema: T.StructType) -> CellQuery:
     identity = (
         ("spark.haply.cells", cells), ("windows", sorted(plan.windows.items())),
@@ -124,9 +132,8 @@ def _query(plan: WindowPlan, clock: Clock, cells: int, schema: T.StructType) -> 
         ("columns", tuple(_df(plan, name).schema.simpleString() for name in plan.names)),
     )  # fmt: skip
     make: Any = partial(WholeWindows, plan.windows, plan.names)
-    if plan.streaming or plan.algorithm != "auto":
-        # In a stream, forward evaluation would wait for watermarks to give what backward evaluation has at once.
-        algorithm = "backward" if plan.streaming else plan.algorithm
+    algorithm = _algorithm(plan)
+    if algorithm is not None:
         make = partial(WindowOperator, plan.windows, plan.names, algorithm=algorithm, windows_policy=plan.policy)
     payloads = tuple(tuple(plan.inners[name]) for name in plan.names)
     return CellQuery(

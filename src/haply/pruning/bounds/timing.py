@@ -650,9 +650,15 @@ def tabulate_all(x, us, y, vs, window, least, sure):
     cells, bins = np.empty((room, 4)), np.empty(_BINS * room, np.int32)
     n = n_bins = 0
     for k in range(count):
-        hulls[k], made, own_bins = tabulate(x, us[k], y, vs[k], window, least, sure)
-        cells[n : n + len(made)] = made
-        bins[n_bins : n_bins + len(own_bins)] = own_bins
+        hull, made, own_bins = tabulate(x, us[k], y, vs[k], window, least, sure)
+        # entry by entry: numba takes seconds to compile the copy of an array into a slice, for its error message
+        for column in range(7):
+            hulls[k, column] = hull[column]
+        for cell in range(len(made)):
+            for column in range(4):
+                cells[n + cell, column] = made[cell, column]
+        for own_bin in range(len(own_bins)):
+            bins[n_bins + own_bin] = own_bins[own_bin]
         n += len(made)
         n_bins += len(own_bins)
         ends[k], last_bins[k] = n, n_bins
