@@ -453,7 +453,7 @@ def _quadratics(x, u, y, v, window):
     elif not jumps:
         for k in range(m - 1):
             begin, width = differences[k], differences[k + 1] - differences[k]
-            pieces[k] = _through(
+            pieces[k, 0], pieces[k, 1], pieces[k, 2] = _through(
                 _below(x, u, y, v, begin + 0.25 * width, True),
                 _below(x, u, y, v, begin + 0.5 * width, True),
                 _below(x, u, y, v, begin + 0.75 * width, True),
@@ -463,7 +463,7 @@ def _quadratics(x, u, y, v, window):
     for k in range(len(ends) - 1):
         begin, width = ends[k], ends[k + 1] - ends[k]
         if jumps:
-            found[k] = _through(
+            found[k, 0], found[k, 1], found[k, 2] = _through(
                 near(x, u, y, v, begin + 0.25 * width, window),
                 near(x, u, y, v, begin + 0.5 * width, window),
                 near(x, u, y, v, begin + 0.75 * width, window),
