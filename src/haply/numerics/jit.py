@@ -86,8 +86,14 @@ class KernelLocator(_CacheLocator):
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelLocator:
         """Return the locator of a function, for numba."""
         locator = cls(py_func)
-        locator.ensure_cache_path()
+        _make_folder(locator._path)
         return locator
+
+
+@cache
+def _make_folder(path: str) -> None:
+    """Make the folder of a module once: numba would write a file for each function, to see whether it can."""
+    Path(path).mkdir(exist_ok=True)
 
 
 class _Compiling(event.Listener):
