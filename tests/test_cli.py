@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -102,6 +103,42 @@ def test_warm_tells_where_kernels_are_kept(monkeypatch: pytest.MonkeyPatch, caps
     assert f"{STEPS}/{STEPS} pair {STEPS - 1}" in out
     assert f"Kernels are kept in {cache_folder()}" in out.replace("\n", " ") or cache_folder() in out
     assert "seconds" in out
+
+
+REPORT = """
+import haply.joins.warm
+from haply.cli import main
+from haply.numerics.normal import normal_cdf
+def few():
+    normal_cdf(0.0)
+    yield "one kernel"
+haply.joins.warm.warm_everything = few
+haply.cli._warm_explanations = lambda: None
+raise SystemExit(main(["warm", "--report"]))
+"""
+
+
+def test_warm_reports_what_each_kernel_took(tmp_path: Path) -> None:
+    """In a process of its own: other tests have loaded kernels in this one."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "COLUMNS": "120"}
+    first, second = (
+        subprocess.run([sys.executable, "-c", REPORT], env=environment, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    )
+    rows = [[cell.strip() for cell in line[1:-1].split("│")] for line in first.stdout.splitlines() if "│" in line]
+    (total,) = (row for row in rows if row[0].endswith("kernels"))
+    kernels = [row for row in rows if "." in row[0]]
+    assert "numerics.normal.normal_cdf" in {row[0] for row in kernels}
+    assert all((row[1], row[3]) == ("1", "compiled") for row in kernels)
+    seconds = [float(row[2]) for row in kernels]
+    assert seconds == sorted(seconds, reverse=True)
+    assert total[:2] == [f"{len(kernels)} kernels", f"{len(kernels)}"]
+    assert float(total[2]) == pytest.approx(sum(seconds), abs=0.005 * (len(kernels) + 1))
+    assert float(total[2]) > 0.0
+    assert "compiled" not in second.stdout
+    assert [line.split() for line in second.stdout.splitlines() if "normal_cdf" in line] == [
+        ["│", "numerics.normal.normal_cdf", "│", "1", "│", "0.00", "│", "cached", "│"]
+    ]
 
 
 # -- the demo ----------------------------------------------------------------------------------------------------------

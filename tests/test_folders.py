@@ -144,13 +144,14 @@ def test_what_another_user_planted_is_not_loaded(tmp_path: Path, variable: str) 
     assert again.stdout.split()[1] != folder
 
 
-def test_in_a_zip_the_fingerprint_is_of_its_sources(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed_file", ["normal.py", "star.py"])  # star.py is in a folder below the room
+def test_in_a_zip_the_fingerprint_is_of_its_sources(tmp_path: Path, changed_file: str) -> None:
     """The same sources have the same kernels, in a folder or in a zip; other sources have others."""
     same, other = tmp_path / "same.zip", tmp_path / "other.zip"
     for archive, more in ((same, ""), (other, "\nMORE = 1\n")):
         with zipfile.ZipFile(archive, "w") as packed:
             for source in sorted(PACKAGE.rglob("*.py")):
-                text = source.read_text() + (more if source.name == "normal.py" else "")
+                text = source.read_text() + (more if source.name == changed_file else "")
                 packed.writestr(str(source.relative_to(PACKAGE.parent)), text)
     cache = str(tmp_path / "cache")
     as_folder, as_zip, changed = (run(COMPILE, path, XDG_CACHE_HOME=cache) for path in (PACKAGE.parent, same, other))

@@ -18,6 +18,7 @@ from haply.errors import HaplyError, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _FEW_STEPS = 7
 COMMANDS = ("demo", "sql", "explain", "warm", "bench")
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.set_defaults(run=_sql)
 
     warm = commands.add_parser("warm", help="compile the kernels ahead, so that the first join is quick")
+    warm.add_argument("--report", action="store_true", help="print how long each kernel took to compile")
     warm.set_defaults(run=_warm)
 
     bench = commands.add_parser("bench", help="tell where the benchmarks are")
@@ -153,7 +155,28 @@ def _warm(arguments: argparse.Namespace) -> int:
     _warm_explanations()
     console.print(f"Kernels are kept in {cache_folder()}", soft_wrap=True)
     console.print(f"{time.perf_counter() - begun:.0f} seconds; from now on they are only loaded.")
+    if arguments.report:
+        console.print(_compile_times())
     return 0
+
+
+def _compile_times() -> Table:
+    """A table of the kernels that this process has compiled or loaded."""
+    from rich.table import Table
+
+    from haply.numerics.jit import compilations
+
+    kernels = compilations()
+    table = Table(title="Kernels of this process", show_footer=True)
+    table.add_column("kernel", footer=f"{len(kernels)} kernels", overflow="fold")
+    totals = (sum(one.compiled + one.loaded for one in kernels), sum(one.seconds for one in kernels))
+    for name, total in zip(("specialisations", "seconds"), (f"{totals[0]}", f"{totals[1]:.2f}"), strict=True):
+        table.add_column(name, footer=total, justify="right")
+    table.add_column("how")
+    for kernel, compiled, loaded, seconds in kernels:
+        how = "cached" if not compiled else "compiled" if not loaded else f"{compiled} compiled, {loaded} cached"
+        table.add_row(kernel, str(compiled + loaded), f"{seconds:.2f}", how)
+    return table
 
 
 def _warm_explanations() -> None:

@@ -23,8 +23,10 @@ import pyarrow as pa
 
 from haply._version import __version__
 from haply.demo import route, sky, timing
+from haply.demo.kernels import CompilingAhead
 from haply.demo.sky import SkyResult
 from haply.errors import HaplyError
+from haply.numerics.jit import cache_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,12 +165,15 @@ class _Steps:
 
     def __init__(self, console: Console, total: int) -> None:
         self.console, self.total, self.done = console, total, 0
+        self.ahead: CompilingAhead | None = None
 
-    def run(self, what: str, work: Callable[[], _T]) -> tuple[_T, float]:
-        """Do one step; returns its result and its seconds."""
+    def run(self, what: str, work: Callable[[], _T], kernels: str | None = None) -> tuple[_T, float]:
+        """Do one step, when the kernels of its part are compiled; returns its result and its seconds."""
         self.done += 1
         begun = time.perf_counter()
         with self._shown(f"({self.done}/{self.total}) {what}"):
+            if self.ahead is not None and kernels is not None:
+                self.ahead.wait_for(kernels)
             result = work()
         seconds = time.perf_counter() - begun
         if self.console.is_terminal:
@@ -206,14 +211,17 @@ def run_demo(
     if spark is not None:
         return _tell(Path(out), rows, spark, console, steps, begun)
     cores = os.cpu_count() or 2
-    own, _ = steps.run(
-        f"Starting Spark on this machine ({cores} cores)",
-        lambda: local_session("haply demo", shuffle_partitions=max(2, min(cores, 16)), extra_conf=SHORT_RUN),
-    )
-    try:
-        return _tell(Path(out), rows, own, console, steps, begun)
-    finally:
-        own.stop()
+    with CompilingAhead() as steps.ahead:
+        if steps.ahead.busy:
+            console.print(f"Kernels are compiled meanwhile; later runs load them from {cache_folder()}", soft_wrap=True)
+        own, _ = steps.run(
+            f"Starting Spark on this machine ({cores} cores)",
+            lambda: local_session("haply demo", shuffle_partitions=max(2, min(cores, 16)), extra_conf=SHORT_RUN),
+        )
+        try:
+            return _tell(Path(out), rows, own, console, steps, begun)
+        finally:
+            own.stop()
 
 
 def _introduce(console: Console) -> None:
@@ -268,7 +276,7 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
         return pairs.selectExpr("truth_left = truth_right AS right", "probability").toArrow()
 
     every, _ = steps.run(
-        f"haply: every pair with P ≥ {_FAINTEST:g}, for the curves", lambda: uncertain(_FAINTEST, None)
+        f"haply: every pair with P ≥ {_FAINTEST:g}, for the curves", lambda: uncertain(_FAINTEST, None), "readings"
     )
     funnel = Funnel()
     kept, seconds = steps.run(
@@ -283,18 +291,22 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     walk, _ = steps.run(
         f"A walk: within {route.WITHIN:g} m of its usual route with P ≥ {route.THRESHOLD:g}",
         lambda: route.follow_route(spark),
+        "walk",
     )
     alarms, _ = steps.run(
         f"Alarms: two sensors within {timing.WINDOW:g} s with P ≥ {timing.THRESHOLD:g}",
         lambda: timing.raise_alarms(spark),
+        "alarms",
     )
     tracks, _ = steps.run(
         f"Cameras: drives past {len(timing.CAMERAS)} of them, by a window for each leg",
         lambda: timing.follow_vehicles(spark),
+        "cameras",
     )
     found_sky, _ = steps.run(
         f"The sky: two catalogues at one place, within {sky.WITHIN:g}″ with P ≥ {sky.THRESHOLD:g}",
         lambda: sky.match_catalogues(spark),
+        "sky",
     )
     result = DemoResult(
         out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks, found_sky

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
+from typing import get_args
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from haply.joins.moments import match_moments
 from haply.joins.operators.position import join_positions
 from haply.joins.operators.similarity import SIDES, SimilarityJoin
 from haply.joins.operators.timing import TimingJoin
-from haply.joins.operators.window import WindowJoin, join_windows
+from haply.joins.operators.window import Algorithm, WindowJoin, join_windows
 from haply.joins.paged import OF_STRATEGY, match_paged
 from haply.models import (
     Gaussian,
@@ -114,17 +115,18 @@ def warm_times() -> None:
             join.push(side, {"id": [0, 1], "time": times})
 
 
-@lru_cache(maxsize=1)
-def warm_windows() -> None:
-    """Run a window join of three streams, in all ways."""
+@lru_cache(maxsize=3)
+def warm_windows(algorithm: Algorithm | None) -> None:
+    """Run a window join of three streams: by an algorithm of ``WindowJoin``, or without one of whole streams."""
     windows = {("a", "b"): 1.0, ("b", "c"): 2.0}
-    rows = {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2, np.int64)}
-    join_windows(windows, {"a": rows, "b": rows, "c": rows})
-    for algorithm in ("backward", "forward"):
-        join = WindowJoin(windows, algorithm=algorithm)
-        for stream in ("a", "b", "c"):
-            join.push(stream, {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2)})
-        join.expire(9.0)
+    if algorithm is None:
+        rows = {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2, np.int64)}
+        join_windows(windows, {"a": rows, "b": rows, "c": rows})
+        return
+    join = WindowJoin(windows, algorithm=algorithm)
+    for stream in ("a", "b", "c"):
+        join.push(stream, {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2)})
+    join.expire(9.0)
 
 
 @lru_cache(maxsize=64)
@@ -191,7 +193,8 @@ def warm_everything() -> Iterator[str]:
     yield "distances"
     warm_times()
     yield "times"
-    warm_windows()
+    for algorithm in get_args(Algorithm):
+        warm_windows(None if algorithm == "auto" else algorithm)
     near = [Difference("a", "b", Region(-1.0, 1.0)), Difference("b", "c", Region(-1.0, 1.0))]
     for kind in (Samples, Gaussian):
         of_kind = dict.fromkeys("abc", kind)

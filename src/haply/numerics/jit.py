@@ -11,16 +11,18 @@ import hashlib
 import importlib.resources
 import os
 import sys
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numba.core.config
 import numpy as np
-from numba.core import event
+from numba.core import event, types
 from numba.core.caching import _CacheLocator
 
 from haply.folders import private_folder
@@ -84,17 +86,32 @@ class KernelLocator(_CacheLocator):
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelLocator:
         """Return the locator of a function, for numba."""
         locator = cls(py_func)
-        locator.ensure_cache_path()
+        _make_folder(locator._path)
         return locator
 
 
-class _Compiling(event.TimingListener):
-    """Adds up the seconds that numba takes to compile, and prints once a process that it compiles kernels of haply."""
+@cache
+def _make_folder(path: str) -> None:
+    """Make the folder of a module once: numba would write a file for each function, to see whether it can."""
+    Path(path).mkdir(exist_ok=True)
 
-    told = False
+
+class _Compiling(event.Listener):
+    """Counts the seconds that numba takes for each kernel, and prints once a process that it compiles kernels of haply.
+
+    A kernel's seconds are its own, without those of the kernels that it calls and that are compiled on the way. Numba
+    compiles one at a time, so that no two threads get here at once.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.compiled: Counter[str] = Counter()
+        self._begun: list[float] = []
+        self._inside: list[float] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Tell of the first kernel, and begin counting at the outermost one: it compiles those that it calls."""
+        """Tell of the first kernel, and begin to count."""
         if not self.told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
             self.told = True
             print(
@@ -102,11 +119,26 @@ class _Compiling(event.TimingListener):
                 file=sys.stderr,
                 flush=True,
             )
-        super().on_start(event)
+        self._begun.append(time.perf_counter())
+        self._inside.append(0.0)
+
+    def on_end(self, event: event.Event) -> None:
+        """Add what was counted to the kernel, and tell its caller how much was not its own."""
+        taken = time.perf_counter() - self._begun.pop()
+        name = _name(event.data["dispatcher"])
+        self.seconds[name] += taken - self._inside.pop()
+        self.compiled[name] += 1
+        if self._inside:
+            self._inside[-1] += taken
 
 
 _COMPILING = _Compiling()
 event.register("numba:compile", _COMPILING)
+_KERNELS: list[Any] = []
+
+
+def _name(dispatcher: Any) -> str:
+    return f"{dispatcher.py_func.__module__.removeprefix('haply.')}.{dispatcher.py_func.__name__}"
 
 
 def compile_silently() -> None:
@@ -116,7 +148,31 @@ def compile_silently() -> None:
 
 def seconds_compiling() -> float:
     """Return how long this process has waited for numba's compiler."""
-    return _COMPILING.duration if _COMPILING.done else 0.0
+    return sum(_COMPILING.seconds.values())
+
+
+class Compilation(NamedTuple):
+    """What one kernel cost in this process: it is compiled once for each combination of types that it is called with.
+
+    ``seconds`` are those of its own compilation, without those of the kernels that it calls. A specialisation that was
+    loaded from the disk took none.
+    """
+
+    kernel: str
+    compiled: int
+    loaded: int
+    seconds: float
+
+
+def compilations() -> list[Compilation]:
+    """Return all kernels that this process has compiled or loaded, those that took longest first."""
+    loaded: Counter[str] = Counter()
+    for dispatcher in _KERNELS:
+        loaded[_name(dispatcher)] += sum(dispatcher.stats.cache_hits.values())
+    compiled, seconds = _COMPILING.compiled, _COMPILING.seconds
+    found = [Compilation(name, compiled[name], loaded[name], seconds[name]) for name in loaded.keys() | compiled.keys()]
+    used = [one for one in found if one.compiled or one.loaded]
+    return sorted(used, key=lambda one: (-one.seconds, one.kernel))
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -124,9 +180,32 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     before = settings.CACHE_LOCATOR_CLASSES
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
     try:
-        return numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        # Numba makes a wrapper for calls from C unless told: nothing calls kernels so, and each takes time to compile.
+        options |= {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+        dispatcher: Any = numba.njit(**options)(function)
     finally:
         settings.CACHE_LOCATOR_CLASSES = before
+    dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
+    _KERNELS.append(dispatcher)
+    return dispatcher
+
+
+def _for_plain_types(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how numba finds the version of a kernel that another one calls: one for all values of a type.
+
+    By itself numba compiles a kernel once more for each constant that it is called with, and for each width of
+    integers. The machine code is no better for it: LLVM puts constants in where it makes a kernel part of its caller.
+    """
+
+    def resolve_plain(args: Any, kws: Any) -> Any:
+        return resolve(tuple(map(_plain, args)), {name: _plain(kind) for name, kind in kws.items()})
+
+    return resolve_plain
+
+
+def _plain(kind: Any) -> Any:
+    kind = types.unliteral(kind)
+    return types.int64 if kind in (types.int8, types.int16, types.int32) else kind
 
 
 def kernel(function: _Function) -> _Function:

@@ -547,7 +547,9 @@ def _integrate_tree(laws, tree, i, profile, leaf, values):
         profile.end[v] = end
         cut, step = profile.cut[profile.edge[v] : end], profile.step[profile.edge[v] : end]
         order = np.argsort(cut)
-        cut[:], step[:] = cut[order], step[order]
+        cuts, steps = cut[order], step[order]
+        for k in range(len(order)):  # numba takes seconds to compile the copy of an array into a slice
+            cut[k], step[k] = cuts[k], steps[k]
         _fill(laws, tree, v, i, anchor, profile, leaf, values)
     return min(1.0, max(0.0, profile.total[root]))
 

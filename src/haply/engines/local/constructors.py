@@ -80,6 +80,9 @@ class _Rows:
     def number(self, argument: Any) -> pa.Array:
         """A column of doubles."""
         if isinstance(argument, Text):
+            alone = sql.column_alone(self.table, argument.sql)
+            if alone is not None and (pa.types.is_integer(alone.type) or alone.type in (pa.float32(), pa.float64())):
+                return _whole(alone.cast(pa.float64(), safe=False))  # rounds large numbers, as SQL does
             return _whole(sql.evaluated(self.table, {"value": f"CAST({argument.sql} AS DOUBLE)"})["value"])
         return pa.array(np.full(self.count, float(argument)))
 

@@ -231,10 +231,8 @@ class LocalFrame:
 
 def _column(table: pa.Table, text: str) -> pa.ChunkedArray:
     """Compute an expression; a column alone is taken as it is."""
-    names = columns_in(text, table.column_names)
-    if len(names) == 1 and text.strip() == "`" + names[0].replace("`", "``") + "`":
-        return table[names[0]]
-    return sql.evaluated(table, {"value": text})["value"]
+    alone = sql.column_alone(table, text)
+    return alone if alone is not None else sql.evaluated(table, {"value": text})["value"]
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

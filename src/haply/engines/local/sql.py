@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
 from haply.engines.local.dialect import MACROS, to_duckdb
 from haply.errors import HaplyError
+
+if TYPE_CHECKING:
+    import duckdb
 
 _local = threading.local()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection to a database in memory, which is empty."""
+    import duckdb  # here: many a join needs none of it, and its import takes as long as a small join
+
     if not hasattr(_local, "connection"):
         _local.connection = duckdb.connect(":memory:")
         _local.connection.execute("SET TimeZone = 'UTC'")
@@ -26,6 +31,8 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 def run(query: str, **tables: pa.Table) -> pa.Table:
     """Run a query over Arrow tables."""
+    import duckdb
+
     database = connection()
     for name, table in tables.items():
         database.register(name, table)
@@ -36,6 +43,12 @@ def run(query: str, **tables: pa.Table) -> pa.Table:
     finally:
         for name in tables:
             database.unregister(name)
+
+
+def column_alone(table: pa.Table, sql: str) -> pa.ChunkedArray | None:
+    """Return the column of which an expression is only the name, in backticks: it needs no DuckDB."""
+    names = [name for name in table.column_names if sql.strip() == "`" + name.replace("`", "``") + "`"]
+    return table[names[0]] if len(names) == 1 else None
 
 
 def evaluated(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:

@@ -49,7 +49,7 @@ from haply.pruning.candidates.windows import Policy
 
 def combinations(plan: WindowPlan, funnel: Any) -> DataFrame:
     """Return the combinations, as a lazy DataFrame."""
-    warm_windows()
+    warm_windows(_algorithm(plan))
     observing: Observing = StreamObserving(funnel) if plan.streaming else Observing(funnel)
     if funnel is not None:
         funnel.start_over()
@@ -97,6 +97,13 @@ def _schema(plan: WindowPlan) -> T.StructType:
         for inner, field in zip(plan.inners[name], _df(plan, name).schema.fields, strict=True):
             schema.add(inner, field.dataType)
     return schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
+
+
+def _algorithm(plan: WindowPlan) -> Algorithm | None:
+    """Return by which algorithm rows are combined as they come; none where whole tables are combined at the end."""
+    if plan.streaming:
+        return "backward"  # forward evaluation would wait for watermarks to give what backward evaluation has at once
+    return plan.algorithm if plan.algorithm != "auto" else None
 
 
 def _query(plan: WindowPlan, result: CellResult, clock: Clock, cells: int) -> CellQuery:

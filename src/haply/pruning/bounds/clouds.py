@@ -204,7 +204,8 @@ def _describe(these, share, weighted_centre, near, facts, pool, at, pool_at):
                 for e in range(c, dim):
                     cov[entry] += share_of * room[c, k] * room[e, k]
                     entry += 1
-        distance[:] = np.sqrt(distance)
+        for k in range(count):
+            distance[k] = math.sqrt(distance[k])
         order = np.argsort(distance)
         start = pool_at + (dim + 2) * first
         for c in range(dim):
@@ -234,8 +235,11 @@ def _describe(these, share, weighted_centre, near, facts, pool, at, pool_at):
         near[dim + 1, at + i] = _largest_variance(cov, dim, trace, work)
         row[START], row[COUNT], row[WHOLE], row[EQUAL] = start, count, whole, (1.0 if these.equal[i] else 0.0)
         row[RADIUS], row[TRACE], row[FOURTH] = radius, trace, max(0.0, fourth - trace * trace)
-        row[SHELL_AT : SHELL_AT + dim] = third
-        row[SHELL_AT + dim : SHELL_AT + dim + len(cov)] = cov
+        # entry by entry: numba takes seconds to compile the copy of an array into a slice, for its error message
+        for c in range(dim):
+            row[SHELL_AT + c] = third[c]
+        for entry in range(len(cov)):
+            row[SHELL_AT + dim + entry] = cov[entry]
 
 
 @kernel
@@ -244,8 +248,10 @@ def _copy_blocks(facts, pool, rows, dim, into_facts, into_pool):
     for k in range(len(rows)):
         row = facts[rows[k]]
         start, size = int(row[START]), (dim + 2) * int(row[COUNT])
-        into_pool[at : at + size] = pool[start : start + size]
-        into_facts[k] = row
+        for e in range(size):  # see _describe
+            into_pool[at + e] = pool[start + e]
+        for e in range(len(row)):
+            into_facts[k, e] = row[e]
         into_facts[k, START] = at
         at += size
     return at

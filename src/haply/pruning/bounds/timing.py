@@ -453,7 +453,7 @@ def _quadratics(x, u, y, v, window):
     elif not jumps:
         for k in range(m - 1):
             begin, width = differences[k], differences[k + 1] - differences[k]
-            pieces[k] = _through(
+            pieces[k, 0], pieces[k, 1], pieces[k, 2] = _through(
                 _below(x, u, y, v, begin + 0.25 * width, True),
                 _below(x, u, y, v, begin + 0.5 * width, True),
                 _below(x, u, y, v, begin + 0.75 * width, True),
@@ -463,7 +463,7 @@ def _quadratics(x, u, y, v, window):
     for k in range(len(ends) - 1):
         begin, width = ends[k], ends[k + 1] - ends[k]
         if jumps:
-            found[k] = _through(
+            found[k, 0], found[k, 1], found[k, 2] = _through(
                 near(x, u, y, v, begin + 0.25 * width, window),
                 near(x, u, y, v, begin + 0.5 * width, window),
                 near(x, u, y, v, begin + 0.75 * width, window),
@@ -650,9 +650,15 @@ def tabulate_all(x, us, y, vs, window, least, sure):
     cells, bins = np.empty((room, 4)), np.empty(_BINS * room, np.int32)
     n = n_bins = 0
     for k in range(count):
-        hulls[k], made, own_bins = tabulate(x, us[k], y, vs[k], window, least, sure)
-        cells[n : n + len(made)] = made
-        bins[n_bins : n_bins + len(own_bins)] = own_bins
+        hull, made, own_bins = tabulate(x, us[k], y, vs[k], window, least, sure)
+        # entry by entry: numba takes seconds to compile the copy of an array into a slice, for its error message
+        for column in range(7):
+            hulls[k, column] = hull[column]
+        for cell in range(len(made)):
+            for column in range(4):
+                cells[n + cell, column] = made[cell, column]
+        for own_bin in range(len(own_bins)):
+            bins[n_bins + own_bin] = own_bins[own_bin]
         n += len(made)
         n_bins += len(own_bins)
         ends[k], last_bins[k] = n, n_bins

@@ -143,6 +143,13 @@ class RadiusList:
         return self._radii[0][0] if self._radii else 0.0
 
 
+@bare
+def _copy(source, target):
+    """Copy an array into another; numba takes seconds to compile ``target[:] = source``, for its error message."""
+    for c in range(len(target)):
+        target[c] = source[c]
+
+
 @kernel
 def union_of_balls(centre, radius, other, other_radius):
     """The least ball around two, written into ``centre``; returns its radius."""
@@ -153,7 +160,7 @@ def union_of_balls(centre, radius, other, other_radius):
     if apart + other_radius <= radius:
         return radius
     if apart + radius <= other_radius:
-        centre[:] = other
+        _copy(other, centre)
         return other_radius
     whole = 0.5 * (apart + radius + other_radius)
     for c in range(len(centre)):
@@ -172,15 +179,18 @@ def group_batch(near, dim, base, widest):
     groups, members = 0, 0
     trial, own = np.empty(dim), np.empty(dim)
     for i in range(count):
-        own[:] = near[:dim, i]
+        for c in range(dim):
+            own[c] = near[c, i]
         if groups:
-            trial[:] = centres[groups - 1]
+            _copy(centres[groups - 1], trial)
             radius = union_of_balls(trial, radii[groups - 1], own, near[dim, i])
             grown = (base + radius + widest) / (base + radii[groups - 1] + widest)
             if grown**dim * members <= members + 1:
-                centres[groups - 1], radii[groups - 1], ends[groups - 1] = trial, radius, i + 1
+                _copy(trial, centres[groups - 1])
+                radii[groups - 1], ends[groups - 1] = radius, i + 1
                 members += 1
                 continue
-        centres[groups], radii[groups], ends[groups] = own, near[dim, i], i + 1
+        _copy(own, centres[groups])
+        radii[groups], ends[groups] = near[dim, i], i + 1
         groups, members = groups + 1, 1
     return ends[:groups], centres[:groups], radii[:groups]
