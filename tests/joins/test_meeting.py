@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import oracle
 from engine import model_of
 from haply.errors import HaplyError
-from haply.joins import PairJoin, batches
+from haply.joins import PairJoin
+from haply.joins.operators import batches
 from haply.joins.operators.meeting import TimedRows, _copied, parts_of
 from haply.joins.operators.pair import STRATEGIES
 from haply.models import Certain, Gaussian
@@ -178,6 +179,7 @@ def pushed_row_by_row(join, sides, times, order):
     return found
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("window", [None, 12.0])
 @pytest.mark.parametrize(("few", "most"), [(256, 8192), (0, 8192), (0, 12), (16, 20)])
 def test_many_small_pushes_leave_few_parts_and_lose_no_pair(window, few, most, monkeypatch):

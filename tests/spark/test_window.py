@@ -265,6 +265,7 @@ LAST = datetime(1970, 1, 1) + timedelta(microseconds=LARGEST)
 """The last microsecond up to which all are doubles."""
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
