@@ -142,6 +142,7 @@ class Engine:
         self.spark, self.name = spark, "local" if spark is None else "spark"
         self.failure = haply.HaplyError if spark is None else PySparkException
         """What a query that has begun fails with."""
+        self.lazy = spark is not None
 
     def createDataFrame(self, rows: Sequence[Any], types: str) -> Table:  # noqa: N802
         fields = [part.split(None, 1) for part in _parts(types)]
@@ -183,7 +184,8 @@ class _Asked:
         tables += [each for some in given if isinstance(some, dict) for each in some.values()]
         engine = next((table.engine for table in tables), None)
         answer = self._ask(*map(_bare, given), **{name: _bare(value) for name, value in options.items()})
-        assert engine is not None
+        if engine is None:  # frames of haply's own
+            return answer
         return _Planned(engine, answer) if hasattr(answer, "run") else Table(engine, answer)
 
 
@@ -197,8 +199,8 @@ class _Planned:
     def __init__(self, engine: Engine, plan: Any) -> None:
         self.engine, self.plan = engine, plan
 
-    def explain(self) -> str:
-        return self.plan.explain()
+    def explain(self, **options: Any) -> str:
+        return self.plan.explain(**options)
 
     def run(self) -> Table:
         return Table(self.engine, self.plan.run())

@@ -164,7 +164,7 @@ def check_console(block: Block) -> None:
 
 
 def unknown_targets(words: list[str]) -> str:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     missing = [word for word in words if word not in targets and "=" not in word]
     return f"no such make target: {', '.join(missing)}" if missing else ""
 
