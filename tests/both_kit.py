@@ -145,7 +145,8 @@ class Engine:
         self.lazy = spark is not None
 
     def createDataFrame(self, rows: Sequence[Any], types: str) -> Table:  # noqa: N802
-        fields = [part.split(None, 1) for part in _parts(types)]
+        fields = [re.fullmatch(r"\s*(?:`(.*?)`|(\w+))\s+(.*)", part).groups() for part in _parts(types)]
+        fields = [(quoted or plain, kind) for quoted, plain, kind in fields]
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
         kinds = [kind_of(kind) for _, kind in fields]
         arrays = [
@@ -186,7 +187,7 @@ class _Asked:
         answer = self._ask(*map(_bare, given), **{name: _bare(value) for name, value in options.items()})
         if engine is None:  # frames of haply's own
             return answer
-        return _Planned(engine, answer) if hasattr(answer, "run") else Table(engine, answer)
+        return Planned(engine, answer) if hasattr(answer, "run") else Table(engine, answer)
 
 
 def _bare(value: Any) -> Any:
@@ -195,7 +196,9 @@ def _bare(value: Any) -> Any:
     return value.asked if isinstance(value, Table) else value
 
 
-class _Planned:
+class Planned:
+    """A plan, whose answer is a table."""
+
     def __init__(self, engine: Engine, plan: Any) -> None:
         self.engine, self.plan = engine, plan
 
