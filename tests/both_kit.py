@@ -18,7 +18,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
 import haply
-from haply import *  # noqa: F403
 
 _PLAIN = {
     "long": pa.int64(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(), "string": pa.string(),
@@ -213,6 +212,10 @@ join, where, sql, window_join, check, plan_join, plan_where, plan_sql = (
     _Asked(getattr(haply, name))
     for name in ("join", "where", "sql", "window_join", "check", "plan_join", "plan_where", "plan_sql")
 )
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(haply, name)
 
 
 # -- constructors, as texts -------------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ def test_a_query_that_names_few_columns_keeps_the_index(spark, tmp_path):
     assert sorted(map(tuple, plan.run().collect())) == [(7, 7), (90, 90)]
 
 
+@pytest.mark.long
 def test_other_conditions_are_looked_at_too(spark, tmp_path):
     probes, rows = values("hist", 20, 6), values("normal", 70, 5)
     left = frame(spark, probes).withColumn("k", F.col("id") % 2)
