@@ -7,13 +7,16 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 CODE := src tests benchmarks docs/conf.py docs/pictures.py
-OVER_CONNECT := every_condition or funnel or self_join or bad_rows or no_job or text_conditions
+OVER_CONNECT := tests/spark/test_connect.py tests/both/test_join.py tests/both/test_where.py tests/spark/test_whole.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench docs clean
+.PHONY: help setup demo test test-long lint bench docs clean
+
+# Compiled modules are kept: each process of Spark would else compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(RUNTIME) ## make the virtual environment with what haply needs to run
 
@@ -22,10 +25,17 @@ demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 
 # Files are begun in the order of tests/conftest.py, which has the long ones first: xdist would take those with many
 # tests first, and end with one process waiting for the other.
-# The second run repeats joins over Spark Connect. HAPLY_TEST_CONNECT=1 with any other test files does the same for them.
-test: lint ## check style and types, and run the test suite
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
-	HAPLY_TEST_CONNECT=1 $(BIN)/python -m pytest -q tests/spark/test_join.py tests/spark/test_whole.py -k "$(OVER_CONNECT)"
+# HAPLY_TEST_CONNECT=1 runs the tests on Spark over Spark Connect: a handful of them here, whole files in test-long.
+PYTEST := $(BIN)/python -m pytest -q
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
+test: lint ## check style and types, and run the tests that take minutes
+	$(PYTEST) $(IN_TWO)
+	HAPLY_TEST_CONNECT=1 $(PYTEST) tests/spark/test_connect.py
+
+test-long: lint ## run all tests: kills, soaks, every case, every query on both engines, and Spark Connect
+	$(PYTEST) $(IN_TWO) --long --engine both
+	HAPLY_TEST_CONNECT=1 $(PYTEST) --long --engine spark $(OVER_CONNECT)
 
 lint: $(READY) ## check style and types
 	$(BIN)/ruff check $(CODE)

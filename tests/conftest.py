@@ -1,11 +1,18 @@
-"""What all tests share: one Spark session, started by the first test that asks for it."""
+"""What all tests share: one Spark session, started by the first test that asks for it; and which tests run.
+
+``@pytest.mark.long`` is for tests that only ``--long`` runs (``make test-long``), and ``@pytest.mark.long(keep=3)`` for
+tests of many cases, three of which run always. A test that asks for ``engine`` is answered by the local engine, with
+``--engine both`` by Spark as well.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
+import random
+from collections import defaultdict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +20,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OVER_CONNECT = os.environ.get("HAPLY_TEST_CONNECT") == "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("haply")
+    group.addoption("--long", action="store_true", help="run long tests too: kills, soaks, every case of all tests")
+    group.addoption(
+        "--engine",
+        choices=("local", "spark", "both"),
+        default="local",
+        help="what answers queries that both can answer",
+    )
 
 
 def pytest_report_header() -> str:
@@ -29,7 +47,39 @@ LONGEST = (
 xdist keeps to it only with ``--no-loadscope-reorder``."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine" in metafunc.fixturenames:
+        asked = metafunc.config.getoption("engine")
+        names = ["local", "spark"] if asked == "both" else [asked]
+        metafunc.parametrize("engine", names, indirect=True, scope="session")
+
+
+def long_ones(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The tests marked as long, but for the cases of them to be kept, which are drawn by a fixed seed."""
+    found: set[pytest.Item] = set()
+    cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        mark = item.get_closest_marker("long")
+        if mark is None:
+            continue
+        keep = mark.kwargs.get("keep", 0)
+        if keep:
+            cases[item.nodeid.partition("[")[0], keep].append(item)
+        else:
+            found.add(item)
+    for (name, keep), group in cases.items():
+        kept = random.Random(name).sample(group, min(keep, len(group)))
+        found |= set(group) - set(kept)
+    return found
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    named = any("::" in argument for argument in config.args)
+    if not config.getoption("long") and not named:
+        left_out = long_ones(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
     def rank(item: pytest.Item) -> int:
         found = [k for k, part in enumerate(LONGEST) if part in item.path.stem]
         return found[0] if found else len(LONGEST)
@@ -77,3 +127,11 @@ def spark() -> Iterator[SparkSession]:
     gc.freeze()  # PySpark as well
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Any:
+    """The engine that answers, for tests that need no more than answers (see ``both_kit``)."""
+    from both_kit import Engine
+
+    return Engine(request.getfixturevalue("spark") if request.param == "spark" else None)

@@ -1,4 +1,4 @@
-"""What tests of joins on Spark share: tables of the oracle's values, and the answer checked against brute force."""
+"""What tests of joins share: tables of the oracle's values, and the answer checked against brute force."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 from pyspark.sql import functions as F
 
-import haply as hp
+import both_kit as hp
 import oracle
 from engine import model_of
 from haply.probability import Region
@@ -28,6 +28,10 @@ REGIONS = {
 @contextmanager
 def settings(spark, **values):
     """Spark settings for one test, put back afterwards."""
+    spark = spark.spark if isinstance(spark, hp.Engine) else spark
+    if spark is None:
+        yield
+        return
     names = {name: f"spark.haply.{name}" for name in values}
     for name, value in values.items():
         spark.conf.set(names[name], str(value))
@@ -36,6 +40,11 @@ def settings(spark, **values):
     finally:
         for name in values:
             spark.conf.unset(names[name])
+
+
+def with_column(table, name, text):
+    """Another column, as told in SQL."""
+    return table.withColumn(name, text if isinstance(table, hp.Table) else F.expr(text))
 
 
 def frame(spark, values, **columns):
@@ -81,7 +90,7 @@ def check(spark, lefts, rights, on, threshold, strict=False, keys=None, same=Non
     probabilities, wanted, hairline = answer(lefts, rights, on, threshold, strict, same)
     tables = [frame(spark, side) for side in (lefts, rights)]
     if keys:
-        tables = [table.withColumn("key", F.col("id") % keys) for table in tables]
+        tables = [with_column(table, "key", f"id % {keys}") for table in tables]
         on += " AND left.key = right.key"
         wanted = {(i, j) for i, j in wanted if i % keys == j % keys}
         assert wanted, "the test has no answer to find"

@@ -53,6 +53,7 @@ def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytes
     assert f"Answering the query ({3 if 'local' in files else 4} steps)" in said.err
 
 
+@pytest.mark.long(keep=1)
 def test_an_answer_in_parquet_with_plan_and_report(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -164,7 +164,7 @@ def check_console(block: Block) -> None:
 
 
 def unknown_targets(words: list[str]) -> str:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     missing = [word for word in words if word not in targets and "=" not in word]
     return f"no such make target: {', '.join(missing)}" if missing else ""
 
@@ -217,7 +217,17 @@ def settings(spark: Any, values: dict[str, str]) -> Iterator[None]:
                 spark.conf.set(key, old)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+LONG_PAGES = {
+    f"docs/{name}.md" for name in ("howto/positions", "concepts/condition", "howto/times", "howto/many_streams")
+}
+"""Pages with many joins or streams on Spark."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] * (page_name(page) in LONG_PAGES)) for page in PAGES],
+    ids=page_name,
+)
 def test_page(page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__page__"}
     with contextlib.ExitStack() as stack:
@@ -237,6 +247,7 @@ def test_page(page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 
 def test_there_are_pages() -> None:
+    assert {page_name(page) for page in PAGES} >= LONG_PAGES
     assert {"README.md", "docs/quickstart.md", "docs/reference.md"} <= {page_name(page) for page in PAGES}
 
 
@@ -348,6 +359,7 @@ def test_pictures_are_all_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown == made
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of Sphinx to itself; those about the book are in its own list
 def test_book_builds_without_warnings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

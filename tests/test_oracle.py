@@ -140,6 +140,7 @@ def test_gaussian_formula_goldens():
         assert agrees(spread, rows["P7"][1]["mean_absolute"])
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("nasty", [False, True])
 def test_fast_engine_agrees_with_exact_engine(nasty):
     rng = np.random.default_rng(20240501)
@@ -157,6 +158,7 @@ def test_fast_engine_agrees_with_exact_engine(nasty):
             assert abs(exact - probability_float(a, b, c + s * low, c + s * high, *flags)) < 1e-13, (a, b, c, s, flags)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize(
     ("a", "b", "low", "high"),
     [

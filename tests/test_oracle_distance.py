@@ -284,6 +284,7 @@ def test_random_pairs_are_worth_testing() -> None:
     assert sum(0 < staircase_bound(a, b, eps) < 1 for a, b, eps, _ in cases) > 50
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("weighted_centre", [False, True])
 def test_every_bound_encloses_the_probability(weighted_centre: bool) -> None:
     for _, a, b, eps in random_pairs(2 + weighted_centre, 600):

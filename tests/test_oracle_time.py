@@ -1262,6 +1262,7 @@ def failures(cases: Iterator, algorithm: Any, **options: Any) -> int:
 GRAPHS = ("clique", "path", "graph")
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize(
     ("algorithm", "wrong", "options", "cases"),
     [
@@ -1525,6 +1526,7 @@ GAUSSIAN_GRAPHS = {
 }
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("graph", GAUSSIAN_GRAPHS)
 def test_gaussians_two_ways_and_by_drawing(graph: str) -> None:
     rng = np.random.default_rng(46)

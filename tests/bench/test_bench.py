@@ -86,6 +86,7 @@ def test_the_peers_filter_refuses_low_thresholds() -> None:
         band.Filter.of(1.0, 0.4)
 
 
+@pytest.mark.long
 def test_band_report() -> None:
     report = band.measure(TINY_BAND, quiet)
     check_shape(report)
@@ -129,6 +130,7 @@ def test_interval_against_brute_force() -> None:
         assert abs(expected[pair] - value) < 1e-5
 
 
+@pytest.mark.long
 def test_spark_report(spark: SparkSession) -> None:
     settings = bench_spark.Settings(rows=2_000, growth_rows=(1_000,), repetitions=1)
     said: list[str] = []

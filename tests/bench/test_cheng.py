@@ -52,6 +52,7 @@ def test_claims_that_do_not_hold_are_told(report):
     assert len({row["INLJ"] for row in dense}) == 1
 
 
+@pytest.mark.long
 def test_charts_are_drawn(report, tmp_path):
     assert measure.write_chart(report, tmp_path).exists()
     assert len(measure.write_figures(report, tmp_path)) == 7

@@ -17,6 +17,7 @@ def costs(tmp_path, monkeypatch):
     monkeypatch.setenv("HAPLY_COSTS", str(tmp_path / "costs.json"))
 
 
+@pytest.mark.long
 def test_select_report_has_its_shape():
     report = peng_select.measure(replace(peng_select.QUICK, rows=1_500, integrated=3), lambda text: None)
     assert [(result.job, result.engine) for result in report.results] == [
@@ -65,6 +66,7 @@ def test_generated_selectivities_are_near_table_5():
         assert 100.0 * (amplitude > limit).mean() == pytest.approx(share, abs=1.5)
 
 
+@pytest.mark.long
 def test_joins_report_has_its_shape():
     settings = replace(peng_joins.QUICK, window=40, indexed=500, probes=4)
     report = peng_joins.measure(settings, None, lambda text: None)

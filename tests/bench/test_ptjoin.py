@@ -30,6 +30,7 @@ def test_contenders_agree_with_the_exact_formula():
     assert len(possible.left) >= (p > 0.0).sum() > len(ours.left)
 
 
+@pytest.mark.long
 def test_report_has_its_shape():
     said: list[str] = []
     report = ptjoin.measure(SMALL, said.append)

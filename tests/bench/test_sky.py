@@ -42,6 +42,7 @@ def test_pairs_at_a_recall():
         assert sky.scores(kept, partner)["recall"] == recall
 
 
+@pytest.mark.long
 def test_report_has_its_shape(spark, monkeypatch):
     for variable in (sky.STILTS, sky.NWAY):
         monkeypatch.delenv(variable, raising=False)

@@ -35,6 +35,7 @@ def test_estimates_grow_with_the_work_and_come_least_first():
     assert next(iter(estimated_seconds(Gaussian, Gaussian, 1_000, 1e6))) == "sweep"
 
 
+@pytest.mark.long
 def test_an_index_reads_few_pages(spark):
     settings = replace(index.QUICK, rows=6_000, probes=60, page_rows=64)
     report = index.measure(spark, settings, lambda text: None)

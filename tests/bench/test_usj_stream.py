@@ -27,6 +27,7 @@ def test_contenders_agree_on_tables(spark, tmp_path):
     assert max(abs(i - j) for i, j in found[0]) <= 99
 
 
+@pytest.mark.long
 def test_a_run_of_haply_tells_where_its_time_goes(spark, tmp_path):
     said: list[str] = []
     (row,) = usj_stream.follow(spark, SMALL, tmp_path, said.append)

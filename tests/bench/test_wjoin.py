@@ -72,6 +72,7 @@ def test_sales_come_in_baskets():
     assert len(np.unique(arrivals.time)) < 0.3 * len(arrivals)
 
 
+@pytest.mark.long
 def test_report_has_its_shape():
     said: list[str] = []
     report = wjoin.measure(SMALL, said.append)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from benchmarks import wjoin_stream
 
@@ -41,6 +42,7 @@ def test_files_are_cut_by_time(tmp_path):
         assert ids == list(range(SMALL.events))
 
 
+@pytest.mark.long
 def test_a_small_run_reports_both(spark):
     said: list[str] = []
     report = wjoin_stream.measure(spark, SMALL, said.append)

@@ -180,6 +180,7 @@ def pushed_row_by_row(join, sides, times, order):
     return found
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("window", [None, 12.0])
 @pytest.mark.parametrize(("few", "most"), [(256, 8192), (0, 8192), (0, 12), (16, 20)])
 def test_many_small_pushes_leave_few_parts_and_lose_no_pair(window, few, most, monkeypatch):

@@ -117,6 +117,7 @@ class Case:
         return len(pairs)
 
 
+@pytest.mark.long(keep=8)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_batches_in_any_order(kind, window):
@@ -136,6 +137,7 @@ def test_batches_in_any_order(kind, window):
     assert kept > 0
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("kind", ["gaussians", "mixtures", "sky", "points"])
 @pytest.mark.parametrize("window", [0.0, 5.0])
 def test_old_rows_are_forgotten_and_snapshots_change_nothing(kind, window, monkeypatch):
@@ -225,6 +227,7 @@ def test_what_is_far_in_time_or_place_is_no_candidate():
         assert n <= join.funnel.kept <= join.funnel.candidates < 10 * n
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("box", [8.0, 1e9])
 def test_groups_have_cells_of_their_own(box):
     """Where there are numbers for so many cells, and where not: then rows of other groups are passed one by one."""

@@ -76,6 +76,7 @@ def _joined(left, right, region, strategy, exact):
     return _sorted(found.left, found.right, found.probability)
 
 
+@pytest.mark.long(keep=10)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kinds", KINDS)
 def test_difference_joins_find_the_same_pairs_at_every_scale(kinds, strategy):
@@ -91,6 +92,7 @@ def test_difference_joins_find_the_same_pairs_at_every_scale(kinds, strategy):
                 assert found[2] == pytest.approx(wanted[2], abs=1e-12)
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kinds", [("gaussian", "gaussian"), ("uniform", "uniform"), ("gaussian", "mixture")])
 def test_rows_of_all_scales_in_one_join(kinds, strategy):

@@ -119,6 +119,7 @@ def check_every_timestamp(
 # Windows
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_windows_of_the_last_objects(batch: int, rules: str | list[str]) -> None:
@@ -143,6 +144,7 @@ def test_windows_of_time(batch: int, rules: str | list[str]) -> None:
     assert check_every_timestamp(found, lefts, rights, times, 6, 1.5, 0.5, True) > 100
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("dim", [1, 3, 4, 7])
 @pytest.mark.parametrize("threshold", [0.1, 1.0, None])
 def test_dimensions_and_thresholds(dim: int, threshold: float | None) -> None:
@@ -221,6 +223,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.long(keep=10)
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("stream", STREAMS)
 def test_difficult_streams(stream: str, rules: str | list[str]) -> None:

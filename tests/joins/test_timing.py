@@ -60,6 +60,7 @@ def assert_same(found, lefts, rights, d, delta, strict, exact):
 # -- equality ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(keep=12)
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("seed", range(20))
 def test_each_pair_once_in_any_order(seed, given, monkeypatch):

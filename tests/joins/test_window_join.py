@@ -279,12 +279,14 @@ def check_case(rng: np.random.Generator, most: int) -> int:
     return len(expected)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(5))
 def test_every_combination_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
     assert sum(check_case(rng, 12) for _ in range(80)) > 120
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.usefixtures("cramped")
 @pytest.mark.parametrize("seed", range(5, 7))
 def test_every_combination_once_in_cramped_arrays(seed: int) -> None:
@@ -301,6 +303,7 @@ def test_more_combinations_than_the_output_holds(way: dict[str, Any]) -> None:
     assert len(ids) == len(np.unique(ids, axis=0)) == 14**4 > 2 * window._OUTPUT
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))
 def test_times_that_are_no_round_numbers(way: dict[str, Any]) -> None:
     """Tenths, whose differences and sums are rounded: what counts is ``abs(a - b) <= window`` as computed."""
@@ -541,6 +544,7 @@ def test_a_heartbeat_brings_forward_results() -> None:
 # Late tuples
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))
 def test_late_tuples_are_reported_and_not_joined(way: dict[str, Any]) -> None:
     """Late is what is more than max_delay behind the newest of its own stream; all else is joined."""
@@ -587,6 +591,7 @@ def test_the_edge_of_lateness(algorithm: Any) -> None:
 # Snapshots, ids and keys
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))
 def test_a_restored_join_goes_on_as_if_nothing_had_been(way: dict[str, Any]) -> None:
     rng = np.random.default_rng(13)

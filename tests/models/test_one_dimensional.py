@@ -20,6 +20,7 @@ def values(kind: str, n: int, nasty: bool, seed: int = 0) -> list:
     return [oracle.random_value(rng, kind, nasty=nasty) for _ in range(n)]
 
 
+@pytest.mark.long(keep=7)
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_functions(kind, nasty):
@@ -78,6 +79,7 @@ def test_tail_quantiles_leave_what_they_promise(kind):
                 assert float(1 - oracle.cdf(value, place)) <= level + 1e-13
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_concentration_is_an_upper_bound(kind, nasty):
@@ -89,6 +91,7 @@ def test_concentration_is_an_upper_bound(kind, nasty):
                 assert found <= float(least) + 1e-9  # exact but for mixtures
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_integrated_cdf(kind):
     """E max(x - X, 0) by quadrature of the oracle's cdf."""

@@ -162,6 +162,7 @@ def random_side(rng: np.random.Generator, dim: int, variant: str, most: int = 10
 VARIANTS = ("mixed", "ties", "points", "far", "tiny", "tiny and far")
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("dim", range(1, 11))
 def test_every_rule_on_clouds_of_every_kind(dim: int) -> None:
     rng = np.random.default_rng(dim)
@@ -169,6 +170,7 @@ def test_every_rule_on_clouds_of_every_kind(dim: int) -> None:
     check_all_rules(lefts, rights, random_eps(rng, lefts[0], rights[0]))
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("dim", [1, 2, 3, 6])
 @pytest.mark.parametrize("variant", VARIANTS[1:])
 def test_every_rule_on_difficult_clouds(variant: str, dim: int) -> None:
@@ -195,6 +197,7 @@ def test_every_rule_on_many_samples() -> None:
     assert join.funnel.accepted["rows"] > 0
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("variant", ["mixed", "far", "tiny", "tiny and far"])
 def test_every_rule_on_many_equal_samples(variant: str) -> None:
     """These are counted in singles, which cannot tell ties and what is far away or next to nothing."""
@@ -239,6 +242,7 @@ def test_singles_bound_what_doubles_count() -> None:
     assert 0.4 * total < told < total, "ties are not told apart, most others are"
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_look_in_singles_leaves_what_one_in_doubles_leaves(seed: int) -> None:
     """Many new objects at a time are looked at in singles first, single ones are not; near ties and places far away."""

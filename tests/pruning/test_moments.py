@@ -133,6 +133,7 @@ def check_gaussian(mu1, mu2, v1, v2, low, high, level, outside):
     return missed, wrong, over, rejected, accepted, loose
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("outside", [False, True])
 def test_gaussian_node_test_is_exact(outside):
     """GJ: no false dismissal of a node, no false inclusion of one that is accepted whole; the least is at a corner."""

@@ -50,6 +50,7 @@ def check_tree(tree: ThresholdTree, rows: set[int]) -> None:
     assert len(tree) == len(rows)
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("kind", ["uniform", "gaussian"])
 @pytest.mark.parametrize("n", [0, 1, 2, 4, 5, 16, 17, 300])
 def test_insert_and_delete(n, kind):

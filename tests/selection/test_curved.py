@@ -75,6 +75,7 @@ def of_standard(*asks):
 # Random cases
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("seed", range(8))
 def test_in_the_plane(seed):
     """All at once: two or three polynomials, ranges in pieces, columns as factors and limits, sds of all sizes."""
@@ -320,6 +321,7 @@ def far_apart(columns, near):
     return Ask((), tuple(squares), (found,))
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("beyond", [False, True])
 def test_a_distance_from_a_point_and_a_component(beyond):
     """Two directions, and so exact: one of the columns is certain. Limits may be columns, and negative."""
@@ -545,6 +547,7 @@ def some_points(rng, count, least=0.7, most=1.4):
     return rng.normal(0.0, 1.0, (count, 2)), basis * sds[:, None, :] ** 2 @ basis.transpose(0, 2, 1)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(("others", "beyond"), [(2, (False, False)), (3, (False, True, False))])
 def test_distances_from_one_point(others, beyond):
     """Three or four points in the plane, with limits by row; the order of names in a condition does not matter."""
@@ -597,6 +600,7 @@ def test_a_star_says_what_it_cannot_do():
     assert found == pytest.approx([(close[0] & close[1]).mean()], abs=4e-3)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_of_all_widths_around_one_point(seed):
     """From far narrower than the middle's to far wider, singular ones too, by whichever way takes them."""

@@ -59,6 +59,7 @@ LAWS = [kind for kind in oracle.KINDS if kind != "point"]
 # One value of any law
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("kind", LAWS)
 def test_one_value(kind):
     """Ranges, several of them, several conditions, squares, and certain columns wherever numbers can be."""
@@ -175,6 +176,7 @@ def test_sums_that_depend_on_each_other():
             check(Question(columns, asks), "box", referee.normals(columns, asks))
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("leaves", [2, 3])
 def test_three_and_four_sums(leaves):
     """Differences from one value: given it the others are independent, so that one integral tells."""
@@ -406,6 +408,7 @@ def test_far_tails_of_forms_keep_their_digits():
 # Distances
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("beyond", [False, True])
 @pytest.mark.parametrize("kinds", ["normals", "mixtures", "normal and samples", "normal and points", "lines"])
 def test_distances(kinds, beyond):
@@ -447,6 +450,7 @@ def test_distances_in_three_dimensions():
     check(Question(columns, [Near("p", "q", limit[known])]), "distance", np.array(wanted)[known])
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("beyond", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -602,6 +606,7 @@ def any_group(rng, rows, tag):
     ])  # fmt: skip
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("seed", range(18))
 def test_selections_are_those_of_brute_force(seed):
     """Random conditions and thresholds, every plan, with probabilities and without: the right rows."""
@@ -774,6 +779,7 @@ class _Drawn:
         self.__dict__.update(values)
 
 
+@pytest.mark.long(keep=10)
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_against_draws(text):
     rng = np.random.default_rng(90)
@@ -901,6 +907,7 @@ def test_distance_from_a_certain_number():
     assert found[0] == pytest.approx(math.erf(math.sqrt(0.5)), abs=1e-12)
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("limit", [0.05, 0.4, 3.0])
 @pytest.mark.parametrize("where", ["everywhere", "missed", "nowhere"])

@@ -38,6 +38,7 @@ def indexed(spark, df, path, page_rows=16, **options):
     return hp.read_index(str(path), spark)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("kind", ["normal", "uniform", "hist", "mixture", "discrete", "point"])
 def test_every_kind_has_the_pairs_of_brute_force(spark, tmp_path, kind):
     """With the index on either side."""
@@ -95,6 +96,7 @@ def test_a_query_that_names_few_columns_keeps_the_index(spark, tmp_path):
     assert sorted(map(tuple, plan.run().collect())) == [(7, 7), (90, 90)]
 
 
+@pytest.mark.long
 def test_other_conditions_are_looked_at_too(spark, tmp_path):
     probes, rows = values("hist", 20, 6), values("normal", 70, 5)
     left = frame(spark, probes).withColumn("k", F.col("id") % 2)
@@ -278,6 +280,7 @@ LOOKS = {
 }
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("how", LOOKS)
 def test_a_changed_page_is_noticed_when_it_is_read(spark, sound, tmp_path, how):
     """Whatever byte of it changed, and whatever of it is asked for; to read the index alone does not look at pages."""
@@ -477,6 +480,7 @@ def test_what_was_read_before_an_overwrite_can_be_used_after_it(spark, tmp_path)
 BOTH = [("overwrite", "overwrite"), ("append", "append"), ("overwrite", "append"), ("append", "overwrite")]
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("locks", [True, False])
 @pytest.mark.parametrize(("late", "early"), BOTH)
 def test_a_build_that_another_has_overtaken_is_refused(spark, tmp_path, monkeypatch, late, early, locks):
@@ -501,6 +505,7 @@ def test_a_build_that_another_has_overtaken_is_refused(spark, tmp_path, monkeypa
     assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK} | before | _named(path)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(("one", "other"), [*BOTH[:3], ("error", "error")])
 def test_of_two_builds_that_commit_at_once_one_wins(spark, tmp_path, monkeypatch, one, other):
     path, real, ready = tmp_path / "index", index.commit_pages, threading.Barrier(2)
@@ -561,6 +566,7 @@ def test_processes_commit_one_after_the_other(sound, tmp_path):
     assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK} | _data(sound)
 
 
+@pytest.mark.long
 def test_killed_before_the_end_the_old_index_stays(spark, sound, tmp_path):
     """All new files are written; the last step, which makes them the index, is not reached."""
     path = tmp_path / "index"

@@ -156,6 +156,7 @@ def go_back(stream, rows):
         stream_worker._remembered.update(stream.kept)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(10))
 def test_cells_give_each_pair_once_whatever_a_worker_remembers(seed, monkeypatch):
     case = random_case(seed)
@@ -199,6 +200,7 @@ def on_time(times, batches, max_delay):
     return good
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_cells_lose_late_rows_only_and_count_them(seed):
     """Rows come in any order: pairs of rows that are on time are all there, and what is missing was counted."""
@@ -264,6 +266,7 @@ def test_all_is_forgotten_when_time_has_passed():
     assert sum(len(cell["timers"]) for cell in stream.handle.cells.values()) <= 2
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("max_delay", [0.0, 3.0])
 def test_state_is_flat_over_many_windows(max_delay):
     rng = np.random.default_rng(5)
@@ -349,6 +352,7 @@ def test_times_far_from_zero(start):
     assert stream.counted["late_left"] == 0
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize(
     ("start", "step", "window", "stamps"),
     [

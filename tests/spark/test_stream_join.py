@@ -46,6 +46,7 @@ TIMES = {
 }
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(
     ("cells", "shuffled", "kind"),
     [
@@ -91,6 +92,7 @@ def test_batch_equals_stream(spark, tmp_path, cells, shuffled, kind):
             assert (position["points"], position["dim"]) == (cloud.points.ravel().tolist(), 2)
 
 
+@pytest.mark.long
 def test_a_stream_that_stalls_loses_nothing(spark, tmp_path):
     """The right comes when all of the left has been seen: the left's rows have waited for it. Times are negative."""
     with settings(spark, spark__haply__cells=4):
@@ -374,6 +376,7 @@ def one_file(folder, side, number, ids, time, clouds, **columns):
     write_file(folder / side, number, pa.table({**table, **columns}))
 
 
+@pytest.mark.long
 def test_rows_that_a_condition_leaves_out_move_the_clock(spark, tmp_path):
     """The left goes on, but none of its rows takes part: what waits for it on the right must go all the same."""
     for k in range(3):
@@ -391,6 +394,7 @@ def test_rows_that_a_condition_leaves_out_move_the_clock(spark, tmp_path):
     assert totals[-1] <= 4, totals  # an index, two pieces, and what the control cell knows
 
 
+@pytest.mark.long
 def test_gaussian_positions_as_from_tables_over_a_restart(spark, tmp_path):
     """Correlated errors on one side and points on the other, by key; the query is started again for the last file."""
     rng, n = np.random.default_rng(51), 90
@@ -430,6 +434,7 @@ def test_gaussian_positions_as_from_tables_over_a_restart(spark, tmp_path):
         hp.join(*streams, **{**options, "threshold": None})
 
 
+@pytest.mark.long
 def test_gaussian_positions_at_uncertain_times(spark, tmp_path):
     """The chance of being near in time and that of being near in place multiply, on streams as on tables."""
     rng, n = np.random.default_rng(52), 24

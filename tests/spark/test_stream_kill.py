@@ -89,10 +89,12 @@ def write_shuffled(folder, table, times, delay):
 
 
 @pytest.fixture(scope="module")
-def survived(spark, tmp_path_factory):
-    """All joins, in one process that is killed, and then to the end in this one, whose session is warm."""
+def survived(spark, request, tmp_path_factory):
+    """Joins in one process that is killed, and then to the end in this one, whose session is warm: one, or all."""
     folder, rng = tmp_path_factory.mktemp("killed"), np.random.default_rng(17)
-    for name, write in (("distance", write_distance), ("timing", write_timing), ("window", write_window)):
+    joins = JOINS if request.config.getoption("long") else JOINS[-1:]
+    for name in joins:
+        write = {"distance": write_distance, "timing": write_timing, "window": write_window}[name]
         (folder / name).mkdir()
         (folder / name / "join.json").write_text(json.dumps(write(folder / name)))
     # files come while the process runs: so all joins begin a batch at the same time
@@ -109,7 +111,7 @@ def survived(spark, tmp_path_factory):
     victim = Victim(folder)
 
     def torn():
-        return [name for name in JOINS if victim.begun(name) > victim.committed(name)]
+        return [name for name in joins if victim.begun(name) > victim.committed(name)]
 
     def is_amidst():
         """All are within a batch, and one of them has written results that are not yet the answer's.
@@ -117,12 +119,12 @@ def survived(spark, tmp_path_factory):
         Should that moment be missed, two of them when the last batch has begun will do.
         """
         count = len(torn())
-        if count == len(JOINS) and any(victim.is_writing(name) for name in JOINS):
+        if count == len(joins) and any(victim.is_writing(name) for name in joins):
             return True
-        return count >= 2 and any(victim.begun(name) >= FILES - 2 for name in JOINS)
+        return count >= min(2, len(joins)) and any(victim.begun(name) >= FILES - 2 for name in joins)
 
     try:
-        victim.await_that(lambda: all(victim.committed(name) >= 0 for name in JOINS), "all have done the first batch")
+        victim.await_that(lambda: all(victim.committed(name) >= 0 for name in joins), "all have done the first batch")
         bring(*range(1, FILES - 1))
         victim.await_that(is_amidst, "all are in a batch and one is writing")
         time.sleep(rng.uniform(0.0, 0.05))
@@ -140,7 +142,7 @@ def survived(spark, tmp_path_factory):
     return SimpleNamespace(folder=folder, torn=torn_apart, read=read)
 
 
-@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.long) for name in JOINS[:-1]), JOINS[-1]])
 def test_kill_9_and_restart_is_exactly_once(spark, survived, name):
     """The answer is that without kills, and each batch is there once."""
     found = spark.read.parquet(str(survived.folder / name / "out"))

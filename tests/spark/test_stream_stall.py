@@ -51,6 +51,7 @@ def wanted_of(files, kind):
     return {(one[0], other[0]) for (one, other), q in zip(pairs, p, strict=True) if q >= 0.3}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_stall_loses_nothing_shows_in_the_metrics_and_idle_keys_go(spark, tmp_path, kind):
     """The last stream stops after its first file, the others go on for two more; then comes what it has held back."""

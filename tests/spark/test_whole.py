@@ -43,6 +43,7 @@ def sky(spark, count, seed, spread=40.0):
     return table.select("id", "band", hp.sky.ellipse("ra", "dec", "major", "minor", "pa").alias("pos")).repartition(3)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize(
     ("left", "right", "on", "threshold"),
@@ -57,12 +58,14 @@ def test_differences_against_brute_force(spark, left, right, on, threshold, side
     assert check(spark, values(left, 40, 1), values(right, 30, 2), on, threshold, broadcast=side)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("options", [{"strict": True}, {"probability": "none"}, {"strategy": "pti"}, {"keys": 3}])
 def test_differences_in_other_ways(spark, options):
     lefts, rights = values("normal", 50, 3), values("normal", 40, 4)
     assert check(spark, [*lefts, None], [None, *rights], BAND, 0.25, broadcast="right", **options)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("side", SIDES)
 def test_positions_against_brute_force(spark, side):
     random = np.random.default_rng(5)
@@ -85,6 +88,7 @@ def test_positions_against_brute_force(spark, side):
     assert all(abs(p - chance[pair]) < 1e-8 for pair, p in found.items())
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("more", ["", " AND left.band = right.band", " AND left.band < right.band + 1"])
 def test_the_sky_and_its_funnel(spark, more):
     """As by cells: the same pairs, and the same of every count that is not about cells."""
@@ -112,6 +116,7 @@ def points(spark, count, seed):
     return table.select("id", "t", hp.samples("points", dim=2).alias("pos"))
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(
     "options", [{}, {"time": "t", "window": 2}, {"self_key": "id"}, {"probability": "none"}], ids=str
 )
@@ -124,6 +129,7 @@ def test_clouds_windows_and_a_table_with_itself(spark, options):
     assert len(wanted) > 20
 
 
+@pytest.mark.long
 def test_several_conditions(spark):
     random = np.random.default_rng(10)
     tables = [
@@ -144,6 +150,7 @@ def test_several_conditions(spark):
         assert collect(found) == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("side", SIDES)
 def test_nobody_there(spark, side):
     full, empty = frame(spark, values("normal", 5, 11)), frame(spark, [])
@@ -155,6 +162,7 @@ def test_nobody_there(spark, side):
         assert collect(hp.join(*tables, BAND, 0.5, broadcast=side)) == {}
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("bad", SIDES)
 def test_bad_rows(spark, bad):
     good = spark.createDataFrame([(k, k / 4, 0.2) for k in range(8)], "id long, m double, s double")
@@ -194,6 +202,7 @@ def wide(spark, seed):
     return table.select("id", "x", (F.col("id") % 3).alias("key"), (F.col("id") * 2).alias("Twice"))
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("options", [{}, {"broadcast": "left"}, {"self_key": "id"}, {"probability": "none"}], ids=str)
 def test_columns_of_the_result(spark, options):
     one = wide(spark, 13)
@@ -232,6 +241,7 @@ def test_certain_joins_take_both(spark):
 QUERY = "SELECT {} a.id AS i, b.id AS j, PROB() AS p FROM a, b WHERE abs(a.x - b.x) <= 0.8 WITH THRESHOLD 0.2"
 
 
+@pytest.mark.long
 def test_sql_hints(spark):
     tables = {"a": wide(spark, 19), "b": wide(spark, 20)}
     wanted = collect(hp.join(tables["a"], tables["b"], BAND, 0.2))
@@ -310,6 +320,7 @@ def test_a_table_with_itself_by_certain_conditions(spark):
     assert hp.join(one, one, "left.key = right.key", 1.0, strict=True).count() == 0
 
 
+@pytest.mark.long
 def test_a_row_and_itself_with_uncertain_times(spark):
     one = rows_of(spark)
     pairs = collect(hp.join(one, one, BAND, 0.01, time="t", window=1, self_key="id"))
@@ -324,6 +335,7 @@ def test_a_row_and_itself_with_uncertain_times(spark):
         hp.plan_join(one, one, BAND, 0.1, time=("t", "u"), window=1, self_key="id")
 
 
+@pytest.mark.long
 def test_keys_in_letters_of_another_case(spark):
     one = rows_of(spark)
     wanted = collect(hp.join(one, one, BAND, 0.5, self_key="id"))
@@ -338,6 +350,7 @@ def test_strings_that_are_equal_by_their_collation(spark):
         assert hp.join(one, one, f"{BAND} AND left.key = right.key", 0.5, broadcast=side).count() == 36
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("on", [BAND, "distance(left.x, right.x) <= 0.8"])
 def test_a_funnel_of_a_join_that_no_row_takes_part_in(spark, on):
     one = rows_of(spark).withColumn("key", F.lit(None).cast("string"))
@@ -353,6 +366,7 @@ def test_times_that_are_no_numbers_are_called_by_their_name(spark):
         hp.join(one, one.where("id = 1"), time="seen", window=1).collect()
 
 
+@pytest.mark.long
 def test_a_stream_does_not_go_on_with_other_columns(spark, tmp_path):
     """What is remembered of rows would be read as other columns."""
     one = rows_of(spark).select("id", F.col("id").cast("double").alias("t"), "u", "x")

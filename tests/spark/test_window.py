@@ -173,6 +173,7 @@ def collect(result):
     return {(i, j): p for i, j, p in rows}
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("window", [0, 2.5])
 def test_distances_in_a_window_of_numbers(spark, window):
     """Many differences are just the window, which is closed; rows without a time match nothing."""
@@ -216,6 +217,7 @@ def test_distances_in_a_window_of_numbers(spark, window):
     assert funnel.to_dict()["kept"] == len(found)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(
     ("kind", "window", "zone"),
     [
@@ -265,6 +267,7 @@ LAST = datetime(1970, 1, 1) + timedelta(microseconds=LARGEST)
 """The last microsecond up to which all are doubles."""
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [

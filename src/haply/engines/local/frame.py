@@ -153,7 +153,12 @@ class LocalFrame:
 
     def with_time(self, name: str, window: TimeWindow, column: str, known_as: str) -> LocalFrame:
         """Add a column of certain times as numbers; ``known_as`` names the column in errors."""
-        return self._with(name, [column], lambda table: pa.array(time_numbers(table[column], window, known_as)))
+
+        def times(table: pa.Table) -> pa.Array:
+            # what is null stays so: a time that is not known is no bad row
+            return pa.array(time_numbers(table[column], window, known_as), mask=np.asarray(table[column].is_null()))
+
+        return self._with(name, [column], times)
 
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> LocalFrame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""

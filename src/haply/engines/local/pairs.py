@@ -11,7 +11,6 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
-from haply.engines.local.threads import cores, on_threads
+from haply.engines.local.threads import Once, cores, on_threads
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.exchange import CellEdges, Sent, profile_of, to_cells
 from haply.joins.cells.join import CellJoin
@@ -164,7 +163,7 @@ class LocalJoin:
             asked = list(join.selection.columns(RIGHT if side is join.right else LEFT))
         return replace(spec, payload=tuple(map(side.inner_name, asked)))
 
-    @cached_property
+    @Once
     def rows(self) -> tuple[SideRows, SideRows]:
         """The rows of both sides."""
         left, right = on_threads(self._side_rows, self.join.sides)
@@ -176,7 +175,7 @@ class LocalJoin:
         usable, intervals, counts = usable_rows(marked, self._spec(side), self._along())
         return SideRows(table, usable, intervals, counts)
 
-    @cached_property
+    @Once
     def _whole(self) -> tuple[pa.Table, pa.Table]:
         """All columns of the rows of both sides."""
         if self.join.method is not None:

@@ -7,10 +7,26 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
 _Done = TypeVar("_Done")
+
+
+class Once(Generic[_Done]):
+    """A property that is computed when first asked for, without a lock.
+
+    Before Python 3.12 ``functools.cached_property`` has one lock for all objects of a class: a join that waits for a
+    thread, on which the join that it takes rows from computes the same property, would wait for ever.
+    """
+
+    def __init__(self, compute: Callable[[Any], _Done]) -> None:
+        self._compute, self._name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    def __get__(self, owner: Any, kind: Any = None) -> _Done:
+        found: _Done = self._compute(owner)
+        owner.__dict__[self._name] = found  # which comes before this the next time
+        return found
 
 
 def cores() -> int:

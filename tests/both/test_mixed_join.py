@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import haply as hp
+import both_kit as hp
 import oracle_region as oracle
 import oracle_select as referee
 from haply.errors import HaplyError
@@ -18,7 +18,7 @@ MANY_RANGES = " AND ".join(f"(left.u - {k}*right.u < -1 OR left.u - {k}*right.u 
 PLACES = "(left.x - right.x)*(left.x - right.x) + power(left.y - right.y, 2) < 4"
 
 
-def table(spark, rows, seed):
+def table(engine, rows, seed):
     """Gaussians, some of them certain, and a group that pairs must share."""
     random = np.random.default_rng(seed)
     found = []
@@ -27,7 +27,7 @@ def table(spark, rows, seed):
         means = random.normal(0.0, [0.4, 0.4, 0.4, 1.5, 1.5])
         found.append((k, k % 2, *({"mean": float(m), "sd": float(s)} for m, s in zip(means, sds, strict=True))))
     fields = ", ".join(f"{name} struct<mean:double, sd:double>" for name in COLUMNS)
-    return spark.createDataFrame(found, f"id long, parity long, {fields}"), found
+    return engine.createDataFrame(found, f"id long, parity long, {fields}"), found
 
 
 def values(row):
@@ -48,8 +48,8 @@ def draws(a, b, count=200_000):
 
 
 @pytest.fixture(scope="module")
-def tables(spark):
-    return table(spark, 14, 1), table(spark, 14, 2)
+def tables(engine):
+    return table(engine, 14, 1), table(engine, 14, 2)
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +96,9 @@ def test_colours_and_places_multiply(tables, every):
     assert rows
 
 
-def test_conditions_that_share_a_column_are_no_product(spark):
-    left = spark.createDataFrame([(1, {"mean": 0.0, "sd": 1.0})], "id long, x struct<mean:double, sd:double>")
-    right = spark.createDataFrame(
+def test_conditions_that_share_a_column_are_no_product(engine):
+    left = engine.createDataFrame([(1, {"mean": 0.0, "sd": 1.0})], "id long, x struct<mean:double, sd:double>")
+    right = engine.createDataFrame(
         [(7, {"mean": 0.0, "sd": 1.0}, {"mean": 0.0, "sd": 1.0})],
         "id long, y struct<mean:double, sd:double>, z struct<mean:double, sd:double>",
     )
@@ -137,11 +137,11 @@ def test_other_ways_to_candidates(tables):
         assert rows
 
 
-def test_bad_rows_are_not_lost_from_sight_and_pairs_come_without_probabilities(spark, tables, every):
+def test_bad_rows_are_not_lost_from_sight_and_pairs_come_without_probabilities(engine, tables, every):
     (left, _), (right, _) = tables
-    bad = spark.createDataFrame(
-        [(99, 0, *({"mean": 500.0, "sd": -1.0} for _ in COLUMNS))],
-        left.schema,
+    fields = ", ".join(f"{name} struct<mean:double, sd:double>" for name in COLUMNS)
+    bad = engine.createDataFrame(
+        [(99, 0, *({"mean": 500.0, "sd": -1.0} for _ in COLUMNS))], f"id long, parity long, {fields}"
     )
     nearby = "abs(left.g - right.g) < 1 AND left.u > right.u"
     beyond = "left.g > right.g AND left.u > 1"
@@ -195,7 +195,7 @@ def test_squares_beside_a_condition_on_the_same_columns(tables):
     assert rows == pytest.approx(wanted, abs=1e-11)
 
 
-def test_places_in_the_plane_and_another_condition(spark):
+def test_places_in_the_plane_and_another_condition(engine):
     """A distance of Gaussian positions finds the candidates; the other condition multiplies."""
     random = np.random.default_rng(8)
 
@@ -205,7 +205,7 @@ def test_places_in_the_plane_and_another_condition(spark):
             place = {"mean": random.normal(0, 2, 2).tolist(), "cov": [0.3, 0.1, 0.1, 0.2]}
             rows.append((k, place, {"mean": float(random.normal()), "sd": 0.4}))
         fields = "id long, pos struct<mean:array<double>, cov:array<double>>, m struct<mean:double, sd:double>"
-        return spark.createDataFrame(rows, fields), rows
+        return engine.createDataFrame(rows, fields), rows
 
     (left, mine), (right, theirs) = places(), places()
     found = hp.join(left, right, "distance(left.pos, right.pos) < 2 AND left.m > right.m", 0.25).collect()
