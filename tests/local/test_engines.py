@@ -249,6 +249,28 @@ def windows_by_the_papers(t: dict[str, Any]) -> Any:
     return hp.window_join(two, {("a", "b"): 1}, time="t", algorithm="forward", windows_policy="local", on="a.id < b.id")
 
 
+@question(plain)
+def windows_with_constructors(t: dict[str, Any]) -> Any:
+    near = "abs(gaussian(a.n, 0.3) - gaussian(b.n, 0.1 + b.n / 10)) <= 0.5 AND a.id < b.id"
+    two = {name: t[name] for name in "ab"}
+    return hp.window_join(two, {("a", "b"): 3}, time="t", on=near, threshold=0.3)
+
+
+@question(plain)
+def rings(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "abs(left.g - right.g) BETWEEN 0.5 AND 1", 0.3)
+
+
+@question(plain)
+def either_of_two_ranges(t: dict[str, Any]) -> Any:
+    return hp.join(t["a"], t["b"], "left.u < right.u OR left.u > right.u + 2", 0.6)
+
+
+@question(plain)
+def between_itself(t: dict[str, Any]) -> Any:
+    return hp.where(t["a"], "g BETWEEN 0.5 AND 2 * g - 1", 0.4)
+
+
 def skies() -> dict[str, pa.Table]:
     rng = np.random.default_rng(4)
     found = {}
