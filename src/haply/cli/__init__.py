@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.set_defaults(run=_sql)
 
     warm = commands.add_parser("warm", help="compile the kernels ahead, so that the first join is quick")
-    warm.add_argument("--report", action="store_true", help="print how long each kernel took to compile")
+    warm.add_argument("--report", action="store_true", help="print what each kernel took to compile")
     warm.set_defaults(run=_warm)
 
     bench = commands.add_parser("bench", help="tell where the benchmarks are")

@@ -99,14 +99,17 @@ def _make_folder(path: str) -> None:
 class _Compiling(event.Listener):
     """Counts the seconds that numba takes for each kernel, and prints once a process that it compiles kernels of haply.
 
-    A kernel's seconds are its own, without those of the kernels that it calls and that are compiled on the way. Numba
-    compiles one at a time, so that no two threads get here at once.
+    A kernel's seconds are its own, without those of the kernels that it calls and that are compiled on the way, and
+    they are the processor's: what else a machine does changes them less. Numba compiles one at a time, so that no two
+    threads get here at once.
     """
 
     def __init__(self) -> None:
         self.told = False
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.compiled: Counter[str] = Counter()
+        self.waited = 0.0
+        self._since = 0.0
         self._begun: list[float] = []
         self._inside: list[float] = []
 
@@ -119,17 +122,21 @@ class _Compiling(event.Listener):
                 file=sys.stderr,
                 flush=True,
             )
-        self._begun.append(time.perf_counter())
+        if not self._begun:
+            self._since = time.perf_counter()
+        self._begun.append(time.thread_time())
         self._inside.append(0.0)
 
     def on_end(self, event: event.Event) -> None:
         """Add what was counted to the kernel, and tell its caller how much was not its own."""
-        taken = time.perf_counter() - self._begun.pop()
+        taken = time.thread_time() - self._begun.pop()
         name = _name(event.data["dispatcher"])
         self.seconds[name] += taken - self._inside.pop()
         self.compiled[name] += 1
         if self._inside:
             self._inside[-1] += taken
+        else:
+            self.waited += time.perf_counter() - self._since
 
 
 _COMPILING = _Compiling()
@@ -148,14 +155,14 @@ def compile_silently() -> None:
 
 def seconds_compiling() -> float:
     """Return how long this process has waited for numba's compiler."""
-    return sum(_COMPILING.seconds.values())
+    return _COMPILING.waited
 
 
 class Compilation(NamedTuple):
     """What one kernel cost in this process: it is compiled once for each combination of types that it is called with.
 
-    ``seconds`` are those of its own compilation, without those of the kernels that it calls. A specialisation that was
-    loaded from the disk took none.
+    ``seconds`` are the processor's for its own compilation, without those of the kernels that it calls. A
+    specialisation that was loaded from the disk took none.
     """
 
     kernel: str
