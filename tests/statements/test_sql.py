@@ -1,4 +1,4 @@
-"""``hp.sql`` on Spark: the papers' queries, the same answers and plans as in Python, and errors with their place."""
+"""``hp.sql`` on Spark: the catalog, streams, and errors with their place. Its answers are in ``tests/both``."""
 
 from __future__ import annotations
 
