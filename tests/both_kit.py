@@ -82,7 +82,12 @@ class Table:
         """What the engine is asked with: one object, however often."""
         if not isinstance(self._table, pa.Table) or self.engine.spark is None:
             return self._table
-        frame = self.engine.spark.createDataFrame(self._table)
+        given = self._table
+        if not given.num_rows:  # which PySpark does not take
+            given = pa.table([pa.nulls(1, field.type) for field in given.schema], schema=given.schema)
+        frame = self.engine.spark.createDataFrame(given)
+        if not self._table.num_rows:
+            frame = frame.where("false")
         for field in self._table.schema:
             if pa.types.is_timestamp(field.type) and field.type.tz is None:
                 frame = frame.withColumn(field.name, frame[field.name].cast("timestamp_ntz"))

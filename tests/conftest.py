@@ -39,8 +39,8 @@ def pytest_report_header() -> str:
 
 
 LONGEST = (
-    *("docs", "test_join", "test_sql", "stream_kill", "stream_join", "test_index", "several", "mixed_join"),
-    *("test_where", "timing_join", "distance_join", "test_positions", "stream_stall", "test_window", "test_cli"),
+    *("stream_kill", "docs", "test_engines", "stream_join", "test_index", "test_whole", "test_window", "test_cli"),
+    *("test_ask", "test_select", "test_curved", "time_cells", "stream_cells", "test_mistakes", "timing_join"),
 )
 """Files that take long, by a part of their names: they are begun first, so that no process ends with one of them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,3 +144,91 @@ def where_query(rng: np.random.Generator) -> tuple[str, dict[str, Any]]:
     if rng.random() < 0.2:
         options["probability"] = "none"
     return " AND ".join(parts), options
+
+
+@dataclass
+class WindowQuery:
+    """A random join in windows of time, of the tables it names."""
+
+    tables: str
+    windows: dict[tuple[str, str], float]
+    options: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.windows} {self.options}"
+
+
+def window_query(rng: np.random.Generator) -> WindowQuery:
+    """A path of two or three tables; keys, certain and uncertain conditions, and mistakes now and then."""
+    tables = "abc" if rng.random() < 0.4 else "ab"
+    windows = {pair: float(rng.integers(0, 3)) for pair in itertools.pairwise(tables)}
+    options: dict[str, Any] = {"time": "t"}
+    if rng.random() < 0.5:
+        options["key"] = "k"
+    if rng.random() < 0.3:
+        options |= {"algorithm": "forward", "windows_policy": "local"}
+    last = tables[-1]
+    on, threshold = _any(
+        rng,
+        [
+            (None, None),
+            (f"a.id < {last}.id", None),
+            (f"abs(a.g - {last}.m) <= 1", 0.3),
+            ("a.u < b.h AND a.name <> 'ash'", 0.5),
+            (f"abs(a.s - b.s) <= 1 AND b.n < {last}.n + 1", 0.2),
+            ("a.g < b.missing", 0.5),
+        ],
+    )
+    if on is not None:
+        options["on"] = on
+    if threshold is not None:
+        options["threshold"] = threshold
+    return WindowQuery(tables, windows, options)
+
+
+def sql_query(rng: np.random.Generator) -> str:
+    """A statement over tables a, b and c: selections, joins of two in and without a window, and of three."""
+    limit, threshold = round(float(rng.uniform(0.2, 1.5)), 2), float(rng.choice([0.1, 0.3, 0.6]))
+    tail = f" WITH THRESHOLD {threshold}" + (" STRICT" if rng.random() < 0.3 else "")
+    kind = rng.integers(0, 6)
+    if kind == 0:
+        condition, _ = where_query(rng)
+        return f"SELECT id, upper(name) AS who, g.mean + 1 AS more, PROB() AS p FROM a WHERE {condition}{tail}"
+    if kind == 1:
+        inner = _any(rng, ["GAUSSIAN(n, 0.3)", "UNIFORM(n - 1, n + 1)", "SAMPLES(array(n, n + 1, n + 2))"])
+        return (
+            f"SELECT id, y, PROB() AS p FROM (SELECT id, k, {inner} AS y FROM a WHERE n IS NOT NULL) q "
+            f"WHERE y > {limit} AND k >= 1 ORDER BY id DESC LIMIT 7{tail}"
+        )
+    if kind == 2:
+        left, right = rng.choice(ONE_DIMENSIONAL), rng.choice(ONE_DIMENSIONAL)
+        equal = _any(rng, ["", " AND a.k = b.k", " AND a.id < b.id", " AND a.name = b.name AND a.t < b.t"])
+        return (
+            f"SELECT a.id AS i, b.id AS j, PROB() AS p FROM a, b WHERE |a.{left} - b.{right}| <= {limit}{equal}{tail}"
+        )
+    if kind == 3:
+        return (
+            f"SELECT a.id AS i, b.id AS j, a.t - b.t AS apart FROM a, b WHERE WINDOW(a, b) = {rng.integers(0, 4)} "
+            f"AND abs(a.g - b.{rng.choice(ONE_DIMENSIONAL)}) <= {limit}{tail}"
+        )
+    if kind == 4:
+        return (
+            f"SELECT a.id AS i, b.id AS j, c.id AS l, PROB() AS p FROM a, b, c WHERE abs(a.g - b.g) <= {limit} "
+            f"AND b.{_any(rng, ['g < c.g', 'k = c.k AND a.u < c.u', 'g - c.g BETWEEN -0.5 AND 0.5'])} "
+            f"AND a.id < 5 AND b.id < 6 AND c.id < 5{tail}"
+        )
+    return _any(
+        rng,
+        [
+            f"SELECT a.id, b.idd FROM a, b WHERE abs(a.g - b.g) <= {limit}{tail}",
+            f"SELECT id FROM a WHERE g = {limit}{tail}",
+            f"SELECT g + {limit} FROM a",
+            f"SELECT a.id AS i, b.id AS j FROM a, b WHERE abs(a.g - b.g) <= {limit}",
+            f"SELECT id FROM a WHERE GAUSSIAN(n) < {limit}{tail}",
+            f"SELECT id FROM a ORDER BY {round(10 * limit) + 2}",
+        ],
+    )
+
+
+def _any(rng: np.random.Generator, choices: list[Any]) -> Any:
+    return choices[int(rng.integers(0, len(choices)))]

@@ -179,6 +179,7 @@ def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoResu
     return result, paper.getvalue()
 
 
+@pytest.mark.long
 def test_haply_beats_every_tolerance(told: tuple[DemoResult, str]) -> None:
     result, _ = told
     ours, best = result.haply, result.best_tolerance
@@ -191,6 +192,7 @@ def test_haply_beats_every_tolerance(told: tuple[DemoResult, str]) -> None:
     assert best.setting not in {"±0.05 °C", "±4 °C"}  # the sweep was wide enough to find the best one
 
 
+@pytest.mark.long
 def test_a_filter_on_the_probability_is_the_join_at_that_threshold(told: tuple[DemoResult, str]) -> None:
     result, _ = told
     (same,) = [score for score in result.curve if score.threshold == result.haply.threshold]
@@ -201,6 +203,7 @@ def test_a_filter_on_the_probability_is_the_join_at_that_threshold(told: tuple[D
     )
 
 
+@pytest.mark.long
 def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
     result, said = told
     for text in ("two networks of thermometers", "plain join", "±0.5 °C", "precision", "recall", "pairs possible"):
@@ -216,6 +219,7 @@ def test_the_demo_tells_its_story(told: tuple[DemoResult, str]) -> None:
     assert [(int(k), int(n)) for k, n in steps] == [(k, len(steps)) for k in range(1, len(steps) + 1)]
 
 
+@pytest.mark.long
 def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult, str]) -> None:
     result, _ = told
     html = result.report.read_text(encoding="utf-8")

@@ -218,7 +218,11 @@ def settings(spark: Any, values: dict[str, str]) -> Iterator[None]:
 
 
 LONG_PAGES = {
-    f"docs/{name}.md" for name in ("howto/positions", "concepts/condition", "howto/times", "howto/many_streams")
+    f"docs/{name}.md"
+    for name in (
+        *("howto/positions", "howto/times", "howto/many_streams", "howto/gaussian_nd"),
+        *("concepts/condition", "concepts/cascade"),
+    )
 }
 """Pages with many joins or streams on Spark."""
 

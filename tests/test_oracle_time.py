@@ -483,6 +483,7 @@ def test_the_supremum_is_attained() -> None:
     assert exact > 20
 
 
+@pytest.mark.long
 def test_with_atoms_the_strict_probability_has_the_same_infimum() -> None:
     """The notes replace stime- by one with `>`. The number is the same; only that form also attains it."""
     attained = unattained = 0
@@ -669,6 +670,7 @@ def test_erratum_t1_the_right_range_with_the_misprinted_shift_is_wrong() -> None
     assert [band(detected(PHI1, 210), detected(v, 240), 50) for v in (PHI1, PHI2)] == [F(379, 400), F(783, 800)]
 
 
+@pytest.mark.long
 def test_super_level_sets_hold_what_joins() -> None:
     empty = several = inside = 0
     for u, v, rng in template_pairs(20, 160):
@@ -744,6 +746,7 @@ def test_for_long_distances_the_ends_are_satisfaction_times() -> None:
             assert super_level(u, v, d, level) == [pytest.approx(tuple(float(x) for x in ends), abs=1e-12)]
 
 
+@pytest.mark.long
 def test_partitions_for_any_distance() -> None:
     seen = {"sure": 0, "possible": 0, "never": 0}
     for u, v, rng in template_pairs(23, 120):
@@ -760,6 +763,7 @@ def test_partitions_for_any_distance() -> None:
     assert min(seen.values()) > 50
 
 
+@pytest.mark.long
 def test_invalidation_bounds_are_the_extremes_of_what_joins() -> None:
     for u, v, rng in template_pairs(24, 60):
         us, vs = [u, random_template(rng, 12)], [v, random_template(rng, 12)]
@@ -822,6 +826,7 @@ def test_timing_pairs_of_the_goldens() -> None:
         timing_pairs([("1", H1), ("1", H3)], rights, 50, 0.5)
 
 
+@pytest.mark.long
 def test_timing_pairs_look_at_every_pair() -> None:
     rng = np.random.default_rng(25)
     lefts, rights = ([(k, shifted(random_template(rng), int(rng.integers(100)))) for k in range(25)] for _ in range(2))
@@ -881,6 +886,7 @@ def timing_runs(seed: int, count: int, stall: int) -> Iterator[dict[str, tuple[b
         yield {bound: (set(run.pairs) != set(want), run.held) for bound, run in runs.items()}
 
 
+@pytest.mark.long
 def test_erratum_t10_the_bound_must_allow_for_the_delay() -> None:
     lost = dict.fromkeys(["newest", "clock", "raw", "without delay"], 0)
     runs = list(timing_runs(27, 16, stall=0))
@@ -1229,6 +1235,7 @@ def test_bounds_of_the_methods_are_ordered() -> None:
 # Window join: the algorithms, right and wrong
 
 
+@pytest.mark.long
 def test_all_right_algorithms_give_the_brute_force_result() -> None:
     results = 0
     for names, windows, streams, how, rng in window_cases(36, 240):

@@ -71,6 +71,7 @@ def report(said: list[str]) -> Report:
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_report_has_its_shape(report: Report, said: list[str]) -> None:
     out = json.loads(json.dumps(report.to_dict()))
     assert set(out) == {"bench", "config", "results"}
@@ -90,6 +91,7 @@ def test_report_has_its_shape(report: Report, said: list[str]) -> None:
     assert "no folder of data is given: made-up streams only" in said
 
 
+@pytest.mark.long
 def test_jobs_have_the_wanted_selectivity(report: Report) -> None:
     pairs = {result.job: result.pairs for result in report.results}
     assert abs(pairs["stream 1%"] - 36) <= 1
@@ -97,6 +99,7 @@ def test_jobs_have_the_wanted_selectivity(report: Report) -> None:
     assert pairs["refine"] == TINY.refined_pairs
 
 
+@pytest.mark.long
 def test_every_figure_has_rows_and_judged_claims(report: Report) -> None:
     written = json.loads(json.dumps(report.to_dict()))["config"]["figures"]
     assert [figure["name"] for figure in written] == FIGURES
@@ -120,6 +123,7 @@ def test_every_figure_has_rows_and_judged_claims(report: Report) -> None:
     assert [row["batch"] for row in rows["U-B1"]] == [1, 4, 1, 4]
 
 
+@pytest.mark.long
 def test_targets_are_judged_for_each_job(report: Report) -> None:
     lines = measure.targets(report)
     assert len(lines) == 6
@@ -134,6 +138,7 @@ def test_targets_are_judged_for_each_job(report: Report) -> None:
     ]
 
 
+@pytest.mark.long
 def test_power_adds_up(report: Report) -> None:
     (power,) = (figure for figure in report.figures if figure.name == "U-F7")
     for row in power.rows:

@@ -1,4 +1,4 @@
-"""``hp.join`` on distances of Gaussian positions, and ``hp.sky``: every pair once, as without Spark."""
+"""``hp.join`` on distances of Gaussian positions: every pair once."""
 
 from __future__ import annotations
 

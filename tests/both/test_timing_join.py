@@ -1,4 +1,4 @@
-"""``hp.join`` with uncertain times: tables and streams give the oracle's pairs, each once."""
+"""``hp.join`` with uncertain times: the oracle's pairs, each once."""
 
 from __future__ import annotations
 

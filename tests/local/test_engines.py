@@ -55,7 +55,7 @@ def same(here: Any, there: Any) -> None:
         return
     assert here[0] == there[0]
     assert len(here[1]) == len(there[1])
-    if here[0] and here[0][-1] == "probability":
+    if here[0] and here[0][-1] in ("probability", "p"):
         order = [sorted(rows, key=lambda row: repr(row[:-1])) for rows in (here[1], there[1])]
         assert [row[:-1] for row in order[0]] == [row[:-1] for row in order[1]]
         mine, theirs = ([row[-1] for row in rows] for rows in order)
@@ -73,7 +73,8 @@ def counted(funnel: hp.Funnel) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.long(keep=14)
+@pytest.mark.parametrize("seed", range(160))
 def test_random_joins(seed: int, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     query = query_kit.join_query(np.random.default_rng(seed))
     mine, theirs = hp.Funnel(), hp.Funnel()
@@ -85,7 +86,8 @@ def test_random_joins(seed: int, tables: tuple[pa.Table, pa.Table], frames: tupl
         assert counted(mine) == counted(theirs)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.long(keep=6)
+@pytest.mark.parametrize("seed", range(60))
 def test_random_selections(seed: int, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     condition, options = query_kit.where_query(np.random.default_rng(seed))
     mine, theirs = hp.Funnel(), hp.Funnel()
@@ -93,6 +95,35 @@ def test_random_selections(seed: int, tables: tuple[pa.Table, pa.Table], frames:
     same(here, answer(lambda: hp.where(frames[0], condition, funnel=theirs, **options)))
     if not isinstance(here, str):
         assert mine.to_dict() == theirs.to_dict()
+
+
+@pytest.fixture(scope="module")
+def three(spark: Any) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+    """Three small tables, in this process and on Spark."""
+    here = {name: query_kit.table(np.random.default_rng(seed), 12) for name, seed in (("a", 5), ("b", 6), ("c", 7))}
+    return here, {name: on_spark(spark, table) for name, table in here.items()}
+
+
+@pytest.mark.long(keep=5)
+@pytest.mark.parametrize("seed", range(60))
+def test_random_window_joins(seed: int, three: tuple[dict[str, pa.Table], dict[str, Any]]) -> None:
+    query = query_kit.window_query(np.random.default_rng(seed))
+    answers = [
+        answer(
+            lambda tables=tables: hp.window_join(
+                {name: tables[name] for name in query.tables}, query.windows, **query.options
+            )
+        )
+        for tables in three
+    ]
+    same(*answers)
+
+
+@pytest.mark.long(keep=10)
+@pytest.mark.parametrize("seed", range(80))
+def test_random_statements(seed: int, three: tuple[dict[str, pa.Table], dict[str, Any]]) -> None:
+    query = query_kit.sql_query(np.random.default_rng(seed))
+    same(*(answer(lambda tables=tables: hp.sql(query, time="t", **tables)) for tables in three))
 
 
 def uncertain_times(rng: np.random.Generator, rows: int) -> pa.Table:

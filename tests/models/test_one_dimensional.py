@@ -20,7 +20,7 @@ def values(kind: str, n: int, nasty: bool, seed: int = 0) -> list:
     return [oracle.random_value(rng, kind, nasty=nasty) for _ in range(n)]
 
 
-@pytest.mark.long(keep=7)
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_functions(kind, nasty):

@@ -56,6 +56,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return faults(views, tmp_path_factory.mktemp("views"))
 
 
+@pytest.mark.long
 def test_no_text_of_the_books_pictures_is_hidden(pictures: dict[str, list[str]]) -> None:
     assert_none(pictures)
 

@@ -1,4 +1,4 @@
-"""``hp.join`` on a distance, static tables, against the oracle of clouds: every pair once, with its probability."""
+"""``hp.join`` on a distance on Spark: any number of cells. All else is in ``tests/both``."""
 
 from __future__ import annotations
 

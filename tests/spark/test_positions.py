@@ -1,4 +1,4 @@
-"""``hp.join`` on distances of Gaussian positions, and ``hp.sky``: every pair once, as without Spark."""
+"""``hp.sky`` on Spark. Distances of Gaussian positions are in ``tests/both``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins of several tables against brute force: the joint probability of conditions that share values."""
+"""Joins of several tables on Spark: an index tells their order. Their answers are in ``tests/both``."""
 
 from __future__ import annotations
 

@@ -303,6 +303,7 @@ def test_conditions_bad_rows_and_columns_of_all_kinds(spark, tmp_path):
     assert (counts["late_left"], counts["late_right"]) == (0, 0), "a time that is no number does not move the clock"
 
 
+@pytest.mark.long
 def test_bad_rows_fail_the_query(spark, tmp_path):
     """With the column, the reason and an example; the same for dimensions that differ."""
     good = {"points": [0.0, 0.0], "probs": None, "dim": 2}

@@ -1,4 +1,4 @@
-"""Joins of tables in a window of certain times: the same pairs as without it, less those whose times are far apart."""
+"""Joins of tables in a window of certain times on Spark: stretches of time and cells. All else is in ``tests/both``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hp.join`` with uncertain times: tables and streams give the oracle's pairs, each once."""
+"""``hp.join`` with uncertain times on Spark: streams give the pairs of tables, which are in ``tests/both``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_table_has_the_pairs_of_the_operator(spark, sides):
         assert {(row.n_left, row.n_right): row.probability for row in found} == pytest.approx(pairs, abs=1e-12)
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["auto", "moments"])
 def test_a_stream_has_the_pairs_of_the_operator(spark, sides, tmp_path, strategy):
     """With moments every window has an index, whose answers are the matches: nothing is validated."""

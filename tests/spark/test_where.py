@@ -1,4 +1,4 @@
-"""``hp.where`` on Spark: the right rows from text and expressions, on difficult tables, and from streams."""
+"""``hp.where`` on Spark: what is pushed down, laziness, streams. Its answers are in ``tests/both``."""
 
 from __future__ import annotations
 

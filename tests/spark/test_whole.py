@@ -343,6 +343,7 @@ def test_keys_in_letters_of_another_case(spark):
     assert {(row.id_left, row.ID_right): row.probability for row in found} == wanted
 
 
+@pytest.mark.long
 def test_strings_that_are_equal_by_their_collation(spark):
     one = spark.range(6).selectExpr("id", "IF(id % 2 = 0, 'a', 'A') COLLATE UTF8_LCASE AS key")
     one = one.select("id", "key", hp.gaussian(F.lit(1.0), F.lit(0.1)).alias("x"))

@@ -1,4 +1,4 @@
-"""``hp.sql`` on Spark: the papers' queries, the same answers and plans as in Python, and errors with their place."""
+"""``hp.sql`` on Spark: the catalog, streams, and errors with their place. Its answers are in ``tests/both``."""
 
 from __future__ import annotations
 
@@ -111,6 +111,7 @@ def test_tables_of_the_catalog_and_case(spark: Any, tables: dict[str, Any]) -> N
         spark.catalog.dropTempView("stored_readings")
 
 
+@pytest.mark.long
 def test_streams(spark: Any, tables: dict[str, Any], tmp_path: Any) -> None:
     query = """SELECT a.id, b.id AS other, PROB() FROM a, b
                WHERE WINDOW(a, b) = 7 AND abs(a.x - b.x) <= 0.5 WITH THRESHOLD 0.5"""
