@@ -15,8 +15,11 @@ from haply.planning.constructors import PARAMETERS, PLAIN
 from haply.query import Expression, Literal
 from haply.query.expressions import ArrayColumnLike, Call, ColumnLike
 
-_GIVEN = "Give each argument as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number."
-_LISTS = "A list of numbers is an array column, or a list of columns or numbers."
+_GIVEN = {
+    False: "Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.",
+    True: "Give lists as the name of an array column, a Spark column, an expression, or a list of columns or numbers.",
+}
+"""What an argument may be, by whether it is a list."""
 _RETURNS = """\
 Returns
 -------
@@ -143,7 +146,7 @@ def _described(name: str) -> str:
     >>> print(_described("uniform").partition("Returns")[0].strip())
     Make values that are uniform on an interval.
     <BLANKLINE>
-    Give each argument as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.
+    Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.
     <BLANKLINE>
     Parameters
     ----------
@@ -159,7 +162,7 @@ def _described(name: str) -> str:
         if parameter.name != argument:
             section = re.sub(rf"(?m)^{parameter.name}$", argument, section)
             about, section = (text.replace(f"``{parameter.name}``", f"``{argument}``") for text in (about, section))
-    given = f"{_GIVEN} {_LISTS}" if any(parameter.is_list for parameter in model.parameters) else _GIVEN
+    given = "\n".join(_GIVEN[is_list] for is_list in sorted({parameter.is_list for parameter in model.parameters}))
     said = re.sub(r"^Represents", "Make", about.strip())
     columns = [f"left.{argument}" for argument in arguments]
     spelled = "sky.position" if name == "sky" else name  # hp.sky is a module

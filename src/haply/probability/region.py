@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from haply.errors import HaplyError
 
@@ -95,6 +96,13 @@ class Region:
             return f"|difference| {sign}{'=' if closed else ''} {self.high:g}"
         opening, closing = "[" if self.low_closed else "(", "]" if self.high_closed else ")"
         return f"difference {'not ' if self.outside else ''}in {opening}{self.low:g}, {self.high:g}{closing}"
+
+
+class DifferenceLike(Protocol):
+    """A condition on a difference: a ``Difference``, or an expression such as ``abs(hp.left.x - hp.right.x) <= 1``."""
+
+    def as_difference(self) -> Difference:
+        """Return the condition; raise if it is none on a difference."""
 
 
 @dataclass(frozen=True)
