@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -16,11 +16,13 @@ import numpy as np
 
 from benchmarks.measure import OURS, Answer, Claim, Figure, Report, Result, Tell, check_same, circumstances, take_turns
 from haply.joins import PairJoin
+from haply.joins.operators.pair import PairStrategy
 from haply.joins.strategies import estimated_seconds
 from haply.models import Gaussian, Histogram, OneDimensional, Uniform
 from haply.probability import Difference, Region
 
-AUTO, OTHERS = "auto", ("sweep", "pages", "pti", "moments")
+AUTO: PairStrategy = "auto"
+OTHERS: tuple[PairStrategy, ...] = ("sweep", "pages", "pti", "moments")
 _CENTRES = np.array([-1.0, -1.0 / 3.0, 1.0 / 3.0, 1.0])
 
 
@@ -63,7 +65,9 @@ def make_sides(law: str, rows: int, error: float, random: np.random.Generator) -
             yield Histogram(edges.tolist(), [[0.25, 0.5, 0.25]] * rows)
 
 
-def join(left: OneDimensional, right: OneDimensional, within: float, threshold: float, strategy: str) -> Answer:
+def join(
+    left: OneDimensional, right: OneDimensional, within: float, threshold: float, strategy: PairStrategy
+) -> Answer:
     """All pairs with their probabilities."""
     operator = PairJoin(Difference("x", "x", Region(-within, within)), threshold, strategy=strategy)
     operator.push("left", {"id": np.arange(len(left)), "x": left})
@@ -81,7 +85,9 @@ def measure(settings: Settings, tell: Tell) -> Report:
         left, right = make_sides(law, settings.rows, error * within, np.random.default_rng(settings.seed))
         job = f"{law}, {partners:g} partners, errors {error:g}, P >= {threshold:g}"
         tell(job)
-        engines = {name: partial(join, left, right, within, threshold, name) for name in (AUTO, *OTHERS)}
+        engines: dict[str, Callable[[], Answer]] = {
+            name: partial(join, left, right, within, threshold, name) for name in (AUTO, *OTHERS)
+        }
         answers = {name: engine() for name, engine in engines.items()}
         check_same(job, {OURS: answers[AUTO], **answers})
         seconds = take_turns(

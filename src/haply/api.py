@@ -58,7 +58,33 @@ def plan_join(
     broadcast: SideName | None = None,
     funnel: Funnel | None = None,
 ) -> Plan:
-    """Check and plan a join without running it; the arguments are those of ``hp.join``."""
+    """Check and plan a join without running it.
+
+    Parameters
+    ----------
+    left, right, on, threshold, strict, time, window, max_delay, probability, strategy, self_key, invalid, suffixes
+        As in ``hp.join``.
+    columns, broadcast, funnel
+        As in ``hp.join``.
+
+    Returns
+    -------
+    Plan
+        ``run()`` returns the result, ``write()`` writes it into a file, ``explain()`` describes how the join will run.
+
+    Raises
+    ------
+    HaplyError
+        If the join cannot be answered.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> one, other = pa.table({"x": [1.0], "sd": [0.1]}), pa.table({"y": [1.1]})
+    >>> plan = hp.plan_join(one, other, on="abs(gaussian(left.x, left.sd) - right.y) <= 0.2", threshold=0.5)
+    >>> plan.run().to_pylist()
+    [{'x': 1.0, 'sd': 0.1, 'y': 1.1, 'probability': 0.839...}]
+    """
     options = JoinOptions(
         threshold=threshold, strict=strict, time=time, window=window, max_delay=max_delay, probability=probability,
         strategy=strategy, self_key=self_key, invalid=invalid, suffixes=suffixes, columns=columns, broadcast=broadcast,
@@ -160,7 +186,24 @@ def plan_where(
     invalid: InvalidMode = "raise",
     funnel: Funnel | None = None,
 ) -> Plan:
-    """Check and plan a selection without running it; the arguments are those of ``hp.where``."""
+    """Check and plan a selection without running it.
+
+    Parameters
+    ----------
+    df, condition, threshold, strict, probability, planning, invalid, funnel
+        As in ``hp.where``.
+
+    Returns
+    -------
+    Plan
+        ``run()`` returns the result, ``write()`` writes it into a file, ``explain()`` describes how the selection will
+        run.
+
+    Raises
+    ------
+    HaplyError
+        If the selection cannot be answered.
+    """
     limit = Threshold(threshold, strict)
     frame = frame_of(df, "The table")
     selection = plan_selection(
@@ -257,11 +300,32 @@ def window_join(
     time, max_delay
         The column of times (or one for each stream), and how late a row of a stream may come after newer ones of it.
     algorithm, windows_policy
-        How combinations are found; the answer depends on neither.
+        How combinations are found, as in ``haply.joins.WindowJoin``. The answer depends on neither.
     funnel
         An ``hp.Funnel()`` to fill.
 
-    Columns are named ``<stream>_<column>``; then comes ``probability``, that of all uncertain conditions together.
+    Returns
+    -------
+    table
+        A row for each combination: columns named ``<stream>_<column>``, then ``probability``, that of all uncertain
+        conditions together. It is of the kind of the first table; Arrow for a path.
+
+    Raises
+    ------
+    HaplyError
+        For what cannot be answered, before any data is read.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> streams = {
+    ...     "a": pa.table({"id": [1, 2], "time": [0, 9]}),
+    ...     "b": pa.table({"id": [5], "time": [8]}),
+    ...     "c": pa.table({"id": [7, 8], "time": [10, 30]}),
+    ... }
+    >>> found = hp.window_join(streams, {("a", "b"): 2, ("b", "c"): 3})
+    >>> found.select(["a_id", "b_id", "c_id"]).to_pylist()
+    [{'a_id': 2, 'b_id': 5, 'c_id': 7}]
     """
     frames = {name: frame_of(stream, f"Stream '{name}'") for name, stream in streams.items()}
     together({f"stream '{name}'": frame for name, frame in frames.items()})
@@ -273,9 +337,31 @@ def window_join(
 
 
 def check(df: Tabular, column: str) -> Any:
-    """Return the bad rows of an uncertain column, with a ``reason``; null rows are not bad.
+    """Find the rows of an uncertain column that are not a distribution.
 
-    >>> hp.check(readings, "temp").show()                                                            # doctest: +SKIP
+    Parameters
+    ----------
+    df
+        A table of any kind that ``hp.join`` takes.
+    column
+        The name of the column.
+
+    Returns
+    -------
+    table
+        The bad rows with a column ``reason``, of the kind of the given table; Arrow for a path. Null rows are not bad.
+
+    Raises
+    ------
+    HaplyError
+        If the column holds no uncertain values and no numbers.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> readings = pa.table({"temp": [{"mean": 20.0, "sd": 0.1}, {"mean": 21.0, "sd": -1.0}]})
+    >>> hp.check(readings, "temp").to_pylist()
+    [{'temp': {'mean': 21.0, 'sd': -1.0}, 'reason': 'sd < 0'}]
     """
     frame = frame_of(df, "The table")
     field = field_of(frame, find_column(frame, column, "given"))
@@ -289,7 +375,7 @@ def check(df: Tabular, column: str) -> Any:
 
 
 def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:
-    """Write a table in the order of an uncertain column, with what joins want to know of its pages.
+    """Write a table in the order of an uncertain column, with statistics by which joins skip pages.
 
     Parameters
     ----------
@@ -310,6 +396,14 @@ def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_RO
     than local ones (``hdfs://``, ``s3://``, ...), which cannot make sure of that, let one build at a time write.
     Tables of the old index can be used until the second build from now commits, which removes its files.
 
+    Raises
+    ------
+    HaplyError
+        If the column cannot be indexed, if ``mode`` does not allow to write into the folder, or if another build was
+        faster.
+
+    Examples
+    --------
     >>> hp.build_index(readings, "temp", "readings.index")                                           # doctest: +SKIP
     >>> readings = hp.read_index("readings.index")                                                   # doctest: +SKIP
     >>> hp.join(probes, readings, on="abs(left.temp - right.temp) <= 0.1", threshold=0.5)            # doctest: +SKIP
@@ -330,17 +424,39 @@ def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_RO
     engine_of(frame).build_index(frame, field.name, path, page_rows, mode)
 
 
-def read_index(path: str, spark: Any = None, *, engine: EngineName | None = None) -> Any:
-    """Return the table of an index, which ``hp.join`` recognises on either side.
+def read_index(path: str, spark: object | None = None, *, engine: EngineName | None = None) -> Any:
+    """Read the table of an index; joins with it skip pages, on whichever side it is.
 
-    With ``spark``, or if a Spark session runs, it is a DataFrame; else a table of this process. ``engine`` says which.
+    Parameters
+    ----------
+    path
+        The folder of the index.
+    spark
+        The Spark session; by default the one that runs.
+    engine
+        ``"spark"`` or ``"local"``. By default it is Spark if ``spark`` is given or a session runs.
+
+    Returns
+    -------
+    table
+        A Spark DataFrame, or a table of this process, which ``hp.join`` and ``hp.where`` take.
+
+    Raises
+    ------
+    HaplyError
+        If there is no index in the folder.
+
+    Examples
+    --------
+    >>> readings = hp.read_index("readings.index")                                                   # doctest: +SKIP
     """
     if engine is not None:
         one_of("engine", engine, get_args(EngineName))
     if engine == "spark" or (engine is None and (spark is not None or spark_runs())):
         from haply.engines.spark.index import read_index as read_on_spark
 
-        return read_on_spark(path, spark)
+        session: Any = spark
+        return read_on_spark(path, session)
     from haply.engines.local.index import read_index as read_here
 
     return read_here(path)

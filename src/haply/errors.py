@@ -12,8 +12,20 @@ from contextvars import ContextVar
 class HaplyError(ValueError):
     """Raised for a query that haply cannot answer as it is written.
 
-    It keeps its parts: where the trouble is, what was expected, what was found, a hint that mends it, and the place in
-    a text. ``str()`` puts them into words.
+    The parts of the message are attributes as well.
+
+    Parameters
+    ----------
+    where
+        What is wrong, and where.
+    expected
+        What was expected.
+    found
+        What was found.
+    hint
+        How to correct it.
+    place
+        The place in the text of a query, which stands before the message.
     """
 
     def __init__(self, where: str, *, expected: str = "", found: str = "", hint: str = "", place: str = "") -> None:

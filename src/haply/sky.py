@@ -12,27 +12,87 @@ from typing import Any
 
 from haply.models.sky import AngleUnit, arcseconds_in, chord
 from haply.query import Expression, Literal
-from haply.query.expressions import Call
+from haply.query.expressions import Call, ColumnLike
 
 __all__ = ["chord", "ellipse", "position"]
 
 
 def position(
-    ra: Any, dec: Any, ra_error: Any, dec_error: Any, corr: Any = 0.0, *, errors_in: AngleUnit = "arcsec"
+    ra: ColumnLike,
+    dec: ColumnLike,
+    ra_error: ColumnLike,
+    dec_error: ColumnLike,
+    corr: ColumnLike = 0.0,
+    *,
+    errors_in: AngleUnit = "arcsec",
 ) -> Any:
-    """A position from right ascension and declination in degrees, and their standard errors.
+    """Make positions on the sky from coordinates and their standard errors.
 
-    ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
-    Distances of positions are in arcseconds. Its fields are the arguments, with errors in arcseconds. Of names, numbers
-    and Spark columns it makes a Spark column, of expressions an expression.
+    Give each argument as the name of a column, a Spark column, an expression (``hp.left.ra``) or a number. Distances
+    between positions are in arcseconds.
+
+    Parameters
+    ----------
+    ra, dec
+        Right ascension and declination in degrees.
+    ra_error, dec_error
+        Their standard errors. ``ra_error`` is already multiplied by ``cos(dec)``, as Gaia gives it.
+    corr
+        Correlation of the two errors.
+    errors_in
+        The unit of the errors: ``"arcsec"``, ``"mas"`` or ``"deg"``.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds a struct of the arguments, with errors in
+        arcseconds.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.sky.position(hp.left.ra, hp.left.dec, hp.left.ra_error, hp.left.dec_error))
+    sky(left.ra, left.dec, left.ra_error, left.dec_error, 0.0)
     """
     return _made("sky", "position", (ra, dec), (ra_error, dec_error), corr, errors_in)
 
 
-def ellipse(ra: Any, dec: Any, major: Any, minor: Any, angle: Any = 0.0, *, errors_in: AngleUnit = "arcsec") -> Any:
-    """A position with an error ellipse: semi-axes of one standard error, and the angle of the major one in degrees.
+def ellipse(
+    ra: ColumnLike,
+    dec: ColumnLike,
+    major: ColumnLike,
+    minor: ColumnLike,
+    angle: ColumnLike = 0.0,
+    *,
+    errors_in: AngleUnit = "arcsec",
+) -> Any:
+    """Make positions on the sky from coordinates and error ellipses.
 
-    The angle is from north to east. Its fields are the arguments, with semi-axes in arcseconds.
+    Give each argument as the name of a column, a Spark column, an expression (``hp.left.ra``) or a number. Distances
+    between positions are in arcseconds.
+
+    Parameters
+    ----------
+    ra, dec
+        Right ascension and declination in degrees.
+    major, minor
+        Semi-axes of the ellipse of one standard error.
+    angle
+        Angle of the major axis in degrees, from north to east.
+    errors_in
+        The unit of the semi-axes: ``"arcsec"``, ``"mas"`` or ``"deg"``.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds a struct of the arguments, with semi-axes in
+        arcseconds.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.sky.ellipse(hp.left.ra, hp.left.dec, hp.left.major, hp.left.minor, hp.left.angle))
+    sky_ellipse(left.ra, left.dec, left.major, left.minor, left.angle)
     """
     return _made("sky_ellipse", "ellipse", (ra, dec), (major, minor), angle, errors_in)
 

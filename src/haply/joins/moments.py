@@ -15,6 +15,7 @@ import numpy as np
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.match import EXACT_VALUE, SURE_CODE, Matches
+from haply.joins.operators.operator import SideName
 from haply.models import Certain, Gaussian, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
@@ -41,7 +42,6 @@ IndexName = Literal["auto", "gj", "gmj", "chebyshev", "xbound"]
 """``gj`` is for Gaussians and returns matches; ``gmj`` for any law; ``chebyshev`` is that with the paper's own bound
 for values far apart, its sign mended; ``xbound`` is the baseline by quantiles; ``auto`` is ``gj`` where it may be."""
 
-SideName = Literal["left", "right"]
 Models = Sequence[OneDimensional]
 """The attributes of one side, in the order of the conditions."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.models.base import OneDimensional, Parameter
 from haply.models.one_dimensional import weighted
@@ -17,9 +18,19 @@ _FAR = 40.0
 
 
 class Asymmetric(OneDimensional):
-    """Split normal: most likely ``mode``, with sd ``minus`` below it and ``plus`` above; an atom where both are 0.
+    """Represents values with two errors: a split normal, with one standard deviation below its mode and one above.
 
-    The density has no jump, so that the part below has the probability ``minus / (minus + plus)``.
+    The density has no jump, so that a value is below its mode with probability ``minus / (minus + plus)``. A value is
+    certain where both errors are 0.
+
+    Parameters
+    ----------
+    mode
+        The most likely value.
+    minus
+        The standard deviation below ``mode``, 0 or more.
+    plus
+        The standard deviation above ``mode``, 0 or more.
     """
 
     kind: ClassVar[str] = "asymmetric"
@@ -31,7 +42,7 @@ class Asymmetric(OneDimensional):
     arguments: ClassVar[tuple[str, ...] | None] = ("value", "minus", "plus")
     bounded: ClassVar[bool] = False
 
-    def __init__(self, mode: Any, minus: Any, plus: Any) -> None:
+    def __init__(self, mode: ArrayLike, minus: ArrayLike, plus: ArrayLike) -> None:
         super().__init__(mode=mode, minus=minus, plus=plus)
 
     @classmethod

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
-from haply.models.ragged import Ragged, floats
+from haply.models.ragged import NumberLists, Ragged, floats
 from haply.numerics import rows as kernels
 from haply.numerics.rows import Components, Line
 
@@ -40,7 +41,22 @@ class Parameter:
 
 
 class Model:
-    """Uncertain values of one kind, one per row. Subclasses declare their parameters and add formulas."""
+    """Represents uncertain values of one kind, one for each row.
+
+    Subclasses declare their parameters and add formulas. The docstring of a subclass begins with ``Represents`` and has
+    a section ``Parameters``: ``haply.constructors`` makes the docstring of its constructor from them.
+
+    Parameters
+    ----------
+    **values
+        The parameters of the model by name. Each is an array with one number for each row, or a list of numbers for
+        each row. A single number is used for all rows.
+
+    Raises
+    ------
+    HaplyError
+        If a row is not a distribution, or if the parameters differ in length.
+    """
 
     kind: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
@@ -53,7 +69,7 @@ class Model:
 
     values: dict[str, Any]
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: NumberLists | None) -> None:
         self.values = self._read(values)
         for row, reason in self.problems():
             raise HaplyError(
@@ -105,7 +121,18 @@ class Model:
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
 
     def take(self: _Model, rows: np.ndarray) -> _Model:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order.
+
+        Parameters
+        ----------
+        rows
+            Row numbers.
+
+        Returns
+        -------
+        Model
+            A model of the same class.
+        """
         return self._of_columns(
             {
                 name: None if column is None else (column.take(rows) if isinstance(column, Ragged) else column[rows])
@@ -153,7 +180,18 @@ class Model:
         return sum(column.nbytes for column in self.values.values() if column is not None)
 
     def show(self, row: int) -> dict[str, Any]:
-        """One row's parameters, as an error message shows them."""
+        """Return the parameters of one row, as error messages show them.
+
+        Parameters
+        ----------
+        row
+            The number of the row.
+
+        Returns
+        -------
+        dict
+            The parameters by name. Long lists are cut.
+        """
         out: dict[str, Any] = {}
         for name, column in self.values.items():
             if isinstance(column, Ragged):
@@ -194,7 +232,13 @@ class Model:
         return codes, reasons
 
     def problems(self) -> list[tuple[int, str]]:
-        """The bad rows, each with its first problem."""
+        """Find the rows that are not a distribution.
+
+        Returns
+        -------
+        list of (int, str)
+            The number of each bad row, and the first problem that it has.
+        """
         codes, reasons = self.problem_codes()
         return [(int(row), reasons[codes[row]]) for row in np.flatnonzero(codes >= 0)]
 
@@ -228,7 +272,23 @@ class Model:
 
     @classmethod
     def from_arrow(cls: type[_Model], array: pa.Array | pa.ChunkedArray) -> _Model:
-        """View a struct column; doubles are not copied. Null or bad rows are refused."""
+        """Read a struct column without copying doubles.
+
+        Parameters
+        ----------
+        array
+            An Arrow struct array with a field for each parameter.
+
+        Returns
+        -------
+        Model
+            A model with one row for each row of the array.
+
+        Raises
+        ------
+        HaplyError
+            If a row is null, or is not a distribution.
+        """
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         fields = cls.fields(array)
@@ -262,7 +322,13 @@ class Model:
         return cls._of_columns(columns)
 
     def to_arrow(self) -> pa.Array:
-        """A struct array that any other tool can read, with the field names of the Spark column."""
+        """Write the rows as an Arrow array that other tools can read.
+
+        Returns
+        -------
+        pyarrow.Array
+            A struct array with the field names of the Spark column; for ``Certain``, an array of doubles.
+        """
         arrays = []
         for parameter in self.parameters:
             column = self.values[parameter.name]
@@ -278,7 +344,16 @@ class Model:
 
 
 class OneDimensional(Model, ABC):
-    """A random number per row. Everything is read off its components; subclasses override what they know better."""
+    """Represents a random number for each row.
+
+    All functions are computed from the components of a row: points, uniform parts and normal parts. Subclasses override
+    the functions for which they have a better formula.
+
+    Parameters
+    ----------
+    **values
+        The parameters of the model by name.
+    """
 
     bounded: ClassVar[bool] = True
     """Whether every value of this kind lies in a finite interval."""
@@ -308,20 +383,53 @@ class OneDimensional(Model, ABC):
                 found=f"shape {array.shape}",
             ) from None
 
-    def cdf(self, x: Any) -> np.ndarray:
-        """``P(X <= x)`` for each row."""
+    def cdf(self, x: ArrayLike) -> np.ndarray:
+        """Compute ``P(X <= x)`` for each row.
+
+        Parameters
+        ----------
+        x
+            One number, or one for each row.
+
+        Returns
+        -------
+        numpy.ndarray
+            A probability for each row.
+        """
         return kernels.rows_cdf(self.components, self._per_row(x), True)
 
-    def cdf_left(self, x: Any) -> np.ndarray:
-        """``P(X < x)`` for each row: differs from ``cdf`` where the value has an atom."""
+    def cdf_left(self, x: ArrayLike) -> np.ndarray:
+        """Compute ``P(X < x)`` for each row; it differs from ``cdf`` where ``x`` itself has a positive probability.
+
+        Parameters
+        ----------
+        x
+            One number, or one for each row.
+
+        Returns
+        -------
+        numpy.ndarray
+            A probability for each row.
+        """
         return kernels.rows_cdf(self.components, self._per_row(x), False)
 
-    def integrated_cdf(self, x: Any) -> np.ndarray:
+    def integrated_cdf(self, x: ArrayLike) -> np.ndarray:
         """``E max(x - X, 0)`` for each row: the integral of the cdf up to ``x``."""
         return kernels.rows_integrated_cdf(self.components, self._per_row(x))
 
-    def quantile(self, q: Any) -> np.ndarray:
-        """The smallest y with ``P(X <= y) >= q`` for each row."""
+    def quantile(self, q: ArrayLike) -> np.ndarray:
+        """Compute the smallest ``y`` with ``P(X <= y) >= q`` for each row.
+
+        Parameters
+        ----------
+        q
+            One level from 0 to 1, or one for each row.
+
+        Returns
+        -------
+        numpy.ndarray
+            A quantile for each row.
+        """
         return kernels.rows_quantile(self.components, self._level(q), False, 1)
 
     def quantile_low(self, level: Any) -> np.ndarray:
@@ -343,11 +451,23 @@ class OneDimensional(Model, ABC):
         return levels
 
     def mean(self) -> np.ndarray:
-        """Mean of each row."""
+        """Compute the mean of each row.
+
+        Returns
+        -------
+        numpy.ndarray
+            A number for each row.
+        """
         return self.moments[0]
 
     def variance(self) -> np.ndarray:
-        """Variance of each row; infinite, or 0, where it leaves the range of doubles."""
+        """Compute the variance of each row.
+
+        Returns
+        -------
+        numpy.ndarray
+            A number for each row; infinite, or 0, where it leaves the range of doubles.
+        """
         return self.moments[1]
 
     def deviation(self) -> np.ndarray:
@@ -360,11 +480,28 @@ class OneDimensional(Model, ABC):
         return kernels.rows_moments(self.components)
 
     def support(self) -> tuple[np.ndarray, np.ndarray]:
-        """The least and the greatest value each row can take."""
+        """Return the least and the greatest value that each row can take.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            The lower and the upper ends, which may be infinite.
+        """
         return kernels.rows_support(self.components)
 
     def concentration(self, width: float) -> np.ndarray:
-        """At most this much of each row lies in any closed interval of the given width (exact but for mixtures)."""
+        """Bound the probability of each row in a closed interval of the given width, wherever the interval lies.
+
+        Parameters
+        ----------
+        width
+            The width of the interval.
+
+        Returns
+        -------
+        numpy.ndarray
+            An upper bound for each row. It is the largest such probability, but for mixtures.
+        """
         return kernels.rows_concentration(self.components, float(width))
 
     def peak_density(self) -> np.ndarray:

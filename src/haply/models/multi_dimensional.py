@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from haply.models.base import Model, Parameter
-from haply.models.ragged import Ragged
+from haply.models.ragged import NumberLists, Ragged
 from haply.numerics.multivariate.covariance import indefinite
 
 _SYMMETRY_SLACK = 1e-9
@@ -16,17 +16,32 @@ _SYMMETRY_SLACK = 1e-9
 
 
 class GaussianND(Model):
-    """Multivariate normal: a mean of d numbers and a covariance of d x d, flat and row by row."""
+    """Represents multivariate normal points.
+
+    Parameters
+    ----------
+    mean
+        The mean of each point: d numbers.
+    cov
+        The covariance of each point: a symmetric positive semidefinite matrix of d x d numbers, nested, or flat row by
+        row.
+
+    Examples
+    --------
+    >>> from haply.models import GaussianND
+    >>> GaussianND([[0.0, 0.0], [5.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]] * 2)
+    <GaussianND: 2 rows>
+    """
 
     kind: ClassVar[str] = "gaussian_nd"
     has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list"), Parameter("cov", "list", degree=2))
 
-    def __init__(self, mean: Any, cov: Any) -> None:
+    def __init__(self, mean: NumberLists, cov: NumberLists) -> None:
         super().__init__(mean=mean, cov=cov)
 
     def mean(self) -> Ragged:
-        """The mean of each row."""
+        """Return the mean of each row."""
         return self.values["mean"]
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -41,7 +56,17 @@ class GaussianND(Model):
 
 
 class MixtureND(Model):
-    """Mixture of multivariate normals: weights, the means one after another, the covariances one after another."""
+    """Represents points whose distribution is a mixture of multivariate normals.
+
+    Parameters
+    ----------
+    weights
+        The probability of each component. They sum to 1.
+    means
+        The means of the components one after another: d numbers for each component.
+    covs
+        The covariances of the components one after another: d x d numbers for each component, row by row.
+    """
 
     kind: ClassVar[str] = "mixture_nd"
     parameters: ClassVar[tuple[Parameter, ...]] = (
@@ -50,7 +75,7 @@ class MixtureND(Model):
         Parameter("covs", "list", degree=2),
     )
 
-    def __init__(self, weights: Any, means: Any, covs: Any) -> None:
+    def __init__(self, weights: NumberLists, means: NumberLists, covs: NumberLists) -> None:
         super().__init__(weights=weights, means=means, covs=covs)
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:

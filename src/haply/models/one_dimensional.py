@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
 from haply.models.base import Model, OneDimensional, Parameter
-from haply.models.ragged import Ragged, floats
+from haply.models.ragged import NumberLists, Ragged, floats
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.normal import normal_quantile
 from haply.numerics.rows import Components, Line, too_long
@@ -57,14 +58,20 @@ def weighted(
 
 
 class Certain(OneDimensional):
-    """Values known exactly: one atom each."""
+    """Represents values that are known exactly.
+
+    Parameters
+    ----------
+    values
+        A number for each row.
+    """
 
     kind: ClassVar[str] = "certain"
     has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("values"),)
     continuous: ClassVar[bool] = False
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: ArrayLike) -> None:
         super().__init__(values=values)
 
     @classmethod
@@ -79,7 +86,7 @@ class Certain(OneDimensional):
         return [array]
 
     def to_arrow(self) -> pa.Array:
-        """A plain array of doubles: a certain value needs no struct."""
+        """Write the values as an array of doubles: a certain value needs no struct."""
         return pa.array(np.ascontiguousarray(self.values["values"]))
 
     def _make_components(self) -> Components:
@@ -91,12 +98,26 @@ class Certain(OneDimensional):
 
 
 class Uniform(OneDimensional):
-    """Uniform on ``[lo, hi]``; an atom where the two are equal."""
+    """Represents values that are uniform on an interval.
+
+    Parameters
+    ----------
+    lo
+        The lower end of the interval.
+    hi
+        The upper end. A value is certain where both ends are equal.
+
+    Examples
+    --------
+    >>> from haply.models import Uniform
+    >>> Uniform([0, 10], [5, 20]).mean()
+    array([ 2.5, 15. ])
+    """
 
     kind: ClassVar[str] = "uniform"
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("lo"), Parameter("hi"))
 
-    def __init__(self, lo: Any, hi: Any) -> None:
+    def __init__(self, lo: ArrayLike, hi: ArrayLike) -> None:
         super().__init__(lo=lo, hi=hi)
 
     @classmethod
@@ -124,13 +145,27 @@ class Uniform(OneDimensional):
 
 
 class Gaussian(OneDimensional):
-    """Normal with a mean and a standard deviation; an atom where ``sd`` is 0."""
+    """Represents values with a normal distribution.
+
+    Parameters
+    ----------
+    mean
+        The mean.
+    sd
+        The standard deviation, 0 or more. A value is certain where it is 0.
+
+    Examples
+    --------
+    >>> from haply.models import Gaussian
+    >>> Gaussian([20.0, 30.0], 0.1).cdf([20.0, 30.1]).round(4)
+    array([0.5   , 0.8413])
+    """
 
     kind: ClassVar[str] = "gaussian"
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean"), Parameter("sd", least=0.0))
     bounded: ClassVar[bool] = False
 
-    def __init__(self, mean: Any, sd: Any) -> None:
+    def __init__(self, mean: ArrayLike, sd: ArrayLike) -> None:
         super().__init__(mean=mean, sd=sd)
 
     @classmethod
@@ -177,7 +212,20 @@ class Gaussian(OneDimensional):
 
 
 class TruncatedGaussian(OneDimensional):
-    """Normal cut to ``[lo, hi]``; ``mean`` and ``sd`` are those before the cut. With ``sd`` 0 its nearest point."""
+    """Represents values with a normal distribution that is cut to an interval.
+
+    Parameters
+    ----------
+    mean
+        The mean before the cut.
+    sd
+        The standard deviation before the cut, 0 or more. Where it is 0, the value is the point of the interval that is
+        nearest to ``mean``.
+    lo
+        The lower end of the interval.
+    hi
+        The upper end of the interval.
+    """
 
     kind: ClassVar[str] = "truncated_gaussian"
     parameters: ClassVar[tuple[Parameter, ...]] = (
@@ -187,7 +235,7 @@ class TruncatedGaussian(OneDimensional):
         Parameter("hi"),
     )
 
-    def __init__(self, mean: Any, sd: Any, lo: Any, hi: Any) -> None:
+    def __init__(self, mean: ArrayLike, sd: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> None:
         super().__init__(mean=mean, sd=sd, lo=lo, hi=hi)
 
     @classmethod
@@ -215,7 +263,17 @@ class TruncatedGaussian(OneDimensional):
 
 
 class Mixture(OneDimensional):
-    """Mixture of normals."""
+    """Represents values whose distribution is a mixture of normals.
+
+    Parameters
+    ----------
+    weights
+        The probability of each component. They sum to 1.
+    means
+        The mean of each component.
+    sds
+        The standard deviation of each component, 0 or more.
+    """
 
     kind: ClassVar[str] = "mixture"
     parameters: ClassVar[tuple[Parameter, ...]] = (
@@ -225,7 +283,7 @@ class Mixture(OneDimensional):
     )
     bounded: ClassVar[bool] = False
 
-    def __init__(self, weights: Any, means: Any, sds: Any) -> None:
+    def __init__(self, weights: NumberLists, means: NumberLists, sds: NumberLists) -> None:
         super().__init__(weights=weights, means=means, sds=sds)
 
     @classmethod
@@ -245,7 +303,21 @@ class Mixture(OneDimensional):
 
 
 class Histogram(OneDimensional):
-    """Uniform inside each bucket between strictly increasing edges; buckets may have probability 0."""
+    """Represents values with a histogram: uniform inside each bucket.
+
+    Parameters
+    ----------
+    edges
+        The edges of the buckets, strictly increasing: one more than there are buckets.
+    probs
+        The probability of each bucket, 0 or more. They sum to 1.
+
+    Examples
+    --------
+    >>> from haply.models import Histogram
+    >>> Histogram([[0, 1, 3]], [[0.25, 0.75]]).quantile(0.5)
+    array([1.66666667])
+    """
 
     kind: ClassVar[str] = "histogram"
     parameters: ClassVar[tuple[Parameter, ...]] = (
@@ -253,7 +325,7 @@ class Histogram(OneDimensional):
         Parameter("probs", "list", least=0.0, sums_to_one=True, degree=0),
     )
 
-    def __init__(self, edges: Any, probs: Any) -> None:
+    def __init__(self, edges: NumberLists, probs: NumberLists) -> None:
         super().__init__(edges=edges, probs=probs)
 
     @classmethod
@@ -289,10 +361,19 @@ def _nested_dimension(points: Any) -> int | None:
 
 
 class Samples(OneDimensional):
-    """Discrete samples, each row a list of points of dimension ``dim`` (flat, point by point), optionally weighted.
+    """Represents values, or points, by discrete samples.
 
-    Points may be given as lists of coordinates; their length is then the dimension. The one-dimensional functions need
-    ``dim`` 1; distances are for any.
+    The functions of one-dimensional models, as ``cdf`` and ``quantile``, need points of one number.
+
+    Parameters
+    ----------
+    points
+        The samples of each row: numbers, points as lists of coordinates, or the coordinates of all points one after
+        another.
+    probs
+        The probability of each sample. They sum to 1. By default all samples of a row are equally likely.
+    dim
+        How many coordinates a point has: by default 1, or the length of points that are given as lists.
     """
 
     kind: ClassVar[str] = "samples"
@@ -304,7 +385,7 @@ class Samples(OneDimensional):
     )
     continuous: ClassVar[bool] = False
 
-    def __init__(self, points: Any, probs: Any = None, dim: Any = None) -> None:
+    def __init__(self, points: NumberLists, probs: NumberLists | None = None, dim: ArrayLike | None = None) -> None:
         found = _nested_dimension(points)
         if dim is None:
             dim = found or 1

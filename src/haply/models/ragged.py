@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
 
@@ -62,7 +63,7 @@ class Ragged:
         return Ragged(self.values[np.repeat(self.start[:-1][rows], lengths) + within], start)
 
     @classmethod
-    def of(cls, rows: Any, name: str) -> Ragged:
+    def of(cls, rows: NumberLists, name: str) -> Ragged:
         """From a list of lists, a two-dimensional array, one flat list (a single row), or an Arrow list array."""
         if isinstance(rows, Ragged):
             return rows
@@ -73,7 +74,7 @@ class Ragged:
             length = math.prod(rows.shape[1:])
             return cls(values, np.arange(len(rows) + 1, dtype=np.int64) * length)
         try:
-            items = list(rows)
+            items = list(rows)  # type: ignore[arg-type]
             if items and np.ndim(items[0]) == 0:
                 items = [items]
             arrays = [np.asarray(item, dtype=np.float64).ravel() for item in items]
@@ -110,6 +111,10 @@ class Ragged:
     def to_arrow(self) -> pa.Array:
         """An Arrow list array over the same values."""
         return pa.ListArray.from_arrays(pa.array(self.start, pa.int32()), pa.array(self.values))
+
+
+NumberLists: TypeAlias = ArrayLike | Ragged | pa.Array | pa.ChunkedArray
+"""A list of numbers for each row: nested lists, a two-dimensional array, or an Arrow list array."""
 
 
 def floats(array: pa.Array | pa.ChunkedArray) -> np.ndarray:

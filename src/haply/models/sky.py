@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.errors import unknown_name
 from haply.models.base import Model, Parameter
@@ -37,9 +38,20 @@ def _beyond(numbers: np.ndarray, most: float) -> np.ndarray:
 
 
 class Sky(Model):
-    """Right ascension and declination in degrees; their errors in arcseconds, and the correlation of these.
+    """Represents positions on the sky with the errors of both coordinates.
 
-    ``ra_error`` is already times ``cos(dec)``, as Gaia gives it.
+    Parameters
+    ----------
+    ra
+        Right ascension in degrees.
+    dec
+        Declination in degrees, from -90 to 90.
+    ra_error
+        Standard error of the right ascension in arcseconds, already multiplied by ``cos(dec)``, as Gaia gives it.
+    dec_error
+        Standard error of the declination in arcseconds.
+    corr
+        Correlation of the two errors, from -1 to 1.
     """
 
     kind: ClassVar[str] = "sky"
@@ -51,7 +63,9 @@ class Sky(Model):
         Parameter("corr", degree=0),
     )
 
-    def __init__(self, ra: Any, dec: Any, ra_error: Any, dec_error: Any, corr: Any = 0.0) -> None:
+    def __init__(
+        self, ra: ArrayLike, dec: ArrayLike, ra_error: ArrayLike, dec_error: ArrayLike, corr: ArrayLike = 0.0
+    ) -> None:
         super().__init__(ra=ra, dec=dec, ra_error=ra_error, dec_error=dec_error, corr=corr)
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -71,11 +85,24 @@ class Sky(Model):
 
 
 class SkyEllipse(Sky):
-    """The same by an error ellipse: semi-axes of one standard error in arcseconds, and the angle of the major one.
+    """Represents positions on the sky with error ellipses.
 
-    The angle is in degrees from north to east. What an ellipse means to the east and north is found where it is used:
-    sines and cosines for every row take Spark longer than all else it does with a row.
+    Parameters
+    ----------
+    ra
+        Right ascension in degrees.
+    dec
+        Declination in degrees, from -90 to 90.
+    major
+        Semi-major axis of the ellipse of one standard error, in arcseconds.
+    minor
+        Semi-minor axis of the ellipse of one standard error, in arcseconds.
+    angle
+        Angle of the major axis in degrees, from north to east.
     """
+
+    # Errors to the east and north are computed where they are used: sines and cosines for every row would take Spark
+    # longer than all else it does with a row.
 
     kind: ClassVar[str] = "sky_ellipse"
     parameters: ClassVar[tuple[Parameter, ...]] = (
@@ -86,7 +113,9 @@ class SkyEllipse(Sky):
         Parameter("angle", degree=0),
     )
 
-    def __init__(self, ra: Any, dec: Any, major: Any, minor: Any, angle: Any = 0.0) -> None:
+    def __init__(
+        self, ra: ArrayLike, dec: ArrayLike, major: ArrayLike, minor: ArrayLike, angle: ArrayLike = 0.0
+    ) -> None:
         Model.__init__(self, ra=ra, dec=dec, major=major, minor=minor, angle=angle)
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -103,8 +132,23 @@ def arcseconds_in(unit: str) -> float:
 
 
 def chord(arcsec: float) -> float:
-    """The straight distance, in arcseconds, of two points so many arcseconds apart on the sky.
+    """Compute the straight distance of two points on the sky from the arc between them.
 
+    Distances between positions are straight ones. That of an arcminute is shorter than the arc by 4e-9 of its length.
+    For larger radii, compare distances with ``chord(radius)``.
+
+    Parameters
+    ----------
+    arcsec
+        The length of the arc in arcseconds.
+
+    Returns
+    -------
+    float
+        The straight distance in arcseconds.
+
+    Examples
+    --------
     >>> round(chord(3600.0), 6)
     3599.954308
     """
@@ -112,12 +156,34 @@ def chord(arcsec: float) -> float:
 
 
 def sky_positions(
-    ra: Any, dec: Any, ra_error: Any, dec_error: Any, corr: Any = 0.0, *, errors_in: AngleUnit = "arcsec"
+    ra: ArrayLike,
+    dec: ArrayLike,
+    ra_error: ArrayLike,
+    dec_error: ArrayLike,
+    corr: ArrayLike = 0.0,
+    *,
+    errors_in: AngleUnit = "arcsec",
 ) -> Sky:
-    """Positions from right ascension and declination in degrees, and their standard errors.
+    """Make positions on the sky from coordinates and their standard errors.
 
-    ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
+    Parameters
+    ----------
+    ra, dec
+        Right ascension and declination in degrees.
+    ra_error, dec_error
+        Their standard errors. ``ra_error`` is already multiplied by ``cos(dec)``, as Gaia gives it.
+    corr
+        Correlation of the two errors.
+    errors_in
+        The unit of the errors: ``"arcsec"``, ``"mas"`` or ``"deg"``.
 
+    Returns
+    -------
+    Sky
+        A position for each row, with errors in arcseconds.
+
+    Examples
+    --------
     >>> sky_positions([10.0, 359.99], [-5.0, 89.0], 0.1, 0.2)
     <Sky: 2 rows>
     """
@@ -126,12 +192,34 @@ def sky_positions(
 
 
 def sky_ellipses(
-    ra: Any, dec: Any, major: Any, minor: Any, angle: Any = 0.0, *, errors_in: AngleUnit = "arcsec"
+    ra: ArrayLike,
+    dec: ArrayLike,
+    major: ArrayLike,
+    minor: ArrayLike,
+    angle: ArrayLike = 0.0,
+    *,
+    errors_in: AngleUnit = "arcsec",
 ) -> SkyEllipse:
-    """Positions with error ellipses: semi-axes of one standard error, and the angle of the major one in degrees.
+    """Make positions on the sky from coordinates and error ellipses.
 
-    The angle is from north to east.
+    Parameters
+    ----------
+    ra, dec
+        Right ascension and declination in degrees.
+    major, minor
+        Semi-axes of the ellipse of one standard error.
+    angle
+        Angle of the major axis in degrees, from north to east.
+    errors_in
+        The unit of the semi-axes: ``"arcsec"``, ``"mas"`` or ``"deg"``.
 
+    Returns
+    -------
+    SkyEllipse
+        A position for each row, with semi-axes in arcseconds.
+
+    Examples
+    --------
     >>> sky_ellipses([0.0, 0.1], 0.0, 2.0, [0.5, 1.0], 90.0)
     <SkyEllipse: 2 rows>
     """

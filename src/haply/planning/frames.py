@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from haply.errors import unknown_name
 from haply.joins.cells.positions import NORMALS
+from haply.joins.operators.operator import ProbabilityMode as ProbabilityMode
+from haply.joins.operators.operator import SideName as SideName
 from haply.models import Certain, Model, OneDimensional, Samples
 from haply.models.columns import model_of_type
 from haply.planning.explain import Description
@@ -21,9 +23,6 @@ Duration: TypeAlias = float | str | timedelta
 """A length of time: a number, ``"10 seconds"``, or a ``timedelta``."""
 InvalidMode = Literal["raise", "drop"]
 """What happens to rows that are not a distribution."""
-ProbabilityMode = Literal["exact", "none"]
-"""``exact``: a ``probability`` column; ``none``: only rows or pairs, so that bounds may accept without computing."""
-SideName = Literal["left", "right"]
 
 HOW_UNCERTAIN = "make one of them uncertain, with hp.gaussian(mean, sd), hp.uniform(lo, hi) or another constructor"
 """The hint for a query in which nothing is uncertain."""

@@ -111,30 +111,69 @@ class Registry(Generic[Node]):
 
 @dataclass(frozen=True)
 class Plan:
-    """A query that has been checked and planned but not run."""
+    """Represents a query that has been checked and planned but not run.
+
+    ``hp.plan_join``, ``hp.plan_where`` and ``hp.plan_sql`` make plans.
+
+    Parameters
+    ----------
+    query
+        The plan of the query.
+    engine
+        What runs it.
+    funnel
+        An ``hp.Funnel()`` to fill, or None.
+    notes
+        Advice for the author of the query, which ``explain`` shows.
+    """
 
     query: PlannedQuery
     engine: Engine
-    funnel: Any = None
+    funnel: object | None = None
     notes: tuple[str, ...] = ()
-    """What the author of the query should know."""
 
     def run(self) -> Any:
-        """Return the answer: a lazy DataFrame on Spark; elsewhere, computed at once, a table of the kind given."""
+        """Run the query and return its result.
+
+        Returns
+        -------
+        table
+            On Spark a DataFrame, which is computed by the first action on it. Elsewhere a table of the kind of the
+            first table, computed at once.
+        """
         return self.query.run(self.engine, self.funnel).give()
 
     def write(self, path: str) -> int:
-        """Write the answer into a new Parquet or CSV file; returns the number of its rows.
+        """Run the query and write its result into a new file.
 
-        In this process rows are written as they are found, so that an answer may be larger than memory.
+        On the local engine rows are written as they are found, so that the result may be larger than memory.
+
+        Parameters
+        ----------
+        path
+            The file: its name ends with ``.parquet`` or ``.csv``.
+
+        Returns
+        -------
+        int
+            How many rows the file has.
         """
         return self.query.run(self.engine, self.funnel).write(path)
 
     def explain(self, verbose: bool = False) -> str:
-        """Describe how the query will run: how much it will look at, the plan, and strategies that were not taken.
+        """Describe how the query will run.
 
-        For joins this reads the inputs once, to estimate sizes. ``verbose`` adds how conditions were rewritten, the
-        order of bounds, and how rows are partitioned.
+        For joins this reads the inputs once, to estimate sizes.
+
+        Parameters
+        ----------
+        verbose
+            Whether to add how conditions were rewritten, the order of bounds, and how rows are partitioned.
+
+        Returns
+        -------
+        str
+            How many pairs or rows are expected, the plan, and the strategies that were not taken.
         """
         said = self.query.describe(self.engine).text(verbose)
         return "\n".join([said, *(f"  note          {note}" for note in self.notes)])

@@ -9,12 +9,13 @@ a count over the number of pairs, which is exact. A sample pair is near enough w
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
-from haply.models import Certain, OneDimensional, Samples
+from haply.models import Certain, Model, OneDimensional, Samples
 from haply.models.ragged import Ragged
 from haply.numerics.jit import bare, bare_fused, kernel
 from haply.numerics.normal import SCALE_DOWN, SCALE_UP
@@ -499,11 +500,24 @@ def _most(start):
     return most
 
 
-def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
-    """``P(|a - b| <= within)`` for each row, in any dimension; a single row serves for all of the other.
+def within_distance(a: Model, b: Model, within: ArrayLike) -> np.ndarray:
+    """Compute ``P(|a - b| <= within)`` for each row, in any dimension.
 
-    Both sides are samples, Gaussians, mixtures or certain values, of the same kind or not; in one dimension any model.
+    Parameters
+    ----------
+    a, b
+        Models of samples, Gaussians, mixtures or certain values, of the same class or not; in one dimension any model.
+        A model with one row is used for all rows of the other.
+    within
+        The largest Euclidean distance that counts as near: one number, or one for each row.
 
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Examples
+    --------
     >>> from haply.models import GaussianND, Samples
     >>> square = Samples([[[0, 0], [2, 0], [0, 2], [2, 2]]])
     >>> moved = Samples([[[4, 0], [6, 0], [4, 2], [6, 2]]])
@@ -523,7 +537,7 @@ def within_distance(a: Any, b: Any, within: Any) -> np.ndarray:
     return near_normals(a, b, *_aligned(len(a), len(b), len(distances)), distances)
 
 
-def _on_a_line(model: Any) -> bool:
+def _on_a_line(model: Model) -> TypeGuard[OneDimensional]:
     return isinstance(model, OneDimensional) and not (isinstance(model, Samples) and (model.dim != 1).any())
 
 

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, OneDimensional, Samples, Uniform
@@ -88,18 +89,45 @@ def _row_by_row(a: OneDimensional, b: OneDimensional, region: Region, lows: Any,
 
 
 def region_probability(a: OneDimensional, b: OneDimensional, region: Region) -> np.ndarray:
-    """``P(a - b in region)`` row by row; a single row on a side is used for every row of the other."""
+    """Compute the probability that ``a - b`` lies in a region, for each row.
+
+    Parameters
+    ----------
+    a, b
+        One-dimensional models with the same number of rows. A model with one row is used for all rows of the other.
+    region
+        The differences for which the condition holds.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+    """
     return _row_by_row(a, b, region, region.low, region.high)
 
 
-def interval_probability(a: OneDimensional, low: Any, high: Any) -> np.ndarray:
-    """``P(low <= a <= high)`` for each row, whose ends may differ from row to row."""
+def interval_probability(a: OneDimensional, low: ArrayLike, high: ArrayLike) -> np.ndarray:
+    """Compute ``P(low <= a <= high)`` for each row, whose ends may differ from row to row."""
     return _row_by_row(a, Certain([0.0]), Region(0.0, 0.0), low, high)
 
 
-def difference_cdf(a: OneDimensional, b: OneDimensional, t: Any) -> np.ndarray:
-    """``P(a - b <= t)`` for each row.
+def difference_cdf(a: OneDimensional, b: OneDimensional, t: ArrayLike) -> np.ndarray:
+    """Compute ``P(a - b <= t)`` for each row.
 
+    Parameters
+    ----------
+    a, b
+        One-dimensional models with the same number of rows. A model with one row is used for all rows of the other.
+    t
+        One number, or one for each row.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Examples
+    --------
     >>> from haply.models import Uniform
     >>> difference_cdf(Uniform(0, 1), Uniform(0, 1), 0.0)
     array([0.5])
@@ -107,9 +135,28 @@ def difference_cdf(a: OneDimensional, b: OneDimensional, t: Any) -> np.ndarray:
     return _row_by_row(a, b, Region(-math.inf, 0.0), np.full_like(t, -math.inf, dtype=np.float64), t)
 
 
-def equal_within(a: OneDimensional, b: OneDimensional, within: Any) -> np.ndarray:
-    """``P(|a - b| <= within)`` for each row.
+def equal_within(a: OneDimensional, b: OneDimensional, within: ArrayLike) -> np.ndarray:
+    """Compute ``P(|a - b| <= within)`` for each row.
 
+    Parameters
+    ----------
+    a, b
+        One-dimensional models with the same number of rows. A model with one row is used for all rows of the other.
+    within
+        The largest difference that counts as equal, 0 or more: one number, or one for each row.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Raises
+    ------
+    HaplyError
+        If ``within`` is negative or NaN.
+
+    Examples
+    --------
     >>> from haply.models import Uniform
     >>> equal_within(Uniform(0, 5), Uniform(3, 13), 1.0)
     array([0.08])
@@ -121,10 +168,38 @@ def equal_within(a: OneDimensional, b: OneDimensional, within: Any) -> np.ndarra
 
 
 def greater(a: OneDimensional, b: OneDimensional) -> np.ndarray:
-    """``P(a > b)`` for each row; a tie does not count."""
+    """Compute ``P(a > b)`` for each row; equal values do not count.
+
+    Parameters
+    ----------
+    a, b
+        One-dimensional models with the same number of rows. A model with one row is used for all rows of the other.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Examples
+    --------
+    >>> from haply.models import Certain, Uniform
+    >>> greater(Uniform(0, 4), Certain([1, 3]))
+    array([0.75, 0.25])
+    """
     return region_probability(a, b, Region(0.0, math.inf, low_closed=False))
 
 
 def less(a: OneDimensional, b: OneDimensional) -> np.ndarray:
-    """``P(a < b)`` for each row; a tie does not count."""
+    """Compute ``P(a < b)`` for each row; equal values do not count.
+
+    Parameters
+    ----------
+    a, b
+        One-dimensional models with the same number of rows. A model with one row is used for all rows of the other.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+    """
     return region_probability(a, b, Region(-math.inf, 0.0, high_closed=False))

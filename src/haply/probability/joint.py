@@ -38,10 +38,29 @@ MOST_NORMALS = 3
 
 
 def joint_probability(values: Mapping[str, Model], conditions: Sequence[Condition]) -> np.ndarray:
-    """The probability of all conditions together for each row, where values with one name are one variable.
+    """Compute the probability that all conditions hold together, for each row.
 
-    Conditions name the values that they compare; a value with one row serves for all rows of the others.
+    Values with one name are one random variable, so that conditions that share a value are not independent.
 
+    Parameters
+    ----------
+    values
+        Models by name. A model with one row is used for all rows of the others.
+    conditions
+        ``Difference`` and ``Distance`` conditions, which name the values that they compare.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Raises
+    ------
+    HaplyError
+        If the conditions together cannot be computed.
+
+    Examples
+    --------
     >>> from haply.models import Samples
     >>> near = Region(-1, 1)
     >>> values = {"a": Samples([[0, 4]]), "b": Samples([[0, 4]]), "c": Samples([[0, 4]])}

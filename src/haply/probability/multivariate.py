@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky
@@ -77,12 +78,36 @@ def _widen(means: np.ndarray, covs: np.ndarray, *others: Any) -> tuple[np.ndarra
 
 
 def box_estimate(
-    mean: Any, cov: Any, low: Any, high: Any, *, tolerance: float = TOLERANCE, points: int = MOST_POINTS
+    mean: ArrayLike,
+    cov: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+    *,
+    tolerance: float = TOLERANCE,
+    points: int = MOST_POINTS,
 ) -> Estimate:
-    """``P(low <= X <= high)`` in every coordinate, for normal ``X``, with its error.
+    """Compute the probability that a normal ``X`` lies in a box, and the error of that probability.
 
-    Up to three correlated coordinates it is exact to rounding (beyond, groups that do not correlate are taken apart);
-    larger groups go to a lattice until the error is below ``tolerance`` or ``points`` are used.
+    The result is exact to rounding for up to three coordinates that correlate. Groups of coordinates that do not
+    correlate with each other are computed apart. Larger groups are integrated numerically on a lattice of points.
+
+    Parameters
+    ----------
+    mean
+        The mean of ``X``: d numbers, or n rows of them.
+    cov
+        The covariance of ``X``: d x d numbers, or n rows of them.
+    low, high
+        The ends of the box in each coordinate: d numbers, or n rows of them.
+    tolerance
+        The error at which the numerical integration ends.
+    points
+        How many points the numerical integration uses at most.
+
+    Returns
+    -------
+    Estimate
+        ``value``, a probability for each row, and ``error``, how far off each may be.
     """
     means, covs = normal_rows(mean, cov)
     lows, highs = np.atleast_2d(np.asarray(low, np.float64)), np.atleast_2d(np.asarray(high, np.float64))
@@ -92,9 +117,25 @@ def box_estimate(
     return Estimate(*box_rows(means, covs, *ends, tolerance, points))
 
 
-def box_probability(mean: Any, cov: Any, low: Any, high: Any) -> np.ndarray:
-    """``P(low <= X <= high)`` in every coordinate, for normal ``X``; see ``box_estimate`` for its error.
+def box_probability(mean: ArrayLike, cov: ArrayLike, low: ArrayLike, high: ArrayLike) -> np.ndarray:
+    """Compute the probability that a normal ``X`` lies in a box; ``box_estimate`` gives its error as well.
 
+    Parameters
+    ----------
+    mean
+        The mean of ``X``: d numbers, or n rows of them.
+    cov
+        The covariance of ``X``: d x d numbers, or n rows of them.
+    low, high
+        The ends of the box in each coordinate: d numbers, or n rows of them.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Examples
+    --------
     >>> box_probability([[0, 0]], [[1, 0], [0, 1]], [-1, -1], [1, 1]).round(6)
     array([0.466065])
     """
@@ -143,8 +184,36 @@ def form_estimate(forms: Forms, limit: Any, *, closed: bool = False, above: bool
     return Estimate(*form_rows(curve, slope, _rows("limit", limits, (), count) - forms.constant, closed, above))
 
 
-def form_probability(mean: Any, cov: Any, matrix: Any, limit: Any, *, centre: Any = 0.0) -> np.ndarray:
-    """``P((X - centre)' matrix (X - centre) < limit)``: an ellipse, or any other conic, in any dimension."""
+def form_probability(
+    mean: ArrayLike, cov: ArrayLike, matrix: ArrayLike, limit: ArrayLike, *, centre: ArrayLike = 0.0
+) -> np.ndarray:
+    """Compute ``P((X - centre)' matrix (X - centre) < limit)`` for normal ``X``.
+
+    The region is an ellipse, or another conic, in any dimension.
+
+    Parameters
+    ----------
+    mean
+        The mean of ``X``: d numbers, or n rows of them.
+    cov
+        The covariance of ``X``: d x d numbers, or n rows of them.
+    matrix
+        A symmetric matrix of d x d numbers, whose eigenvalues may have any sign.
+    limit
+        The limit of the form: one number, or one for each row.
+    centre
+        The centre of the region: one number for all coordinates, d numbers, or n rows of them.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Raises
+    ------
+    HaplyError
+        If the matrix is not symmetric, or if shapes do not fit.
+    """
     means, covs = normal_rows(mean, cov)
     means, covs = _widen(means, covs, np.atleast_2d(centre), np.atleast_1d(limit))
     means = means - _rows("centre", centre, means.shape[1:], len(means))
@@ -165,9 +234,27 @@ def _form_chance(means: np.ndarray, covs: np.ndarray, matrices: np.ndarray, limi
     return form_estimate(canonical_forms(means, covs, matrices), limits).value
 
 
-def disc_probability(mean: Any, cov: Any, radius: Any, *, centre: Any = 0.0) -> np.ndarray:
-    """``P(|X - centre| <= radius)`` for normal ``X``: a disc in two dimensions, a ball in more.
+def disc_probability(mean: ArrayLike, cov: ArrayLike, radius: ArrayLike, *, centre: ArrayLike = 0.0) -> np.ndarray:
+    """Compute ``P(|X - centre| <= radius)`` for normal ``X``: a disc in two dimensions, a ball in more.
 
+    Parameters
+    ----------
+    mean
+        The mean of ``X``: d numbers, or n rows of them.
+    cov
+        The covariance of ``X``: d x d numbers, or n rows of them.
+    radius
+        The radius: one number, or one for each row.
+    centre
+        The centre of the disc: one number for all coordinates, d numbers, or n rows of them.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Examples
+    --------
     >>> disc_probability([1, 2], [[1, 0.9], [0.9, 2.25]], 2).round(6)
     array([0.400951])
     """
@@ -183,9 +270,25 @@ def disc_probability(mean: Any, cov: Any, radius: Any, *, centre: Any = 0.0) -> 
     return np.where(reach < 0.0, 0.0, form_estimate(forms, reach * reach, closed=True).value)
 
 
-def quadratic_probability(weights: Any, shifts: Any, limit: Any) -> np.ndarray:
-    """``P(sum(weights (Z + shifts)**2) < limit)`` with independent standard normal ``Z``; weights of any signs.
+def quadratic_probability(weights: ArrayLike, shifts: ArrayLike, limit: ArrayLike) -> np.ndarray:
+    """Compute ``P(sum(weights * (Z + shifts)**2) < limit)`` with independent standard normal ``Z``.
 
+    Parameters
+    ----------
+    weights
+        The factors of the squares, of any sign: d numbers, or n rows of them.
+    shifts
+        What is added before squaring: d numbers, or n rows of them.
+    limit
+        The limit of the sum: one number, or one for each row.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Examples
+    --------
     >>> quadratic_probability([1.5, 0.4, -0.8], [0.3, -1, 0.5], 0.7).round(6)
     array([0.444442])
     """
@@ -288,9 +391,28 @@ def _summed(found: Parts, values: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, np.maximum(0.0, sums))
 
 
-def box(model: Any, low: Any, high: Any) -> np.ndarray:
-    """``P(low <= x <= high)`` in every coordinate, for each row of a model; closed, which matters for points.
+def box(model: Model, low: ArrayLike, high: ArrayLike) -> np.ndarray:
+    """Compute the probability that each row of a model lies in a box, its border included.
 
+    Parameters
+    ----------
+    model
+        Gaussians, mixtures, samples or certain values, in any dimension.
+    low, high
+        The ends of the box in each coordinate: d numbers, or n rows of them.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Raises
+    ------
+    HaplyError
+        If the model is of another class, or if shapes do not fit.
+
+    Examples
+    --------
     >>> from haply.models import GaussianND
     >>> box(GaussianND([[0.2, -0.1]], [[[0.25, 0.06], [0.06, 0.16]]]), [-0.2, -0.2], [0.2, 0.2]).round(6)
     array([0.107599])
@@ -309,9 +431,30 @@ def box(model: Any, low: Any, high: Any) -> np.ndarray:
     return _summed(found, box_rows(solid(found.mean), covs, lows, highs, TOLERANCE, MOST_POINTS)[0])
 
 
-def quadratic(model: Any, matrix: Any, limit: Any) -> np.ndarray:
-    """``P(x' matrix x < limit)`` for each row of a model; the matrix is symmetric, of any signs.
+def quadratic(model: Model, matrix: ArrayLike, limit: ArrayLike) -> np.ndarray:
+    """Compute ``P(x' matrix x < limit)`` for each row of a model.
 
+    Parameters
+    ----------
+    model
+        Gaussians, mixtures, samples or certain values, in any dimension.
+    matrix
+        A symmetric matrix of d x d numbers, whose eigenvalues may have any sign.
+    limit
+        The limit of the form: one number, or one for each row.
+
+    Returns
+    -------
+    numpy.ndarray
+        A probability for each row.
+
+    Raises
+    ------
+    HaplyError
+        If the model is of another class, or if the matrix is not symmetric.
+
+    Examples
+    --------
     >>> from haply.models import GaussianND
     >>> quadratic(GaussianND([[1, 2]], [[[1, 0.9], [0.9, 2.25]]]), [[1, 0], [0, 1]], 4).round(6)
     array([0.400951])

@@ -5,16 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from haply.errors import HaplyError
 
 
 @dataclass(frozen=True)
 class Region:
-    """The differences ``left - right`` for which a condition holds: one interval, or all that lies outside it.
+    """Represents the differences ``left - right`` for which a condition holds: an interval, or all that is outside it.
 
-    ``=c`` is ``Region(-c, c)``, ``>`` is ``Region(0, inf, low_closed=False)``, and farther apart than ``c`` is
-    ``Region(-c, c, outside=True)``. The closed flags are those of the interval: outside of a closed one is open.
+    Equal within ``c`` is ``Region(-c, c)``, greater is ``Region(0, inf, low_closed=False)``, and farther apart than
+    ``c`` is ``Region(-c, c, outside=True)``.
+
+    Parameters
+    ----------
+    low, high
+        The ends of the interval, which may be infinite.
+    low_closed, high_closed
+        Whether the interval includes its ends.
+    outside
+        Whether the condition holds outside of the interval, and not inside.
+
+    Raises
+    ------
+    HaplyError
+        If an end is NaN, if ``low`` is above ``high``, or if the outside of an unbounded interval is asked for.
+
+    Examples
+    --------
+    >>> Region(-1, 1).contains(0.5), Region(-1, 1, outside=True).contains(0.5)
+    (True, False)
     """
 
     low: float
@@ -52,7 +72,18 @@ class Region:
         return math.isinf(self.low) or math.isinf(self.high)
 
     def contains(self, difference: float) -> bool:
-        """Whether the condition holds for two values that are certainly this far apart."""
+        """Tell whether the condition holds for a difference.
+
+        Parameters
+        ----------
+        difference
+            ``left - right`` of two certain values.
+
+        Returns
+        -------
+        bool
+            Whether the difference is in the region.
+        """
         above = difference >= self.low if self.low_closed else difference > self.low
         below = difference <= self.high if self.high_closed else difference < self.high
         return (above and below) != self.outside
@@ -67,9 +98,24 @@ class Region:
         return f"difference {'not ' if self.outside else ''}in {opening}{self.low:g}, {self.high:g}{closing}"
 
 
+class DifferenceLike(Protocol):
+    """A condition on a difference: a ``Difference``, or an expression such as ``abs(hp.left.x - hp.right.x) <= 1``."""
+
+    def as_difference(self) -> Difference:
+        """Return the condition; raise if it is none on a difference."""
+
+
 @dataclass(frozen=True)
 class Difference:
-    """``left - right`` lies in the region, for one column of each side."""
+    """Represents the condition that the difference of two values lies in a region.
+
+    Parameters
+    ----------
+    left, right
+        The names of the values: in a join, of a column of each side.
+    region
+        The differences ``left - right`` for which the condition holds.
+    """
 
     left: str
     right: str
@@ -91,7 +137,22 @@ class Difference:
 
 @dataclass(frozen=True)
 class Distance:
-    """The Euclidean distance of two points is at most ``within`` (less, if not ``closed``)."""
+    """Represents the condition that the Euclidean distance of two points is at most a limit.
+
+    Parameters
+    ----------
+    left, right
+        The names of the points: in a join, of a column of each side.
+    within
+        The limit, 0 or more.
+    closed
+        Whether a distance of ``within`` itself satisfies the condition.
+
+    Raises
+    ------
+    HaplyError
+        If no distance is so small.
+    """
 
     left: str
     right: str

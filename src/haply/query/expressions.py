@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from haply.errors import HaplyError, unknown_name
 
@@ -494,12 +494,42 @@ class TableColumns:
         return f"<columns of {self.__table}>"
 
 
+Operand: TypeAlias = Expression | float | Decimal | str | None
+"""What an operator or a comparison takes: an expression, a number, a string, a truth value or None."""
+ColumnLike: TypeAlias = object
+"""The name of a column, a Spark column, an expression (``hp.left.kg``) or a number."""
+ArrayColumnLike: TypeAlias = object
+"""The name of an array column, a Spark column or an expression of arrays, or a list whose items are ``ColumnLike``."""
+
 left = TableColumns("left")
 right = TableColumns("right")
 
 
 def col(name: str) -> Column:
-    """A column by name: ``col("x")``, ``col("left.x")``, ``col("pos[0]")``; backquotes protect dots and brackets."""
+    """Name a column of a condition.
+
+    Parameters
+    ----------
+    name
+        The name: ``"x"``, with its table ``"left.x"``, or with a component ``"pos[0]"``. Put a name that contains dots
+        or brackets in backquotes.
+
+    Returns
+    -------
+    Expression
+        The column. Arithmetic, ``abs()`` and comparisons make further expressions of it.
+
+    Raises
+    ------
+    HaplyError
+        If the text is no name of a column.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(abs(hp.col("left.x") - hp.col("right.x")) <= 2)
+    abs(left.x - right.x) <= 2
+    """
     found = _COLUMN_TEXT.fullmatch(name) if isinstance(name, str) else None
     if not found:
         raise HaplyError(
@@ -512,13 +542,49 @@ def col(name: str) -> Column:
     return Column(table, quoted_name.replace("``", "`") if quoted_name else plain_name, int(index) if index else None)
 
 
-def between(value: Any, low: Any, high: Any) -> Expression:
-    """``low <= value <= high``, both ends included."""
+def between(value: Operand, low: Operand, high: Operand) -> Expression:
+    """Make the condition ``low <= value <= high``, both ends included.
+
+    Parameters
+    ----------
+    value
+        What is compared.
+    low, high
+        The least and the greatest value that satisfy the condition.
+
+    Returns
+    -------
+    Expression
+        The condition.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.between(hp.left.x - hp.right.x, -1, 2))
+    left.x - right.x BETWEEN -1 AND 2
+    """
     return Between(as_expression(value), as_expression(low), as_expression(high))
 
 
-def distance(a: Any, b: Any) -> Expression:
-    """The Euclidean distance of two points."""
+def distance(a: Operand, b: Operand) -> Expression:
+    """Make the Euclidean distance of two points.
+
+    Parameters
+    ----------
+    a, b
+        Columns of points, or of numbers.
+
+    Returns
+    -------
+    Expression
+        The distance, to be compared with a number.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.distance(hp.left.pos, hp.right.pos) < 5)
+    distance(left.pos, right.pos) < 5
+    """
     return Call("distance", (as_expression(a), as_expression(b)))
 
 

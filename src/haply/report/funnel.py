@@ -26,11 +26,19 @@ _BY_STREAM = ("rows_", "null_", "hopeless_", "invalid_", "late_", "stored_")
 
 
 class Funnel:
-    """Counters of one join, filled by the first action on its result.
+    """Counts the possible pairs of a join, its candidates, what decided them, and the pairs that are kept.
 
-    >>> funnel = Funnel()
-    >>> funnel.to_dict()["kept"]
-    0
+    Give it to a join as ``funnel``. The first action on the result fills it.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> table, funnel = pa.table({"x": [1.0, 2.0], "sd": [0.1, 0.1]}), hp.Funnel()
+    >>> near = "abs(gaussian(left.x, left.sd) - gaussian(right.x, right.sd)) <= 0.5"
+    >>> _ = hp.join(table, table.slice(1), on=near, threshold=0.5, funnel=funnel)
+    >>> counts = funnel.to_dict()
+    >>> counts["pairs_possible"], counts["kept"]
+    (2, 1)
     """
 
     def __init__(self) -> None:
@@ -46,7 +54,13 @@ class Funnel:
 
     @property
     def filled(self) -> bool:
-        """Whether an action on the result has brought the counters."""
+        """Tell whether an action on the result has filled the counters.
+
+        Returns
+        -------
+        bool
+            False before the first action.
+        """
         found = self._read()
         return bool(found) and all(part is not None for part in found)
 
@@ -59,7 +73,14 @@ class Funnel:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """All counters; zeros before the first action."""
+        """Return all counters by name.
+
+        Returns
+        -------
+        dict
+            Numbers of pairs and rows. ``rejected`` and ``accepted`` are dicts by the rule that decided, ``seconds`` is
+            a dict by stage. All numbers are 0 before the first action.
+        """
         raw: dict[str, int] = {}
         for part in self._read():
             for name, value in (part or {}).items():
@@ -84,7 +105,13 @@ class Funnel:
         return out
 
     def stages(self) -> list[dict[str, Any]]:
-        """The funnel as records, widest first: what a chart or a table shows."""
+        """Return the stages of the funnel as records, largest first.
+
+        Returns
+        -------
+        list of dict
+            The name of each ``stage``, and how many ``pairs`` reach it.
+        """
         counts = self.to_dict()
         decided = counts["rejected"] | {}
         records = [
@@ -126,7 +153,13 @@ class Funnel:
     __repr__ = __str__
 
     def chart(self) -> altair.LayerChart:
-        """The funnel as a chart."""
+        """Draw the funnel.
+
+        Returns
+        -------
+        altair.LayerChart
+            A bar for each stage.
+        """
         from haply.report.charts import funnel_chart
 
         return funnel_chart(self.stages())

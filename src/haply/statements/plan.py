@@ -35,7 +35,23 @@ def plan_sql(
     funnel: Funnel | None = None,
     **tables: Tabular,
 ) -> Plan:
-    """Check and plan a query without running it; the arguments are those of ``hp.sql``."""
+    """Check and plan a query in SQL without running it.
+
+    Parameters
+    ----------
+    query, spark, time, max_delay, invalid, funnel, **tables
+        As in ``hp.sql``.
+
+    Returns
+    -------
+    Plan
+        ``run()`` returns the result, ``write()`` writes it into a file, ``explain()`` describes how the query will run.
+
+    Raises
+    ------
+    HaplyError
+        If the query cannot be read or answered. The message shows the place in the query.
+    """
     frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
     statement = read(query)
     bound = bind(statement, catalog_for(spark, frames.values()), time, frames).narrowed()
@@ -75,9 +91,21 @@ def sql(
         The column of times that ``WINDOW`` uses, or one for each table.
     max_delay, invalid, funnel
         As in ``hp.join``.
-    tables
-        DataFrames by the names that the query uses. Other names are looked up in the Spark catalog.
+    **tables
+        Tables by the names that the query uses. Other names are looked up in the Spark catalog.
 
+    Returns
+    -------
+    table
+        The select list, of the kind of the first table; Arrow for a path.
+
+    Raises
+    ------
+    HaplyError
+        If the query cannot be read or answered. The message shows the place in the query.
+
+    Examples
+    --------
     >>> parts = spark.createDataFrame([("a", 1.0, 0.1), ("b", 3.0, 0.1)], ["id", "mean", "error"])
     >>> query = "SELECT id, PROB() AS p FROM parts WHERE GAUSSIAN(mean, error) > 2.9 WITH THRESHOLD 0.5"
     >>> [(row.id, round(row.p, 3)) for row in sql(query, parts=parts).collect()]

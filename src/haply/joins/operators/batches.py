@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Generic, Self, TypeVar
@@ -14,6 +14,7 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.meeting import TimedRows
 from haply.joins.operators.operator import (
     SIDES,
+    Columns,
     JoinOperator,
     RowBatch,
     SideName,
@@ -95,9 +96,7 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
 
     # -- coming -------------------------------------------------------------------------------------------------------
 
-    def _read(
-        self, side: str, batch: Mapping[str, Any], column: str, model_of: Callable[[Any], Model]
-    ) -> RowBatch[Any]:
+    def _read(self, side: str, batch: Columns, column: str, model_of: Callable[[Any], Model]) -> RowBatch[Any]:
         """Check a batch that somebody pushes."""
         check_side(side)
         if side in self._closed:
@@ -138,9 +137,14 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
     # -- leaving ------------------------------------------------------------------------------------------------------
 
     def expire(self, time: float) -> None:
-        """Say that nothing older will come: what is too old for it is forgotten. Without a window nothing is.
+        """Say that no earlier row will come, and forget rows that no later row can meet.
 
-        A part goes as a whole, or when half of it is too old: of what is kept at least half may still be met.
+        Without a window nothing is forgotten. A part of the state goes as a whole, or when half of it is too old.
+
+        Parameters
+        ----------
+        time
+            The watermark: no row of either side with an earlier time will be pushed.
         """
         if self.window is not None:
             before = forgotten_before(time, self.window)
@@ -153,7 +157,13 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
         return -np.inf if self.window is None else forgotten_before(watermark, self.window)
 
     def close(self, side: SideName) -> None:
-        """Say that a side is complete: rows of the other side need not be kept from now on."""
+        """Say that a side is complete: rows of the other side are no longer kept.
+
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        """
         check_side(side)
         self._closed.add(side)
         self._stored[other_side(side)].clear()
@@ -166,7 +176,13 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
 
     @property
     def funnel(self) -> Counters:
-        """What became of the candidates."""
+        """Return what became of the candidates.
+
+        Returns
+        -------
+        Counters
+            The candidates, those that each rule rejected or accepted, those evaluated exactly, and the pairs kept.
+        """
         return self._funnel
 
     @property
@@ -179,13 +195,35 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
         return f"{cls.__name__} operator"
 
     def snapshot(self) -> bytes:
-        """The operator's state as bytes."""
+        """Return the state of the operator as bytes.
+
+        Returns
+        -------
+        bytes
+            Arrow IPC with a format version, for ``restore``.
+        """
         stored = {side: [part.rows.columns for part in parts] for side, parts in self._stored.items()}
         return to_state(self._state_name(), (self._settings(), stored, self._closed, self._funnel))
 
     @classmethod
     def restore(cls, state: bytes) -> Self:
-        """The operator that wrote these bytes; those of another version of the format are refused."""
+        """Make the operator whose state was written by ``snapshot``.
+
+        Parameters
+        ----------
+        state
+            What ``snapshot`` returned.
+
+        Returns
+        -------
+        TwoSidedJoin
+            An operator that continues where the other one was.
+
+        Raises
+        ------
+        HaplyError
+            If the bytes are no state of such an operator, or of another version of the format.
+        """
         settings, stored, closed, funnel = from_state(cls._state_name(), state)
         join: Any = cls(**settings)
         for side, parts in stored.items():

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.errors import unknown_name
 from haply.models import Model
@@ -21,10 +22,17 @@ from haply.pruning.cascade import Counters
 from haply.pruning.ownership import Places
 
 SideName = Literal["left", "right"]
+"""The name of a side of a join."""
 SIDES: tuple[SideName, SideName] = ("left", "right")
 
 TIME_SLACK = 1e-12
 """Relative widening of windows, so that rounding loses no pair; pairs are asked for their times in the end."""
+
+ProbabilityMode = Literal["exact", "none"]
+"""``exact``: compute the probability of every pair that is kept; ``none``: bounds may accept a pair without it."""
+
+Columns: TypeAlias = Mapping[str, Model | ArrayLike]
+"""A batch that people push: its columns by name, models or arrays."""
 
 ANY_DELAY = sys.float_info.max
 """The ``max_delay`` of an operator whose caller tells which rows are late."""
@@ -194,6 +202,13 @@ def forgotten_before(watermark: float, window: float) -> float:
 def other_side(side: SideName) -> SideName:
     """Return the name of the other side."""
     return "right" if side == "left" else "left"
+
+
+def is_exact(probability: ProbabilityMode) -> bool:
+    """Tell whether probabilities are asked for; refuse what is no such choice."""
+    if probability not in get_args(ProbabilityMode):
+        raise unknown_name("choice of probability", probability, get_args(ProbabilityMode))
+    return probability == "exact"
 
 
 def check_side(side: str) -> None:

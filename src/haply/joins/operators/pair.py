@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -14,43 +14,75 @@ from haply.joins.match import DECIDED_BY, Matches, match_all
 from haply.joins.moments import MomentCounters, index_moments, match_moments
 from haply.joins.operators.batches import Stored, TwoSidedJoin
 from haply.joins.operators.meeting import TimedRows, ValueRows, can_meet, match_in_time, parts_of
-from haply.joins.operators.operator import SIDES, PairBatch, RowBatch, SideName, no_pairs
+from haply.joins.operators.operator import SIDES, Columns, PairBatch, RowBatch, SideName, no_pairs
 from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.models import Certain, OneDimensional
-from haply.probability.region import Difference, Region
+from haply.probability.region import Difference, DifferenceLike, Region
 from haply.pruning.candidates.intervals import row_intervals
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
 
 SWEEPS = ("auto", "sweep")
-STRATEGIES = (*SWEEPS, *OF_STRATEGY, "moments")
+PairStrategy = Literal["auto", "sweep", "pages", "pti", "moments"]
 """Ways to generate candidates: the sweep over core regions (also by default), x-bound pages, the tree over them, and an
 index of means and variances."""
+STRATEGIES: tuple[PairStrategy, ...] = get_args(PairStrategy)
 
 
 @dataclass(frozen=True)
 class PairResult(PairBatch):
-    """The ids of the matched rows, their probabilities, and what decided each pair."""
+    """Represents the pairs that a push completes.
+
+    Attributes
+    ----------
+    rows
+        The ids of the left rows and those of the right rows, also as ``left`` and ``right``.
+    left, right
+        The ids of the rows of each pair.
+    probability
+        The probability of each pair; NaN where it was not computed.
+    codes
+        What decided each pair, as a number, which takes less time than a name.
+    decided_by
+        What decided each pair, as a name.
+    """
 
     codes: np.ndarray
-    """What decided, as numbers of ``DECIDED_BY``: words for every pair take longer than many a join."""
 
     @property
     def decided_by(self) -> np.ndarray:
-        """What decided each pair, in words."""
+        """What decided each pair, as a name."""
         return np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])[self.codes]
 
 
 class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
-    """Joins batches of two sides under one difference condition and a threshold.
+    """Joins batches of two sides under a condition on the difference of two values.
 
-    Each pair is returned once, when its later row is pushed. Hopeless rows (those that can match nothing) are not kept.
-    The strategies ``"pages"``, ``"pti"`` and ``"moments"`` lay stored rows out in pages, or as a tree, when they are
-    first met.
+    Each pair is returned once, when its later row is pushed. Rows that can match nothing are not kept. With a window,
+    batches have a column ``time``, and pushes may come in any order of time.
 
-    With a window, batches have a ``time`` as well, and pairs are those with ``|time - time| <= window``; in which order
-    pushes come does not matter. ``expire(time)`` says that nothing older will come.
+    Parameters
+    ----------
+    condition
+        The condition: a ``Difference``, or an expression such as ``abs(hp.left.x - hp.right.x) <= 0.5``.
+    threshold, strict
+        Keep ``P >= threshold`` (``P > threshold`` when strict). None keeps every pair with positive probability.
+    window
+        Pairs are those with ``|left time - right time| <= window``, in the unit of the times. None means that all rows
+        may meet.
+    strategy
+        How candidates are found: ``"auto"`` and ``"sweep"`` sweep over core regions, ``"pages"`` puts the stored rows
+        into pages, ``"pti"`` into a tree of pages, ``"moments"`` into an index of means and variances.
+    exact
+        Whether to compute the probability of every pair that is kept. If not, bounds may accept a pair without it.
 
+    Raises
+    ------
+    HaplyError
+        If the strategy is not known, or if the condition is not about a difference.
+
+    Examples
+    --------
     >>> from haply.models import Gaussian
     >>> from haply.probability import Difference, Region
     >>> join = PairJoin(Difference("temp", "temp", Region(-0.5, 0.5)), 0.6)
@@ -63,11 +95,11 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
 
     def __init__(
         self,
-        condition: Any,
+        condition: DifferenceLike,
         threshold: float | None,
         *,
         window: float | None = None,
-        strategy: str = "auto",
+        strategy: PairStrategy = "auto",
         strict: bool = False,
         exact: bool = True,
     ) -> None:
@@ -85,10 +117,26 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
         """The differences the join looks for."""
         return self.condition.region
 
-    def push(self, side: SideName, batch: Mapping[str, Any]) -> PairResult:
-        """Add a batch: ``id``, the side's column as a model (or plain numbers), and ``time`` if there is a window.
+    def push(self, side: SideName, batch: Columns) -> PairResult:
+        """Add rows of one side, and return the pairs that they complete.
 
-        Returns the pairs it completes.
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        batch
+            Columns by name: ``id``, the column of the condition as a model or as numbers, and ``time`` if there is a
+            window.
+
+        Returns
+        -------
+        PairResult
+            The pairs of these rows with rows that were pushed before.
+
+        Raises
+        ------
+        HaplyError
+            If a column is missing, if columns differ in length, or if the side is closed.
         """
         column = self.condition.left if side == "left" else self.condition.right
         rows = self._read(side, batch, column, self._model_of)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from haply.errors import HaplyError, unknown_name
+from haply.errors import HaplyError
 from haply.joins.operators.batches import Stored, TwoSidedJoin
 from haply.joins.operators.meeting import TimedRows, can_meet
-from haply.joins.operators.operator import SIDES, PairBatch, RowBatch, SideName
+from haply.joins.operators.operator import SIDES, Columns, PairBatch, ProbabilityMode, RowBatch, SideName, is_exact
 from haply.joins.slots import in_slots
 from haply.models import Certain, Model, Samples, Sky
 from haply.numerics.scale import power_of
@@ -30,8 +30,22 @@ DECIDED_BY = np.array(["exact value", *POSITION_RULES.values()])
 
 @dataclass(frozen=True)
 class PositionResult(PairBatch):
-    """The kept pairs by row numbers (by ids, if rows were pushed), their probabilities (NaN if not asked for), and what
-    became of the candidates.
+    """Represents pairs of near positions.
+
+    Attributes
+    ----------
+    rows
+        The left rows and the right rows, also as ``left`` and ``right``.
+    left, right
+        The rows of each pair: ids if rows were pushed, row numbers from ``join_positions``.
+    probability
+        The probability of each pair; NaN where it was not computed.
+    code
+        What decided each pair, as a number.
+    decided_by
+        What decided each pair, as a name.
+    funnel
+        What became of the candidates.
     """
 
     code: np.ndarray
@@ -44,20 +58,41 @@ class PositionResult(PairBatch):
 
 
 def join_positions(
-    left: Any,
-    right: Any,
+    left: Model | ArrayLike,
+    right: Model | ArrayLike,
     within: float,
     threshold: float,
     *,
     strict: bool = False,
-    probability: Literal["exact", "none"] = "exact",
+    probability: ProbabilityMode = "exact",
 ) -> PositionResult:
-    """Pairs with ``P(|left - right| <= within) >= threshold``, in no particular order.
+    """Find the pairs of positions that are within a distance of each other with at least the threshold's probability.
 
-    Each side is a ``GaussianND`` or ``MixtureND``, or certain points as an array of n x d numbers; ``Gaussian``,
-    ``Mixture``, ``Certain`` and ``Samples`` will do as well. With ``probability="none"`` bounds may accept a pair, and
-    its probability is not computed. The error of a probability is below 1e-12.
+    Parameters
+    ----------
+    left, right
+        ``GaussianND``, ``MixtureND``, ``Sky``, ``Gaussian``, ``Mixture``, ``Certain`` or ``Samples``, or certain points
+        as an array of n x d numbers.
+    within
+        The distance.
+    threshold, strict
+        Keep ``P >= threshold`` (``P > threshold`` when strict).
+    probability
+        ``"exact"`` computes the probability of every pair that is kept, with an error below 1e-12. With ``"none"``
+        bounds may accept a pair without it.
 
+    Returns
+    -------
+    PositionResult
+        The pairs by row numbers, in no particular order.
+
+    Raises
+    ------
+    HaplyError
+        If there is no threshold, or if the sides differ in dimension.
+
+    Examples
+    --------
     >>> from haply.models import GaussianND
     >>> stars = GaussianND([[0.0, 0.0], [5.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]] * 2)
     >>> found = join_positions(stars, [[0.3, 0.1], [2.5, 0.0]], within=1.0, threshold=0.5)
@@ -65,7 +100,7 @@ def join_positions(
     (array([0]), array([0]), array([0.993239]))
     """
     near = Distance("left", "right", within)
-    return match_positions(left, right, near, Threshold(threshold, strict), _is_exact(probability))
+    return match_positions(left, right, near, Threshold(threshold, strict), is_exact(probability))
 
 
 def match_positions(
@@ -96,13 +131,33 @@ PlacedRows = TimedRows[Model]
 
 
 class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
-    """Joins batches of two sides: pairs with ``P(|left - right| <= within) >= threshold``.
+    """Joins batches of positions of two sides that are likely within a distance of each other.
 
-    Each pair is returned once, when its later row is pushed. Rows that are too wide for any partner are not kept. With
-    a window, batches have a ``time`` as well, and pairs are those with ``|time - time| <= window``; in which order
-    pushes come does not matter. ``expire(time)`` says that nothing older will come. All positions must have one number
-    of coordinates, that of the first if it is not given.
+    Each pair is returned once, when its later row is pushed. Rows whose spread is too large for any match are not kept.
+    With a window, batches have a column ``time``, and pushes may come in any order of time.
 
+    Parameters
+    ----------
+    within
+        The distance.
+    threshold, strict
+        Keep ``P >= threshold`` (``P > threshold`` when strict).
+    window
+        Pairs are those with ``|left time - right time| <= window``, in the unit of the times. None means that all rows
+        may meet.
+    probability
+        ``"exact"`` computes the probability of every pair that is kept. With ``"none"`` bounds may accept a pair
+        without it.
+    dim
+        How many coordinates a position has; by default as many as the first.
+
+    Raises
+    ------
+    HaplyError
+        If there is no threshold.
+
+    Examples
+    --------
     >>> from haply.models import GaussianND
     >>> join = PositionJoin(1.0, 0.5, window=10)
     >>> fix = GaussianND([[0.0, 0.0]], [[[0.04, 0.01], [0.01, 0.09]]])
@@ -120,19 +175,34 @@ class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
         *,
         window: float | None = None,
         strict: bool = False,
-        probability: Literal["exact", "none"] = "exact",
+        probability: ProbabilityMode = "exact",
         dim: int | None = None,
     ) -> None:
         super().__init__(window)
         self.distance, self.threshold = Distance("left", "right", within), Threshold(threshold, strict)
         _check_threshold(self.threshold)
-        self.exact, self.dim = _is_exact(probability), dim
+        self.exact, self.dim = is_exact(probability), dim
         self._funnel = no_counts()
 
-    def push(self, side: SideName, batch: Mapping[str, Any]) -> PositionResult:
-        """Add a batch: ``id``, ``pos`` as a model or as points, and ``time`` if there is a window.
+    def push(self, side: SideName, batch: Columns) -> PositionResult:
+        """Add rows of one side, and return the pairs that they complete.
 
-        Returns the pairs it completes.
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        batch
+            Columns by name: ``id``, ``pos`` as a model or as points, and ``time`` if there is a window.
+
+        Returns
+        -------
+        PositionResult
+            The pairs of these rows with rows that were pushed before.
+
+        Raises
+        ------
+        HaplyError
+            If a column is missing, if columns differ in length, or if the side is closed.
         """
         rows = self._read(side, batch, "pos", lambda given: _model_of(given, side))
         return self.arrive(SIDES.index(side), rows)
@@ -199,12 +269,6 @@ def _near(rows: PlacedRows, others: PlacedRows, window: float) -> PlacedRows:
 def _no_pairs(left: np.ndarray, right: np.ndarray) -> PositionResult:
     """Nothing, with ids of these types."""
     return PositionResult((left, right), np.empty(0), np.empty(0, np.int8), no_counts())
-
-
-def _is_exact(probability: str) -> bool:
-    if probability not in ("exact", "none"):
-        raise unknown_name("choice of probability", probability, ("exact", "none"))
-    return probability == "exact"
 
 
 def _check_threshold(threshold: Threshold) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,15 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.batches import checked_length
 from haply.joins.operators.operator import (
     SIDES,
+    Columns,
     JoinOperator,
     PairBatch,
+    ProbabilityMode,
     RowBatch,
     SideName,
     check_side,
     forgotten_before,
+    is_exact,
     no_pairs,
     other_side,
 )
@@ -36,6 +39,8 @@ from haply.pruning.bounds.cloud_rules import (
     MOMENTS,
     RULES,
     WINDOW,
+    RuleName,
+    RuleSet,
     question,
     rule_codes,
 )
@@ -66,9 +71,28 @@ _STATE = "similarity join"
 
 @dataclass(frozen=True)
 class SimilarityResult(PairBatch):
-    """The ids of the near pairs, their probabilities (NaN where not computed), what decided them, and when they live.
+    """Represents pairs of near objects.
 
     A pair is live from the later of its two times until the earlier one leaves the window.
+
+    Attributes
+    ----------
+    rows
+        The ids of the left rows and those of the right rows, also as ``left`` and ``right``.
+    left, right
+        The ids of the rows of each pair.
+    probability
+        The probability of each pair; NaN where it was not computed.
+    codes
+        The rule that decided each pair, as a number.
+    decided_by
+        The rule that decided each pair, as a name.
+    left_time, right_time
+        The times of the objects of each pair.
+    window
+        The window of the join.
+    live_from, live_to
+        The first and the last time at which both objects of a pair are in the window.
     """
 
     codes: np.ndarray
@@ -96,15 +120,38 @@ NO_PAIRS = SimilarityResult(no_pairs().rows, np.empty(0), np.empty(0, np.int8), 
 
 
 class SimilarityJoin(JoinOperator):
-    """Pairs of objects that are within a distance of each other with at least the threshold's probability.
+    """Joins objects of two sides that are likely within a distance of each other; an object is a set of samples.
 
-    An object is a row of ``Samples`` (or a certain number). Pairs are those with ``|time - time| <= window``; each is
-    returned once, when its second object is pushed. Without ``time`` in a batch an object's time is its number on its
-    side, so that ``window=w - 1`` is the sliding window of the last ``w`` objects; objects then leave by themselves.
-    With times, ``expire(time)`` says that nothing older will come, in which order pushes come does not matter.
+    Each pair is returned once, when its second object is pushed. Without ``time`` in a batch the time of an object is
+    its number on its side. ``window=w - 1`` is then the sliding window of the last ``w`` objects, and objects are
+    forgotten without ``expire``. With times, pushes may come in any order of time.
 
-    What is kept of an object of ``l`` samples in ``d`` dimensions: ``(d + 2) * l`` numbers, and some fifty more.
+    The state has ``(d + 2) * l`` numbers, and some fifty more, for an object of ``l`` samples in ``d`` dimensions.
 
+    Parameters
+    ----------
+    within
+        The distance.
+    threshold, strict
+        Keep ``P >= threshold`` (``P > threshold`` when strict). None keeps every pair with positive probability.
+    window
+        Pairs are those with ``|left time - right time| <= window``. None means that all objects may meet.
+    dim
+        How many coordinates a sample has.
+    rules
+        The rules that decide pairs without their probability: ``"auto"``, ``"paper"`` (those of the paper), ``"none"``,
+        or a list of the names of rules. The result does not depend on them.
+    probability
+        ``"exact"`` computes the probability of every pair that is kept. With ``"none"`` bounds may accept a pair
+        without it.
+
+    Raises
+    ------
+    HaplyError
+        If an option is not known, or if the window or the dimension is no such number.
+
+    Examples
+    --------
     >>> join = SimilarityJoin(1.0, 0.5, window=10, dim=2)
     >>> join.push("left", {"id": [1], "time": [0], "pos": Samples([[[0, 0], [1, 0]]])}).left
     array([], dtype=int64)
@@ -121,18 +168,16 @@ class SimilarityJoin(JoinOperator):
         window: float | None = None,
         dim: int,
         strict: bool = False,
-        rules: str | Iterable[str] = "auto",
-        probability: Literal["exact", "none"] = "exact",
+        rules: RuleSet | Iterable[RuleName] = "auto",
+        probability: ProbabilityMode = "exact",
     ) -> None:
         if window is not None:
             checked_length("The window", window, finite=False)
         if not (isinstance(dim, (int, np.integer)) and dim >= 1):
             raise HaplyError("A dimension is not a whole number", expected="dim >= 1", found=repr(dim))
-        if probability not in ("exact", "none"):
-            raise unknown_name("choice of probability", probability, ("exact", "none"))
+        self.exact = is_exact(probability)
         self.within, self.dim, self.threshold = float(within), int(dim), Threshold(threshold, strict)
         self.window = np.inf if window is None else float(window)
-        self.exact = probability == "exact"
         self.rules = rule_codes(rules)
         self.power = power_of(self.within)
         """Positions are kept over two to this power, so that squares and moments are in the range of doubles."""
@@ -147,8 +192,26 @@ class SimilarityJoin(JoinOperator):
 
     # -- pushing ------------------------------------------------------------------------------------------------------
 
-    def push(self, side: SideName, batch: Mapping[str, Any]) -> SimilarityResult:
-        """Add objects of one side: ``id``, ``pos`` as samples, ``time`` or not. Returns the pairs they complete."""
+    def push(self, side: SideName, batch: Columns) -> SimilarityResult:
+        """Add objects of one side, and return the pairs that they complete.
+
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        batch
+            Columns by name: ``id``, ``pos`` as samples, and ``time`` or not.
+
+        Returns
+        -------
+        SimilarityResult
+            The pairs of these objects with objects that were pushed before.
+
+        Raises
+        ------
+        HaplyError
+            If a column is missing, if columns differ in length, or if the side is closed.
+        """
         check_side(side)
         if side in self._closed:
             raise HaplyError(f"The {side} side is closed", hint="push before close()")
@@ -257,7 +320,13 @@ class SimilarityJoin(JoinOperator):
     # -- leaving ------------------------------------------------------------------------------------------------------
 
     def expire(self, time: float) -> None:
-        """Say that nothing older than ``time`` will come: objects whose window ends before it are forgotten."""
+        """Say that no earlier object will come, and forget objects whose window has ended.
+
+        Parameters
+        ----------
+        time
+            The watermark: no row of either side with an earlier time will be pushed.
+        """
         for store in self._stored.values():
             store.expire(forgotten_before(float(time), self.window))
 
@@ -266,7 +335,13 @@ class SimilarityJoin(JoinOperator):
         return forgotten_before(watermark, self.window)
 
     def close(self, side: SideName) -> None:
-        """Say that a side is complete: objects of the other side need not be kept from now on."""
+        """Say that a side is complete: objects of the other side are no longer kept.
+
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        """
         check_side(side)
         self._closed.add(side)
         self._stored[other_side(side)] = _Store(self)
@@ -275,7 +350,13 @@ class SimilarityJoin(JoinOperator):
 
     @property
     def funnel(self) -> Counters:
-        """What became of the pairs that were in the window."""
+        """Return what became of the pairs that were in the window.
+
+        Returns
+        -------
+        Counters
+            The candidates, those that each rule rejected or accepted, those evaluated exactly, and the pairs kept.
+        """
         names = tuple(RULES.values())
         counters = Counters(names, names)
         for code, name in RULES.items():
@@ -296,7 +377,13 @@ class SimilarityJoin(JoinOperator):
         return sum(store.nbytes for store in self._stored.values())
 
     def snapshot(self) -> bytes:
-        """The operator's state as bytes."""
+        """Return the state of the operator as bytes.
+
+        Returns
+        -------
+        bytes
+            Arrow IPC with a format version, for ``restore``.
+        """
         settings = {
             "within": self.within, "threshold": self.threshold.value, "dim": self.dim,
             "window": None if np.isinf(self.window) else self.window, "strict": self.threshold.strict,
@@ -308,7 +395,23 @@ class SimilarityJoin(JoinOperator):
 
     @classmethod
     def restore(cls, state: bytes) -> SimilarityJoin:
-        """The operator that wrote these bytes; those of another version of the format are refused."""
+        """Make the operator whose state was written by ``snapshot``.
+
+        Parameters
+        ----------
+        state
+            What ``snapshot`` returned.
+
+        Returns
+        -------
+        SimilarityJoin
+            An operator that continues where the other one was.
+
+        Raises
+        ------
+        HaplyError
+            If the bytes are no state of such an operator, or of another version of the format.
+        """
         settings, stored, following, closed, counts, kept = from_state(_STATE, state)
         join = cls(settings.pop("within"), settings.pop("threshold"), **settings)
         for side, objects in stored.items():

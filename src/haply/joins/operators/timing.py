@@ -13,12 +13,15 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.batches import checked_length
 from haply.joins.operators.operator import (
     SIDES,
+    Columns,
     JoinOperator,
     PairBatch,
+    ProbabilityMode,
     RowBatch,
     SideName,
     check_side,
     forgotten_before,
+    is_exact,
     other_side,
 )
 from haply.joins.operators.state import from_state, to_state
@@ -50,7 +53,8 @@ from haply.pruning.bounds.timing import (
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Pairing, Threshold
 
-PARTITIONS = ("tight", "free")
+Partitions = Literal["tight", "free"]
+PARTITIONS: tuple[Partitions, ...] = ("tight", "free")
 
 MOST_SHAPES = 1024
 """Shapes a side that several events may share; a further one is kept with its event, and gets no table."""
@@ -76,10 +80,25 @@ _STATE = "timing join"
 
 @dataclass(frozen=True)
 class TimingResult(PairBatch):
-    """The ids of the pairs, their probabilities (NaN where not computed), what decided them, and what was lost.
+    """Represents pairs of events that are likely within a window of each other.
 
-    ``late``: ids that came later than ``max_delay`` and were not joined. ``cut_short``: ids that were joined, but reach
-    back to times whose events were forgotten, because no event before them reached so far.
+    Attributes
+    ----------
+    rows
+        The ids of the left rows and those of the right rows, also as ``left`` and ``right``.
+    left, right
+        The ids of the rows of each pair.
+    probability
+        The probability of each pair; NaN where it was not computed.
+    codes
+        What decided each pair, as a number.
+    decided_by
+        What decided each pair, as a name.
+    late
+        The ids of events that came later than ``max_delay`` and were not joined.
+    cut_short
+        The ids of events that were joined, but reach back to times whose events were forgotten, because no event before
+        them reached so far.
     """
 
     codes: np.ndarray
@@ -93,18 +112,42 @@ class TimingResult(PairBatch):
 
 
 class TimingJoin(JoinOperator):
-    """Pairs of events with ``P(|left time - right time| <= window) >= threshold``, each returned once.
+    """Joins events of two sides whose uncertain times are likely within a window of each other.
 
-    Times are any one-dimensional model. Those that are shifts of a few shapes (*templates*: histograms of detection
-    latencies, say) are decided by a look-up in a table per pair of shapes; tables are made for the given templates at
-    once, and for shapes that are found in the data when they have been met often enough. Everything else is computed.
+    Each pair with ``P(|left time - right time| <= window) >= threshold`` is returned once. Times that are shifts of a
+    few shapes (templates, such as histograms of latencies) are decided by a table for each pair of shapes. Tables are
+    made for the given templates at once, and for shapes in the data when they have been met often enough. All other
+    pairs are computed.
 
-    An event counts at its latest possible time. It may come ``max_delay`` after newer ones of its side. What cannot
-    meet any event to come is forgotten: with ``templates`` by what they allow (Theorem 4 of the paper, sharpened), else
-    by twice the longest event seen so far; an event that reaches further back is reported in ``cut_short``.
+    The time of an event is its latest possible time. Events that can meet no event to come are forgotten. With
+    ``templates`` these tell how far an event reaches back, else it is twice the longest event so far; the ids of events
+    that reach further back are in ``cut_short``. The state has seven numbers for each event, its id, and its row in the
+    model it was pushed with.
 
-    Stored per event: seven numbers, its id, and its row in the model it was pushed with.
+    Parameters
+    ----------
+    window
+        The window, in the unit of the times.
+    threshold, strict
+        Keep ``P >= threshold`` (``P > threshold`` when strict). None keeps every pair with positive probability.
+    templates
+        The shapes of the times: a model, or one for each side by ``"left"`` and ``"right"``.
+    max_delay
+        How much later than newer events of its side an event may come, in the unit of the times.
+    probability
+        ``"exact"`` computes the probability of every pair that is kept. With ``"none"`` bounds may accept a pair
+        without it.
+    partitions
+        How far apart events are candidates: ``"tight"`` as far as the tables of their shapes allow, ``"free"`` as far
+        as the ends of their shapes allow. The result does not depend on it.
 
+    Raises
+    ------
+    HaplyError
+        If an option is not known, if a window or delay is no length of time, or if templates cannot be tabulated.
+
+    Examples
+    --------
     >>> from haply.models import Histogram
     >>> join = TimingJoin(40, 0.4)
     >>> _ = join.push("left", {"id": [1], "time": Histogram([[20, 40, 50, 60]], [[0.1, 0.3, 0.6]])})
@@ -121,17 +164,16 @@ class TimingJoin(JoinOperator):
         templates: OneDimensional | Mapping[str, OneDimensional] | None = None,
         max_delay: float = 0,
         strict: bool = False,
-        probability: Literal["exact", "none"] = "exact",
-        partitions: Literal["tight", "free"] = "tight",
+        probability: ProbabilityMode = "exact",
+        partitions: Partitions = "tight",
     ) -> None:
         for what, value in (("window", window), ("max_delay", max_delay)):
             checked_length(f"The {what}", value)
-        if probability not in ("exact", "none"):
-            raise unknown_name("choice of probability", probability, ("exact", "none"))
+        self.exact = is_exact(probability)
         if partitions not in PARTITIONS:
             raise unknown_name("choice of partitions", partitions, PARTITIONS)
         self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
-        self.exact, self.partitions = probability == "exact", partitions
+        self.partitions = partitions
         self.region = Region(-self.window, self.window)
         self._sides = {side: _Side(self.threshold) for side in SIDES}
         self._closed: set[str] = set()
@@ -170,10 +212,26 @@ class TimingJoin(JoinOperator):
 
     # -- pushing ------------------------------------------------------------------------------------------------------
 
-    def push(self, side: SideName, batch: Mapping[str, Any]) -> TimingResult:
-        """Add events of one side: ``id``, ``time`` (a model, or numbers) and ``key`` or not: only equal keys meet.
+    def push(self, side: SideName, batch: Columns) -> TimingResult:
+        """Add events of one side, and return the pairs that they complete.
 
-        Keys are numbers. Returns the pairs that are now complete.
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        batch
+            Columns by name: ``id``, ``time`` as a model or as numbers, and ``key`` or not. Only events with equal keys
+            meet. Keys are numbers.
+
+        Returns
+        -------
+        TimingResult
+            The pairs of these events with events that were pushed before.
+
+        Raises
+        ------
+        HaplyError
+            If a column is missing, if columns differ in length, or if the side is closed.
         """
         check_side(side)
         if side in self._closed:
@@ -320,7 +378,13 @@ class TimingJoin(JoinOperator):
     # -- forgetting ---------------------------------------------------------------------------------------------------
 
     def expire(self, time: float) -> None:
-        """Say that no event of either side with a latest time before ``time`` will come."""
+        """Say that no earlier event will come, and forget events that no later event can meet.
+
+        Parameters
+        ----------
+        time
+            The watermark: no event of either side will be pushed whose latest possible time is earlier.
+        """
         for side in SIDES:
             self._forget(side, float(time))
 
@@ -349,7 +413,13 @@ class TimingJoin(JoinOperator):
         return forgotten_before(time, back + ahead) if math.isfinite(back) else -np.inf
 
     def close(self, side: SideName) -> None:
-        """Say that a side is complete: events of the other side need not be kept from now on."""
+        """Say that a side is complete: events of the other side are no longer kept.
+
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        """
         check_side(side)
         self._closed.add(side)
         self._sides[other_side(side)].forget_before(np.inf)
@@ -358,7 +428,13 @@ class TimingJoin(JoinOperator):
 
     @property
     def funnel(self) -> Counters:
-        """What became of the pairs that were close enough to look at."""
+        """Return what became of the pairs that were close enough to be candidates.
+
+        Returns
+        -------
+        Counters
+            The candidates, those that each rule rejected or accepted, those evaluated exactly, and the pairs kept.
+        """
         return counters_of(self._counts, self._kept)
 
     @property
@@ -411,7 +487,13 @@ class TimingJoin(JoinOperator):
         return {side: own.shapes.count for side, own in self._sides.items()}
 
     def snapshot(self) -> bytes:
-        """The operator's state as bytes."""
+        """Return the state of the operator as bytes.
+
+        Returns
+        -------
+        bytes
+            Arrow IPC with a format version, for ``restore``.
+        """
         settings = {
             "window": self.window, "threshold": self.threshold.value, "max_delay": self.max_delay,
             "strict": self.threshold.strict, "probability": "exact" if self.exact else "none",
@@ -422,7 +504,23 @@ class TimingJoin(JoinOperator):
 
     @classmethod
     def restore(cls, state: bytes) -> TimingJoin:
-        """The operator that wrote these bytes; those of another version of the format are refused."""
+        """Make the operator whose state was written by ``snapshot``.
+
+        Parameters
+        ----------
+        state
+            What ``snapshot`` returned.
+
+        Returns
+        -------
+        TimingJoin
+            An operator that continues where the other one was.
+
+        Raises
+        ------
+        HaplyError
+            If the bytes are no state of such an operator, or of another version of the format.
+        """
         settings, sides, closed, counts, kept = from_state(_STATE, state)
         join = cls(settings.pop("window"), settings.pop("threshold"), **settings)
         for side, stored in sides.items():

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.moments import IndexName, MomentCounters, match_moments
-from haply.joins.operators.operator import SideName
+from haply.joins.operators.operator import Columns, SideName
 from haply.joins.operators.pair import PairResult, concatenate
 from haply.joins.operators.state import from_state, to_state
-from haply.models import Certain, OneDimensional
+from haply.models import Certain, Model, OneDimensional
 from haply.models.columns import stacked
-from haply.probability.region import Difference
+from haply.probability.region import Difference, DifferenceLike
 from haply.pruning.threshold import Threshold
 
 _Part = tuple[np.ndarray, list[OneDimensional]]
@@ -25,11 +26,32 @@ _STATE = "tumbling join"
 
 
 class TumblingJoin:
-    """Joins window ``k`` of the left with window ``k`` of the right: ``rows`` rows a side, in the order they come.
+    """Joins two streams in tumbling windows: each window has a number of rows of each side, in the order they come.
 
     All conditions must hold; their columns are taken to be independent. The right side of a window is indexed by mean
-    and variance, the left side looked up in it. What is pushed beyond a full window waits for the next.
+    and variance, and the left side is looked up in it. Rows beyond a full window wait for the next one.
 
+    Parameters
+    ----------
+    conditions
+        Each a ``Difference``, or an expression such as ``abs(hp.left.x - hp.right.x) <= 0.5``.
+    threshold, strict
+        Keep ``P >= threshold`` (``P > threshold`` when strict).
+    rows
+        How many rows of each side a window has.
+    index
+        The index of a window: ``"gj"`` for Gaussians, ``"gmj"`` for any model, ``"chebyshev"`` and ``"xbound"`` for
+        comparison. ``"auto"`` is ``"gj"`` where that fits, else ``"gmj"``.
+    exact
+        Whether to compute the probability of every pair that is kept. If not, bounds may accept a pair without it.
+
+    Raises
+    ------
+    HaplyError
+        If a window has no rows, or if a condition is not about a difference.
+
+    Examples
+    --------
     >>> from haply.models import Gaussian
     >>> from haply.probability import Difference, Region
     >>> join = TumblingJoin([Difference("u", "u", Region(-1.0, 1.0))], 0.7, rows=2)
@@ -43,7 +65,7 @@ class TumblingJoin:
 
     def __init__(
         self,
-        conditions: Sequence[Any],
+        conditions: Sequence[DifferenceLike],
         threshold: float,
         *,
         rows: int = 500,
@@ -61,8 +83,26 @@ class TumblingJoin:
         self._waiting: dict[str, list[_Part]] = {"left": [], "right": []}
         self._closed = False
 
-    def push(self, side: SideName, batch: Mapping[str, Any]) -> PairResult:
-        """Add a batch: ``id`` and the side's columns, models or plain numbers. Returns the pairs of full windows."""
+    def push(self, side: SideName, batch: Columns) -> PairResult:
+        """Add rows of one side, and return the pairs of windows that are full now.
+
+        Parameters
+        ----------
+        side
+            ``"left"`` or ``"right"``.
+        batch
+            Columns by name: ``id``, and the columns of the conditions as models or as numbers.
+
+        Returns
+        -------
+        PairResult
+            The pairs of all windows that these rows complete.
+
+        Raises
+        ------
+        HaplyError
+            If a column is missing, if columns differ in length, or if the join is closed.
+        """
         if side not in self._waiting:
             raise unknown_name("side", side, self._waiting)
         if self._closed:
@@ -72,7 +112,7 @@ class TumblingJoin:
             if name not in batch:
                 raise unknown_name("column", name, batch)
         ids = np.asarray(batch["id"])
-        models = [batch[name] if isinstance(batch[name], OneDimensional) else Certain(batch[name]) for name in names]
+        models = [_model_of(batch[name]) for name in names]
         for model in models:
             if len(model) != len(ids):
                 raise HaplyError("A batch disagrees in length", expected=f"{len(ids)} values", found=str(len(model)))
@@ -83,7 +123,13 @@ class TumblingJoin:
         return concatenate(results)
 
     def close(self) -> PairResult:
-        """Say that both streams have ended: what is left are their last windows, which may be short."""
+        """Say that both streams have ended, and join the rows that wait.
+
+        Returns
+        -------
+        PairResult
+            The pairs of the last windows, which may have fewer rows.
+        """
         self._closed = True
         results = []
         while min(self._count(side) for side in self._waiting) > 0:
@@ -91,7 +137,13 @@ class TumblingJoin:
         return concatenate(results)
 
     def snapshot(self) -> bytes:
-        """The operator's state as bytes."""
+        """Return the state of the operator as bytes.
+
+        Returns
+        -------
+        bytes
+            Arrow IPC with a format version, for ``restore``.
+        """
         settings = {
             "conditions": self.conditions, "threshold": self.threshold.value, "rows": self.rows, "index": self.index,
             "strict": self.threshold.strict, "exact": self.exact,
@@ -100,7 +152,23 @@ class TumblingJoin:
 
     @classmethod
     def restore(cls, state: bytes) -> TumblingJoin:
-        """The operator that wrote these bytes; those of another version of the format are refused."""
+        """Make the operator whose state was written by ``snapshot``.
+
+        Parameters
+        ----------
+        state
+            What ``snapshot`` returned.
+
+        Returns
+        -------
+        TumblingJoin
+            An operator that continues where the other one was.
+
+        Raises
+        ------
+        HaplyError
+            If the bytes are no state of such an operator, or of another version of the format.
+        """
         settings, waiting, closed, windows, funnel = from_state(_STATE, state)
         join = cls(**settings)
         join._waiting, join._closed, join.windows, join.funnel = waiting, closed, windows, funnel
@@ -131,6 +199,11 @@ class TumblingJoin:
             missing -= len(ids)
         columns = zip(*(models for _, models in parts), strict=True)
         return np.concatenate([ids for ids, _ in parts]), [_one(list(column)) for column in columns]
+
+
+def _model_of(values: Model | ArrayLike) -> OneDimensional:
+    """Values as a model; numbers are certain."""
+    return values if isinstance(values, OneDimensional) else Certain(cast(ArrayLike, values))
 
 
 def _one(models: list[OneDimensional]) -> OneDimensional:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, unknown_name
 from haply.joins.operators.batches import checked_length
-from haply.joins.operators.operator import ANY_DELAY, JoinOperator, PairBatch, RowBatch, forgotten_before
+from haply.joins.operators.operator import ANY_DELAY, Columns, JoinOperator, PairBatch, RowBatch, forgotten_before
 from haply.joins.operators.state import from_state, to_state
 from haply.joins.operators.times import exact_times
 from haply.pruning.candidates.combinations import combine, sort_streams
@@ -58,8 +58,22 @@ _KEPT_NAMES = 1024
 
 
 def uniform_windows(streams: Iterable[str], window: float) -> dict[tuple[str, str], float]:
-    """The same window between any two streams.
+    """Make a mapping with the same window between any two streams, for ``WindowJoin``.
 
+    Parameters
+    ----------
+    streams
+        The names of the streams.
+    window
+        The window.
+
+    Returns
+    -------
+    dict
+        The window by pair of streams.
+
+    Examples
+    --------
     >>> uniform_windows("abc", 5)
     {('a', 'b'): 5, ('a', 'c'): 5, ('b', 'c'): 5}
     """
@@ -71,10 +85,21 @@ _STATE = "window join"
 
 @dataclass(frozen=True)
 class WindowResult(PairBatch):
-    """Combinations: ids by stream, and the place in the batch of the arrival that completed each.
+    """Represents combinations of one tuple for each stream.
 
-    The place is -1 where it was no arrival, but a heartbeat or the end of a stream. ``late`` holds, by stream, the ids
-    of the batch that came too late and were not joined.
+    Attributes
+    ----------
+    rows
+        The ids of each stream, in the order of the streams.
+    ids
+        The ids by the name of the stream.
+    probability
+        1 for each combination: times and keys are certain.
+    completed_by
+        The place in the batch of the tuple that completed each combination; -1 if a heartbeat or the end of a stream
+        completed it.
+    late
+        By stream, the ids of the batch that came too late and were not joined.
     """
 
     completed_by: np.ndarray
@@ -97,26 +122,48 @@ class WindowResult(PairBatch):
 
 
 class WindowJoin(JoinOperator):
-    """Combinations of one tuple per stream that have one key and in which every given window holds.
+    """Joins any number of streams by time windows: one tuple of each stream, all with one key, in every given window.
 
-    ``windows`` maps pairs of streams to ``W >= 0``: their times are at most ``W`` apart. Any graph that connects all
-    streams will do (``uniform_windows``: the same between all). Each combination is returned once, in whatever order
-    tuples of different streams arrive. Within a stream, time may go back by ``max_delay`` (a number, or one for each
-    stream); what is older than that is late: it is reported, and not joined. The rows of a batch arrive one after the
-    other, so one whose order means nothing is best sorted by time.
+    Each combination is returned once, in whatever order tuples of different streams arrive. The rows of a batch arrive
+    one after the other: sort a batch by time if its order has no meaning.
 
-    ``algorithm``: ``backward`` returns a combination when its last tuple arrives, ``forward`` when the sweep over all
-    streams comes to it, which has to wait for the slowest. ``windows_policy`` says how far apart tuples are tried where
-    windows differ: no further than all windows together allow (``exact``), or further with a test at the end, as in the
-    paper (``local``, ``global``). ``lookup="scan"`` compares keys one by one. The answer is always the same.
-    ``streams`` names streams in another order than ``windows`` does.
+    The state holds the tuples that can still meet a tuple to come. A stream that stands still makes the state of the
+    others grow: call ``heartbeat`` or ``close`` if no tuple is missing. A tuple takes 40 bytes and its id, a key some
+    30 bytes and 12 for each stream. There is room for up to eight times as many, and a batch.
 
-    What is kept: a tuple that can still meet one to come. More exactly, ``backward`` keeps it until all other streams
-    have passed its windows; with ``drop="tight"``, only until one has passed without leaving a tuple of its key in
-    reach. ``forward`` keeps it while the oldest tuple of every other stream is in reach or older. So a stream that
-    stands still makes the others grow; ``heartbeat`` and ``close`` tell that nothing is missing. A tuple takes 40 bytes
-    and its id, a key some 30 bytes and 12 for each stream; there is room for up to eight times as many, and a batch.
+    Parameters
+    ----------
+    windows
+        ``W >= 0`` by pair of streams: the times of the two are at most ``W`` apart. The pairs must connect all streams.
+        ``uniform_windows`` makes the same window for all pairs.
+    key
+        Whether tuples have a key, which is equal in all tuples of a combination.
+    algorithm
+        ``"backward"`` returns a combination when its last tuple arrives. ``"forward"`` returns it when a sweep over all
+        streams comes to it, which waits for the slowest stream. ``"auto"`` is ``"backward"``.
+    windows_policy
+        How far apart tuples are tried where windows differ. ``"exact"``: no further than all windows together allow.
+        ``"local"`` and ``"global"``: further, with a test at the end, as in the paper. The result does not depend on
+        it.
+    max_delay
+        How far time may go back within a stream: a number, or one for each stream. Tuples that are older are late. They
+        are reported, and not joined.
+    drop
+        When ``"backward"`` drops a tuple. ``"paper"``: when all other streams have passed its windows. ``"tight"``:
+        also when one stream has passed them and left no tuple of the same key in them.
+    lookup
+        How keys are found: ``"hash"`` by a table, ``"scan"`` by comparing them one by one. The result does not depend
+        on it.
+    streams
+        The names of the streams in the order of the result; by default that of ``windows``.
 
+    Raises
+    ------
+    HaplyError
+        If an option is not known, or if the windows do not connect all streams.
+
+    Examples
+    --------
     >>> join = WindowJoin({("a", "b"): 1, ("b", "c"): 10})
     >>> for stream, time in (("a", 0), ("b", 0.5), ("b", 2)):
     ...     found = join.push(stream, {"id": [f"{stream}{time}"], "time": [time], "key": [7]})
@@ -168,8 +215,26 @@ class WindowJoin(JoinOperator):
 
     # -- pushing ------------------------------------------------------------------------------------------------------
 
-    def push(self, stream: str, batch: Mapping[str, Any]) -> WindowResult:
-        """Add tuples of one stream: ``id``, ``time``, and ``key`` if there is one. Returns what they complete."""
+    def push(self, stream: str, batch: Columns) -> WindowResult:
+        """Add tuples of one stream, and return the combinations that they complete.
+
+        Parameters
+        ----------
+        stream
+            The name of the stream.
+        batch
+            Columns by name: ``id``, ``time``, and ``key`` if the join has keys.
+
+        Returns
+        -------
+        WindowResult
+            The combinations that are complete now.
+
+        Raises
+        ------
+        HaplyError
+            If a column is missing, if columns differ in length, or if the stream is closed.
+        """
         return self._arrive_at(self._number(stream), *self._columns(batch))
 
     def arrive(self, side: int, rows: RowBatch[Any], *, match: bool = True) -> WindowResult:
@@ -185,15 +250,27 @@ class WindowJoin(JoinOperator):
     def _arrive_at(self, number: int, ids: np.ndarray, times: np.ndarray, keys: np.ndarray) -> WindowResult:
         return self._arrive(np.full(len(ids), number), ids, times, keys)
 
-    def push_many(self, batch: Mapping[str, Any]) -> WindowResult:
-        """Add tuples of several streams as they arrived; ``stream`` holds the names of streams, or their numbers."""
+    def push_many(self, batch: Columns) -> WindowResult:
+        """Add tuples of several streams in the order of their arrival.
+
+        Parameters
+        ----------
+        batch
+            Columns by name: ``stream`` (the names of the streams, or their numbers), ``id``, ``time``, and ``key`` if
+            the join has keys.
+
+        Returns
+        -------
+        WindowResult
+            The combinations that are complete now.
+        """
         if "stream" not in batch:
             raise unknown_name("column", "stream", batch)
         streams = np.atleast_1d(np.asarray(batch["stream"]))
         numbers = self._numbers(streams)
         return self._arrive(numbers, *self._columns(batch, len(streams)))
 
-    def _columns(self, batch: Mapping[str, Any], rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _columns(self, batch: Columns, rows: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         wanted = ("id", "time", "key") if self.key else ("id", "time")
         for name in wanted:
             if name not in batch:
@@ -285,11 +362,35 @@ class WindowJoin(JoinOperator):
     # -- time goes on -------------------------------------------------------------------------------------------------
 
     def heartbeat(self, stream: str, time: float) -> WindowResult:
-        """Say that no later tuple of a stream is older than ``time``; one that is will be late."""
+        """Say that no earlier tuple of a stream will come; one that does is late.
+
+        Parameters
+        ----------
+        stream
+            The name of the stream.
+        time
+            The watermark of the stream.
+
+        Returns
+        -------
+        WindowResult
+            The combinations that are complete now.
+        """
         return self._move([self._number(stream)], float(time))
 
     def expire(self, time: float) -> WindowResult:
-        """A heartbeat of all streams."""
+        """Say that no earlier tuple of any stream will come; one that does is late.
+
+        Parameters
+        ----------
+        time
+            The watermark of all streams.
+
+        Returns
+        -------
+        WindowResult
+            The combinations that are complete now.
+        """
         return self._move(range(len(self.streams)), float(time))
 
     def advance(self, watermark: float) -> WindowResult:
@@ -302,7 +403,18 @@ class WindowJoin(JoinOperator):
         return forgotten_before(watermark, float(windows.max()))
 
     def close(self, stream: str) -> WindowResult:
-        """Say that a stream is complete."""
+        """Say that a stream is complete.
+
+        Parameters
+        ----------
+        stream
+            The name of the stream.
+
+        Returns
+        -------
+        WindowResult
+            The combinations that are complete now.
+        """
         number = self._number(stream)
         self._closed.add(stream)
         return self._move([number], np.inf)
@@ -350,7 +462,13 @@ class WindowJoin(JoinOperator):
 
     @property
     def funnel(self) -> WindowCounters:
-        """What became of the combinations that were tried."""
+        """Return what became of the combinations that were tried.
+
+        Returns
+        -------
+        WindowCounters
+            The combinations that were tried, and those that were kept.
+        """
         return funnel(self._state)
 
     @property
@@ -374,7 +492,13 @@ class WindowJoin(JoinOperator):
         return int(self._state.tally[PEAK])
 
     def snapshot(self) -> bytes:
-        """The operator's state as bytes."""
+        """Return the state of the operator as bytes.
+
+        Returns
+        -------
+        bytes
+            Arrow IPC with a format version, for ``restore``.
+        """
         settings = {
             "windows": self.windows, "key": self.key, "algorithm": self.algorithm,
             "windows_policy": self.windows_policy, "max_delay": self.max_delay, "drop": self.drop,
@@ -390,7 +514,23 @@ class WindowJoin(JoinOperator):
 
     @classmethod
     def restore(cls, state: bytes) -> WindowJoin:
-        """The operator that wrote these bytes; those of another version of the format are refused."""
+        """Make the operator whose state was written by ``snapshot``.
+
+        Parameters
+        ----------
+        state
+            What ``snapshot`` returned.
+
+        Returns
+        -------
+        WindowJoin
+            An operator that continues where the other one was.
+
+        Raises
+        ------
+        HaplyError
+            If the bytes are no state of such an operator, or of another version of the format.
+        """
         settings, stored, floor, tally, closed, late, names = from_state(_STATE, state)
         join = cls(settings.pop("windows"), **settings)
         join._state.floor[:], join._state.tally[:] = floor, tally
@@ -405,12 +545,31 @@ class WindowJoin(JoinOperator):
 
 
 def join_windows(
-    windows: Mapping[tuple[str, str], float], streams: Mapping[str, Mapping[str, Any]], *, key: bool = True
+    windows: Mapping[tuple[str, str], float], streams: Mapping[str, Columns], *, key: bool = True
 ) -> WindowResult:
-    """The combinations that ``WindowJoin`` finds in streams which are there as a whole: all at once, and faster.
+    """Find the combinations of streams that are there as a whole, faster than ``WindowJoin`` does.
 
-    ``streams`` has a batch for each stream, as ``push`` takes it, in any order of time.
+    Parameters
+    ----------
+    windows
+        The largest difference of times by pair of streams, as for ``WindowJoin``.
+    streams
+        A batch for each stream, as ``WindowJoin.push`` takes it, in any order of time.
+    key
+        Whether tuples have a key, which is equal in all tuples of a combination.
 
+    Returns
+    -------
+    WindowResult
+        All combinations.
+
+    Raises
+    ------
+    HaplyError
+        If a stream is not known or missing, or if the windows do not connect all streams.
+
+    Examples
+    --------
     >>> streams = {"a": {"id": [1, 2], "time": [0, 9], "key": [7, 7]}, "b": {"id": [5], "time": [8], "key": [7]}}
     >>> join_windows({("a", "b"): 2}, streams).ids
     {'a': array([2]), 'b': array([5])}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,13 @@ _LINE_MARGIN = 0.1
 _SHELL_MARGIN = 1.0
 
 
-def rule_codes(rules: str | Iterable[str]) -> frozenset[int]:
+RuleName = Literal["balls", "core", "spheres", "moments", "line", "shell", "rows", "grid"]
+"""The name of a rule; ``grid`` finds candidates by a grid of cells."""
+RuleSet = Literal["auto", "paper", "none"]
+"""The name of a set of rules."""
+
+
+def rule_codes(rules: RuleSet | Iterable[RuleName]) -> frozenset[int]:
     """The codes of a named set (``auto``, ``paper``, ``none``) or of a list of rules."""
     names = {**{name: code for code, name in RULES.items()}, "grid": GRID}
     if isinstance(rules, str):

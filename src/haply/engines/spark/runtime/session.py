@@ -50,14 +50,20 @@ def local_session(
     memory: str = "2g",
     shuffle_partitions: int | None = None,
     remote: bool = False,
-    extra_conf: Mapping[str, Any] | None = None,
+    extra_conf: Mapping[str, object] | None = None,
 ) -> SparkSession:
-    """Start (or find again) a quiet Spark on this machine, with a Java found by :func:`find_java`.
+    """Start Spark on this machine with settings that fit haply, or return the session that runs.
+
+    Like ``SparkSession.builder.getOrCreate`` it returns the running session if there is one, and then only the
+    settings that may change at run time are applied. One process cannot hold a classic and a Connect session at
+    once: asking for the other kind is an error.
 
     Parameters
     ----------
+    app_name
+        The name of the application.
     cores
-        How many cores Spark may use; ``"*"`` takes all of them.
+        How many cores Spark may use, as in ``local[cores]``; ``"*"`` takes all of them.
     memory
         Heap of the one JVM that is driver and executor at once. Python workers come on top of it.
     shuffle_partitions
@@ -68,10 +74,18 @@ def local_session(
     extra_conf
         Further Spark settings; they win over the ones chosen here.
 
-    Like ``SparkSession.builder.getOrCreate`` it returns the running session if there is one, and then only the
-    settings that may change at run time are applied. One process cannot hold a classic and a Connect session at
-    once: asking for the other kind is an error.
+    Returns
+    -------
+    pyspark.sql.SparkSession
+        The session.
 
+    Raises
+    ------
+    HaplyError
+        If a session of the other kind runs, or if no Java is found.
+
+    Examples
+    --------
     >>> spark = local_session("example", cores=2, shuffle_partitions=4)  # doctest: +SKIP
     """
     running = SparkSession.getActiveSession()

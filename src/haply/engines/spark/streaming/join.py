@@ -289,10 +289,11 @@ class DifferenceStream(StreamJoin):
 
     def _operator(self) -> Callable[[], JoinOperator]:
         threshold = self.join.threshold
-        return partial(
-            PairJoin, self.join.condition.difference, threshold.value, window=self.window.length,
-            strategy=self.method.strategy, strict=threshold.strict, exact=self.join.exact,
-        )  # fmt: skip
+        settings: dict[str, Any] = {
+            "condition": self.join.condition.difference, "threshold": threshold.value, "window": self.window.length,
+            "strategy": self.method.strategy, "strict": threshold.strict, "exact": self.join.exact,
+        }  # fmt: skip
+        return partial(PairJoin, **settings)
 
     def _candidates_text(self) -> str:
         strategy, region = self.method.strategy, self.method.region

@@ -1,0 +1,131 @@
+"""Everything public explains itself: numpydoc sections that name every parameter, and types that say what it is."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import haply as hp
+from haply.constructors import CONSTRUCTORS
+from haply.planning.plans import Plan
+
+PACKAGES = ("haply", "haply.joins", "haply.models", "haply.probability", "haply.sky")
+METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "restore", "funnel")
+"""What people call on an operator of ``haply.joins``."""
+
+NOT_CALLED = {
+    "haply.__version__": "a text",
+    "haply.left": "a table of a join, whose attributes are columns",
+    "haply.right": "a table of a join, whose attributes are columns",
+    "haply.sky": "a module, which is looked at as well",
+    "haply.HaplyWarning": "made by haply alone; its arguments are those of Python's warnings",
+}
+"""Public names that take no parameters of ours."""
+
+PLAIN_TEXT = {
+    "haply.local_session": {"app_name", "memory"},
+    "haply.HaplyError": {"expected", "found", "hint", "place"},
+}
+"""Arguments with a text as default that may be any text: a name, an amount of memory, parts of a message."""
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Every public function and class, with the public methods of operators, plans and funnels."""
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            if f"{package}.{name}" not in NOT_CALLED:
+                yield f"{package}.{name}", getattr(module, name)
+    for name, constructor in CONSTRUCTORS.items():
+        yield f"constructor {name}", constructor
+    joins = importlib.import_module("haply.joins")
+    for name in joins.__all__:
+        for method in METHODS if name.endswith("Join") else ():
+            if hasattr(getattr(joins, name), method):
+                yield f"haply.joins.{name}.{method}", inspect.getattr_static(getattr(joins, name), method)
+    yield "Plan", Plan
+    for owner, methods in ((Plan, ("run", "write", "explain")), (hp.Funnel, ("to_dict", "stages", "filled", "chart"))):
+        for method in methods:
+            yield f"{owner.__name__}.{method}", inspect.getattr_static(owner, method)
+
+
+def unwrapped(found: Any) -> Any:
+    """The function behind a property or a class method."""
+    if isinstance(found, property):
+        return found.fget
+    return getattr(found, "__func__", found)
+
+
+EVERYTHING = {name: unwrapped(found) for name, found in public()}
+FUNCTIONS = {name: found for name, found in EVERYTHING.items() if not inspect.isclass(found)}
+
+
+def parameters(found: Any) -> dict[str, inspect.Parameter]:
+    """The parameters that a caller gives."""
+    given = inspect.signature(found).parameters
+    return {
+        name: each
+        for name, each in given.items()
+        if name not in ("self", "cls") and each.kind is not each.VAR_POSITIONAL
+    }
+
+
+def section(found: Any, title: str) -> str | None:
+    """The text of a section of a docstring."""
+    text = re.search(rf"^{title}\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", inspect.getdoc(found) or "", re.DOTALL | re.MULTILINE)
+    return None if text is None else text[1]
+
+
+def named(found: Any) -> set[str]:
+    """The parameters that a docstring tells of; results of a join, which nobody makes, tell of their attributes."""
+    text = section(found, "Parameters") or section(found, "Attributes") or ""
+    lines = [line for line in text.splitlines() if line[:1].strip()]
+    return {name.strip().lstrip("*") for line in lines for name in line.partition(" : ")[0].split(",")}
+
+
+def cases(found: dict[str, Any]) -> Callable[..., Any]:
+    return pytest.mark.parametrize("found", [pytest.param(each, id=name) for name, each in found.items()])
+
+
+@cases(EVERYTHING)
+def test_docstring_begins_with_a_sentence(found: Any) -> None:
+    lines = (inspect.getdoc(found) or "").splitlines()
+    assert lines
+    assert lines[0].endswith(".")
+    assert lines[1:2] in ([], [""])
+
+
+@cases(EVERYTHING)
+def test_docstring_names_every_parameter(found: Any) -> None:
+    assert set(parameters(found)) - named(found) == set()
+
+
+@cases(FUNCTIONS)
+def test_docstring_tells_what_is_returned(found: Any) -> None:
+    given = inspect.signature(found).return_annotation
+    assert given in (None, "None") or section(found, "Returns")
+
+
+@pytest.mark.parametrize(("name", "found"), EVERYTHING.items(), ids=EVERYTHING)
+def test_types_say_what_is_given(name: str, found: Any) -> None:
+    for parameter, each in parameters(found).items():
+        text = str(each.annotation)
+        assert each.annotation is not each.empty, parameter
+        assert not re.search(r"\bAny\b", text), f"{parameter}: {text}"
+        if isinstance(each.default, str) and parameter not in PLAIN_TEXT.get(name, ()):
+            assert text != "str", f"{parameter}: an option has a Literal type"
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+def test_examples_of_constructors(name: str) -> None:
+    """They are made from the classes of models, where ``test_docs`` does not see them."""
+    tests = doctest.DocTestFinder().find(CONSTRUCTORS[name], name, globs={"hp": hp})
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert any(test.examples for test in tests)
+    assert sum(runner.run(test).failed for test in tests) == 0
