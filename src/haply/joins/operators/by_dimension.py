@@ -54,7 +54,7 @@ class PointJoin(JoinOperator):
     def expire(self, time: float) -> None:
         """See ``JoinOperator``."""
         for join in self._joins.values():
-            join.expire(time)
+            join.advance(time)
 
     def needed_from(self, side: int, watermark: float) -> float:
         """See ``JoinOperator``."""

@@ -327,8 +327,16 @@ class SimilarityJoin(JoinOperator):
         time
             The watermark: no row of either side with an earlier time will be pushed.
         """
+        self._forget(float(time) - self.window)
+
+    def advance(self, watermark: float) -> PairBatch:
+        """See ``JoinOperator``: unlike ``expire``, this allows for the rounding of times."""
+        self._forget(forgotten_before(watermark, self.window))
+        return no_pairs()
+
+    def _forget(self, before: float) -> None:
         for store in self._stored.values():
-            store.expire(forgotten_before(float(time), self.window))
+            store.expire(before)
 
     def needed_from(self, side: int, watermark: float) -> float:
         """See ``JoinOperator``."""
