@@ -13,11 +13,20 @@ import pytest
 
 import haply as hp
 from haply.constructors import CONSTRUCTORS
+from haply.models import Model, OneDimensional
 from haply.planning.plans import Plan
 
 PACKAGES = ("haply", "haply.joins", "haply.models", "haply.probability", "haply.sky")
 METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "restore", "funnel")
 """What people call on an operator of ``haply.joins``."""
+
+OTHER_METHODS = {
+    Plan: ("run", "write", "explain"),
+    hp.Funnel: ("to_dict", "stages", "filled", "chart"),
+    Model: ("take", "show", "problems", "from_arrow", "to_arrow"),
+    OneDimensional: ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),
+}
+"""What people call on other objects."""
 
 NOT_CALLED = {
     "haply.__version__": "a text",
@@ -50,7 +59,7 @@ def public() -> Iterator[tuple[str, Any]]:
             if hasattr(getattr(joins, name), method):
                 yield f"haply.joins.{name}.{method}", inspect.getattr_static(getattr(joins, name), method)
     yield "Plan", Plan
-    for owner, methods in ((Plan, ("run", "write", "explain")), (hp.Funnel, ("to_dict", "stages", "filled", "chart"))):
+    for owner, methods in OTHER_METHODS.items():
         for method in methods:
             yield f"{owner.__name__}.{method}", inspect.getattr_static(owner, method)
 
@@ -99,6 +108,7 @@ def test_docstring_begins_with_a_sentence(found: Any) -> None:
     assert lines
     assert lines[0].endswith(".")
     assert lines[1:2] in ([], [""])
+    assert re.match(r"(?!(A|An|The|This|All|What|How|Whether)\b)[A-Z][a-z]+ ", lines[0]), "the first word is a verb"
 
 
 @cases(EVERYTHING)
