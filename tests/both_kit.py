@@ -191,7 +191,8 @@ class _Asked:
         answer = self._ask(*map(_bare, given), **{name: _bare(value) for name, value in options.items()})
         if engine is None:  # frames of haply's own
             return answer
-        return Planned(engine, answer) if hasattr(answer, "run") else Table(engine, answer)
+        mine = type(answer).__module__.startswith("haply.")  # a plan; DataFrames of Connect have any attribute
+        return Planned(engine, answer) if mine else Table(engine, answer)
 
 
 def _bare(value: Any) -> Any:
