@@ -9,49 +9,10 @@ import pyarrow as pa
 import pytest
 
 import both_kit as hp
-from haply.joins.cells.rows import CellRows
-from haply.joins.cells.slots import in_slots
-from haply.models import Certain
 from join_kit import REGIONS, answer, collect, frame, values
 
 BAND, GREATER, APART = "abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"
 WINDOW = 4.0
-
-
-@pytest.mark.parametrize(
-    ("window", "unit", "origin"),
-    [(3.0, 1.0, 0.0), (0.0, 1.0, -20.0), (0.3, 0.1, 0.0), (1e6, 1e5, 1.7e15), (0.5, 1e-3, 1e13), (2.0, 0.0, 0.0)],
-)
-@pytest.mark.parametrize(("keys", "share"), [(0, 0.0), (3, 0.0), (0, 0.3), (2, 0.8)])
-def test_pairs_near_in_time_meet_once(window, unit, origin, keys, share):
-    """Whatever the unit of time is, and however far its beginning; rows with other keys never meet, and rows that both
-    are away do not meet here."""
-    rng = np.random.default_rng(round(10 * window) + keys)
-    for count, other in ((60, 50), (1, 40), (30, 1)):
-        sides = []
-        for n in (count, other):
-            times = origin + unit * rng.integers(-100, 100, n)
-            groups = rng.integers(0, keys, n) if keys else None
-            sides.append(CellRows(Certain(np.arange(n)), np.arange(n), np.arange(n), np.ones(n, bool), groups, times))
-        away = [rng.random(n) < share for n in (count, other)]
-        left, right, *chosen = in_slots(sides[0], sides[1], window, *away)
-        for before, after, rows in zip(sides, (left, right), chosen, strict=True):
-            for name in ("start", "end", "begins_here", "times"):
-                assert (getattr(after, name) == getattr(before, name)[rows]).all()
-            assert (after.model.values["values"] == rows).all()
-        mine, theirs = (np.zeros(len(rows.start)) if rows.groups is None else rows.groups for rows in (left, right))
-        met = [(int(chosen[0][i]), int(chosen[1][j])) for i, j in np.argwhere(mine[:, None] == theirs)]
-        assert len(met) == len(set(met))
-        here = ~(away[0][:, None] & away[1])
-        assert all(here[pair] for pair in met)
-        near = (np.abs(sides[0].times[:, None] - sides[1].times) <= window) & here
-        if keys:
-            alike = sides[0].groups[:, None] == sides[1].groups
-            near &= alike
-            assert all(alike[pair] for pair in met)
-        assert set(met) >= set(map(tuple, np.argwhere(near).tolist()))
-        if count == 60 and unit == 1.0:
-            assert len(met) < 0.2 * count * other
 
 
 def timed(engine, these, seed, span=40):

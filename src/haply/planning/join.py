@@ -120,6 +120,7 @@ class Cells:
         if isinstance(pair, DoesNotFit):
             return pair
         if node.streaming:
+            node.left.check_streams()
             return _fits(_STREAMED, pair.plan())
         if pair.condition.compared is None:
             return DoesNotFit(HaplyError("nothing is uncertain"))
@@ -262,7 +263,6 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
         return HaplyError("A join of streams takes no self_key in this version")
     if node.options.broadcast is not None:
         return HaplyError("A stream cannot be broadcast", expected="two tables", hint="leave out broadcast")
-    node.left.check_streams()
     return None
 
 

@@ -47,7 +47,7 @@ class TimeWindow:
 
 
 def time_window(
-    left: Frame, right: Frame, time: Any, window: Any, max_delay: Any, wording: Wording
+    left: Frame, right: Frame, time: Any, window: Any, max_delay: Any, wording: Wording | None = None
 ) -> TimeWindow | None:
     """Read the arguments of a join; ``None`` without any."""
     if time is None and window is None:
@@ -62,6 +62,7 @@ def time_window(
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
         raise HaplyError("A join needs one time column for each side", expected="a name or two", found=repr(time))
     sides = (left, find_column(left, names[0], "left"), "left"), (right, find_column(right, names[1], "right"), "right")
+    wording = wording or Wording()
     uncertain = [is_one_dimensional(field_of(frame, name).uncertain_model) for frame, name, _ in sides]
     certain = {
         wording.table(side): field_of(frame, name)
