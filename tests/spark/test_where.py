@@ -67,6 +67,19 @@ def test_certain_conditions_are_pushed_down(spark, table, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:No column of the condition")
+def test_a_second_action_does_not_count_twice(table):
+    funnel = hp.Funnel()
+    result = hp.where(table, "x > 0 AND h < 1", 0.3, funnel=funnel)
+    count = result.count()
+    first = funnel.to_dict()
+    assert first["kept"] == count > 0
+    result.count()
+    again = funnel.to_dict()
+    assert {name: again[name] for name in ("candidates", "evaluated", "kept")} == {
+        name: first[name] for name in ("candidates", "evaluated", "kept")
+    }
+
+
 def test_streams(spark, tmp_path):
     """A stream gives a stream; its funnel follows it; what comes later is decided as what came before."""
     rows = [(row[0], {"mean": row[3][0], "sd": row[3][1]}, row[2]) for row in ROWS]
