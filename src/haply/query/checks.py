@@ -9,7 +9,7 @@ from haply.errors import HaplyError
 from haply.models import Model, OneDimensional
 from haply.query.columns import columns_of
 from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal
-from haply.query.forms import Form, Near, normal_form
+from haply.query.forms import Form, Near, form_or_reason
 
 ModelOf = Callable[[Column], type[Model] | None]
 """The model of an uncertain column; None for a certain one."""
@@ -45,12 +45,9 @@ def _continuous_column(comparison: Comparison, model_of: ModelOf) -> Column | No
     """A continuous column that alone keeps both sides from being equal; None if there is none."""
     if all(model_of(column) is None for column in columns_of(comparison)):
         return None
-    try:
-        part = normal_form(comparison, lambda column: model_of(column) is None)
-    except HaplyError:
-        return None  # not understood, which the plan says
-    if isinstance(part, Near):
-        return None
+    part = form_or_reason(comparison, lambda column: model_of(column) is None)
+    if isinstance(part, (Near, str)):
+        return None  # what is not understood is refused by the plan
 
     def continuous(name: str) -> bool:
         model = model_of(part.form.columns[name])
