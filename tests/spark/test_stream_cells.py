@@ -76,9 +76,9 @@ class FakeStream(FakeCells):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
     yield
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
 
 
 def random_case(seed):
@@ -130,7 +130,7 @@ def flat(batches):
 
 
 def forget(stream, rows):
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
 
 
 def fail(stream, rows):
@@ -140,7 +140,7 @@ def fail(stream, rows):
 
 def fail_elsewhere(stream, rows):
     stream.batch(*rows, fail=True)
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
 
 
 def restart(stream, rows):
@@ -150,10 +150,10 @@ def restart(stream, rows):
 def go_back(stream, rows):
     """Another worker serves the cells for a while: this one still has what was true before."""
     if stream.rng.random() < 0.5:
-        stream.kept = copy.deepcopy(stream_worker._remembered)
+        stream.kept = copy.deepcopy(stream_worker._cached_states)
     elif hasattr(stream, "kept"):
-        stream_worker._remembered.clear()
-        stream_worker._remembered.update(stream.kept)
+        stream_worker._cached_states.clear()
+        stream_worker._cached_states.update(stream.kept)
 
 
 @pytest.mark.long(keep=2)
@@ -167,7 +167,7 @@ def test_cells_give_each_pair_once_whatever_a_worker_remembers(seed, monkeypatch
     assert stream.counted["late_left"] == stream.counted["late_right"] == 0
     assert stream.counted["kept"] == sum(map(len, out))
     for disturb in (forget, fail, fail_elsewhere, restart, go_back):
-        stream_worker._remembered.clear()
+        stream_worker._cached_states.clear()
         other, again = run_case(case, disturb)
         assert again == out, disturb.__name__
         assert other.state.rows == stream.state.rows
@@ -248,7 +248,7 @@ def test_an_idle_cell_is_emptied_by_its_timer():
             assert stream.handle.cells[1]["index"]
     assert stream.handle.cells[1] == {"index": {}, "pieces": {}, "timers": set()}
     assert stream.handle.cells[0]["index"]
-    assert [cell for _, cell in stream_worker._remembered] == [0], "the worker forgets it as well"
+    assert [cell for _, cell in stream_worker._cached_states] == [0], "the worker forgets it as well"
 
 
 def test_all_is_forgotten_when_time_has_passed():
@@ -277,7 +277,7 @@ def test_state_is_flat_over_many_windows(max_delay):
         sides = [(side, k * 12 + np.arange(12), times, random_clouds(rng, 12, 2, most=6)) for side in (0, 1)]
         stream.batch(*sides)
         sizes.append((stream.state.rows, stream.state.bytes))
-        memory.append(sum(held.nbytes for _, held in stream_worker._remembered.values()))
+        memory.append(sum(held.nbytes for _, held in stream_worker._cached_states.values()))
     for name, values in (("rows", [rows for rows, _ in sizes]), ("bytes", [size for _, size in sizes])):
         assert max(values[10:]) < 1.5 * max(values[6:10]), name
         assert max(values[35:]) < 1.2 * max(values[10:35]), name

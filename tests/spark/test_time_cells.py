@@ -193,9 +193,9 @@ class WindowCells(FakeCells):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
     yield
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
 
 
 # -- cases: what comes in which batch, and the answer ------------------------------------------------------------------
@@ -346,7 +346,7 @@ def flat(batches):
 
 def fail_elsewhere(stream, rows):
     stream.batch(*rows, fail=True)
-    stream_worker._remembered.clear()
+    stream_worker._cached_states.clear()
 
 
 def restart(stream, rows):
@@ -356,10 +356,10 @@ def restart(stream, rows):
 def go_back(stream, rows):
     """Another worker serves the cells for a while: this one still has what was true before."""
     if stream.rng.random() < 0.5:
-        stream.kept = copy.deepcopy(stream_worker._remembered)
+        stream.kept = copy.deepcopy(stream_worker._cached_states)
     elif hasattr(stream, "kept"):
-        stream_worker._remembered.clear()
-        stream_worker._remembered.update(stream.kept)
+        stream_worker._cached_states.clear()
+        stream_worker._cached_states.update(stream.kept)
 
 
 @pytest.mark.long(keep=4)
@@ -371,7 +371,7 @@ def test_each_result_once_whatever_a_worker_remembers(kind, seed):
     assert sorted(flat(out)) == case.wanted
     assert not any(stream.counted[f"late_{name}"] for name in stream.names)
     for disturb in (fail_elsewhere, restart, go_back):
-        stream_worker._remembered.clear()
+        stream_worker._cached_states.clear()
         assert run_case(case, disturb)[1] == out, disturb.__name__
 
 
@@ -411,7 +411,7 @@ def test_an_event_that_reaches_back_too_far_is_counted_as_late(again):
     assert 1 not in holding(stream), "all of the group is forgotten"
     if again:
         stream.restart()
-        stream_worker._remembered.clear()
+        stream_worker._cached_states.clear()
     long = oracle.histogram((0, 10, "0.9"), (10, 400, "0.1"))
     assert stream.batch((1, [2], [oracle.detected(long, 400)], [1])) == []
     assert stream.counted["late_left"] == 0 < stream.counted["late_right"]

@@ -89,7 +89,7 @@ class PlainJoin:
         """Fit a join without any uncertain condition."""
         pair = _Pair.of(node)
         if isinstance(pair, DoesNotFit) or pair.condition.compared is not None or node.streaming:
-            return DoesNotFit(HaplyError("a condition is uncertain, or a band that haply is faster at"))
+            return DoesNotFit(HaplyError("a condition is uncertain, or a band that a sweep joins faster"))
         return _fits(_PLAIN, pair.plan())
 
 

@@ -334,7 +334,7 @@ class PairPlan:
         if self.window is not None:
             unit = " microseconds" if self.window.stamps else ""
             near = f"|time - time| <= {self.window.length:g}{unit}"
-            lines.append(("window", f"{near}; in each cell rows meet those of their own and the next stretch of time"))
+            lines.append(("window", f"{near}; in each cell rows meet those of their own and neighbouring slots"))
         lines.append(("candidates", self.method.candidates_text()))
         details = (("cascade", self.method.cascade_text()),)
         return Description("Threshold join", "", tuple(lines), details).with_more(engine.describe_pairs(self))

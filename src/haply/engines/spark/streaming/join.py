@@ -202,8 +202,8 @@ class StreamJoin(ABC):
                 ("cascade", self._cascade_text()),
                 (
                     "partitioning",
-                    f"blocks of width {self._block_width:g} on that line, dealt out to cells; what a cell remembers "
-                    "is kept in pieces as long as the window",
+                    f"blocks of width {self._block_width:g} on that line, dealt out to cells; the state of a cell is "
+                    "kept in pieces as long as the window",
                 ),
             ),
         )

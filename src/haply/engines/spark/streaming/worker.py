@@ -226,7 +226,7 @@ class CellState:
         return sum(piece.nbytes for piece in self.pieces.values()) + self.operator.stored_bytes
 
 
-_remembered: OrderedDict[tuple[str, int], tuple[bytes, CellState]] = OrderedDict()
+_cached_states: OrderedDict[tuple[str, int], tuple[bytes, CellState]] = OrderedDict()
 """States of cells that this worker has served, by query and cell, each with its stamp."""
 
 
@@ -314,7 +314,7 @@ class Cell:
             return Loaded(CellState(self.query, self.query.make()))
         stamp, timer, following, entries, horizon, run = from_state(_CELL, bytes(self.index.get()[0]))
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
-        known = _remembered.pop((self.query.name, cell), None)
+        known = _cached_states.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
             state = known[1]
         else:
@@ -360,10 +360,10 @@ class Cell:
             entries = [(piece.number, piece.side, piece.newest) for piece in state.pieces.values()]
             written = to_state(_CELL, (stamp, timer, state.following, entries, horizon, self.query.name))
             self.index.update((written,))
-        _remembered[(self.query.name, cell)] = (stamp, state)
-        held = sum(state.nbytes for _, state in _remembered.values())
-        while held > _MEMORY_LIMIT and len(_remembered) > 1:
-            held -= _remembered.popitem(last=False)[1][1].nbytes
+        _cached_states[(self.query.name, cell)] = (stamp, state)
+        held = sum(state.nbytes for _, state in _cached_states.values())
+        while held > _MEMORY_LIMIT and len(_cached_states) > 1:
+            held -= _cached_states.popitem(last=False)[1][1].nbytes
         return more
 
     def _parcel(self, pairs: list[pa.Table], counted: list[int]) -> pd.DataFrame:
