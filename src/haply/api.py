@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, one_of
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
 from haply.joins.operators.window import Algorithm
+from haply.planning.answers.join import plan_pairs
+from haply.planning.answers.options import Answer, How, Keep, Ties
 from haply.planning.frames import (
     Duration,
     InvalidMode,
@@ -22,8 +24,7 @@ from haply.planning.frames import (
     find_column,
     is_one_dimensional,
 )
-from haply.planning.join import JOINS
-from haply.planning.nodes import JoinNode, JoinOptions, Strategy, one_of
+from haply.planning.nodes import JoinNode, JoinOptions, Strategy
 from haply.planning.plans import Plan
 from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
@@ -56,6 +57,11 @@ def plan_join(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     broadcast: SideName | None = None,
+    how: How = "inner",
+    keep: Keep = "all",
+    k: int | None = None,
+    order_by: str | Sequence[str] | None = None,
+    ties: Ties = "first",
     funnel: Funnel | None = None,
 ) -> Plan:
     """Check and plan a join without running it.
@@ -64,7 +70,7 @@ def plan_join(
     ----------
     left, right, on, threshold, strict, time, window, max_delay, probability, strategy, self_key, invalid, suffixes
         As in ``hp.join``.
-    columns, broadcast, funnel
+    columns, broadcast, how, keep, k, order_by, ties, funnel
         As in ``hp.join``.
 
     Returns
@@ -88,10 +94,11 @@ def plan_join(
     options = JoinOptions(
         threshold=threshold, strict=strict, time=time, window=window, max_delay=max_delay, probability=probability,
         strategy=strategy, self_key=self_key, invalid=invalid, suffixes=suffixes, columns=columns, broadcast=broadcast,
+        answer=Answer(how, keep, k, order_by, ties),
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(JOINS.plan(JoinNode.of(one, other, on, options)), engine_of(one), funnel)
+    return Plan(plan_pairs(JoinNode.of(one, other, on, options)), engine_of(one), funnel)
 
 
 def join(
@@ -111,6 +118,11 @@ def join(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     broadcast: SideName | None = None,
+    how: How = "inner",
+    keep: Keep = "all",
+    k: int | None = None,
+    order_by: str | Sequence[str] | None = None,
+    ties: Ties = "first",
     funnel: Funnel | None = None,
 ) -> Any:
     """Find the pairs of rows for which a condition on uncertain values is as likely as the threshold asks.
@@ -146,6 +158,23 @@ def join(
     broadcast
         ``"left"`` or ``"right"``: this table goes whole to every task, and the other stays where it is. Faster for a
         table that fits into the memory of the driver and of every worker; by default both are sent to their cells.
+    how
+        What becomes of rows without a partner. ``"inner"`` returns pairs only. ``"left"``, ``"right"`` and ``"outer"``
+        add the rows of the left table, the right table or both that have no pair, with nulls for the other side and
+        ``probability``. ``"semi"`` and ``"anti"`` return the left rows that have a pair, or have none: each once, with
+        left columns only. A row has a pair if one partner by itself is likely enough; several unlikely ones do not add
+        up.
+    keep
+        Which pairs are kept, before ``how`` looks for rows without one. ``"best_left"`` keeps the ``k`` best pairs of
+        each left row, ``"best_right"`` those of each right row, ``"mutual"`` pairs that are the best of both rows,
+        ``"one_to_one"`` a set of pairs with the largest sum of probabilities in which no row is twice.
+    k
+        How many pairs of a row are kept, with ``keep="best_left"`` or ``"best_right"``; 1 by default. With ``k`` the
+        threshold may be left out.
+    order_by, ties
+        Pairs are ordered by probability, to 12 decimals, then by the expected squared difference, then by the columns
+        ``order_by`` of the other table; by default by all its certain columns. ``ties="all"`` keeps all pairs that tie
+        with the last one by the first two.
     funnel
         An ``hp.Funnel()`` to fill.
 
@@ -171,7 +200,8 @@ def join(
     return plan_join(
         left, right, on, threshold,
         strict=strict, time=time, window=window, max_delay=max_delay, probability=probability, strategy=strategy,
-        self_key=self_key, invalid=invalid, suffixes=suffixes, columns=columns, broadcast=broadcast, funnel=funnel,
+        self_key=self_key, invalid=invalid, suffixes=suffixes, columns=columns, broadcast=broadcast, how=how, keep=keep,
+        k=k, order_by=order_by, ties=ties, funnel=funnel,
     ).run()  # fmt: skip
 
 

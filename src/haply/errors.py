@@ -91,6 +91,12 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> HaplyError:
     )
 
 
+def one_of(what: str, value: str, known: Sequence[str]) -> None:
+    """Refuse a value that is none of the known ones."""
+    if value not in known:
+        raise unknown_name(f"choice of {what}", value, known)
+
+
 def _meant(name: str, names: Sequence[str]) -> str | None:
     """Find the name that a slip of the pen turns into this one, or the only one that has some words more or fewer."""
     apart = {candidate: _edits(name.lower(), candidate.lower()) for candidate in names}

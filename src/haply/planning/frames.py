@@ -160,6 +160,9 @@ class Frame(Protocol):
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> Frame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
 
+    def with_row_id(self, name: str) -> Frame:
+        """Add a column that tells rows apart; equal rows have different ones."""
+
     def beside(self, other: Frame) -> Frame:
         """Make the product with another table. Only its types are ever asked for, unless it has a reason to be run."""
 
@@ -208,6 +211,9 @@ class Engine(Protocol):
 
     def describe_pairs(self, join: Any) -> Description:
         """Describe how the rows of a ``PairPlan`` are dealt out, and how many pairs are expected; reads the tables."""
+
+    def answered(self, join: Any, funnel: Any) -> Frame:
+        """Run an ``AnsweredJoin``."""
 
     def selected(self, selection: Any, funnel: Any) -> Frame:
         """Run a ``RowSelection``."""

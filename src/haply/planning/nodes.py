@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
-from haply.errors import HaplyError, advise, unknown_name
+from haply.errors import HaplyError, advise, one_of, unknown_name
+from haply.planning.answers.options import Answer
 from haply.planning.constructors import bound_constructors
 from haply.planning.frames import (
     HOW_UNCERTAIN,
@@ -61,6 +62,7 @@ class JoinOptions:
     suffixes: tuple[str, str] = ("_left", "_right")
     columns: Sequence[str] | None = None
     broadcast: SideName | None = None
+    answer: Answer = field(default_factory=Answer)
     wording: Wording = field(default_factory=Wording)
 
     def __post_init__(self) -> None:
@@ -70,6 +72,11 @@ class JoinOptions:
         one_of("strategy", self.strategy, get_args(Strategy))
         if self.broadcast is not None:
             one_of("table to broadcast", self.broadcast, get_args(SideName))
+
+    @property
+    def exact(self) -> bool:
+        """Whether the result has probabilities."""
+        return self.probability == "exact" and not self.answer.left_only
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,7 @@ class JoinNode:
                 hint='"abs(left.x - right.x) <= 1"',
             )
         expression = condition_of(on) if on is not None else None
-        exact = options.probability == "exact"
-        result = result_columns(names_of(left), names_of(right), options.suffixes, exact, options.columns)
+        result = _result_of(left, right, options)
         same_table = left.identity == right.identity and not left.streaming
         frames: dict[str | None, Frame] = {"left": left, "right": right}
         if expression is not None:
@@ -127,7 +133,7 @@ class JoinNode:
     @property
     def exact(self) -> bool:
         """Whether the result has probabilities."""
-        return self.options.probability == "exact"
+        return self.options.exact
 
     @property
     def certain_times(self) -> bool:
@@ -170,6 +176,32 @@ class JoinNode:
             return {}
         return {side: find_column(frame, self.options.self_key, side) for side, frame in self.frames.items()}
 
+    @cached_property
+    def ordered_by(self) -> dict[str, list[str]]:
+        """The columns by which pairs are ordered that tie, of each side whose rows are chosen among."""
+        answer = self.options.answer
+        others = {"left": "right", "right": "left"}
+        chosen = [others[side] for side in answer.ranked] if answer.keep != "one_to_one" else []
+        if answer.order_by is None:
+            return {
+                side: [field.name for field in self.frames[side].fields if field.uncertain_model is None]
+                for side in chosen
+            }
+        found: dict[str, list[str]] = {side: [] for side in chosen}
+        for name in answer.order_columns:
+            sides = [side for side in chosen if name.lower() in map(str.lower, names_of(self.frames[side]))]
+            for side in sides or chosen[:1]:
+                found[side].append(find_column(self.frames[side], name, side))
+        return found
+
+    def uncertain_columns(self, side: str) -> list[str]:
+        """The uncertain columns of a side that the conditions and the window use."""
+        used = [] if self.condition is None else [one.name for one in columns_of(self.condition) if one.table == side]
+        if self.window is not None:
+            used.append(self.window.column(side == "left"))
+        frame = self.frames[side]
+        return [name for name in dict.fromkeys(used) if field_of(frame, name).uncertain_model is not None]
+
     def without_threshold(self, column: str, side: str, kind: str) -> HaplyError:
         """Make the error for unbounded values without a threshold."""
         return unbounded_values(f"column {self.named(column, side)}, a {kind}", self.options.wording.threshold)
@@ -205,6 +237,7 @@ class JoinNode:
         if self.window is not None:
             needed |= {("left", self.window.left), ("right", self.window.right)}
         needed |= set(self.self_keys.items())
+        needed |= {(side, column) for side, columns in self.ordered_by.items() for column in columns}
         frames = {}
         for side, frame in self.frames.items():
             names = names_of(frame)
@@ -277,12 +310,6 @@ def unbounded_values(what: str, mend: str) -> HaplyError:
     )
 
 
-def one_of(what: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a value that is none of the known ones."""
-    if value not in known:
-        raise unknown_name(f"choice of {what}", value, known)
-
-
 def by_table(what: str, given: str | Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Return a column for each stream, where one may be given for all."""
     if isinstance(given, str):
@@ -294,6 +321,21 @@ def by_table(what: str, given: str | Mapping[str, str], names: Sequence[str]) ->
             found=repr(given),
         )
     return dict(given)
+
+
+def _result_of(left: Frame, right: Frame, options: JoinOptions) -> list[Shown]:
+    """List the columns of a join's result besides the probability."""
+    names = names_of(left), names_of(right)
+    if not options.answer.left_only:
+        return result_columns(*names, options.suffixes, options.exact, options.columns)
+    for name in options.columns or ():
+        if name not in names[0] and name.removesuffix(options.suffixes[1]) in names[1]:
+            raise HaplyError(
+                f"how='{options.answer.how}' returns left columns only; columns= names {name} of the right table",
+                expected="columns of the left table",
+                hint="how='inner' or how='left' returns columns of both",
+            )
+    return result_columns(names[0], (), options.suffixes, False, options.columns)
 
 
 def result_columns(

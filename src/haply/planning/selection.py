@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
-from haply.errors import HaplyError, advise
+from haply.errors import HaplyError, advise, one_of
 from haply.joins.cells.selected import SelectRows
 from haply.models import Model
 from haply.planning.constructors import bound_constructors
@@ -23,7 +23,7 @@ from haply.planning.frames import (
     names_of,
     quoted,
 )
-from haply.planning.nodes import condition_of, one_of
+from haply.planning.nodes import condition_of
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities

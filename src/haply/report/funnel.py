@@ -18,7 +18,7 @@ _PLAIN = (
     "pairs_possible", "candidates", "evaluated", "kept", "rows_left", "rows_right", "null_left", "null_right",
     "hopeless_left", "hopeless_right", "invalid_left", "invalid_right", "late_left", "late_right", "stored_left",
     "stored_right", "pages_read",
-    "pages_total",
+    "pages_total", "unmatched_left", "unmatched_right",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.engines.local import sql
+from haply.engines.local.answers.join import LocalAnswers
 from haply.engines.local.frame import LocalFrame
 from haply.engines.local.index import LocalIndexedJoin, build_index
 from haply.engines.local.pairs import LocalJoin
@@ -17,6 +18,7 @@ from haply.engines.local.windows import combinations
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
+from haply.planning.answers.join import AnsweredJoin
 from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
@@ -41,6 +43,12 @@ class LocalEngine:
     def describe_pairs(self, join: PairPlan) -> Description:
         """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
         return join.describe_index() if join.indexed is not None else LocalJoin(join, None).describe()
+
+    def answered(self, join: AnsweredJoin, funnel: Any) -> LocalFrame:
+        """Run a join whose pairs are ranked, or whose rows without a pair matter."""
+        runs = LocalAnswers(join, self, funnel)
+        frame: Any = join.side("left")
+        return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
         """Run a selection."""

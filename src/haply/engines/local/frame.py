@@ -166,6 +166,10 @@ class LocalFrame:
         used = [column for text in make.texts for column in self._used(text)]
         return self._with(name, list(dict.fromkeys(used)), make)
 
+    def with_row_id(self, name: str) -> LocalFrame:
+        """Add a column that tells rows apart: their positions."""
+        return self._with(name, [], lambda table: pa.array(np.arange(table.num_rows)))
+
     def _with(self, name: str, used: Sequence[str], compute: Callable[[pa.Table], pa.Array]) -> LocalFrame:
         """Add a column that is computed from others; one of the same name is replaced, as in Spark."""
         rows = self._empty.select(used) if used else pa.table({"": pa.nulls(0)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from haply.engines.spark.batch.answers import SparkAnswers
 from haply.engines.spark.batch.indexed import SparkIndexedJoin
 from haply.engines.spark.batch.join import BatchJoin
 from haply.engines.spark.batch.selection import selected_rows
@@ -13,6 +14,7 @@ from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
 from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
+from haply.planning.answers.join import AnsweredJoin
 from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
@@ -37,6 +39,11 @@ class SparkEngine:
         if join.streaming:
             return stream_join(join, None).describe()
         return join.describe_index() if join.indexed is not None else BatchJoin(join, None).describe()
+
+    def answered(self, join: AnsweredJoin, funnel: Any) -> SparkFrame:
+        """Run a join of two tables whose pairs are ranked, or whose rows without a pair matter."""
+        translate_failures()
+        return SparkFrame(SparkAnswers(join, self, funnel).run())
 
     def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
         """Run a selection."""

@@ -16,7 +16,7 @@ from haply.engines.spark.index import index_of, renamed
 from haply.engines.spark.runtime.failures import refused_by_spark
 from haply.engines.spark.streaming.session import check_session
 from haply.engines.spark.times import time_number
-from haply.engines.spark.types import field_from
+from haply.engines.spark.types import field_from, hashed_parts
 from haply.errors import HaplyError
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
@@ -83,6 +83,13 @@ class SparkFrame:
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> SparkFrame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
         return SparkFrame(with_constructed(self.df, name, constructor, arguments))
+
+    def with_row_id(self, name: str) -> SparkFrame:
+        """Add a column that tells rows apart: two fingerprints of the row, and a number within one computation."""
+        values = [text for field in self.df.schema.fields for text in hashed_parts(quoted(field.name), field.dataType)]
+        listed = ", ".join(values)
+        parts = f"xxhash64({listed}) AS first, xxhash64('again', {listed}) AS second"
+        return SparkFrame(self.df.selectExpr("*", f"struct({parts}, monotonically_increasing_id() AS row) AS {name}"))
 
     def beside(self, other: Any) -> SparkFrame:
         """Make the product with another table."""

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from haply.planning.frames import Field
+from haply.planning.frames import Field, quoted
 
 
 def field_from(name: str, kind: T.DataType) -> Field:
@@ -22,3 +22,18 @@ def field_from(name: str, kind: T.DataType) -> Field:
 def arrow_schema(schema: T.StructType) -> pa.Schema:
     """Return the same schema for Arrow, with times in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def hashed_parts(value: str, kind: T.DataType) -> list[str]:
+    """Write SQL for what a hash must see of a value so that it tells values apart: Spark's own passes over nulls."""
+    if isinstance(kind, T.StructType):
+        fields = [part for field in kind for part in hashed_parts(f"{value}.{quoted(field.name)}", field.dataType)]
+        return [f"{value} IS NULL", *fields]
+    if isinstance(kind, T.ArrayType) and not _is_nested(kind.elementType):
+        nulls = [f"transform({value}, one -> one IS NULL)"] if kind.containsNull else []
+        return [f"coalesce(size({value}), -1)", value, *nulls]
+    return [f"to_json(struct({value} AS value))"] if _is_nested(kind) else [f"{value} IS NULL", value]
+
+
+def _is_nested(kind: T.DataType) -> bool:
+    return isinstance(kind, (T.StructType, T.ArrayType, T.MapType, T.VariantType))

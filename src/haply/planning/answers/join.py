@@ -1,0 +1,152 @@
+"""Joins that return more than their pairs, or fewer: rows without a partner, and the best pairs of each row.
+
+A plan has the pairs of the inner join with an id for each row that matters. An engine then ranks pairs and adds rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from haply.errors import HaplyError
+from haply.planning.answers.options import Answer
+from haply.planning.explain import Description
+from haply.planning.frames import Engine, Frame, SideName
+from haply.planning.join import JOINS
+from haply.planning.nodes import JoinNode, Shown
+from haply.planning.pairs import PairPlan
+from haply.planning.plans import Chosen, PlannedQuery
+from haply.query import columns_of
+
+ROW_IDS: dict[str, str] = {"left": "__haply_left_row", "right": "__haply_right_row"}
+"""Columns of pairs that tell the rows of each side apart."""
+
+_TITLES = {
+    "inner": "Join", "left": "Left join", "right": "Right join", "outer": "Full outer join", "semi": "Semi join",
+    "anti": "Anti join",
+}  # fmt: skip
+_ROWS = {
+    "left": "left rows without a pair are returned with nulls",
+    "right": "right rows without a pair are returned with nulls",
+    "outer": "rows of both tables without a pair are returned with nulls",
+    "semi": "left rows that have a pair, each once",
+    "anti": "left rows that have no pair",
+}
+_KEPT = {
+    "best_left": "the {k} best pairs of each left row",
+    "best_right": "the {k} best pairs of each right row",
+    "mutual": "pairs that are the best of both of their rows",
+    "one_to_one": "a set of pairs in which no row is twice, with the largest sum of probabilities",
+}
+
+
+def plan_pairs(node: JoinNode) -> PlannedQuery:
+    """Plan a join of two tables or streams, whatever it returns."""
+    if node.options.answer.plain or node.streaming:
+        return JOINS.plan(node)
+    return AnsweredJoin.of(node)
+
+
+@dataclass(frozen=True)
+class AnsweredJoin:
+    """A join of two tables whose pairs are ranked, or whose rows without a pair matter."""
+
+    node: JoinNode
+    """What is asked. Its tables have ids for the rows that matter."""
+    pairs: Chosen
+    """The pairs of the inner join, with their row ids."""
+    ids: Chosen
+    """Only the row ids of the same pairs, as cheaply as they are found."""
+
+    @classmethod
+    def of(cls, node: JoinNode) -> AnsweredJoin:
+        """Plan the inner joins."""
+        answer = node.options.answer
+        frames = {
+            side: frame.with_row_id(ROW_IDS[side]) if side in answer.identified else frame
+            for side, frame in node.frames.items()
+        }
+        node = replace(node, left=frames["left"], right=frames["right"])
+        ids = [Shown(side, ROW_IDS[side], ROW_IDS[side]) for side in answer.identified]
+        if answer.ranked:
+            return cls(node, *(JOINS.plan(_inner(node, [*_ranking(node), *ids], exact=True)),) * 2)
+        only_ids = JOINS.plan(_inner(node, ids, exact=False))
+        pairs = only_ids if answer.left_only else JOINS.plan(_inner(node, [*node.result, *ids], node.exact))
+        return cls(node, pairs, only_ids)
+
+    @property
+    def answer(self) -> Answer:
+        """Which pairs and rows are returned."""
+        return self.node.options.answer
+
+    def side(self, name: SideName) -> Frame:
+        """The table of a side, with ids of its rows if they matter."""
+        return self.node.frames[name]
+
+    def shown(self, side: SideName) -> list[Shown]:
+        """The columns of the result that a side has."""
+        return [one for one in self.node.result if one.side == side]
+
+    @property
+    def compared(self) -> tuple[str, str] | None:
+        """The columns whose expected squared difference orders pairs of equal probability, if there are any."""
+        plan = self.pairs.query
+        compared = plan.compared if isinstance(plan, PairPlan) else None
+        return None if compared is None else (compared.left, compared.right)
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        """Run it on the engine of its tables."""
+        return engine.answered(self, funnel)
+
+    def describe(self, engine: Engine) -> Description:
+        """Describe how the join will run."""
+        lines = []
+        if self.answer.keep != "all":
+            kept = _KEPT[self.answer.keep].format(k=self.answer.k or 1).replace("the 1 best pairs", "the best pair")
+            lines.append(("kept", kept))
+        if self.answer.how in _ROWS:
+            lines.append(("rows", _ROWS[self.answer.how]))
+        if self._always_matched:
+            lines.append(
+                (
+                    "note",
+                    f"with self_key every row is its own partner, so how='{self.answer.how}' tells nothing of others; "
+                    f"add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
+                )
+            )
+        return Description(_TITLES[self.answer.how], "", tuple(lines), parts=(self.pairs.describe(engine),))
+
+    @property
+    def _always_matched(self) -> bool:
+        """Whether each row matches itself, which is hardly what is asked."""
+        key = self.node.options.self_key
+        if key is None or not self.answer.left_only or self.node.condition is None:
+            return False
+        return key.lower() not in {column.name.lower() for column in columns_of(self.node.condition)}
+
+
+def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
+    """The inner join of the same condition, with other columns."""
+    options = replace(node.options, answer=Answer(), probability="exact" if exact else "none")
+    return replace(node, result=tuple(result), options=options)
+
+
+def _ranking(node: JoinNode) -> list[Shown]:
+    """The columns of a result whose pairs are ranked, and those that ranking needs besides."""
+    known = {(one.side, one.column) for one in node.result}
+    more = [
+        Shown(side, column, f"__haply_{side}_{column}")  # type: ignore[arg-type]
+        for side, columns in node.ordered_by.items()
+        for column in columns
+        if (side, column) not in known
+    ]
+    return [*node.result, *more]
+
+
+def refuse_on_streams(answer: Answer) -> HaplyError | None:
+    """Tell what streams cannot answer."""
+    if answer.keep == "one_to_one":
+        return HaplyError(
+            "keep='one_to_one' is not for streams: a chain of conflicts may never end", hint="use keep='mutual'"
+        )
+    return None

@@ -1,0 +1,238 @@
+"""``how=``: rows without a partner. The pairs themselves are tested elsewhere: here the laws that tie them to rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import both_kit as hp
+from haply.errors import HaplyError
+
+TYPES = (
+    "name string, key long, kind string, n long, t double, x struct<mean:double,sd:double>, "
+    "u struct<lo:double,hi:double>, xy struct<mean:array<double>,cov:array<double>>"
+)
+BAND, NEAR = "abs(left.x - right.x) <= 0.8", "distance(left.xy, right.xy) <= 1.5"
+CONDITIONS = {
+    "band": BAND,
+    "apart": "abs(left.x - right.x) > 6",
+    "greater": "left.u > right.u",
+    "positions": NEAR,
+    "keys": f"{BAND} AND left.key = right.key",
+    "keys of two types": f"{BAND} AND left.key = right.n + 0.0",
+    "own left": f"{BAND} AND left.kind = 'a'",
+    "own right": f"{BAND} AND right.kind = 'a'",
+    "residual": f"{BAND} AND left.n < right.n",
+    "several": f"{BAND} AND abs(left.u - right.u) <= 2",
+    "shared columns": "left.x - right.x BETWEEN 0 AND 2 AND left.x + right.x > 0",
+    "certain": "left.key = right.key AND left.n < right.n",
+}
+SHOWN = ["name_left", "n_left", "t_left", "name_right", "n_right"]
+
+
+def rows_of(seed, count):
+    """Rows with nulls, many of them twice or more often."""
+    rng = np.random.default_rng(seed)
+
+    def maybe(value):
+        return None if rng.random() < 0.12 else value
+
+    rows = []
+    for _ in range(count):
+        mean, low, place = float(rng.uniform(-6, 6)), float(rng.uniform(-6, 6)), rng.uniform(-4, 4, 2).tolist()
+        var = float(rng.uniform(0.01, 1.0))
+        rows.append(
+            (
+                maybe(rng.choice(["p", "q", "r"])), maybe(int(rng.integers(3))), maybe(rng.choice(["a", "b"])),
+                maybe(int(rng.integers(8))), float(rng.integers(40)), maybe((mean, float(rng.uniform(0, 0.7)))),
+                maybe((low, low + float(rng.uniform(0, 2)))), maybe((place, [var, 0.0, 0.0, var])),
+            )
+        )  # fmt: skip
+    return rows + rows[: count // 4] + rows[: count // 8]
+
+
+def bag(table):
+    """Rows with multiplicity, as texts: structs and nulls compare like anything else."""
+    return Counter(tuple(map(repr, row)) for row in table.collect())
+
+
+def sides(engine, seed, count=24, other=20):
+    return (engine.createDataFrame(rows_of(seed + k, n), TYPES) for k, n in enumerate((count, other)))
+
+
+def numbered(engine, table):
+    """The same rows with a number that no two share."""
+    count = table.count()
+    return hp.Table(engine, table.arrow.append_column("row", [list(range(count))]))
+
+
+def check_laws(engine, left, right, on, threshold, **options):
+    """Compare every ``how`` with the pairs of numbered rows."""
+    mine, theirs = numbered(engine, left), numbered(engine, right)
+    pairs = hp.join(mine, theirs, on, threshold, **options).collect()
+    matched = {row["row_left"] for row in pairs}, {row["row_right"] for row in pairs}
+    inner = bag(hp.join(left, right, on, threshold, **options))
+    assert sum(inner.values()) == len(pairs)
+    columns = hp.join(left, right, on, threshold, **options).columns
+    width = len(left.columns)
+    alone = []
+    for table, seen, before, after in (
+        (left, matched[0], 0, len(columns) - width),
+        (right, matched[1], width, len(columns) - 2 * width),
+    ):
+        rows = [tuple(map(repr, row)) for row in table.collect()]
+        none = (repr(None),)
+        alone.append(Counter(none * before + row + none * after for k, row in enumerate(rows) if k not in seen))
+    expected = {
+        "inner": inner, "left": inner + alone[0], "right": inner + alone[1], "outer": inner + alone[0] + alone[1],
+    }  # fmt: skip
+    for how, wanted in expected.items():
+        found = hp.join(left, right, on, threshold, how=how, **options)
+        assert found.columns == columns
+        assert bag(found) == wanted, how
+    whole = bag(left)
+    semi = hp.join(left, right, on, threshold, how="semi", **options)
+    anti = hp.join(left, right, on, threshold, how="anti", **options)
+    assert semi.columns == anti.columns == left.columns
+    rows = [tuple(map(repr, row)) for row in left.collect()]
+    assert bag(semi) == Counter(row for k, row in enumerate(rows) if k in matched[0])
+    assert bag(semi) + bag(anti) == whole
+    return len(pairs), sum(alone[0].values()), sum(alone[1].values())
+
+
+@pytest.mark.long(keep=12)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("on", CONDITIONS.values(), ids=CONDITIONS)
+def test_laws(engine, on, seed):
+    found = check_laws(engine, *sides(engine, 10 * seed), on, 0.4)
+    assert all(found), "the test has pairs, and rows without one"
+
+
+def test_laws_in_a_window(engine):
+    left, right = sides(engine, 77)
+    for on in (BAND, NEAR, None):
+        threshold = None if on is None else 0.4
+        assert all(check_laws(engine, left, right, on, threshold, time="t", window=4 if on else 0))
+
+
+def test_laws_without_a_threshold_and_with_a_strict_one(engine):
+    left, right = sides(engine, 55)
+    on = "abs(left.u - right.u) <= 0.5"
+    assert all(check_laws(engine, left, right, on, None))
+    assert all(check_laws(engine, left, right, on, 1.0))
+    assert check_laws(engine, left, right, on, 1.0, strict=True)[0] == 0
+
+
+def test_laws_of_broadcast_and_strategies(engine):
+    left, right = sides(engine, 66)
+    check_laws(engine, left, right, BAND, 0.4, broadcast="right")
+    check_laws(engine, left, right, BAND, 0.4, strategy="moments")
+
+
+def test_empty_tables(engine):
+    left, right = sides(engine, 33)
+    nobody = right.where("n < 0")
+    for on in (BAND, CONDITIONS["greater"], CONDITIONS["several"], CONDITIONS["certain"]):
+        assert check_laws(engine, left, nobody, on, 0.4) == (0, left.count(), 0)
+        assert check_laws(engine, nobody, right, on, 0.4) == (0, 0, right.count())
+
+
+def test_a_larger_threshold_leaves_more_rows_alone(engine):
+    left, right = sides(engine, 44)
+    for how, grows in (("inner", -1), ("semi", -1), ("anti", 1)):
+        low, high = (bag(hp.join(left, right, BAND, p, how=how)) for p in (0.2, 0.7))
+        assert low != high
+        assert not (low - high if grows > 0 else high - low)
+
+
+def test_right_rows_in_two_parts(engine):
+    left, right = sides(engine, 88)
+    one, other = right.where("n < 4"), right.where("n >= 4 OR n IS NULL")
+    whole = hp.join(left, right, BAND, 0.4, how="anti")
+    part = hp.join(left, one, BAND, 0.4, how="anti")
+    assert bag(hp.join(part, other, BAND, 0.4, how="anti")) == bag(whole)
+
+
+def test_a_right_join_is_a_left_join_of_swapped_tables(engine):
+    left, right = sides(engine, 99)
+    one = hp.join(left, right, f"{BAND} AND left.kind = 'a'", 0.4, how="right", columns=SHOWN)
+
+    swap = {"name_left": "name_right", "n_left": "n_right", "t_left": "t_right"}
+    swap |= {there: here for here, there in swap.items()}
+    mirrored = [swap[name] for name in SHOWN]
+    two = hp.join(right, left, f"{BAND} AND right.kind = 'a'", 0.4, how="left", columns=mirrored)
+    assert bag(one) == bag(two)
+
+
+def test_a_row_and_itself(engine):
+    left, _ = sides(engine, 22)
+    table = numbered(engine, left)
+    anti = hp.join(table, table, BAND, 0.95, self_key="row", how="anti")
+    assert {row["x"] for row in anti.collect()} == {None}
+    plan = hp.plan_join(table, table, BAND, 0.95, self_key="row", how="anti")
+    assert "every row is its own partner" in plan.explain()
+    others = hp.plan_join(table, table, f"{BAND} AND left.row != right.row", 0.95, self_key="row", how="anti")
+    assert "its own partner" not in others.explain()
+    assert others.run().count() > anti.count()
+
+
+def test_semi_asks_for_one_likely_partner_not_for_several_unlikely_ones(engine):
+    types = "name string, x struct<lo:double,hi:double>"
+    left = engine.createDataFrame([("one", (0.0, 10.0))], types)
+    right = engine.createDataFrame([(str(k), (2.0 + 3 * k, 2.0 + 3 * k)) for k in range(3)], types)
+    on = "abs(left.x - right.x) <= 1.5"
+    assert [row["probability"] for row in hp.join(left, right, on, 0.3).collect()] == pytest.approx([0.3] * 3)
+    assert not hp.join(left, right, on, 0.5, how="semi").count()
+    assert hp.join(left, right, on, 0.5, how="anti").count() == 1
+
+
+def test_bad_rows_are_in_no_answer(engine):
+    types = "id long, x struct<mean:double,sd:double>"
+    left = engine.createDataFrame([(1, (0.0, 0.1)), (2, (0.0, -1.0)), (3, (9.0, 0.1)), (4, None)], types)
+    right = engine.createDataFrame([(7, (0.0, 0.1)), (8, (0.0, float("nan"))), (9, (50.0, 0.1))], types)
+    for how, wanted in (("left", [1, 3, 4]), ("outer", [1, 3, 4, None]), ("semi", [1]), ("anti", [3, 4])):
+        found = hp.join(left, right, BAND, 0.5, how=how, invalid="drop").collect()
+        assert sorted((row[0] for row in found), key=str) == sorted(wanted, key=str)
+    for how in ("left", "right", "outer", "semi", "anti"):
+        with pytest.raises(engine.failure, match="not a distribution"):
+            hp.join(left, right, BAND, 0.5, how=how).collect()
+
+
+def test_the_funnel_counts_rows_without_a_partner(engine):
+    left, right = sides(engine, 11)
+    funnel = hp.Funnel()
+    found = hp.join(left, right, BAND, 0.4, how="outer", funnel=funnel).collect()
+    counts = funnel.to_dict()
+    assert counts["unmatched_left"] == sum(row["t_right"] is None for row in found) > 0
+    assert counts["unmatched_right"] == sum(row["t_left"] is None for row in found) > 0
+    assert counts["kept"] == len(found) - counts["unmatched_left"] - counts["unmatched_right"]
+
+
+def test_chosen_columns(engine):
+    left, right = sides(engine, 12)
+    found = hp.join(left, right, BAND, 0.4, how="left", columns=SHOWN)
+    assert found.columns == [*SHOWN, "probability"]
+    whole = hp.join(left, right, BAND, 0.4, how="left")
+    assert Counter(tuple(map(repr, (row[name] for name in found.columns))) for row in whole.collect()) == bag(found)
+    few = hp.join(left, right, BAND, 0.4, how="anti", columns=["n", "name"])
+    assert few.columns == ["n", "name"]
+    assert few.count() == hp.join(left, right, BAND, 0.4, how="anti").count()
+    bare = hp.join(left, right, BAND, 0.4, how="left", probability="none")
+    assert bare.columns == whole.columns[:-1]
+    assert bare.count() == whole.count()
+
+
+def test_words_of_errors(engine):
+    left, right = sides(engine, 13, 4, 4)
+    for options, words in (
+        ({"how": "semi", "columns": ["n_right"]}, "how='semi' returns left columns only; columns= names n_right"),
+        ({"how": "full"}, "no choice of how 'full'"),
+        ({"k": 3}, "k=3 needs keep='best_left' or 'best_right'"),
+        ({"keep": "best_left", "k": 0}, "k is no number of rows"),
+        ({"keep": "best"}, "no choice of keep 'best'"),
+        ({"ties": "all"}, "keep='all' does not choose by it"),
+    ):
+        with pytest.raises(HaplyError, match=words.replace("(", r"\(")):
+            hp.join(left, right, BAND, 0.4, **options)
