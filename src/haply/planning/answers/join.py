@@ -11,12 +11,12 @@ from typing import Any
 from haply.errors import HaplyError
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame, SideName
+from haply.planning.frames import Engine, Frame, SideName, field_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, Shown
-from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen, PlannedQuery
 from haply.query import columns_of
+from haply.query.conditions import JoinCondition
 
 ROW_IDS: dict[str, str] = {"left": "__haply_left_row", "right": "__haply_right_row"}
 """Columns of pairs that tell the rows of each side apart."""
@@ -89,10 +89,17 @@ class AnsweredJoin:
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """The columns whose expected squared difference orders pairs of equal probability, if there are any."""
-        plan = self.pairs.query
-        compared = plan.compared if isinstance(plan, PairPlan) else None
-        return None if compared is None else (compared.left, compared.right)
+        """The columns of pairs whose expected squared difference orders those of equal probability, if any."""
+        compared = _compared(self.node)
+        return None if compared is None else (self.called("left", compared[0]), self.called("right", compared[1]))
+
+    def order_of(self, side: SideName) -> list[str]:
+        """The columns of pairs by which rows of a side are ordered that tie."""
+        return [self.called(side, column) for column in self.node.ordered_by.get(side, ())]
+
+    def called(self, side: SideName, column: str) -> str:
+        """What a column is called in the pairs."""
+        return next(one.name for one in _ranking(self.node) if (one.side, one.column) == (side, column))
 
     def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its tables."""
@@ -133,14 +140,26 @@ def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
 
 def _ranking(node: JoinNode) -> list[Shown]:
     """The columns of a result whose pairs are ranked, and those that ranking needs besides."""
+    needed = [(side, column) for side, columns in node.ordered_by.items() for column in columns]
+    compared = _compared(node)
+    if compared is not None:
+        needed += zip(("left", "right"), compared, strict=True)
     known = {(one.side, one.column) for one in node.result}
-    more = [
-        Shown(side, column, f"__haply_{side}_{column}")  # type: ignore[arg-type]
-        for side, columns in node.ordered_by.items()
-        for column in columns
-        if (side, column) not in known
-    ]
-    return [*node.result, *more]
+    more = [Shown(side, column, f"__haply_{side}_{column}") for side, column in needed if (side, column) not in known]  # type: ignore[arg-type]
+    return [*node.result, *dict.fromkeys(more)]
+
+
+def _compared(node: JoinNode) -> tuple[str, str] | None:
+    """The columns of both sides that are compared, if they are one pair of them: of values, or of uncertain times."""
+    condition = node.pair_condition
+    one = condition.compared if isinstance(condition, JoinCondition) else None
+    if one is not None:
+        return one.left, one.right
+    if node.window is None or node.certain_times:
+        return None
+    columns = node.window.left, node.window.right
+    known = all(field_of(node.frames[side], name).model for side, name in zip(("left", "right"), columns, strict=True))
+    return columns if known else None
 
 
 def refuse_on_streams(answer: Answer) -> HaplyError | None:

@@ -11,10 +11,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import BAD, row_states
+from haply.joins.ranks import Centres, expected_squares
+from haply.models.columns import view_column
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName
+from haply.probability.matchings import most_pairs
+from haply.pruning.best import best_pairs, score
+
+_HELD_PAIRS = 1 << 22
+"""How many pairs are held before those are left out that are not among the best of their rows."""
 
 
 class LocalAnswers:
@@ -42,7 +50,7 @@ class LocalAnswers:
         plan = join.ids if answer.left_only else join.pairs
         found = plan.run(self.engine, self.funnel)
         assert isinstance(found, LocalFrame)
-        for pairs in found.tables():
+        for pairs in self._ranked(found.tables()) if answer.ranked else found.tables():
             for side, seen in self._matched.items():
                 seen[pairs[ROW_IDS[side]].to_numpy()] = True
             if not answer.left_only and pairs.num_rows:
@@ -57,6 +65,72 @@ class LocalAnswers:
             yield from alone
         if self.funnel is not None:
             self.funnel.follow(lambda: counts)
+
+    # -- the best pairs ------------------------------------------------------------------------------------------------
+
+    def _ranked(self, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the pairs that are kept; of those that come, only what may still be kept is held."""
+        answer, held, count, limit = self.join.answer, list[pa.Table](), 0, _HELD_PAIRS
+        for pairs in parts:
+            held.append(pairs)
+            count += pairs.num_rows
+            if count > limit and answer.keep in ("best_left", "best_right"):
+                whole = pa.concat_tables(held)
+                held = [whole.filter(pa.array(self._best(whole, answer.ranked[0], ties=True)))]
+                count = held[0].num_rows
+                limit = max(_HELD_PAIRS, 2 * count)
+        if held:
+            whole = pa.concat_tables(held)
+            yield whole.filter(pa.array(self._chosen(whole)))
+
+    def _chosen(self, pairs: pa.Table) -> np.ndarray:
+        """Tell which of all pairs are kept."""
+        answer = self.join.answer
+        if answer.keep == "one_to_one":
+            rows = [pairs[ROW_IDS[side]].to_numpy() for side in answer.ranked]
+            return most_pairs(rows[0], rows[1], pairs["probability"].to_numpy())
+        chosen = np.ones(pairs.num_rows, bool)
+        for side in answer.ranked:
+            chosen &= self._best(pairs, side, answer.ties == "all")
+        return chosen
+
+    def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
+        """Tell which pairs are among the best of their row of a side."""
+        most = self.join.answer.k or 1
+        rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
+        scores, spreads = score(pairs["probability"].to_numpy()), self._spreads(pairs)
+        kept = best_pairs(rows, scores, spreads, np.zeros(len(rows), np.int64), count, most, True)
+        if ties:
+            return kept
+        tied = np.flatnonzero(kept & (np.bincount(rows[kept], minlength=count) > most)[rows])
+        if len(tied):
+            ranks = self._ranks(pairs.take(pa.array(tied)), side)
+            first = best_pairs(rows[tied], scores[tied], spreads[tied], ranks, count, most, False)
+            kept[tied[~first]] = False
+        return kept
+
+    def _spreads(self, pairs: pa.Table) -> np.ndarray:
+        """The expected squared differences of pairs; zeros if no columns are compared."""
+        if self.join.compared is None:
+            return np.zeros(pairs.num_rows)
+        left, right = (Centres.of(view_column(pairs[name])) for name in self.join.compared)
+        rows = np.arange(pairs.num_rows)
+        return expected_squares(left, right, rows, rows)
+
+    def _ranks(self, pairs: pa.Table, side: SideName) -> np.ndarray:
+        """Number the rows of the other side by the columns that order those that tie."""
+        names = self.join.order_of("right" if side == "left" else "left")
+        if not names:
+            return np.zeros(pairs.num_rows, np.int64)
+        keys = ", ".join(f"{sql.quoted(name)} NULLS LAST" for name in names)
+        query = f"SELECT place, dense_rank() OVER (ORDER BY {keys}) AS rank FROM given"
+        given = pairs.select(list(dict.fromkeys(names))).append_column("place", pa.array(np.arange(pairs.num_rows)))
+        found = sql.run(query, given=given)
+        ranks = np.empty(pairs.num_rows, np.int64)
+        ranks[found["place"].to_numpy()] = found["rank"].to_numpy()
+        return ranks
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _row_count(self, side: SideName) -> int:
         frame = self.join.side(side)
@@ -84,3 +158,11 @@ class LocalAnswers:
             ],
             schema=self.schema,
         )
+
+
+def _numbered(ids: np.ndarray) -> tuple[np.ndarray, int]:
+    """Number rows by the order of their ids, and count them: ids may be few of many."""
+    if len(ids) and ids.max() < 4 * len(ids):
+        return ids, int(ids.max()) + 1
+    known, numbers = np.unique(ids, return_inverse=True)
+    return numbers, len(known)

@@ -6,19 +6,28 @@ apart within one computation. Equal rows have equal partners: so fingerprints te
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import DataFrame
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.exchange.prepare import state_function
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
 from haply.joins.cells.rows import BAD
+from haply.joins.ranks import Centres, expected_squares
+from haply.models.columns import view_column
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName, quoted
+from haply.planning.plans import Chosen
+from haply.probability.matchings import most_pairs
+from haply.pruning.best import DECIMALS
 
-_PRINTS = ("__print0", "__print1")
+_SCORE, _SPREAD, _ROW, _COUNT, _PLACE = "__score", "__spread", "__row", "__count", "__place"
 
 
 class SparkAnswers:
@@ -29,21 +38,50 @@ class SparkAnswers:
 
     def run(self) -> DataFrame:
         """Return the result, as a lazy DataFrame."""
-        join, answer = self.join, self.join.answer
+        answer = self.join.answer
         if answer.left_only:
-            found = join.ids.run(self.engine, self.funnel)
-            return self._rows("left", found.df, with_pair=answer.how == "semi")
-        pairs = join.pairs.run(self.engine, self.funnel).df
+            return self._rows("left", self._pairs(self.join.ids, self.funnel), with_pair=answer.how == "semi")
+        pairs = self._pairs(self.join.pairs, self.funnel)
         parts = [pairs.select(*map(quoted, self._names))]
         observing = Observing(self.funnel)
         for side in answer.preserved:
             # the same join once more, for ids only: to sort all pairs by their rows would take longer
-            alone = self._rows(side, join.ids.run(self.engine, None).df, with_pair=False)
+            alone = self._rows(side, self._pairs(self.join.ids, None), with_pair=False)
             parts.append(observing.watch(self._padded(alone, side), {f"unmatched_{side}": "count(1)"}))
         whole = parts[0]
         for more in parts[1:]:
             whole = whole.unionByName(more)
         return whole
+
+    def _pairs(self, plan: Chosen, funnel: Any) -> DataFrame:
+        """The pairs that are kept, with the ids of their rows."""
+        frame = plan.run(self.engine, funnel)
+        assert isinstance(frame, SparkFrame)
+        return self._ranked(frame.df) if self.join.answer.ranked else frame.df
+
+    def _ranked(self, pairs: DataFrame) -> DataFrame:
+        """The best pairs of each row."""
+        answer = self.join.answer
+        if answer.keep == "one_to_one":
+            return pairs.coalesce(1).mapInArrow(_most_pairs, pairs.schema)  # any two rows may depend on each other
+        spread = F.lit(0.0)
+        if self.join.compared is not None:
+            left, right = map(quoted, self.join.compared)
+            spread = arrow_function(_spreads, "double")(F.col(left), F.col(right))
+        score = F.expr(f"floor(probability * {DECIMALS!r}D + 0.5D)")
+        pairs = pairs.withColumn(_SCORE, score).withColumn(_SPREAD, spread)
+        for side in answer.ranked:
+            other: SideName = "right" if side == "left" else "left"
+            order = [F.col(_SCORE).desc(), F.col(_SPREAD).asc()]
+            rank = F.rank()
+            if answer.ties == "first":
+                order += [F.col(quoted(name)).asc_nulls_last() for name in self.join.order_of(other)]
+                rank = F.row_number()
+            place = f"__place_{side}"
+            pairs = pairs.withColumn(place, rank.over(Window.partitionBy(ROW_IDS[side]).orderBy(*order)))
+        for side in answer.ranked:  # after all ranks: those of one side do not know the other's
+            pairs = pairs.where(F.col(f"__place_{side}") <= (answer.k or 1))
+        return pairs
 
     @property
     def _names(self) -> list[str]:
@@ -58,13 +96,20 @@ class SparkAnswers:
         if not with_pair and join.node.options.invalid == "drop":
             for name in join.node.uncertain_columns(side):  # nobody knows that a bad row has no partner
                 df = df.where(state_function(None)(F.col(quoted(name))) != BAD)
-        parts = zip(("first", "second"), _PRINTS, strict=True)
-        matched = pairs.select(*(F.col(f"{ROW_IDS[side]}.{part}").alias(name) for part, name in parts))
-        on = [
-            df[ROW_IDS[side]][part] == matched[name] for part, name in zip(("first", "second"), _PRINTS, strict=True)
-        ]
-        found = df.join(matched, on, "left_semi" if with_pair else "left_anti")
-        return found.select(*(F.col(quoted(one.column)).alias(one.name) for one in join.shown(side)))
+        shown = [F.col(quoted(one.column)).alias(one.name) for one in join.shown(side)]
+        prints = {f"__{part}": F.col(f"{ROW_IDS[side]}.{part}") for part in ("first", "second")}
+        df, on = df.withColumns(prints), list(prints)
+        matched = pairs.select(
+            F.col(f"{ROW_IDS[side]}.row").alias(_ROW), *(part.alias(name) for name, part in prints.items())
+        )
+        if not join.answer.ranked:
+            return df.join(matched.select(*on), on, "left_semi" if with_pair else "left_anti").select(*shown)
+        # of equal rows some may have lost their pairs to others: as many have a pair as ids are among the pairs
+        counts = matched.groupBy(*on).agg(F.count_distinct(_ROW).alias(_COUNT))
+        place = F.row_number().over(Window.partitionBy(*on).orderBy(*on))
+        df = df.withColumn(_PLACE, place).join(counts, on, "left")
+        has_pair = F.col(_PLACE) <= F.coalesce(F.col(_COUNT), F.lit(0))
+        return df.where(has_pair if with_pair else ~has_pair).select(*shown)
 
     def _padded(self, rows: DataFrame, side: SideName) -> DataFrame:
         """The same with nulls for what the other side would show."""
@@ -78,3 +123,19 @@ class SparkAnswers:
         if join.node.exact:
             columns.append(F.lit(None).cast("double").alias("probability"))
         return rows.select(*columns)
+
+
+def _most_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The pairs with the largest sum of probabilities in which no row is twice."""
+    pairs = pa.Table.from_batches(list(batches))
+    rows = []
+    for name in ROW_IDS.values():
+        ids = pairs[name].combine_chunks()
+        rows.append(ids.field("row").to_numpy())
+    yield from pairs.filter(pa.array(most_pairs(rows[0], rows[1], pairs["probability"].to_numpy()))).to_batches()
+
+
+def _spreads(left: pa.Array, right: pa.Array) -> pa.Array:
+    """The expected squared differences of pairs."""
+    rows = np.arange(len(left))
+    return pa.array(expected_squares(Centres.of(view_column(left)), Centres.of(view_column(right)), rows, rows))

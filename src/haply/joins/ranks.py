@@ -1,0 +1,61 @@
+"""What orders the pairs of a row besides their probability: the expected squared difference of their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from haply.joins.dimensions import dimensions, known_dimensions, of_dimension
+from haply.models import Model, OneDimensional, Samples
+from haply.probability.multivariate import parts
+
+
+@dataclass(frozen=True)
+class Centres:
+    """Means (n, dimension) and variances of rows, summed over coordinates.
+
+    Rows of fewer dimensions have zeros behind their means: only rows of one dimension meet.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+
+    @classmethod
+    def of(cls, model: Model) -> Centres:
+        """Compute them for all rows."""
+        if isinstance(model, OneDimensional) and not isinstance(model, Samples):
+            return cls(np.asarray(model.mean())[:, None], np.asarray(model.variance()))
+        dims = dimensions(model)
+        known = known_dimensions(dims) or [1]
+        found = cls(np.zeros((len(model), max(known))), np.zeros(len(model)))
+        for dim in known:
+            these, rows = of_dimension(model, dims, dim)
+            if not len(rows):
+                continue
+            normals = parts(these)
+            assert normals is not None
+            begin = np.asarray(normals.start[:-1], np.int64)
+            spread = np.broadcast_to(np.trace(normals.cov, axis1=1, axis2=2), normals.weight.shape)
+            mean = np.add.reduceat(normals.weight[:, None] * normals.mean, begin, axis=0)
+            square = np.add.reduceat(normals.weight * (spread + (normals.mean**2).sum(axis=1)), begin)
+            alone = np.diff(normals.start) == 1  # of one part, nothing is lost to cancellation
+            variance = np.maximum(square - (mean**2).sum(axis=1), 0.0)
+            found.mean[rows, :dim] = np.where(alone[:, None], normals.mean[begin], mean)
+            found.variance[rows] = np.where(alone, spread[begin], variance)
+        return found
+
+    def padded(self, dim: int) -> np.ndarray:
+        """Return the means with zeros for further coordinates."""
+        missing = dim - self.mean.shape[1]
+        return np.pad(self.mean, ((0, 0), (0, missing))) if missing > 0 else self.mean
+
+
+def expected_squares(left: Centres, right: Centres, left_rows: np.ndarray, right_rows: np.ndarray) -> np.ndarray:
+    """Compute ``E |X - Y|^2`` of pairs, coordinate after coordinate: every engine adds up in this order."""
+    dim = max(left.mean.shape[1], right.mean.shape[1])
+    mine, theirs = left.padded(dim), right.padded(dim)
+    total = np.zeros(len(left_rows))
+    for axis in range(dim):
+        total += (mine[left_rows, axis] - theirs[right_rows, axis]) ** 2
+    return total + left.variance[left_rows] + right.variance[right_rows]

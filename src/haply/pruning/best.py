@@ -1,0 +1,68 @@
+"""The best pairs of each row, by a total order: which pairs are kept does not depend on the order they come in.
+
+Pairs are ordered by probability, rounded to 12 decimals, falling; then by the expected squared difference, rising; then
+by a rank of the other row. Rounding makes ties of what only rounding errors tell apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from haply.numerics.jit import kernel
+
+DECIMALS = 1e12
+"""Probabilities are compared as whole numbers of this many parts."""
+
+
+def score(probability: np.ndarray) -> np.ndarray:
+    """Round probabilities to whole numbers, in arithmetic that every engine repeats to the bit."""
+    return np.floor(probability * DECIMALS + 0.5)
+
+
+@kernel
+def _better(scores, spreads, ranks, one, other):
+    """Tell whether one pair comes before another; of equal ones the earlier."""
+    if scores[one] != scores[other]:
+        return scores[one] > scores[other]
+    if spreads[one] != spreads[other]:
+        return spreads[one] < spreads[other]
+    if ranks[one] != ranks[other]:
+        return ranks[one] < ranks[other]
+    return one < other
+
+
+@kernel
+def best_pairs(rows, scores, spreads, ranks, count, most, ties):
+    """Tell which pairs are among the ``most`` best of their row; with ``ties`` also those that tie with the last.
+
+    ``rows`` are numbers below ``count``. Two pairs tie if neither probability nor expected square tells them apart.
+    """
+    start = np.zeros(count + 1, np.int64)
+    for pair in range(len(rows)):
+        start[rows[pair] + 1] += 1
+    for row in range(count):
+        start[row + 1] = start[row] + min(start[row + 1], most)
+    held = np.empty(start[count], np.int64)
+    filled = np.zeros(count, np.int64)
+    for pair in range(len(rows)):
+        row = rows[pair]
+        first, size = start[row], start[row + 1] - start[row]
+        at = filled[row]
+        if at == size:
+            at -= 1
+            if not _better(scores, spreads, ranks, pair, held[first + at]):
+                continue
+        else:
+            filled[row] += 1
+        while at > 0 and _better(scores, spreads, ranks, pair, held[first + at - 1]):
+            held[first + at] = held[first + at - 1]
+            at -= 1
+        held[first + at] = pair
+    kept = np.zeros(len(rows), np.bool_)
+    kept[held] = True
+    if ties:
+        for pair in range(len(rows)):
+            last = held[start[rows[pair] + 1] - 1]
+            if scores[pair] == scores[last] and spreads[pair] == spreads[last]:
+                kept[pair] = True
+    return kept
