@@ -179,3 +179,76 @@ def test_words_of_errors(engine):
     ):
         with pytest.raises(HaplyError, match=words.replace("(", r"\(")):
             hp.join(left, right, BAND, 0.4, **options)
+
+
+# -- SQL ---------------------------------------------------------------------------------------------------------------
+
+SQL_BAND = "abs(a.x - b.x) <= 0.8"
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [("LEFT", "left"), ("RIGHT OUTER", "right"), ("FULL", "outer"), ("LEFT SEMI", "semi"), ("ANTI", "anti")],
+)
+def test_sql_joins_mean_how(engine, words, how):
+    left, right = sides(engine, 21)
+    on = "{0} AND {1}.kind = 'a' AND {1}.n < {2}.n"
+    query = f"SELECT * FROM a {words} JOIN b ON {on.format(SQL_BAND, 'a', 'b')} WITH THRESHOLD 0.4"
+    found = hp.sql(query, a=left, b=right)
+    wanted = hp.join(left, right, on.format(BAND, "left", "right"), 0.4, how=how)
+    assert bag(found) == bag(wanted)
+    assert found.count()
+
+
+def test_sql_where_acts_after_an_outer_join(engine):
+    left, right = sides(engine, 22)
+    query = f"SELECT a.n AS mine, b.n AS theirs, PROB() AS p FROM a LEFT JOIN b ON {SQL_BAND} {{}} WITH THRESHOLD 0.4"
+    whole = hp.sql(query.format(""), a=left, b=right).collect()
+    alone = hp.sql(query.format("WHERE b.t IS NULL AND a.n > 2"), a=left, b=right).collect()
+    wanted = [row for row in whole if row["p"] is None and (row["mine"] or 0) > 2]
+    assert Counter(map(repr, alone)) == Counter(map(repr, wanted))
+    assert wanted
+
+
+def test_sql_selects_and_orders_what_a_join_returns(engine):
+    left, right = sides(engine, 23)
+    query = (
+        f"SELECT a.n * 2 AS twice, b.x.mean AS m FROM a LEFT JOIN b ON {SQL_BAND} WITH THRESHOLD 0.4 ORDER BY m LIMIT 7"
+    )
+    found = hp.sql(query, a=left, b=right).collect()
+    whole = hp.join(left, right, BAND, 0.4, how="left").collect()
+    means = [None if row["x_right"] is None else row["x_right"]["mean"] for row in whole]
+    assert [row["m"] for row in found] == sorted(means, key=lambda value: (value is not None, value or 0))[:7]
+
+
+def test_sql_keep(engine):
+    left, right = sides(engine, 24)
+    query = f"SELECT * FROM a LEFT JOIN b ON {SQL_BAND} WITH THRESHOLD 0.3 KEEP {{}}"
+    for text, options in (
+        ("BEST PER a", {"keep": "best_left"}),
+        ("BEST 2 PER b WITH TIES", {"keep": "best_right", "k": 2, "ties": "all"}),
+        ("MUTUAL", {"keep": "mutual"}),
+        ("BEST PER a ORDER BY PROB() DESC, b.t", {"keep": "best_left", "order_by": "t"}),
+    ):
+        wanted = hp.join(left, right, BAND, 0.3, how="left", **options)
+        found = hp.sql(query.format(text), a=left, b=right)
+        assert found.count() == wanted.count()
+        if "order_by" not in options:  # which does not tell all rows apart
+            assert bag(found) == bag(wanted)
+
+
+def test_words_of_sql_errors(engine):
+    left, right = sides(engine, 25, 4, 4)
+    for query, words in (
+        (f"SELECT b.n FROM a LEFT SEMI JOIN b ON {SQL_BAND}", "a LEFT SEMI JOIN returns columns of a only. Found b.n"),
+        (f"SELECT PROB() FROM a ANTI JOIN b ON {SQL_BAND}", "returns columns of a only. Found PROB"),
+        (f"SELECT a.n FROM a LEFT JOIN b ON {SQL_BAND} WHERE a.x > 3", "WHERE acts on the rows that the join returns"),
+        (f"SELECT a.n FROM a LEFT JOIN b ON {SQL_BAND}, a AS c", "a LEFT JOIN is between two tables. Found 3 tables"),
+        ("SELECT a.n FROM a NATURAL JOIN b", "a NATURAL JOIN is not part of a query"),
+        (f"SELECT a.n FROM a JOIN b ON {SQL_BAND} WITH THRESHOLD 0.5 KEEP FEW", "KEEP does not say which pairs"),
+        (f"SELECT a.n FROM a JOIN b ON {SQL_BAND} WITH THRESHOLD 0.5 KEEP BEST PER d", "no table 'd'"),
+        ("SELECT a.n FROM a WHERE a.x > 3 WITH THRESHOLD 0.5 KEEP MUTUAL", "KEEP is for a join of two tables"),
+    ):
+        with pytest.raises(HaplyError) as caught:
+            hp.sql(query, a=left, b=right)
+        assert words in str(caught.value)

@@ -83,7 +83,7 @@ def test_comments_and_lines_change_nothing(query: str) -> None:
         ("SELECT count(*) FROM t", "line 1, column 8", "count() is over many rows"),
         ("SELECT a, sum(b) FROM t", "line 1, column 11", "aggregate the DataFrame"),
         ("SELECT f(a) OVER (ORDER BY a) FROM t", "line 1, column 13", "a window function"),
-        ("SELECT * FROM a LEFT JOIN b ON a.x = b.x", "line 1, column 17", "a LEFT JOIN is not part"),
+        ("SELECT * FROM a NATURAL JOIN b ON a.x = b.x", "line 1, column 17", "a NATURAL JOIN is not part"),
         ("SELECT * FROM a NATURAL JOIN b", "line 1, column 17", "a NATURAL JOIN is not part"),
         ("SELECT * FROM a JOIN b USING (id)", "line 1, column 24", "write ON a.id = b.id"),
         ("SELECT * FROM a JOIN b WHERE a.x = b.x", "line 1, column 24", "a JOIN has no ON"),

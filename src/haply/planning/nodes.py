@@ -263,6 +263,8 @@ class TablesNode:
     broadcast: str | None = None
     used: frozenset[tuple[str, str]] | None = None
     """The columns that the result needs; all by default."""
+    answer: Answer = field(default_factory=Answer)
+    """Which pairs and rows are returned, of two tables."""
 
     @property
     def names(self) -> list[str]:

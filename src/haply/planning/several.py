@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from haply.errors import HaplyError, without_advice
+from haply.planning.answers.join import plan_pairs
 from haply.planning.explain import Description
 from haply.planning.frames import Engine, Frame, ProbabilityMode, SideName, Wording, field_of, names_of, quoted
 from haply.planning.join import JOINS
@@ -277,16 +278,22 @@ class TwoTables:
             (length,) = node.windows.values()
             timed = {"time": (node.times[left], node.times[right]), "window": length, "max_delay": node.max_delay}
         columns = [names_of(frame) for frame in node.frames.values()]
+        if node.answer.left_only:
+            columns[1] = []
         shown = result_columns(columns[0], columns[1], _SUFFIXES, node.exact)
         tables = {"left": left, "right": right}
         options = JoinOptions(
             threshold=node.threshold.value, strict=node.threshold.strict,
             probability="exact" if node.exact else "none", invalid=node.invalid, suffixes=_SUFFIXES,
             columns=[one.name for one in shown if node.used is None or (tables[one.side], one.column) in node.used],
-            broadcast=None if node.broadcast is None else sides[node.broadcast],
+            broadcast=None if node.broadcast is None else sides[node.broadcast], answer=node.answer,
             wording=Wording(left, right, "write WITH THRESHOLD 0.01"), **timed,
         )  # fmt: skip
-        chosen = JOINS.choose(JoinNode.of(node.frames[left], node.frames[right], on, options))
+        join = JoinNode.of(node.frames[left], node.frames[right], on, options)
+        if not node.answer.plain:  # which no other strategy can answer
+            answered = plan_pairs(join)
+            return Fits(0.0, lambda: answered)
+        chosen = JOINS.choose(join)
         if isinstance(chosen, DoesNotFit):
             meant = chosen.meant or node.streaming or node.broadcast is not None
             return replace(chosen, meant=meant)

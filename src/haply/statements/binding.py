@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import HaplyError, unknown_name
+from haply.planning.answers.options import Answer
 from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of
 from haply.query import Column, Expression, Literal, columns_of
 from haply.query.checks import refuse_equalities
@@ -46,13 +47,70 @@ class _Binder:
         found = Bound(self.statement, select, tables)
         scope = Scope(found, self.catalog, self.time)
         written = [(original, scope.condition(original)) for original in select.conditions]
+        filters = self.filters(scope, select)
         wide = _side_by_side([table.frame for table in tables], found.wide_names())
         for original, condition in written:
             if condition is not None:
                 self.sort(found, scope, original, condition, wide)
         found.used.clear()  # conditions name their columns themselves
+        found.answer = self.answer(found, scope)
+        found.filters += [found.wide_sql(condition) for condition in filters]
         self.choose(found, scope, wide, inside)
+        self.refuse_right(found)
         return found
+
+    # -- outer joins ---------------------------------------------------------------------------------------------------
+
+    def filters(self, scope: Scope, select: Select) -> list[Expression]:
+        """What WHERE asks of the result of an outer join: certain conditions."""
+        found = []
+        for original in select.outer.filters if select.outer is not None else ():
+            condition = scope.condition(original)
+            if condition is None or not all(map(scope.is_certain, columns_of(condition))):
+                raise self.statement.error(
+                    original, "WHERE acts on the rows that the join returns, and this condition is uncertain",
+                    expected="conditions on certain columns", hint=f"move `{original}` into ON",
+                )  # fmt: skip
+            found.append(condition)
+        return found
+
+    def answer(self, found: Bound, scope: Scope) -> Answer:
+        """Which pairs and rows are returned, as ``hp.join`` is asked for them."""
+        outer, kept = found.select.outer, found.select.kept
+        if outer is not None and len(found.tables) > 2:
+            raise self.statement.error(
+                outer.start, f"a {outer.words} is between two tables", found=f"{len(found.tables)} tables",
+                hint="join two of them, and the result with the next",
+            )  # fmt: skip
+        how = outer.how if outer is not None else "inner"
+        if kept is None:
+            return Answer(how=how)  # type: ignore[arg-type]
+        if len(found.tables) != 2:
+            raise self.statement.error(kept.start, "KEEP is for a join of two tables", found=f"{len(found.tables)}")
+        keep = {"MUTUAL": "mutual", "ONE": "one_to_one"}.get(kept.what)
+        if keep is None:
+            table = scope.table(str(kept.table), kept.start)
+            keep = "best_left" if table is found.tables[0] else "best_right"
+        others = {"best_left": found.tables[1:], "best_right": found.tables[:1], "mutual": found.tables}.get(keep, [])
+        keys = [scope.column(key.expression) for key in found.select.order if isinstance(key.expression, Column)]
+        named = [key.name for key in keys if isinstance(key, Column) and key.table in [one.alias for one in others]]
+        with self.statement.at(kept.start):
+            return Answer(how, keep, kept.count, named or None, "all" if kept.ties else "first")  # type: ignore[arg-type]
+
+    def refuse_right(self, found: Bound) -> None:
+        """Refuse columns of the right table, and a probability, where only rows of the left are returned."""
+        outer = found.select.outer
+        if outer is None or not found.answer.left_only:
+            return
+        left, right = (table.alias for table in found.tables)
+        named = [f"{table}.{column}" for table, column in sorted(found.used) if table == right]
+        if found.with_probability:
+            named.append("PROB()")
+        if named:
+            raise self.statement.error(
+                outer.start, f"a {outer.words} returns columns of {left} only", found=named[0],
+                hint="put conditions on pairs into ON; a LEFT JOIN returns both tables",
+            )  # fmt: skip
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -183,7 +241,8 @@ class _Binder:
     def choose(self, found: Bound, scope: Scope, wide: Frame, inside: bool) -> None:
         """The columns of the result, and its order."""
         asked = any(_mentions_prob(expression) for expression, _ in _written(found.select))
-        starred = not inside and any(item.expression is None for item in found.select.items)
+        starred = any(item.expression is None for item in found.select.items)
+        starred = starred and not inside and not found.answer.left_only
         found.with_probability = asked or starred
         entries: list[tuple[str, str, str, Item]] = []  # name, the name if that is taken, SQL, where it is written
         for item in found.select.items:
@@ -205,7 +264,8 @@ class _Binder:
 
     def columns(self, found: Bound, scope: Scope, item: Item, wide: Frame) -> list[tuple[str, str, str, Item]]:
         if item.expression is None:
-            tables = found.tables if item.table is None else [scope.table(item.table, item.start)]
+            whole = found.tables[:1] if found.answer.left_only else found.tables
+            tables = whole if item.table is None else [scope.table(item.table, item.start)]
             return [
                 (name, f"{table.alias}_{name}", found.wide_column(Column(table.alias, name)), item)
                 for table in tables

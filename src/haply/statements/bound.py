@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from haply.planning.answers.options import Answer
 from haply.planning.frames import Frame, names_of
 from haply.query import Column, Expression, columns_of, to_sql
 from haply.statements.syntax import Select, Statement
@@ -69,6 +70,9 @@ class Bound:
     with_probability: bool = False
     used: set[tuple[str, str]] = field(default_factory=set)
     """Tables and columns whose place in the wide rows somebody has asked for."""
+    filters: list[str] = field(default_factory=list)
+    """What is asked of the result of an outer join, over the wide rows."""
+    answer: Answer = field(default_factory=Answer)
     lean: bool = False
     """Whether the wide rows have those columns only."""
 
@@ -114,6 +118,8 @@ class Bound:
         """The result, from the wide rows of a plan."""
         names = [*self.wide_names(), *([PROBABILITY] if self.with_probability else [])]
         frame = wide.renamed(names)
+        for condition in self.filters:
+            frame = frame.where(condition)
         for name, constructor, arguments in self.made:
             frame = frame.with_model(name, constructor, arguments)
         if self.order:

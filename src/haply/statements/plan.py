@@ -181,7 +181,7 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
         TablesNode(
             {table.alias: table.frame for table in bound.tables}, tuple(bound.conditions), _windows_of(bound),
             bound.times, Threshold(select.threshold, select.strict), bound.with_probability, max_delay, invalid,
-            broadcast, frozenset(bound.used),
+            broadcast, frozenset(bound.used), bound.answer,
         )
     )  # fmt: skip
     # of two tables it is the plan that hp.join makes, with what that says of its strategies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from haply.errors import HaplyError
 from haply.query.expressions import RESERVED, And, Column, Expression, Literal, sql_text
@@ -12,9 +12,16 @@ from haply.query.text import Parser, TextPlaces, Token, place_in, tokens_of
 
 _JOIN_WORDS = "JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL LATERAL"
 _JOINS = frozenset(_JOIN_WORDS.split())
+_HOW = {
+    "": "inner", "INNER": "inner", "CROSS": "inner", "LEFT": "left", "LEFT OUTER": "left", "RIGHT": "right",
+    "RIGHT OUTER": "right", "FULL": "outer", "FULL OUTER": "outer", "LEFT SEMI": "semi", "SEMI": "semi",
+    "LEFT ANTI": "anti", "ANTI": "anti",
+}  # fmt: skip
+"""What the words before JOIN mean, as ``how`` of ``hp.join``."""
+_KNOWN_JOINS = "LEFT, RIGHT, FULL, LEFT SEMI, LEFT ANTI and CROSS JOIN"
 _CLAUSE_WORDS = (
-    "WHERE WITH ORDER LIMIT GROUP HAVING UNION EXCEPT MINUS INTERSECT OFFSET SORT CLUSTER DISTRIBUTE ON USING JOIN "
-    "INNER CROSS FULL NATURAL TABLESAMPLE PIVOT UNPIVOT QUALIFY FETCH SELECT FROM AS"
+    "WHERE WITH KEEP ORDER LIMIT GROUP HAVING UNION EXCEPT MINUS INTERSECT OFFSET SORT CLUSTER DISTRIBUTE ON USING "
+    "JOIN INNER CROSS FULL NATURAL TABLESAMPLE PIVOT UNPIVOT QUALIFY FETCH SELECT FROM AS"
 )
 _AFTER_A_TABLE = frozenset(_CLAUSE_WORDS.split())
 _ON_THE_RESULT = {
@@ -85,6 +92,28 @@ class Hint:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """``KEEP BEST 3 PER a WITH TIES``, ``KEEP MUTUAL`` or ``KEEP ONE TO ONE``."""
+
+    what: str
+    table: str | None
+    count: int | None
+    ties: bool
+    start: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A join that returns rows without a partner, or only rows of its first table."""
+
+    how: str
+    words: str
+    start: int
+    filters: tuple[Expression, ...] = ()
+    """What WHERE asks of the result: unlike ON it cannot make a row one without a partner."""
+
+
+@dataclass(frozen=True)
 class Select:
     """A query as it is written; the conditions must hold all."""
 
@@ -98,6 +127,8 @@ class Select:
     order: tuple[SortKey, ...]
     limit: int | None
     broadcast: Hint | None = None
+    outer: Outer | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
@@ -172,21 +203,28 @@ class _SelectParser(Parser):
             raise self.misplaced("the columns are not followed by FROM", expected="FROM, or a comma and a column")
         self.take()
         sources, conditions = [self.table()], []
+        outer: Outer | None = None
         while True:
             if self.take_if(","):
                 sources.append(self.table())
             elif self.next.key in _JOINS:
-                joined, on = self.join()
+                joined, on, found = self.join()
                 sources.append(joined)
                 conditions += on
+                outer = outer or found
             else:
                 break
         if self.take_if("WHERE"):
-            conditions += self.conditions()
+            asked = self.conditions()
+            if outer is None:
+                conditions += asked
+            else:
+                outer = replace(outer, filters=tuple(asked))
         threshold, strict, threshold_start, limit = None, False, None, None
         order: tuple[SortKey, ...] = ()
+        kept: Kept | None = None
         seen: set[str] = set()
-        while self.next.key in ("WITH", "ORDER", "LIMIT"):
+        while self.next.key in ("WITH", "KEEP", "ORDER", "LIMIT"):
             token = self.take()
             if token.key in seen:
                 raise self.error(token, f"{token.key} stands here for the second time")
@@ -194,6 +232,8 @@ class _SelectParser(Parser):
             if token.key == "WITH":
                 threshold_start = token.start
                 threshold, strict = self.threshold()
+            elif token.key == "KEEP":
+                kept = self.kept(token.start)
             elif token.key == "ORDER":
                 order = self.order()
             else:
@@ -201,7 +241,7 @@ class _SelectParser(Parser):
         self.inside -= 1
         return Select(
             start, tuple(items), tuple(sources), tuple(conditions), threshold, strict, threshold_start, order, limit,
-            broadcast,
+            broadcast, outer, kept,
         )  # fmt: skip
 
     def hint(self) -> Hint:
@@ -277,25 +317,24 @@ class _SelectParser(Parser):
             return None  # a kind of join
         return self.alias()
 
-    def join(self) -> tuple[Source, list[Expression]]:
+    def join(self) -> tuple[Source, list[Expression], Outer | None]:
         token = self.next
         words: list[str] = []
         while self.next.key in _JOINS - {"JOIN"}:
             words.append(self.take().key)
-        if set(words) - {"INNER", "CROSS"}:
+        text = " ".join(words)
+        if text not in _HOW:
             raise self.error(
-                token,
-                f"a {' '.join(words)} JOIN is not part of a query",
-                expected="JOIN, or a comma between tables",
-                hint="rows without a partner: join the result with the table again, by Spark",
-            )
+                token, f"a {text} JOIN is not part of a query", expected="JOIN, or one of " + _KNOWN_JOINS
+            )  # fmt: skip
         self.require("JOIN", "this does not continue the tables")
         source = self.table()
         if self.next.key == "USING":
             raise self.error(self.next, "USING is not part of a query", hint="write ON a.id = b.id")
         if "CROSS" not in words and self.next.key != "ON":
             raise self.error(self.next, "a JOIN has no ON", expected="ON and a condition", hint="or write CROSS JOIN")
-        return source, self.conditions() if self.take_if("ON") else []
+        on = self.conditions() if self.take_if("ON") else []
+        return source, on, None if _HOW[text] == "inner" else Outer(_HOW[text], f"{text} JOIN", token.start)
 
     def conditions(self) -> list[Expression]:
         """Conditions that must hold all."""
@@ -314,6 +353,26 @@ class _SelectParser(Parser):
                 hint="write WITH THRESHOLD 0.5",
             )  # fmt: skip
         return float(value.value), self.take_if("STRICT")
+
+    def kept(self, start: int) -> Kept:
+        what, table, count = self.next.key, None, None
+        if self.take_if("BEST"):
+            if self.next.kind == "number":
+                count = self.limit()
+            self.require("PER", "KEEP BEST is not followed by PER and a table")
+            table = self.name("KEEP BEST names no table")
+        elif self.take_if("ONE"):
+            self.require("TO", "ONE is not followed by TO ONE")
+            self.require("ONE", "TO is not followed by ONE")
+        elif not self.take_if("MUTUAL"):
+            raise self.error(
+                self.next, "KEEP does not say which pairs", expected="BEST [n] PER table, MUTUAL or ONE TO ONE"
+            )
+        ties = self.next.key == "WITH" and self.after().key == "TIES"
+        if ties:
+            self.take()
+            self.take()
+        return Kept(what, table, count, ties, start)
 
     def order(self) -> tuple[SortKey, ...]:
         self.require("BY", "ORDER is not followed by BY")
