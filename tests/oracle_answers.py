@@ -270,7 +270,7 @@ def unmatched_by_paths(W: Sequence[Sequence[Number]], row: int, depth: int | Non
         if left == 0:
             return 1
         gone, further = removed | {node}, None if left is None else left - 1
-        return 1 / (1 + sum(w * share(other, gone, further) for other, w in odds(node) if other not in gone))
+        return ONE / (1 + sum(w * share(other, gone, further) for other, w in odds(node) if other not in gone))
 
     return share(("left", row), frozenset(), depth)
 
@@ -346,6 +346,15 @@ def _piece_density(piece: Piece) -> Callable[[mpf], mpf]:
         centre, sd = oracle._real(piece.mean), oracle._real(piece.sd)
         return lambda x: mp.npdf(x, centre, sd)
     return oracle._density_function(piece)
+
+
+def _piece_cdf(piece: Piece) -> Callable[[mpf], mpf]:
+    """x -> P(piece <= x)."""
+    if isinstance(piece, Normal):
+        centre, sd = oracle._real(piece.mean), oracle._real(piece.sd)
+        return lambda x: mp.ncdf((x - centre) / sd)
+    mass = oracle._mass_function(piece)
+    return lambda x: mass(-mp.inf, x)
 
 
 def _rational(values: Iterable[Value]) -> bool:
@@ -673,8 +682,9 @@ def group_moments(xs: Sequence[Value], ys: Sequence[Value], c: Number | Window) 
     lefts = [count_distribution(x, ys, window) for x in xs]
     rights = [count_distribution(y, xs, mirrored(window)) for y in ys]
     p = [share for row in lefts for share in row.p]
-    spread = sum(row.variance for row in lefts) + sum(row.variance for row in rights) - sum(q * (1 - q) for q in p)
-    return sum(p), spread
+    with mp.workdps(DIGITS + 10):
+        spread = sum(row.variance for row in lefts) + sum(row.variance for row in rights) - sum(q * (1 - q) for q in p)
+        return sum(p), spread
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -778,11 +788,14 @@ class Population(NamedTuple):
 
 
 def population_factors(x: Value, y: Value, g: Value, digits: int = DIGITS) -> Population:
-    """Uneven populations. X and Y are read as measurements, or as posteriors that already contain g."""
+    """Uneven populations. X and Y are read as measurements, or as posteriors that already contain g.
+
+    Posteriors have no mass where g has none, so such places are left out.
+    """
     with mp.workdps(digits + 10):
         both = integrate_densities(lambda d: d[0] * d[1] * d[2], [x, y, g], digits)
         alone = [integrate_densities(lambda d: d[0] * d[1], [value, g], digits) for value in (x, y)]
-        posterior = integrate_densities(lambda d: d[0] * d[1] / d[2], [x, y, g], digits)
+        posterior = integrate_densities(lambda d: d[0] * d[1] / d[2] if d[2] else mpf(0), [x, y, g], digits)
         return Population(both / (alone[0] * alone[1]), posterior, both / alone[0])
 
 
@@ -1431,13 +1444,13 @@ def _asof_quadrature(
     """Anything with normals: Gauss-Legendre in both directions. Cdfs are kept, since most nodes come again."""
     with mp.workdps(digits + 10):
         splits = [oracle._split(value) for value in s_list]
-        masses = [[(oracle._real(w), oracle._mass_function(p)) for w, p in split.pieces] for split in splits]
+        pieces = [[(oracle._real(w), _piece_cdf(p)) for w, p in split.pieces] for split in splits]
         atoms = [[(oracle._real(w), oracle._real(at)) for w, at in split.atoms] for split in splits]
 
         @cache
         def cdf(k: int, x: mpf, closed: bool) -> mpf:
-            sure = mp.fsum(w for w, at in atoms[k] if at < x or (closed and at == x))
-            return sure + mp.fsum(w * mass(-mp.inf, x) for w, mass in masses[k])
+            sure = sum(w for w, at in atoms[k] if at < x or (closed and at == x))
+            return sure + sum(w * share(x) for w, share in pieces[k])
 
         clock = _Clock(
             number=oracle._real,
