@@ -214,9 +214,11 @@ class Planned:
         return Table(self.engine, self.plan.run())
 
 
-join, where, sql, window_join, check, plan_join, plan_where, plan_sql = (
-    _Asked(getattr(haply, name))
-    for name in ("join", "where", "sql", "window_join", "check", "plan_join", "plan_where", "plan_sql")
+join, where, sql, window_join, check, match = (
+    _Asked(getattr(haply, name)) for name in ("join", "where", "sql", "window_join", "check", "match")
+)
+plan_join, plan_where, plan_sql, plan_match = (
+    _Asked(getattr(haply, name)) for name in ("plan_join", "plan_where", "plan_sql", "plan_match")
 )
 
 

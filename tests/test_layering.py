@@ -34,7 +34,7 @@ ORDER = (
     ("engines",),
     ("report",),
     ("inputs", "constructors", "sky"),
-    ("statements", "api"),
+    ("statements", "api", "questions"),
     ("demo",),
     ("cli", "__main__"),
 )

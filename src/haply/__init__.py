@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.engines.spark.runtime.session import local_session
+    from haply.questions import density, match, plan_match
     from haply.statements import plan_sql, sql
 
 __all__ = [
@@ -29,11 +30,14 @@ __all__ = [
     "build_index",
     "check",
     "col",
+    "density",
     "distance",
     "join",
     "left",
     "local_session",
+    "match",
     "plan_join",
+    "plan_match",
     "plan_sql",
     "plan_where",
     "read_index",
@@ -51,6 +55,9 @@ _LAZY = {
     "join": "haply.api",
     "plan_join": "haply.api",
     "plan_where": "haply.api",
+    "density": "haply.questions",
+    "match": "haply.questions",
+    "plan_match": "haply.questions",
     "local_session": "haply.engines.spark.runtime.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",

@@ -8,6 +8,7 @@ import numpy as np
 
 from haply.joins.dimensions import dimensions, known_dimensions, of_dimension
 from haply.models import Model, OneDimensional, Samples
+from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
 
 
@@ -59,3 +60,9 @@ def expected_squares(left: Centres, right: Centres, left_rows: np.ndarray, right
     for axis in range(dim):
         total += (mine[left_rows, axis] - theirs[right_rows, axis]) ** 2
     return total + left.variance[left_rows] + right.variance[right_rows]
+
+
+def most_pairs(left: np.ndarray, right: np.ndarray, worth: np.ndarray) -> np.ndarray:
+    """Tell which pairs are in a set that is worth the most in which no row is twice."""
+    rows = [np.unique(ids, return_inverse=True) for ids in (left, right)]
+    return best_world(rows[0][1], rows[1][1], worth, len(rows[0][0]), len(rows[1][0]))

@@ -163,6 +163,12 @@ class Frame(Protocol):
     def with_row_id(self, name: str) -> Frame:
         """Add a column that tells rows apart; equal rows have different ones."""
 
+    def count_rows(self) -> int:
+        """Count the rows: Spark reads the table for that."""
+
+    def least(self, column: str) -> float:
+        """Return the least number of a column, NaN if one is null: Spark reads the table for that."""
+
     def beside(self, other: Frame) -> Frame:
         """Make the product with another table. Only its types are ever asked for, unless it has a reason to be run."""
 
@@ -214,6 +220,9 @@ class Engine(Protocol):
 
     def answered(self, join: Any, funnel: Any) -> Frame:
         """Run an ``AnsweredJoin``."""
+
+    def matched(self, match: Any, funnel: Any) -> Frame:
+        """Run a ``MatchPlan``."""
 
     def selected(self, selection: Any, funnel: Any) -> Frame:
         """Run a ``RowSelection``."""

@@ -78,6 +78,11 @@ class JoinOptions:
         """Whether the result has probabilities."""
         return self.probability == "exact" and not self.answer.left_only
 
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns of the result that no table has."""
+        return ("probability",) if self.exact else ()
+
 
 @dataclass(frozen=True)
 class JoinNode:
@@ -103,7 +108,7 @@ class JoinNode:
                 hint='"abs(left.x - right.x) <= 1"',
             )
         expression = condition_of(on) if on is not None else None
-        result = _result_of(left, right, options)
+        result = shown_of(left, right, options)
         same_table = left.identity == right.identity and not left.streaming
         frames: dict[str | None, Frame] = {"left": left, "right": right}
         if expression is not None:
@@ -177,17 +182,17 @@ class JoinNode:
         return {side: find_column(frame, self.options.self_key, side) for side, frame in self.frames.items()}
 
     @cached_property
-    def ordered_by(self) -> dict[str, list[str]]:
+    def ordered_by(self) -> dict[SideName, list[str]]:
         """The columns by which pairs are ordered that tie, of each side whose rows are chosen among."""
         answer = self.options.answer
-        others = {"left": "right", "right": "left"}
+        others: dict[SideName, SideName] = {"left": "right", "right": "left"}
         chosen = [others[side] for side in answer.ranked] if answer.keep != "one_to_one" else []
         if answer.order_by is None:
             return {
                 side: [field.name for field in self.frames[side].fields if field.uncertain_model is None]
                 for side in chosen
             }
-        found: dict[str, list[str]] = {side: [] for side in chosen}
+        found: dict[SideName, list[str]] = {side: [] for side in chosen}
         for name in answer.order_columns:
             sides = [side for side in chosen if name.lower() in map(str.lower, names_of(self.frames[side]))]
             for side in sides or chosen[:1]:
@@ -325,11 +330,11 @@ def by_table(what: str, given: str | Mapping[str, str], names: Sequence[str]) ->
     return dict(given)
 
 
-def _result_of(left: Frame, right: Frame, options: JoinOptions) -> list[Shown]:
+def shown_of(left: Frame, right: Frame, options: JoinOptions) -> list[Shown]:
     """List the columns of a join's result besides the probability."""
     names = names_of(left), names_of(right)
     if not options.answer.left_only:
-        return result_columns(*names, options.suffixes, options.exact, options.columns)
+        return result_columns(*names, options.suffixes, options.added, options.columns)
     for name in options.columns or ():
         if name not in names[0] and name.removesuffix(options.suffixes[1]) in names[1]:
             raise HaplyError(
@@ -337,18 +342,18 @@ def _result_of(left: Frame, right: Frame, options: JoinOptions) -> list[Shown]:
                 expected="columns of the left table",
                 hint="how='inner' or how='left' returns columns of both",
             )
-    return result_columns(names[0], (), options.suffixes, False, options.columns)
+    return result_columns(names[0], (), options.suffixes, (), options.columns)
 
 
 def result_columns(
     left: Sequence[str],
     right: Sequence[str],
     suffixes: tuple[str, str],
-    with_probability: bool,
+    added: Sequence[str],
     wanted: Sequence[str] | None = None,
 ) -> list[Shown]:
-    """List the columns of the result besides the probability, those that clash with the suffixes."""
-    taken = {"probability"} if with_probability else set()
+    """List the columns of the result besides those that are added to it, those that clash with the suffixes."""
+    taken = set(added)
     clashes = {name.lower() for name in left} & {name.lower() for name in right}
     clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
     shown: list[Shown] = []
@@ -364,21 +369,22 @@ def result_columns(
             found=", ".join(twice),
             hint="rename a column, or choose other suffixes",
         )
-    return shown if wanted is None else _wanted(shown, wanted, with_probability)
+    return shown if wanted is None else _wanted(shown, wanted, added)
 
 
-def _wanted(shown: list[Shown], wanted: Sequence[str], with_probability: bool) -> list[Shown]:
+def _wanted(shown: list[Shown], wanted: Sequence[str], added: Sequence[str]) -> list[Shown]:
     """Choose the columns that have these names, in letters of any case."""
     if isinstance(wanted, str) or not all(isinstance(name, str) for name in wanted):
         raise HaplyError("The columns of a result are chosen by name", expected="a list of names", found=repr(wanted))
     known: dict[str, Shown] = {one.name.lower(): one for one in shown}
     found: list[Shown] = []
     for name in wanted:
-        if name.lower() == "probability" and with_probability:
+        if name.lower() in added:
             raise HaplyError(
-                "'probability' is one of the columns",
+                f"'{name.lower()}' is one of the columns",
                 expected="columns of the two tables",
-                hint='leave it out: it always comes, as the last; probability="none" does without it',
+                hint="leave it out: it always comes, as the last"
+                + ('; probability="none" does without it' if name.lower() == "probability" else ""),
             )
         if name.lower() not in known:
             raise unknown_name("column of the result", name, [one.name for one in shown])

@@ -42,7 +42,7 @@ from haply.planning.frames import (
 )
 from haply.planning.nodes import Shown
 from haply.planning.times import TimeWindow
-from haply.probability.region import Difference, Distance
+from haply.probability.region import Difference, Distance, Identity
 from haply.pruning.cells import Profile, expected_candidates
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, to_sql
@@ -147,7 +147,7 @@ class PairPlan:
     # -- one variable on both sides ------------------------------------------------------------------------------------
 
     @property
-    def compared(self) -> Difference | Distance | None:
+    def compared(self) -> Difference | Distance | Identity | None:
         """The uncertain condition that finds the pairs."""
         return self.condition.compared
 
@@ -326,7 +326,8 @@ class PairPlan:
         certain = [*self.condition.left_only, *self.condition.right_only, *self.condition.residual]
         further = [f"{one.left} and {one.right}: {in_words(one)}" for one in self.condition.further]
         equal = [f"{one} = {other}" for one, other in self.condition.equalities]
-        lines = [("condition", f"{self.condition_text()}, {self.threshold.describe()}")]
+        limit = "" if self.condition.identity is not None else f", {self.threshold.describe()}"
+        lines = [("condition", f"{self.condition_text()}{limit}")]
         if further:
             lines.append(("multiplied", "; ".join(further)))
         if certain or equal:
@@ -337,7 +338,8 @@ class PairPlan:
             lines.append(("window", f"{near}; in each cell rows meet those of their own and neighbouring slots"))
         lines.append(("candidates", self.method.candidates_text()))
         details = (("cascade", self.method.cascade_text()),)
-        return Description("Threshold join", "", tuple(lines), details).with_more(engine.describe_pairs(self))
+        title = "Threshold join" if self.condition.identity is None else "Pairs with a density"
+        return Description(title, "", tuple(lines), details).with_more(engine.describe_pairs(self))
 
     def describe_cells(self, one: Profile, other: Profile, how: str) -> Description:
         """Describe where rows go, and how many candidates are expected of so many rows."""

@@ -280,7 +280,7 @@ class TwoTables:
         columns = [names_of(frame) for frame in node.frames.values()]
         if node.answer.left_only:
             columns[1] = []
-        shown = result_columns(columns[0], columns[1], _SUFFIXES, node.exact)
+        shown = result_columns(columns[0], columns[1], _SUFFIXES, ("probability",) if node.exact else ())
         tables = {"left": left, "right": right}
         options = JoinOptions(
             threshold=node.threshold.value, strict=node.threshold.strict,

@@ -184,6 +184,14 @@ class Distance:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """The condition that a column of each side is a measurement of the same value."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
 class Linear:
     """``sum of factor * value`` lies in the region."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from haply.errors import HaplyError
-from haply.probability.region import Difference, Distance, Region
+from haply.probability.region import Difference, Distance, Identity, Region
 from haply.query.columns import columns_of, tables_of
 from haply.query.expressions import And, Call, Column, Comparison, Expression, is_value
 from haply.query.forms import (
@@ -43,11 +43,12 @@ class JoinCondition:
     difference: Difference | None = None
     distance: Distance | None = None
     further: tuple[Difference | Distance, ...] = ()  # independent of the first: their probabilities multiply
+    identity: Identity | None = None
 
     @property
-    def compared(self) -> Difference | Distance | None:
+    def compared(self) -> Difference | Distance | Identity | None:
         """The uncertain condition that finds the pairs."""
-        return self.difference or self.distance
+        return self.difference or self.distance or self.identity
 
 
 @dataclass(frozen=True)

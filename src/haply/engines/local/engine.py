@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from haply.engines.local import sql
 from haply.engines.local.answers.join import LocalAnswers
+from haply.engines.local.answers.match import LocalMatches
 from haply.engines.local.frame import LocalFrame
 from haply.engines.local.index import LocalIndexedJoin, build_index
 from haply.engines.local.pairs import LocalJoin
@@ -19,6 +20,7 @@ from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
 from haply.planning.answers.join import AnsweredJoin
+from haply.planning.answers.match import MatchPlan
 from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
@@ -46,9 +48,11 @@ class LocalEngine:
 
     def answered(self, join: AnsweredJoin, funnel: Any) -> LocalFrame:
         """Run a join whose pairs are ranked, or whose rows without a pair matter."""
-        runs = LocalAnswers(join, self, funnel)
-        frame: Any = join.side("left")
-        return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
+        return _streamed(LocalAnswers(join, self, funnel))
+
+    def matched(self, match: MatchPlan, funnel: Any) -> LocalFrame:
+        """Tell which rows are the same thing."""
+        return _streamed(LocalMatches(match, self, funnel))
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
         """Run a selection."""
@@ -94,6 +98,11 @@ ENGINE = LocalEngine()
 def _like(frame: Any, table: pa.Table) -> LocalFrame:
     """A table that its user gets as the kind of a frame."""
     return LocalFrame.of(table, frame._give)
+
+
+def _streamed(runs: LocalAnswers) -> LocalFrame:
+    frame: Any = runs.join.side("left")
+    return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
 
 
 def _decided(selection: RowSelection, table: pa.Table) -> Decided:

@@ -170,6 +170,15 @@ class LocalFrame:
         """Add a column that tells rows apart: their positions."""
         return self._with(name, [], lambda table: pa.array(np.arange(table.num_rows)))
 
+    def count_rows(self) -> int:
+        """Count the rows."""
+        return self.table(self.schema.names[:1]).num_rows
+
+    def least(self, column: str) -> float:
+        """Return the least number of a column, NaN if one is null."""
+        values = self.table([column])[column]
+        return float(np.min(values.to_numpy(), initial=np.inf)) if not values.null_count else float("nan")
+
     def _with(self, name: str, used: Sequence[str], compute: Callable[[pa.Table], pa.Array]) -> LocalFrame:
         """Add a column that is computed from others; one of the same name is replaced, as in Spark."""
         rows = self._empty.select(used) if used else pa.table({"": pa.nulls(0)})

@@ -7,6 +7,7 @@ from typing import Any
 from haply.engines.spark.batch.answers import SparkAnswers
 from haply.engines.spark.batch.indexed import SparkIndexedJoin
 from haply.engines.spark.batch.join import BatchJoin
+from haply.engines.spark.batch.match import SparkMatches
 from haply.engines.spark.batch.selection import selected_rows
 from haply.engines.spark.exchange.prepare import bad_rows
 from haply.engines.spark.frame import SparkFrame
@@ -15,6 +16,7 @@ from haply.engines.spark.runtime.failures import translate_failures
 from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
 from haply.planning.answers.join import AnsweredJoin
+from haply.planning.answers.match import MatchPlan
 from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
@@ -44,6 +46,11 @@ class SparkEngine:
         """Run a join of two tables whose pairs are ranked, or whose rows without a pair matter."""
         translate_failures()
         return SparkFrame(SparkAnswers(join, self, funnel).run())
+
+    def matched(self, match: MatchPlan, funnel: Any) -> SparkFrame:
+        """Tell which rows are the same thing."""
+        translate_failures()
+        return SparkFrame(SparkMatches(match, self, funnel).run())
 
     def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
         """Run a selection."""

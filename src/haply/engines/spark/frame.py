@@ -91,6 +91,18 @@ class SparkFrame:
         parts = f"xxhash64({listed}) AS first, xxhash64('again', {listed}) AS second"
         return SparkFrame(self.df.selectExpr("*", f"struct({parts}, monotonically_increasing_id() AS row) AS {name}"))
 
+    def count_rows(self) -> int:
+        """Count the rows, by a job of Spark."""
+        return self.df.count()
+
+    def least(self, column: str) -> float:
+        """Return the least number of a column, NaN if one is null, by a job of Spark."""
+        name = quoted(column)
+        row = self.df.selectExpr(
+            f"IF(count({name}) = count(1), CAST(min({name}) AS DOUBLE), CAST('NaN' AS DOUBLE))"
+        ).first()
+        return float(row[0]) if row is not None and row[0] is not None else float("inf")
+
     def beside(self, other: Any) -> SparkFrame:
         """Make the product with another table."""
         return SparkFrame(self.df.crossJoin(other.df))

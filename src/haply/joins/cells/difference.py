@@ -150,7 +150,8 @@ class MatchDifferences:
             return join.match(mine, owned=admitted)
         return match_overlapping(
             mine, theirs, left.intervals, right.intervals, self.region, self.threshold, self.exact,
-            from_position=min(map(_first_beginning, (left, right))), left_groups=left.groups, right_groups=right.groups,
+            from_position=min(left.first_beginning, right.first_beginning),
+            left_groups=left.groups, right_groups=right.groups,
         )  # fmt: skip
 
 
@@ -172,13 +173,6 @@ def _one_dimensional(left: CellRows, right: CellRows) -> tuple[OneDimensional, O
     assert isinstance(left.model, OneDimensional)
     assert isinstance(right.model, OneDimensional)
     return left.model, right.model
-
-
-def _first_beginning(side: CellRows) -> float:
-    """Where the first row begins that begins here."""
-    if side.begins_here is None:
-        return -np.inf
-    return float(np.minimum(side.start, side.end).min(initial=np.inf, where=side.begins_here))
 
 
 def _admitted(left: CellRows, right: CellRows, i: np.ndarray, j: np.ndarray) -> np.ndarray:

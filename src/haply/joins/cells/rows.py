@@ -155,6 +155,13 @@ class CellRows:
             return Places(np.zeros(len(chosen)), np.ones(len(chosen), bool), group)
         return Places(np.minimum(self.start[chosen], self.end[chosen]), self.begins_here[chosen], group)
 
+    @property
+    def first_beginning(self) -> float:
+        """Where the first row begins that begins here."""
+        if self.begins_here is None:
+            return -np.inf
+        return float(np.minimum(self.start, self.end).min(initial=np.inf, where=self.begins_here))
+
     def batch(self, chosen: np.ndarray) -> RowBatch[Model]:
         """Return chosen rows as an operator takes them, with their numbers as ids."""
         begins, begins_here, group = self.places(chosen)

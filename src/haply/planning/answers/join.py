@@ -5,6 +5,7 @@ A plan has the pairs of the inner join with an id for each row that matters. An 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +41,10 @@ _KEPT = {
 }
 
 
+_Of = tuple[SideName, str]
+"""A side, and a column of it."""
+
+
 def plan_pairs(node: JoinNode) -> PlannedQuery:
     """Plan a join of two tables or streams, whatever it returns."""
     if node.options.answer.plain or node.streaming:
@@ -57,6 +62,8 @@ class AnsweredJoin:
     """The pairs of the inner join, with their row ids."""
     ids: Chosen
     """Only the row ids of the same pairs, as cheaply as they are found."""
+    wide: tuple[Shown, ...]
+    """The columns of the pairs besides row ids and the probability: those of the result, and what ranking needs."""
 
     @classmethod
     def of(cls, node: JoinNode) -> AnsweredJoin:
@@ -69,10 +76,12 @@ class AnsweredJoin:
         node = replace(node, left=frames["left"], right=frames["right"])
         ids = [Shown(side, ROW_IDS[side], ROW_IDS[side]) for side in answer.identified]
         if answer.ranked:
-            return cls(node, *(JOINS.plan(_inner(node, [*_ranking(node), *ids], exact=True)),) * 2)
+            wide = with_columns(node, _compared(node))
+            ranked = JOINS.plan(_inner(node, [*wide, *ids], exact=True))
+            return cls(node, ranked, ranked, wide)
         only_ids = JOINS.plan(_inner(node, ids, exact=False))
         pairs = only_ids if answer.left_only else JOINS.plan(_inner(node, [*node.result, *ids], node.exact))
-        return cls(node, pairs, only_ids)
+        return cls(node, pairs, only_ids, node.result)
 
     @property
     def answer(self) -> Answer:
@@ -99,7 +108,22 @@ class AnsweredJoin:
 
     def called(self, side: SideName, column: str) -> str:
         """What a column is called in the pairs."""
-        return next(one.name for one in _ranking(self.node) if (one.side, one.column) == (side, column))
+        return next(one.name for one in self.wide if (one.side, one.column) == (side, column))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the result."""
+        return [*(one.name for one in self.node.result), *self.added]
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns of the result that no table has: numbers."""
+        return self.node.options.added
+
+    @property
+    def ranked_by(self) -> str:
+        """The column of pairs that ranks them, the largest first."""
+        return "probability"
 
     def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its tables."""
@@ -138,15 +162,14 @@ def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
     return replace(node, result=tuple(result), options=options)
 
 
-def _ranking(node: JoinNode) -> list[Shown]:
-    """The columns of a result whose pairs are ranked, and those that ranking needs besides."""
-    needed = [(side, column) for side, columns in node.ordered_by.items() for column in columns]
-    compared = _compared(node)
+def with_columns(node: JoinNode, compared: tuple[str, str] | None, more: Sequence[_Of] = ()) -> tuple[Shown, ...]:
+    """Return the columns of a result, and those that ranking its pairs, or more, needs besides."""
+    needed: list[_Of] = [(side, column) for side, columns in node.ordered_by.items() for column in columns]
     if compared is not None:
-        needed += zip(("left", "right"), compared, strict=True)
+        needed += [("left", compared[0]), ("right", compared[1])]
     known = {(one.side, one.column) for one in node.result}
-    more = [Shown(side, column, f"__haply_{side}_{column}") for side, column in needed if (side, column) not in known]  # type: ignore[arg-type]
-    return [*node.result, *dict.fromkeys(more)]
+    new = [one for one in dict.fromkeys([*needed, *more]) if one not in known]
+    return (*node.result, *(Shown(side, column, f"__haply_{side}_{column}") for side, column in new))
 
 
 def _compared(node: JoinNode) -> tuple[str, str] | None:

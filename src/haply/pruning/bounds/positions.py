@@ -76,6 +76,13 @@ class Limits(NamedTuple):
     accept_from: float
     keep_from: float
     exact: bool
+    all_near: bool = False
+    """Whether all pairs are kept whose means are near enough: nothing is computed of them."""
+
+
+def limits_of_deviations(deviations: float) -> Limits:
+    """Return limits that keep all pairs whose means are at most so many standard deviations apart."""
+    return Limits(0.0, 0.0, deviations, math.inf, math.inf, math.inf, 0.0, 1.0, 0.0, False, True)
 
 
 def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits:
@@ -551,7 +558,9 @@ def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, p
                     if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
                         counts[REACH] += 1
                     else:
-                        if mixed:
+                        if limit.all_near:
+                            rule, chance = INSIDE, math.nan
+                        elif mixed:
                             rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
                         else:
                             rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)

@@ -5,7 +5,7 @@ Row ids are positions. Pairs are passed on as they are found, unless they must b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,10 @@ import pyarrow as pa
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import BAD, row_states
-from haply.joins.ranks import Centres, expected_squares
+from haply.joins.ranks import Centres, expected_squares, most_pairs
 from haply.models.columns import view_column
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName
-from haply.probability.matchings import most_pairs
 from haply.pruning.best import best_pairs, score
 
 _HELD_PAIRS = 1 << 22
@@ -40,13 +39,13 @@ class LocalAnswers:
             frame = join.side(one.side)
             assert isinstance(frame, LocalFrame)
             fields.append(frame.schema.field(one.column).with_name(one.name).with_nullable(True))
-        return pa.schema([*fields, *([pa.field("probability", pa.float64())] if join.node.exact else [])])
+        return pa.schema([*fields, *(pa.field(name, pa.float64()) for name in join.added)])
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield pairs, then rows without one."""
         join, answer = self.join, self.join.answer
         for side in answer.preserved:
-            self._matched[side] = np.zeros(self._row_count(side), bool)
+            self._matched[side] = np.zeros(join.side(side).count_rows(), bool)
         plan = join.ids if answer.left_only else join.pairs
         found = plan.run(self.engine, self.funnel)
         assert isinstance(found, LocalFrame)
@@ -88,7 +87,7 @@ class LocalAnswers:
         answer = self.join.answer
         if answer.keep == "one_to_one":
             rows = [pairs[ROW_IDS[side]].to_numpy() for side in answer.ranked]
-            return most_pairs(rows[0], rows[1], pairs["probability"].to_numpy())
+            return most_pairs(rows[0], rows[1], pairs[self.join.ranked_by].to_numpy())
         chosen = np.ones(pairs.num_rows, bool)
         for side in answer.ranked:
             chosen &= self._best(pairs, side, answer.ties == "all")
@@ -98,7 +97,7 @@ class LocalAnswers:
         """Tell which pairs are among the best of their row of a side."""
         most = self.join.answer.k or 1
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
-        scores, spreads = score(pairs["probability"].to_numpy()), self._spreads(pairs)
+        scores, spreads = score(pairs[self.join.ranked_by].to_numpy()), self._spreads(pairs)
         kept = best_pairs(rows, scores, spreads, np.zeros(len(rows), np.int64), count, most, True)
         if ties:
             return kept
@@ -132,13 +131,13 @@ class LocalAnswers:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _row_count(self, side: SideName) -> int:
-        frame = self.join.side(side)
-        assert isinstance(frame, LocalFrame)
-        return frame.table([ROW_IDS[side]]).num_rows
+    def _rows(
+        self, side: SideName, with_pair: bool, numbers: Mapping[str, np.ndarray] | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a side that have a pair, or have none, with nulls for what the other side would show.
 
-    def _rows(self, side: SideName, with_pair: bool) -> Iterator[pa.Table]:
-        """Yield the rows of a side that have a pair, or have none, with nulls for what the other side would show."""
+        ``numbers`` are further columns of all rows of the side.
+        """
         join, frame = self.join, self.join.side(side)
         assert isinstance(frame, LocalFrame)
         shown, checked = join.shown(side), join.node.uncertain_columns(side)
@@ -150,7 +149,8 @@ class LocalAnswers:
         rows = table.filter(pa.array(chosen))
         if not rows.num_rows:
             return
-        columns = {one.name: rows[one.column] for one in shown}
+        columns: dict[str, Any] = {one.name: rows[one.column] for one in shown}
+        columns |= {name: pa.array(values[chosen]) for name, values in (numbers or {}).items()}
         yield pa.table(
             [
                 columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from haply.engines.spark.columns import arrow_function
@@ -19,12 +19,11 @@ from haply.engines.spark.exchange.prepare import state_function
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
 from haply.joins.cells.rows import BAD
-from haply.joins.ranks import Centres, expected_squares
+from haply.joins.ranks import Centres, expected_squares, most_pairs
 from haply.models.columns import view_column
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName, quoted
 from haply.planning.plans import Chosen
-from haply.probability.matchings import most_pairs
 from haply.pruning.best import DECIMALS
 
 _SCORE, _SPREAD, _ROW, _COUNT, _PLACE = "__score", "__spread", "__row", "__count", "__place"
@@ -42,7 +41,7 @@ class SparkAnswers:
         if answer.left_only:
             return self._rows("left", self._pairs(self.join.ids, self.funnel), with_pair=answer.how == "semi")
         pairs = self._pairs(self.join.pairs, self.funnel)
-        parts = [pairs.select(*map(quoted, self._names))]
+        parts = [pairs.select(*map(quoted, self.join.names))]
         observing = Observing(self.funnel)
         for side in answer.preserved:
             # the same join once more, for ids only: to sort all pairs by their rows would take longer
@@ -68,7 +67,7 @@ class SparkAnswers:
         if self.join.compared is not None:
             left, right = map(quoted, self.join.compared)
             spread = arrow_function(_spreads, "double")(F.col(left), F.col(right))
-        score = F.expr(f"floor(probability * {DECIMALS!r}D + 0.5D)")
+        score = F.expr(f"floor({self.join.ranked_by} * {DECIMALS!r}D + 0.5D)")
         pairs = pairs.withColumn(_SCORE, score).withColumn(_SPREAD, spread)
         for side in answer.ranked:
             other: SideName = "right" if side == "left" else "left"
@@ -83,33 +82,37 @@ class SparkAnswers:
             pairs = pairs.where(F.col(f"__place_{side}") <= (answer.k or 1))
         return pairs
 
-    @property
-    def _names(self) -> list[str]:
-        names = [one.name for one in self.join.node.result]
-        return [*names, "probability"] if self.join.node.exact else names
-
     def _rows(self, side: SideName, pairs: DataFrame, with_pair: bool) -> DataFrame:
         """The rows of a side that have a pair, or have none, with the columns that the result shows of it."""
+        shown = [F.col(quoted(one.column)).alias(one.name) for one in self.join.shown(side)]
+        return self._chosen_rows(side, pairs, with_pair).select(*shown)
+
+    def _chosen_rows(self, side: SideName, pairs: DataFrame, with_pair: bool) -> DataFrame:
+        """The same with all columns of the side, and the fingerprints of rows."""
         join, frame = self.join, self.join.side(side)
         assert isinstance(frame, SparkFrame)
         df = frame.df
         if not with_pair and join.node.options.invalid == "drop":
             for name in join.node.uncertain_columns(side):  # nobody knows that a bad row has no partner
                 df = df.where(state_function(None)(F.col(quoted(name))) != BAD)
-        shown = [F.col(quoted(one.column)).alias(one.name) for one in join.shown(side)]
-        prints = {f"__{part}": F.col(f"{ROW_IDS[side]}.{part}") for part in ("first", "second")}
+        prints = self._prints(side)
         df, on = df.withColumns(prints), list(prints)
         matched = pairs.select(
             F.col(f"{ROW_IDS[side]}.row").alias(_ROW), *(part.alias(name) for name, part in prints.items())
         )
         if not join.answer.ranked:
-            return df.join(matched.select(*on), on, "left_semi" if with_pair else "left_anti").select(*shown)
+            return df.join(matched.select(*on), on, "left_semi" if with_pair else "left_anti")
         # of equal rows some may have lost their pairs to others: as many have a pair as ids are among the pairs
         counts = matched.groupBy(*on).agg(F.count_distinct(_ROW).alias(_COUNT))
         place = F.row_number().over(Window.partitionBy(*on).orderBy(*on))
         df = df.withColumn(_PLACE, place).join(counts, on, "left")
         has_pair = F.col(_PLACE) <= F.coalesce(F.col(_COUNT), F.lit(0))
-        return df.where(has_pair if with_pair else ~has_pair).select(*shown)
+        return df.where(has_pair if with_pair else ~has_pair)
+
+    @staticmethod
+    def _prints(side: SideName) -> dict[str, Column]:
+        """The fingerprints of rows, as columns by name."""
+        return {f"__{part}": F.col(f"{ROW_IDS[side]}.{part}") for part in ("first", "second")}
 
     def _padded(self, rows: DataFrame, side: SideName) -> DataFrame:
         """The same with nulls for what the other side would show."""
@@ -120,15 +123,17 @@ class SparkAnswers:
             kind = frame.df.schema[one.column].dataType
             null = F.lit(None).cast(kind).alias(one.name)
             columns.append(F.col(quoted(one.name)) if one.side == side else null)
-        if join.node.exact:
-            columns.append(F.lit(None).cast("double").alias("probability"))
-        return rows.select(*columns)
+        known = rows.columns
+        numbers = [F.col(name) if name in known else F.lit(None).cast("double").alias(name) for name in join.added]
+        return rows.select(*columns, *numbers)
 
 
 def _most_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The pairs with the largest sum of probabilities in which no row is twice."""
-    pairs = pa.Table.from_batches(list(batches))
-    rows = []
+    given = list(batches)
+    if not given:
+        return
+    pairs, rows = pa.Table.from_batches(given), []
     for name in ROW_IDS.values():
         ids = pairs[name].combine_chunks()
         rows.append(ids.field("row").to_numpy())

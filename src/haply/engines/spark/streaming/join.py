@@ -57,7 +57,7 @@ from haply.models import Model, OneDimensional
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side, in_words
 from haply.planning.times import TimeWindow
-from haply.probability.region import Difference, Distance, Region
+from haply.probability.region import Difference, Distance, Identity, Region
 from haply.pruning.candidates.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 
@@ -234,7 +234,7 @@ class TimingStream(StreamJoin):
     @property
     def _multiplied(self) -> tuple[Difference | Distance, ...]:
         compared = self.join.compared
-        return () if compared is None else (compared,)
+        return () if compared is None or isinstance(compared, Identity) else (compared,)
 
     def _warm(self) -> None:
         warm_times()

@@ -1,0 +1,104 @@
+"""How much pairs of rows speak for one thing: the Bayes factor of "the same" against "unrelated"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.special import gamma
+
+from haply.joins.dimensions import dimensions
+from haply.models.columns import view_column
+from haply.probability.density import PairDensity
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Two columns of pairs that measure one value, if the rows are the same thing."""
+
+    left: str
+    right: str
+    among: float | str
+    """The density of unrelated right rows at the value of the right row: a number, or a column of it."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """Two columns of pairs that agree more often if the rows are the same thing."""
+
+    left: str
+    right: str
+    same: float
+    """The share of pairs that agree among those that are the same thing."""
+    unrelated: float
+    """The same among unrelated pairs."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What pairs are asked: the density of the first attribute comes with them, as ``probability``."""
+
+    density: float | str
+    """Of unrelated right rows: a number, or a column of it."""
+    first: str
+    """The column of the left rows whose density, or probability, comes with the pairs."""
+    within: float | None = None
+    """The distance of which there is a probability, where there is no density."""
+    attributes: tuple[Attribute, ...] = ()
+    categories: tuple[Category, ...] = ()
+
+    def bayes_factors(self, pairs: pa.Table) -> np.ndarray:
+        """Compute the Bayes factor of each pair; a null value says nothing."""
+        factor = pairs["probability"].to_numpy() / _numbers(pairs, self.density)
+        if self.within is not None and pairs.num_rows:
+            factor = factor / _ball(self.within, dimensions(view_column(pairs[self.first].combine_chunks())))
+        for one in self.attributes:
+            factor = factor * _attribute_factors(pairs, one)
+        for category in self.categories:
+            agree = pc.equal(pairs[category.left], pairs[category.right])
+            known = np.asarray(agree.is_valid())
+            same = np.asarray(pc.fill_null(agree, False))
+            values = np.where(
+                same, category.same / category.unrelated, (1.0 - category.same) / (1.0 - category.unrelated)
+            )
+            factor = factor * np.where(known, values, 1.0)
+        return factor
+
+
+def _ball(radius: float, dims: np.ndarray) -> np.ndarray:
+    """The volume of a ball of this radius, for each dimension."""
+    return np.pi ** (0.5 * dims) * radius**dims / gamma(0.5 * dims + 1.0)
+
+
+def _numbers(pairs: pa.Table, given: float | str) -> np.ndarray | float:
+    return pairs[given].to_numpy().astype(np.float64) if isinstance(given, str) else given
+
+
+def _attribute_factors(pairs: pa.Table, attribute: Attribute) -> np.ndarray:
+    known = np.asarray(pc.and_(pairs[attribute.left].is_valid(), pairs[attribute.right].is_valid()))
+    rows = np.flatnonzero(known)
+    factors = np.ones(pairs.num_rows)
+    if len(rows):
+        chosen = pairs.take(pa.array(rows))
+        left, right = (view_column(chosen[name].combine_chunks()) for name in (attribute.left, attribute.right))
+        each = np.arange(len(rows))
+        factors[rows] = PairDensity(left, right).evaluate(each, each) / _numbers(chosen, attribute.among)
+    return factors
+
+
+def share_of(weights: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the probabilities of pairs, each against all others of its left row and none, and of any, by row.
+
+    A weight is infinite where two certain values are equal: such pairs share the whole probability.
+    """
+    endless = np.isinf(weights)
+    total = np.bincount(rows, np.where(endless, 0.0, weights), minlength=count)
+    shares, some = weights / (1.0 + total[rows]), total / (1.0 + total)
+    if endless.any():
+        times = np.bincount(rows[endless], minlength=count)
+        some[times > 0] = 1.0
+        alike = times[rows]
+        shares = np.where(alike > 0, endless / np.maximum(alike, 1), shares)
+    return shares, some

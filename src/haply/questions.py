@@ -1,0 +1,172 @@
+"""``hp.match`` and its plan: questions about rows rather than pairs.
+
+The answer is a table of the kind of the first argument, so that its type is not known before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from haply.inputs import engine_of, frame_of, together
+from haply.planning.answers.match import Density, MatchOptions, MatchPlan, Same
+from haply.planning.answers.options import Answer, How, Keep, Ties
+from haply.planning.frames import InvalidMode, Tabular
+from haply.planning.plans import Plan
+from haply.report.funnel import Funnel
+
+
+def density(*, area: float) -> Density:
+    """State the density of the right rows by the area that they cover.
+
+    Parameters
+    ----------
+    area
+        The area, length or volume that the right table covers, in units of the compared values: for positions on the
+        sky in square arcseconds.
+
+    Returns
+    -------
+    Density
+        The number of right rows over the area, once the table is known. With ``exclusive=True`` counterparts of left
+        rows are not counted.
+    """
+    return Density(area)
+
+
+def plan_match(
+    left: Tabular,
+    right: Tabular,
+    same: Same | Sequence[Same],
+    *,
+    density: float | str | Density | None = None,
+    completeness: float,
+    threshold: float | None = None,
+    how: How = "inner",
+    keep: Keep = "all",
+    exclusive: bool = False,
+    k: int | None = None,
+    order_by: str | Sequence[str] | None = None,
+    ties: Ties = "first",
+    within: float | None = None,
+    by_category: Mapping[str | tuple[str, str], tuple[float, float]] | None = None,
+    tolerance: float = 1e-9,
+    invalid: InvalidMode = "raise",
+    suffixes: tuple[str, str] = ("_left", "_right"),
+    columns: Sequence[str] | None = None,
+    funnel: Funnel | None = None,
+) -> Plan:
+    """Check and plan a match without running it.
+
+    Parameters
+    ----------
+    left, right, same, density, completeness, threshold, how, keep, exclusive, k, order_by, ties, within, by_category
+        As in ``hp.match``.
+    tolerance, invalid, suffixes, columns, funnel
+        As in ``hp.match``.
+
+    Returns
+    -------
+    Plan
+        ``run()`` returns the result, ``write()`` writes it into a file, ``explain()`` describes how the match will run.
+
+    Raises
+    ------
+    HaplyError
+        If the match cannot be answered.
+    """
+    options = MatchOptions(
+        density, completeness, threshold, Answer(how, keep, k, order_by, ties), exclusive, tolerance, within,
+        by_category, invalid, suffixes, columns,
+    )  # fmt: skip
+    one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
+    together({"the left table": one, "the right table": other})
+    return Plan(MatchPlan.plan(one, other, same, options), engine_of(one), funnel)
+
+
+def match(
+    left: Tabular,
+    right: Tabular,
+    same: Same | Sequence[Same],
+    *,
+    density: float | str | Density | None = None,
+    completeness: float,
+    threshold: float | None = None,
+    how: How = "inner",
+    keep: Keep = "all",
+    exclusive: bool = False,
+    k: int | None = None,
+    order_by: str | Sequence[str] | None = None,
+    ties: Ties = "first",
+    within: float | None = None,
+    by_category: Mapping[str | tuple[str, str], tuple[float, float]] | None = None,
+    tolerance: float = 1e-9,
+    invalid: InvalidMode = "raise",
+    suffixes: tuple[str, str] = ("_left", "_right"),
+    columns: Sequence[str] | None = None,
+    funnel: Funnel | None = None,
+) -> Any:
+    """Find the rows of two tables that are the same thing, and how likely that is.
+
+    A left thing has its counterpart among the right rows with probability ``completeness``. All other right rows are
+    spread evenly with ``density``. Each pair is then weighed against all other candidates of its left row, and against
+    none of them.
+
+    Parameters
+    ----------
+    left, right
+        Two tables.
+    same
+        What is measured on both sides: a column that both tables have, ``("mag", "vmag")`` for a column of each, or
+        ``hp.left.pos == hp.right.pos``. Of several in a list, which must be independent, each but the first has a
+        third part: the density of its values among unrelated rows, as a number or a right column.
+    density
+        Right rows per unit of the first value (per unit area of positions, per square arcsecond on the sky) that are
+        unrelated to a left row: a number, a left column, or ``hp.density(area=...)``. It decides the answer, so there
+        is no default.
+    completeness
+        How many left rows have a counterpart in the right table: more than 0, less than 1.
+    threshold
+        The least ``p_match`` of a pair that is kept; by default all pairs are that are not negligible.
+    how, keep, k, order_by, ties
+        As in ``hp.join``, by ``p_match``. With ``how="left"`` a row whose candidates are all too unlikely stays, with
+        nulls for the right table and its ``p_any``. ``keep="one_to_one"`` keeps the pairs of the likeliest world.
+    exclusive
+        Whether a right row is the counterpart of one left row at most. Probabilities are then those of whole worlds;
+        ``p_low`` and ``p_high`` bound ``p_match`` where a crowd of rows is too large for an exact value.
+    within
+        For samples and certain values, which have no density: the distance within which they count as the same.
+    by_category
+        ``{"class": (m, u)}``: the share of equal values of a certain column among the same things, and among unrelated
+        ones.
+    tolerance
+        Pairs are left out that together change no probability by more.
+    invalid, suffixes, columns, funnel
+        As in ``hp.join``.
+
+    Returns
+    -------
+    table
+        All columns of both tables, then ``bayes_factor`` (of the same thing against an unrelated one), ``p_match`` (the
+        pair is the same thing) and ``p_any`` (the left row has a counterpart): of the kind of the left table.
+
+    Raises
+    ------
+    HaplyError
+        For what cannot be answered, before any data is read; for a bad row, when it is found.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> one = pa.table({"id": [1, 2], "x": [{"mean": 0.0, "sd": 0.1}, {"mean": 5.0, "sd": 0.1}]})
+    >>> other = pa.table({"name": ["a", "b"], "x": [{"mean": 0.1, "sd": 0.1}, {"mean": 9.0, "sd": 0.1}]})
+    >>> found = hp.match(one, other, "x", density=0.2, completeness=0.7, how="left", columns=["id", "name"])
+    >>> [(row["id"], row["name"], round(row["p_any"], 3)) for row in found.to_pylist()]
+    [(1, 'a', 0.962), (2, None, 0.0)]
+    """
+    return plan_match(
+        left, right, same,
+        density=density, completeness=completeness, threshold=threshold, how=how, keep=keep, exclusive=exclusive, k=k,
+        order_by=order_by, ties=ties, within=within, by_category=by_category, tolerance=tolerance, invalid=invalid,
+        suffixes=suffixes, columns=columns, funnel=funnel,
+    ).run()  # fmt: skip
