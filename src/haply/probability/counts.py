@@ -585,11 +585,12 @@ def match_counts(
     some, expected, variance, probability, shares, largest = _count_rows(
         left.components, right.components, begins, rows, *_ends(region), distribution
     )
-    gathered = _distribution(begins, shares, largest) if distribution else None
+    gathered = gathered_distribution(begins, shares, largest) if distribution else None
     return MatchCounts(some, expected, variance, probability, gathered)
 
 
-def _distribution(begins: np.ndarray, shares: np.ndarray, largest: np.ndarray) -> Ragged:
+def gathered_distribution(begins: np.ndarray, shares: np.ndarray, largest: np.ndarray) -> Ragged:
+    """The distributions of all rows, without the numbers of matches that cannot be."""
     starts, values = _gathered(begins, shares, largest)
     return Ragged(values, starts)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
 from haply.numerics.jit import bare, bare_fused, kernel
-from haply.numerics.normal import SQRT_2PI, cut_cdf, normal_cdf
+from haply.numerics.normal import SQRT_2PI, cut_cdf, cut_pdf, normal_cdf
 
 MOST_NODES = 32
 FARTHEST = 8.3
@@ -355,6 +355,56 @@ def add_moving(pieces, moving, s, begin, base, offset, count, out):
         out[e] = value + slope * offset[e]
     for k in range(moving.first[s], moving.first[s + 1]):
         add_piece(pieces, moving.curve[k], base, offset, count, out)
+
+
+@bare
+def write_density(pieces, moving, s, base, offset, count, out):
+    """Write the density of one that moves to ``out``, at the nodes ``base + offset``; returns whether it has any."""
+    slope = moving.slope[s]
+    for e in range(count):
+        out[e] = slope
+    for at in range(moving.first[s], moving.first[s + 1]):
+        k = moving.curve[at]
+        gain, mean, sd = pieces.gain[k], pieces.mean[k], pieces.sd[k]
+        if pieces.kind[k] == NORMAL:
+            start, factor = (base - mean) / sd, gain * pieces.factor[k] / (SQRT_2PI * sd)
+            for e in range(count):
+                z, u = start + offset[e] / sd, base + offset[e]
+                if pieces.low[k] < u < pieces.high[k]:
+                    out[e] += factor * math.exp(-0.5 * z * z)
+        elif pieces.kind[k] == CAREFUL:
+            for e in range(count):
+                out[e] += gain * cut_pdf(mean, sd, pieces.cut_low[k], pieces.cut_high[k], base + offset[e])
+    return slope != 0.0 or moving.first[s] < moving.first[s + 1]
+
+
+@bare
+def value_at(pieces, r, x, back, closed, ordered, offset, out):
+    """The value of a range at ``x - back``; a point there counts only if closed. ``offset`` and ``out`` are room."""
+    total, place = pieces.level[r], x - back
+    for k in range(pieces.at[r], pieces.start[r + 1]):
+        if pieces.kind[k] == POINT:
+            difference = x - pieces.low[k]
+            if difference > back or (closed and difference == back):
+                total += pieces.gain[k]
+            elif ordered:
+                break
+        elif pieces.high[k] <= place:
+            total += pieces.gain[k]
+        elif pieces.low[k] < place:
+            offset[0], out[0] = 0.0, 0.0
+            add_piece(pieces, k, place, offset, 1, out)
+            total += out[0]
+        elif ordered:
+            break
+    return total
+
+
+@bare
+def start_again(pieces, ranges, level):
+    """Undo what was passed by; ``level`` is what the ranges had before."""
+    for r in range(ranges):
+        pieces.at[r], pieces.level[r] = pieces.start[r], level[r]
 
 
 @bare
