@@ -1,0 +1,690 @@
+"""The last event before an uncertain time, where the times of events are uncertain too.
+
+Event ``j`` is the last before ``T`` if ``S_j <= T`` and no other event is in ``(S_j, T]``. All times are independent:
+
+    P_j = E_T integral of f_j(s) prod over k != j of (1 - F_k(T) + F_k(s)) over s <= T
+    P_none = E_T prod of (1 - F_k(T))
+
+With a lookback ``l``, ``s`` begins at ``T - l``. Points are sums: of two events at one time that of the higher rank is
+the later one. Uniform parts are integrated exactly, normal ones to rounding, by Gauss-Legendre panels between all
+breaks. What is before ``s`` does not depend on ``T``: the cdfs of all candidates at the nodes are written down once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import OneDimensional
+from haply.numerics.components import NORMAL, POINT, smooth_window
+from haply.numerics.jit import bare, kernel
+from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_mass
+from haply.numerics.rows import Components, row_cdf
+from haply.probability.counts import candidate_lists
+from haply.probability.quadrature import (
+    MOST_NODES,
+    NODE,
+    NODE_WEIGHT,
+    Pieces,
+    add_moving,
+    most_pieces,
+    panel_plan,
+    room_for_moving,
+    room_for_pieces,
+    see,
+    sort_breaks,
+    start_again,
+    survey,
+    value_at,
+    weights_before,
+    write_density,
+)
+
+Direction = Literal["backward", "forward"]
+_NOTHING = 1e-17
+"""A probability that changes no sum."""
+_SHARE = 0.25
+"""Each of four causes of loss may take this share of a tolerance: the ends of the left time, those of the events, and
+that no event is found where the walk stopped."""
+_ATOMS, _PANEL = np.int8(0), np.int8(1)
+
+
+class LastEvents(NamedTuple):
+    """Which event is the last before each left time."""
+
+    probability: np.ndarray
+    """For each candidate that it is."""
+    none: np.ndarray
+    """For each left row that there is none."""
+
+
+class Blocks(NamedTuple):
+    """Room for the events of one left row in the order of time: runs of points, and panels of continuous times.
+
+    Of a block with ``count`` nodes from number ``at`` on, ``n * at + k * count + e`` is where the tables hold what
+    candidate ``k`` of ``n`` has at node ``e``: ``cdf``, how much of it is before, and ``mass``, how much is there.
+    ``place`` is the time of each node that is a point.
+    """
+
+    kind: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    count: np.ndarray
+    at: np.ndarray
+    place: np.ndarray
+    cdf: np.ndarray
+    mass: np.ndarray
+
+
+class Bench(NamedTuple):
+    """Room to work in: numbers for each node and for each node of each candidate."""
+
+    offset: np.ndarray
+    out: np.ndarray
+    cdf: np.ndarray
+    mass: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    none: np.ndarray
+    level: np.ndarray
+    place: np.ndarray
+
+
+@kernel
+def _room_for_blocks(blocks, nodes, count):
+    return Blocks(
+        np.empty(blocks, np.int8), np.empty(blocks), np.empty(blocks), np.empty(blocks, np.int64),
+        np.empty(blocks, np.int64), np.empty(nodes), np.empty(nodes * count), np.empty(nodes * count),
+    )  # fmt: skip
+
+
+@kernel
+def _bench(count):
+    size = MOST_NODES * (count + 1)
+    return Bench(
+        np.zeros(MOST_NODES), np.zeros(MOST_NODES), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
+        np.zeros(MOST_NODES), np.zeros(count + 1), np.zeros(MOST_NODES),
+    )  # fmt: skip
+
+
+@bare
+def _reach(rows, i):
+    """The earliest and the latest time of a row, but for 1e-17 of it."""
+    first, last = math.inf, -math.inf
+    for k in range(rows.start[i], rows.start[i + 1]):
+        low, high = rows.low[k], rows.high[k]
+        if rows.kind[k] == NORMAL:
+            down, up, _ = smooth_window(rows.mean[k], rows.sd[k], low, high)
+            mode = min(max(rows.mean[k], low), high)
+            low, high = mode + down, mode + up
+        first, last = min(first, low), max(last, high)
+    return first, last
+
+
+@bare
+def _write_atoms(blocks, number, nodes, count, many, bench):
+    """Close a run of points that is on the bench."""
+    if number < len(blocks.kind) and nodes + many <= len(blocks.place):
+        blocks.kind[number], blocks.count[number], blocks.at[number] = _ATOMS, many, nodes
+        blocks.begin[number], blocks.end[number] = bench.place[0], bench.place[many - 1]
+        for e in range(many):
+            blocks.place[nodes + e] = bench.place[e]
+            for k in range(count):
+                blocks.cdf[count * nodes + k * many + e] = bench.cdf[k * MOST_NODES + e]
+                blocks.mass[count * nodes + k * many + e] = bench.mass[k * MOST_NODES + e]
+
+
+@bare
+def _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, bench):
+    """Add the points of all candidates at one time to the run on the bench.
+
+    Returns how long it is, and how many blocks and nodes there are.
+
+    For a point of candidate ``j``, what another candidate has at the same time is before it if its rank is lower.
+    """
+    for k in range(count):
+        bench.before[k] = value_at(pieces, k, x, 0.0, False, ordered, bench.offset, bench.out)
+        bench.after[k] = 0.0
+        for p in range(pieces.at[k], pieces.start[k + 1]):
+            if pieces.kind[p] == POINT and pieces.low[p] == x:
+                bench.after[k] += pieces.gain[p]
+            elif ordered and pieces.low[p] > x:
+                break
+    for j in range(count):
+        if bench.after[j] > 0.0:
+            if many == MOST_NODES:
+                _write_atoms(blocks, number, nodes, count, many, bench)
+                number, nodes, many = number + 1, nodes + many, 0
+            bench.place[many] = x
+            for k in range(count):
+                earlier = rank[k] < rank[j] or (rank[k] == rank[j] and k < j)
+                bench.cdf[k * MOST_NODES + many] = bench.before[k] + (bench.after[k] if earlier else 0.0)
+                bench.mass[k * MOST_NODES + many] = bench.after[j] if k == j else 0.0
+            many += 1
+    return many, number, nodes
+
+
+@bare
+def _has_atoms(pieces, count, x, ordered):
+    for k in range(count):
+        for p in range(pieces.at[k], pieces.start[k + 1]):
+            if pieces.kind[p] == POINT and pieces.low[p] == x:
+                return True
+            if ordered and pieces.low[p] > x:
+                break
+    return False
+
+
+@bare
+def _build(pieces, count, breaks, number_of_breaks, ordered, rank, moving, blocks, bench):
+    """Write down all events between breaks. Returns how many blocks and nodes there are, also if there is no room."""
+    number, nodes, many = 0, 0, 0
+    for part in range(number_of_breaks):
+        x = breaks[part]
+        if _has_atoms(pieces, count, x, ordered):
+            many, number, nodes = _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, bench)
+        if part + 1 == number_of_breaks:
+            break
+        begin, end = x, breaks[part + 1]
+        _, lines, change, bends = survey(pieces, count, 1, begin, end, ordered, -1.0, moving)
+        if lines == 0 and bends == 0.0:
+            continue
+        if many > 0:
+            _write_atoms(blocks, number, nodes, count, many, bench)
+            number, nodes, many = number + 1, nodes + many, 0
+        panels, size = panel_plan(max(0, lines - 1), change, math.sqrt(bends))
+        width = (end - begin) / panels
+        for panel in range(panels):
+            if number < len(blocks.kind) and nodes + size <= len(blocks.place):
+                base = begin + panel * width
+                blocks.kind[number], blocks.count[number], blocks.at[number] = _PANEL, size, nodes
+                blocks.begin[number] = base
+                blocks.end[number] = end if panel == panels - 1 else begin + (panel + 1) * width
+                _fill(
+                    pieces, moving, count, begin, base, width, size, bench, blocks.cdf[count * nodes :],
+                    blocks.mass[count * nodes :],
+                )  # fmt: skip
+            number, nodes = number + 1, nodes + size
+    if many > 0:
+        _write_atoms(blocks, number, nodes, count, many, bench)
+        number, nodes = number + 1, nodes + many
+    return number, nodes
+
+
+@bare
+def _fill(pieces, moving, count, begin, base, width, size, bench, cdf, mass):
+    """Write the cdfs and the masses of all candidates at the nodes of a panel."""
+    first = size * (size - 1) // 2
+    for e in range(size):
+        bench.offset[e] = width * NODE[first + e]
+    for k in range(count):
+        add_moving(pieces, moving, k, begin, base, bench.offset, size, cdf[k * size :])
+        if write_density(pieces, moving, k, base, bench.offset, size, mass[k * size :]):
+            for e in range(size):
+                mass[k * size + e] *= width * NODE_WEIGHT[first + e]
+
+
+@bare
+def _gather(count, cdf, mass, size, first, last, after, weight, before, rest, probability):
+    """Add what the nodes ``first`` to ``last`` of a block give; returns the chance that no event is later
+    than the first.
+
+    ``after`` is the chance of each candidate to be after the left time. Products over all others are made of those over
+    the candidates before and after each, so that none is divided by.
+    """
+    for e in range(first, last):
+        before[e] = 1.0
+        rest[e] = weight
+    for k in range(count):
+        here, now, following = cdf[k * size :], before[k * MOST_NODES :], before[(k + 1) * MOST_NODES :]
+        free = after[k]
+        for e in range(first, last):
+            following[e] = now[e] * (free + here[e])
+    none = before[count * MOST_NODES + first]
+    for k in range(count - 1, -1, -1):
+        here, there, now = cdf[k * size :], mass[k * size :], before[k * MOST_NODES :]
+        free, total = after[k], 0.0
+        for e in range(first, last):
+            total += there[e] * now[e] * rest[e]
+            rest[e] *= free + here[e]
+        probability[k] += total
+    return none
+
+
+@bare
+def _walk(
+    weight, count, start, offset, lookback, top, pieces, moving, begin, low_moving, low_begin, after, blocks, bench,
+    probability,
+):  # fmt: skip
+    """Add one left time, ``start + offset``: walk back in time over the blocks below ``top``.
+
+    Of the panel that holds the time only what is before it counts, and of the one that holds the end of the lookback
+    only what is after that: there the candidates are as surveyed from ``begin``, and from ``low_begin``.
+    """
+    t, lower = start + offset, -math.inf
+    if lookback < math.inf:
+        lower = (start - lookback) + offset
+    for number in range(top - 1, -1, -1):
+        size, at = blocks.count[number], blocks.at[number]
+        cdf, mass = blocks.cdf[count * at :], blocks.mass[count * at :]
+        first, last = 0, size
+        if blocks.kind[number] == _ATOMS:
+            while last > 0 and blocks.place[at + last - 1] > t:
+                last -= 1
+            while first < last and t - blocks.place[at + first] > lookback:
+                first += 1
+        elif blocks.end[number] > t or blocks.begin[number] < lower:
+            if blocks.begin[number] < lower:
+                base = lower
+                width = min(blocks.end[number] - lower, lookback)
+            else:
+                base = blocks.begin[number]
+                width = (start - base) + offset
+            if width > 0.0:
+                cdf, mass = bench.cdf, bench.mass
+                if blocks.end[number] > t:
+                    _fill(pieces, moving, count, begin, base, width, size, bench, cdf, mass)
+                else:
+                    _fill(pieces, low_moving, count, low_begin, base, width, size, bench, cdf, mass)
+            else:
+                last = 0
+        if first < last:
+            none = _gather(count, cdf, mass, size, first, last, after, weight, bench.before, bench.none, probability)
+            if none < _NOTHING:
+                return
+        if blocks.begin[number] < lower:
+            return
+
+
+@bare
+def _above(places, count, x):
+    """How many of the first places, which ascend, are below ``x``."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if places[middle] < x:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@bare
+def _one_point(
+    t, weight, count, lookback, ordered, pieces, low_pieces, moving, low_moving, blocks, number, bench, probability
+):
+    """Add a left time that is certain; returns the chance that there is no event."""
+    start_again(pieces, count, bench.level)
+    start_again(low_pieces, count, bench.level)
+    free, top = 1.0, _above(blocks.begin, number, t)
+    while top < number and blocks.begin[top] <= t:
+        top += 1
+    for k in range(count):
+        bench.after[k] = 1.0 - value_at(pieces, k, t, 0.0, True, ordered, bench.offset, bench.out)
+        gone = 0.0
+        if lookback < math.inf:
+            gone = value_at(low_pieces, k, t, lookback, False, ordered, bench.offset, bench.out)
+        free *= bench.after[k] + gone
+    begin, low_begin = 0.0, 0.0
+    if top > 0 and blocks.kind[top - 1] == _PANEL and blocks.end[top - 1] > t:
+        begin = blocks.begin[top - 1]
+        survey(pieces, count, 1, begin, blocks.end[top - 1], ordered, -1.0, moving)
+    if lookback < math.inf:
+        low = _above(blocks.begin, number, t - lookback)
+        if low > 0 and blocks.kind[low - 1] == _PANEL and blocks.end[low - 1] > t - lookback:
+            low_begin = blocks.begin[low - 1]
+            survey(low_pieces, count, 1, low_begin, blocks.end[low - 1], ordered, -1.0, low_moving)
+    _walk(
+        weight, count, t, 0.0, lookback, top, pieces, moving, begin, low_moving, low_begin, bench.after, blocks, bench,
+        probability,
+    )  # fmt: skip
+    return weight * free
+
+
+@bare
+def _one_part(
+    a, part, count, lookback, ordered, pieces, low_pieces, moving, low_moving, edges, number_of_edges, times, blocks,
+    number, bench, table, probability,
+):  # fmt: skip
+    """Add a uniform or normal component of a left time; returns the chance that there is no event."""
+    start_again(pieces, count, bench.level)
+    start_again(low_pieces, count, bench.level)
+    weight, sd, mean = a.weight[part], a.sd[part], a.mean[part]
+    low, high, curved = a.low[part], a.high[part], a.kind[part] == NORMAL
+    left, right, scale, z0, mass = low, high, math.inf, 0.0, 1.0
+    if curved:
+        down, up, scale = smooth_window(mean, sd, low, high)
+        mode = min(max(mean, low), high)
+        left, right = mode + down, mode + up
+        z0 = cut_anchor(mean, sd, low, high)
+        mass = cut_mass(mean, sd, low, high, z0)
+    times[0], times[1] = left, right
+    many = 2
+    for k in range(number_of_edges):
+        if left < edges[k] < right:
+            times[many] = edges[k]
+            many += 1
+        if left < edges[k] + lookback < right:
+            times[many] = edges[k] + lookback
+            many += 1
+    many = sort_breaks(times, many)
+    none, top = 0.0, 0
+    for number_of_time in range(many - 1):
+        begin, end = times[number_of_time], times[number_of_time + 1]
+        middle = begin + 0.5 * (end - begin)
+        while top < number and blocks.begin[top] < middle:
+            top += 1
+        _, lines, change, bends = survey(pieces, count, 1, begin, end, ordered, -1.0, moving)
+        low_begin = begin - lookback
+        if lookback < math.inf:
+            # sums are rounded: the break that the stretch begins or ends at is not left inside of it
+            above = _above(edges, number_of_edges, middle - lookback)
+            low_end = min(end - lookback, edges[above] if above < number_of_edges else math.inf)
+            low_begin = max(low_begin, edges[above - 1] if above > 0 else -math.inf)
+            _, low_lines, low_change, low_bends = survey(
+                low_pieces, count, 1, low_begin, low_end, ordered, -1.0, low_moving
+            )
+            lines, change, bends = lines + low_lines, change + low_change, bends + low_bends
+        own = (end - begin) / scale
+        # the time is both where events end and where cdfs are taken: what they change by counts twice
+        panels, size = panel_plan(lines, 2.0 * change, math.sqrt(bends + own * own))
+        width, first = (end - begin) / panels, size * (size - 1) // 2
+        for panel in range(panels):
+            base = begin + panel * width
+            for e in range(size):
+                bench.offset[e] = width * NODE[first + e]
+            for k in range(count):
+                add_moving(pieces, moving, k, begin, base, bench.offset, size, table[k * MOST_NODES :])
+                if lookback < math.inf:
+                    gone = table[(count + k) * MOST_NODES :]
+                    add_moving(low_pieces, low_moving, k, low_begin, base - lookback, bench.offset, size, gone)
+            for e in range(size):
+                share, offset = weight * NODE_WEIGHT[first + e] * (width / (right - left)), width * NODE[first + e]
+                if curved:
+                    z = (base - mean) / sd + offset / sd
+                    density = math.exp(-0.5 * (z - z0) * (z + z0)) / (SQRT_2PI * mass)
+                    share = weight * NODE_WEIGHT[first + e] * (width / sd) * density
+                if share <= 0.0:
+                    continue
+                free = 1.0
+                for k in range(count):
+                    bench.after[k] = 1.0 - min(1.0, table[k * MOST_NODES + e])
+                    gone = table[(count + k) * MOST_NODES + e] if lookback < math.inf else 0.0
+                    free *= bench.after[k] + gone
+                none += share * free
+                _walk(
+                    share, count, base, offset, lookback, top, pieces, moving, begin, low_moving, low_begin,
+                    bench.after, blocks, bench, probability,
+                )  # fmt: skip
+    return none
+
+
+@bare
+def _breaks_of(pieces, count, first, last, breaks):
+    """Where pieces begin and end between two times; returns how many breaks there are."""
+    number = 0
+    for k in range(pieces.start[count]):
+        low, high = max(pieces.low[k], first), min(pieces.high[k], last)
+        if low <= high:
+            breaks[number], breaks[number + 1] = low, high
+            number += 2
+    return sort_breaks(breaks, number)
+
+
+@kernel
+def _asof_rows(a, b, start, candidates, rank, lookback):
+    """All left rows: the chance of each candidate, and that of none."""
+    rows, before = len(start) - 1, weights_before(b)
+    most, components = most_pieces(b, start, candidates)
+    pieces = room_for_pieces(most, components)
+    low_pieces = Pieces(
+        pieces.start, np.zeros(most + 1, np.int64), np.zeros(most + 1), pieces.kind, pieces.low, pieces.high,
+        pieces.gain, pieces.mean, pieces.sd, pieces.cut_low, pieces.cut_high, pieces.lost, pieces.factor, pieces.scale,
+    )  # fmt: skip
+    moving, low_moving = room_for_moving(most, components), room_for_moving(most, components)
+    bench, table = _bench(most), np.empty(2 * MOST_NODES * (most + 1))
+    breaks = np.empty(2 * components + 2)
+    blocks = _room_for_blocks(4 * components + 8, MOST_NODES * (most + 2) + 4 * components, most)
+    edges, times = np.empty(len(breaks) + len(blocks.kind)), np.empty(2 * (len(breaks) + len(blocks.kind)) + 2)
+    probability, none = np.zeros(len(candidates)), np.zeros(rows)
+    for i in range(rows):
+        count = start[i + 1] - start[i]
+        if count == 0:
+            none[i] = 1.0
+            continue
+        mine, ranks = candidates[start[i] : start[i + 1]], rank[start[i] : start[i + 1]]
+        chances = probability[start[i] : start[i + 1]]
+        first, last = _reach(a, i)
+        first -= lookback
+        for c in range(count):
+            see(b, before, mine[c], 0.0, 0.0, first, last, 1.0, pieces, c)
+            bench.level[c] = pieces.level[c]
+        number_of_breaks = _breaks_of(pieces, count, first, last, breaks)
+        number, nodes = _build(pieces, count, breaks, number_of_breaks, b.ordered, ranks, moving, blocks, bench)
+        if number > len(blocks.kind) or nodes > len(blocks.place):
+            blocks = _room_for_blocks(2 * number, 2 * nodes, most)
+            edges = np.empty(len(breaks) + len(blocks.kind))
+            times = np.empty(2 * len(edges) + 2)
+            start_again(pieces, count, bench.level)
+            number, nodes = _build(pieces, count, breaks, number_of_breaks, b.ordered, ranks, moving, blocks, bench)
+        edges[:number_of_breaks] = breaks[:number_of_breaks]
+        edges[number_of_breaks : number_of_breaks + number] = blocks.begin[:number]
+        number_of_edges = sort_breaks(edges, number_of_breaks + number)
+        for k in range(a.start[i], a.start[i + 1]):
+            if a.kind[k] == POINT:
+                none[i] += _one_point(
+                    a.low[k], a.weight[k], count, lookback, b.ordered, pieces, low_pieces, moving, low_moving, blocks,
+                    number, bench, chances,
+                )  # fmt: skip
+            else:
+                none[i] += _one_part(
+                    a, k, count, lookback, b.ordered, pieces, low_pieces, moving, low_moving, edges, number_of_edges,
+                    times, blocks, number, bench, table, chances,
+                )  # fmt: skip
+    return probability, none
+
+
+@bare
+def _none_between(b, walked, count, low, high):
+    """The chance that none of some rows is in ``(low, high]``."""
+    chance = 1.0
+    for k in range(count):
+        chance *= 1.0 - max(0.0, row_cdf(b, walked[k], high, True) - row_cdf(b, walked[k], low, True))
+        if chance == 0.0:
+            break
+    return chance
+
+
+@bare
+def _walk_over(b, order, earliest, latest, newest, begin, end, low, high, oldest, budget, walked, ends):
+    """Walk back from the end of a left time, which is between ``low`` and ``high``, over rows that may be the last.
+
+    Rows ``begin`` to ``end`` of the order ascend by their earliest time; ``newest`` is the latest time of all up to a
+    row. Those not yet walked over are at or before ``newest``: one of them is the last only if none of the others is
+    after that and at or before ``low``. Rows that are over before ``oldest`` cannot be. Returns how many rows were
+    walked over; they and their latest times are written down.
+    """
+    count, check, at, size = 0, 0, begin, end
+    while at < size:  # to the first that begins after the left time's end
+        middle = (at + size) // 2
+        if earliest[middle] <= high:
+            at = middle + 1
+        else:
+            size = middle
+    while at > begin:
+        at -= 1
+        if newest[at] < oldest:
+            break
+        if newest[at] <= low and count >= check:
+            if _none_between(b, walked, count, newest[at], low) <= budget:
+                break
+            check = count + 1 + count // 8  # products are over all rows: not after each of them
+        if latest[at] >= oldest:
+            walked[count], ends[count] = order[at], latest[at]
+            count += 1
+    return count
+
+
+@bare
+def _needed(b, walked, ends, low, budget):
+    """How many of the rows walked over, which descend by their latest time, are needed: the rest are too early."""
+    fewest, most = 0, len(walked)
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if ends[middle] <= low and _none_between(b, walked, middle, ends[middle], low) <= budget:
+            most = middle
+        else:
+            fewest = middle + 1
+    return fewest
+
+
+@kernel
+def _candidate_rows(b, order, earliest, latest, newest, begins, ends_of, low, high, lookback, budget):
+    """The candidates of all left rows; those of row ``i`` are in the order from ``begins[i]`` to ``ends_of[i]``."""
+    rows = len(low)
+    start = np.zeros(rows + 1, np.int64)
+    found = np.empty(max(16, 4 * rows), np.int64)
+    walked, ends = np.empty(len(order), np.int64), np.empty(len(order))
+    for i in range(rows):
+        count = _walk_over(
+            b, order, earliest, latest, newest, begins[i], ends_of[i], low[i], high[i], low[i] - lookback, budget,
+            walked, ends,
+        )  # fmt: skip
+        place = np.argsort(-ends[:count])
+        by_end = walked[place]
+        needed, at = _needed(b, by_end, ends[place], low[i], budget), start[i]
+        if at + needed > len(found):
+            more = np.empty(2 * (at + needed), np.int64)
+            more[:at] = found[:at]
+            found = more
+        found[at : at + needed] = by_end[:needed]
+        start[i + 1] = at + needed
+    return start, found[: start[-1]].copy()
+
+
+@kernel
+def _newest(latest, begins):
+    """For each row of an order the latest time of all up to it, from the last place on at which a key begins."""
+    out, key = np.empty(len(latest)), 0
+    for k in range(len(latest)):
+        while key < len(begins) and begins[key] < k:
+            key += 1
+        first = k == 0 or (key < len(begins) and begins[key] == k)
+        out[k] = latest[k] if first else max(out[k - 1], latest[k])
+    return out
+
+
+def negated(rows: Components) -> Components:
+    """The components of ``-X``; in each row the other way round, so that they ascend if they did."""
+    count = np.diff(rows.start)
+    turn = np.repeat(rows.start[:-1] + rows.start[1:] - 1, count) - np.arange(len(rows.weight))
+    return Components(
+        rows.start,
+        rows.weight[turn],
+        rows.kind[turn],
+        -rows.high[turn],
+        -rows.low[turn],
+        -rows.mean[turn],
+        rows.sd[turn],
+        rows.ordered,
+    )
+
+
+def _turned(left: OneDimensional, right: OneDimensional, direction: Direction) -> tuple[Components, Components]:
+    if direction not in ("backward", "forward"):
+        raise HaplyError("A direction is unknown", expected="'backward' or 'forward'", found=repr(direction))
+    if direction == "backward":
+        return left.components, right.components
+    return negated(left.components), negated(right.components)
+
+
+def _window(lookback: float | None) -> float:
+    if lookback is None:
+        return math.inf
+    if not lookback >= 0.0:
+        raise HaplyError("A lookback is negative or NaN", expected="lookback >= 0", found=str(lookback))
+    return float(lookback)
+
+
+def last_events(
+    left: OneDimensional, right: OneDimensional, start: Any, candidates: Any, *, rank: Any = None,
+    lookback: float | None = None, direction: Direction = "backward",
+) -> LastEvents:  # fmt: skip
+    """Compute how likely each candidate is the last event at or before an uncertain time.
+
+    Parameters
+    ----------
+    left, right
+        One-dimensional models of any kinds: the times asked about, and the times of events.
+    start, candidates
+        Which events there are for a left row: those of row ``i`` are ``candidates[start[i]:start[i + 1]]``, in any
+        order.
+    rank
+        For each candidate a number: of two events at one time that of the higher rank is the last, of equal ranks that
+        which stands later among the candidates. By default the numbers of the right rows.
+    lookback
+        How far back an event may be, at most; by default any time.
+    direction
+        ``"forward"`` asks for the first event at or after the time instead. Ranks decide ties as before.
+
+    Returns
+    -------
+    LastEvents
+        The probability of each candidate, and for each left row that there is no event. They sum to 1.
+
+    Examples
+    --------
+    >>> from haply.models import Uniform
+    >>> found = last_events(Uniform(4, 6), Uniform([0, 2, 5], [3, 5, 7]), [0, 3], [0, 1, 2])
+    >>> (144 * found.probability).round(9), found.none
+    (array([ 19., 107.,  18.]), array([0.]))
+    """
+    begins, rows = candidate_lists(start, candidates, len(left), len(right))
+    ranks = rows.astype(np.float64) if rank is None else np.ascontiguousarray(rank, np.float64)
+    if len(ranks) != len(rows):
+        raise HaplyError("Ranks do not fit", expected=f"{len(rows)} numbers", found=str(len(ranks)))
+    return LastEvents(*_asof_rows(*_turned(left, right, direction), begins, rows, ranks, _window(lookback)))
+
+
+def event_candidates(
+    left: OneDimensional, right: OneDimensional, *, tolerance: float = 1e-9, lookback: float | None = None,
+    direction: Direction = "backward", left_key: Any = None, right_key: Any = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Find for each left time the events that may be the last before it.
+
+    Parameters
+    ----------
+    left, right
+        One-dimensional models of any kinds: the times asked about, and the times of events.
+    tolerance
+        All events left out together are the last with at most this probability.
+    lookback, direction
+        As of ``last_events``.
+    left_key, right_key
+        Whole numbers: only events with the key of the left row count. By default all do.
+
+    Returns
+    -------
+    tuple of numpy.ndarray
+        ``start`` and ``candidates``, as ``last_events`` takes them. The latest events come first.
+    """
+    lookback = _window(lookback)
+    _, events = _turned(left, right, direction)
+    share = _SHARE * tolerance
+    single = 0.5 * share / max(1, len(right))  # either end of each event
+    low, high = left.quantile_low(share), left.quantile_high(share)
+    earliest, latest = right.quantile_low(single), right.quantile_high(single)
+    if direction == "forward":
+        low, high, earliest, latest = -high, -low, -latest, -earliest
+    keys = np.zeros(len(right), np.int64) if right_key is None else np.asarray(right_key, np.int64)
+    asked = np.zeros(len(left), np.int64) if left_key is None else np.asarray(left_key, np.int64)
+    order = np.lexsort((earliest, keys))
+    sorted_keys, latest = keys[order], latest[order]
+    begins, ends = np.searchsorted(sorted_keys, asked, "left"), np.searchsorted(sorted_keys, asked, "right")
+    changes = np.append(0, np.flatnonzero(np.diff(sorted_keys)) + 1)
+    return _candidate_rows(
+        events, order, earliest[order], latest, _newest(latest, changes), begins, ends, low, high, lookback, share
+    )
