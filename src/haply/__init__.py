@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.engines.spark.runtime.session import local_session
-    from haply.questions import density, match, plan_match
+    from haply.questions import count_matches, density, match, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
 __all__ = [
@@ -30,12 +30,14 @@ __all__ = [
     "build_index",
     "check",
     "col",
+    "count_matches",
     "density",
     "distance",
     "join",
     "left",
     "local_session",
     "match",
+    "plan_count_matches",
     "plan_join",
     "plan_match",
     "plan_sql",
@@ -55,6 +57,8 @@ _LAZY = {
     "join": "haply.api",
     "plan_join": "haply.api",
     "plan_where": "haply.api",
+    "count_matches": "haply.questions",
+    "plan_count_matches": "haply.questions",
     "density": "haply.questions",
     "match": "haply.questions",
     "plan_match": "haply.questions",

@@ -1,4 +1,4 @@
-"""``hp.match`` and its plan: questions about rows rather than pairs.
+"""``hp.match``, ``hp.count_matches`` and their plans: questions about rows rather than pairs.
 
 The answer is a table of the kind of the first argument, so that its type is not known before.
 """
@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from haply.inputs import engine_of, frame_of, together
+from haply.planning.answers.counts import CountOptions, CountPlan
 from haply.planning.answers.match import Density, MatchOptions, MatchPlan, Same
 from haply.planning.answers.options import Answer, How, Keep, Ties
-from haply.planning.frames import InvalidMode, Tabular
+from haply.planning.frames import Duration, InvalidMode, Tabular
 from haply.planning.plans import Plan
+from haply.query import Expression
 from haply.report.funnel import Funnel
 
 
@@ -169,4 +171,116 @@ def match(
         density=density, completeness=completeness, threshold=threshold, how=how, keep=keep, exclusive=exclusive, k=k,
         order_by=order_by, ties=ties, within=within, by_category=by_category, tolerance=tolerance, invalid=invalid,
         suffixes=suffixes, columns=columns, funnel=funnel,
+    ).run()  # fmt: skip
+
+
+def plan_count_matches(
+    left: Tabular,
+    right: Tabular,
+    on: Expression | str,
+    *,
+    threshold: float | None = None,
+    by: str | Sequence[str] | None = None,
+    quantiles: Sequence[float] | None = None,
+    distribution: bool = False,
+    tolerance: float = 1e-9,
+    time: str | tuple[str, str] | None = None,
+    window: Duration | None = None,
+    invalid: InvalidMode = "raise",
+    columns: Sequence[str] | None = None,
+    funnel: Funnel | None = None,
+) -> Plan:
+    """Check and plan a count of matches without running it.
+
+    Parameters
+    ----------
+    left, right, on, threshold, by, quantiles, distribution, tolerance, time, window, invalid, columns, funnel
+        As in ``hp.count_matches``.
+
+    Returns
+    -------
+    Plan
+        ``run()`` returns the result, ``write()`` writes it into a file, ``explain()`` describes how the count will run.
+
+    Raises
+    ------
+    HaplyError
+        If the count cannot be answered.
+    """
+    options = CountOptions(threshold, by, quantiles, distribution, tolerance, time, window, invalid, columns)
+    one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
+    together({"the left table": one, "the right table": other})
+    return Plan(CountPlan.plan(one, other, on, options), engine_of(one), funnel)
+
+
+def count_matches(
+    left: Tabular,
+    right: Tabular,
+    on: Expression | str,
+    *,
+    threshold: float | None = None,
+    by: str | Sequence[str] | None = None,
+    quantiles: Sequence[float] | None = None,
+    distribution: bool = False,
+    tolerance: float = 1e-9,
+    time: str | tuple[str, str] | None = None,
+    window: Duration | None = None,
+    invalid: InvalidMode = "raise",
+    columns: Sequence[str] | None = None,
+    funnel: Funnel | None = None,
+) -> Any:
+    """Count how many right rows fulfil a condition with each left row: whether any does, and how many to expect.
+
+    All partners of a left row look at the same uncertain value, so that their chances do not multiply. The numbers here
+    are those of all possible values together.
+
+    Parameters
+    ----------
+    left, right
+        Two tables.
+    on
+        A condition on the difference or the distance of a column of each side, with any certain conditions.
+    threshold
+        The least ``p_any`` of a row that is returned; by default all rows are.
+    by
+        Left columns: the matches of all rows of a group together, instead of those of each row.
+    quantiles
+        Levels such as ``[0.05, 0.95]``: the least number of matches that is reached with this probability, as columns
+        ``matches_q05`` and ``matches_q95``.
+    distribution
+        Whether to add ``matches_distribution``, an array of the probabilities of 0, 1, 2, ... matches.
+    tolerance
+        Pairs are left out that together change no number by more.
+    time, window
+        ``|left time - right time| <= window``, for certain times.
+    invalid, funnel
+        As in ``hp.join``.
+    columns
+        Which left columns the result has; all by default.
+
+    Returns
+    -------
+    table
+        Left columns, then ``expected_matches``, ``sd_matches`` and ``p_any``, the probability of at least one match: of
+        the kind of the left table. Rows without a candidate have zeros. With ``by`` the columns of groups, then
+        ``expected_matches`` and ``sd_matches``.
+
+    Raises
+    ------
+    HaplyError
+        For what cannot be answered, before any data is read; for a bad row, when it is found.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> places = pa.table({"id": [1], "x": [{"lo": 0.0, "hi": 1.0}]})
+    >>> posts = pa.table({"y": [0.25, 0.75]})
+    >>> found = hp.count_matches(places, posts, "abs(left.x - right.y) <= 0.25", columns=["id"])
+    >>> {name: round(value, 6) for name, value in found.to_pylist()[0].items()}
+    {'id': 1, 'expected_matches': 1.0, 'sd_matches': 0.0, 'p_any': 1.0}
+    """
+    return plan_count_matches(
+        left, right, on,
+        threshold=threshold, by=by, quantiles=quantiles, distribution=distribution, tolerance=tolerance, time=time,
+        window=window, invalid=invalid, columns=columns, funnel=funnel,
     ).run()  # fmt: skip

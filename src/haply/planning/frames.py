@@ -224,6 +224,9 @@ class Engine(Protocol):
     def matched(self, match: Any, funnel: Any) -> Frame:
         """Run a ``MatchPlan``."""
 
+    def counted(self, count: Any, funnel: Any) -> Frame:
+        """Run a ``CountPlan``."""
+
     def selected(self, selection: Any, funnel: Any) -> Frame:
         """Run a ``RowSelection``."""
 

@@ -73,7 +73,7 @@ class Threshold:
         """
         p = min(self.reject_below, 1.0 - 1e-15)  # short of 1, where quantiles are infinite
         if pairing is Pairing.ANY:
-            return 1.0 - math.sqrt(1.0 - p)
+            return -math.expm1(0.5 * math.log1p(-p))  # which is 1 - sqrt(1 - p), also for tiny p
         if pairing is Pairing.GAUSSIAN and p > 0.5:
             return float(normal_cdf(normal_quantile(p) / math.sqrt(2.0)))
         if pairing is Pairing.UNIFORM and p > 0.5:
@@ -117,3 +117,24 @@ class Threshold:
     def attainable(self) -> bool:
         """Whether a sure pair is kept; if not, nothing is."""
         return bool(self.keep(np.ones(1), False)[0])
+
+
+@dataclass(frozen=True)
+class Negligible(Threshold):
+    """Keeps pairs whose probability may matter, however small it is: bounds decide, and a value near the edge may fall
+    on either side.
+    """
+
+    @property
+    def reject_below(self) -> float:
+        """An upper bound that is at most this rejects a pair."""
+        return float(self.value or 0.0)
+
+    @property
+    def accept_from(self) -> float:
+        """A lower bound that reaches this accepts a pair."""
+        return float(self.value or 0.0)
+
+    def keeps_from(self, counts: bool = False) -> float:
+        """Return the least probability that is kept."""
+        return max(float(self.value or 0.0), _LEAST_POSITIVE)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.engines.local import sql
+from haply.engines.local.answers.counts import LocalCounts
 from haply.engines.local.answers.join import LocalAnswers
 from haply.engines.local.answers.match import LocalMatches
 from haply.engines.local.frame import LocalFrame
@@ -19,6 +20,7 @@ from haply.engines.local.windows import combinations
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
+from haply.planning.answers.counts import CountPlan
 from haply.planning.answers.join import AnsweredJoin
 from haply.planning.answers.match import MatchPlan
 from haply.planning.explain import Description
@@ -53,6 +55,10 @@ class LocalEngine:
     def matched(self, match: MatchPlan, funnel: Any) -> LocalFrame:
         """Tell which rows are the same thing."""
         return _streamed(LocalMatches(match, self, funnel))
+
+    def counted(self, count: CountPlan, funnel: Any) -> LocalFrame:
+        """Count the partners of rows."""
+        return _like(count.node.left, LocalCounts(count, self, funnel).table())
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
         """Run a selection."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from haply.engines.spark.batch.answers import SparkAnswers
+from haply.engines.spark.batch.counts import SparkCounts
 from haply.engines.spark.batch.indexed import SparkIndexedJoin
 from haply.engines.spark.batch.join import BatchJoin
 from haply.engines.spark.batch.match import SparkMatches
@@ -15,6 +16,7 @@ from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
 from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
+from haply.planning.answers.counts import CountPlan
 from haply.planning.answers.join import AnsweredJoin
 from haply.planning.answers.match import MatchPlan
 from haply.planning.explain import Description
@@ -51,6 +53,11 @@ class SparkEngine:
         """Tell which rows are the same thing."""
         translate_failures()
         return SparkFrame(SparkMatches(match, self, funnel).run())
+
+    def counted(self, count: CountPlan, funnel: Any) -> SparkFrame:
+        """Count the partners of rows."""
+        translate_failures()
+        return SparkFrame(SparkCounts(count, self, funnel).run())
 
     def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
         """Run a selection."""

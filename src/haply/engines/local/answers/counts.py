@@ -1,0 +1,100 @@
+"""How many partners rows have (see ``planning.answers.counts``), on the local engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from haply.engines.local import sql
+from haply.engines.local.frame import LocalFrame
+from haply.joins.cells.rows import BAD, row_states
+from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, OWN, VARIANCE, Counting
+from haply.planning.answers.counts import SD, CountPlan
+from haply.planning.answers.join import ROW_IDS
+
+
+class LocalCounts:
+    """Runs a count of partners."""
+
+    def __init__(self, plan: CountPlan, engine: Any, funnel: Any) -> None:
+        self.plan, self.engine, self.funnel = plan, engine, funnel
+
+    def table(self) -> pa.Table:
+        """Return the result."""
+        plan = self.plan
+        found = plan.pairs.run(self.engine, self.funnel)
+        frame = plan.node.left
+        assert isinstance(found, LocalFrame)
+        assert isinstance(frame, LocalFrame)
+        pairs = found.table()
+        checked = plan.node.uncertain_columns("left")
+        rows = frame.table(list(dict.fromkeys([*(plan.by or plan.shown), *checked, ROW_IDS["left"]])))
+        columns = self._by_row(pairs, rows.num_rows)
+        good = np.ones(rows.num_rows, bool)
+        for name in checked:
+            good &= row_states(rows[name], None)[0] != BAD
+        if plan.by:
+            return self._groups(rows, good, pairs, columns)
+        if plan.threshold is not None:
+            good &= plan.threshold.keep(columns[ANY], counts=False)
+        table = rows.select(list(plan.shown))
+        columns[SD] = np.sqrt(columns[VARIANCE])
+        for name in plan.numbers:
+            table = table.append_column(name, pa.array(columns[name]))
+        if plan.options.distribution:
+            table = table.append_column(DISTRIBUTION, self._distributions)
+        return table.filter(pa.array(good))
+
+    def _by_row(self, pairs: pa.Table, count: int) -> dict[str, np.ndarray]:
+        """The numbers of all left rows: those without pairs have no matches."""
+        counting, ids = self.plan.counting, pairs[ROW_IDS["left"]].to_numpy()
+        if counting is None:  # every pair is a match
+            matches = np.bincount(ids, minlength=count).astype(np.float64)
+            self._distributions = pa.array([[0.0] * int(n) + [1.0] for n in matches], pa.list_(pa.float64()))
+            numbers = dict.fromkeys(self.plan.numbers, matches)
+            return {**numbers, VARIANCE: np.zeros(count), ANY: (matches > 0) * 1.0, OWN: np.zeros(count)}
+        known, found = _counted(counting, pairs, ids)
+        columns = {}
+        for name in counting.names:
+            columns[name] = np.zeros(count)
+            columns[name][known] = found[name].to_numpy()
+        if counting.distribution:
+            place = np.full(count, len(known))
+            place[known] = np.arange(len(known))
+            sure = pa.array([[1.0]], pa.list_(pa.float64()))
+            self._distributions = pa.concat_arrays([found[DISTRIBUTION], sure]).take(pa.array(place))
+        return columns
+
+    def _groups(self, rows: pa.Table, good: np.ndarray, pairs: pa.Table, columns: dict[str, np.ndarray]) -> pa.Table:
+        """The numbers of groups of left rows: those that share right rows are not independent."""
+        plan, names = self.plan, list(self.plan.by)
+        given = rows.select(names).append_column("place", pa.array(np.arange(rows.num_rows)))
+        keys = ", ".join(map(sql.quoted, names))
+        ranked = sql.run(f"SELECT place, dense_rank() OVER (ORDER BY {keys}) - 1 AS number FROM given", given=given)
+        group = np.empty(rows.num_rows, np.int64)
+        group[ranked["place"].to_numpy()] = ranked["number"].to_numpy()
+        group = group[good]
+        count = int(group.max(initial=-1)) + 1
+        known, first = np.unique(group, return_index=True)
+        expected = np.bincount(group, columns[EXPECTED][good], count)
+        variance = np.bincount(group, (columns[VARIANCE] - columns[OWN])[good], count)
+        if plan.counting is not None and pairs.num_rows:
+            all_groups = np.full(rows.num_rows, -1)
+            all_groups[good] = group
+            of_pair = all_groups[pairs[ROW_IDS["left"]].to_numpy()]
+            rights = pairs[ROW_IDS["right"]].to_numpy()
+            key = of_pair * (int(rights.max()) + 1) + rights
+            found_keys, found = _counted(plan.counting.mirrored, pairs, key)
+            variance += np.bincount(found_keys // (int(rights.max()) + 1), found[VARIANCE].to_numpy(), count)
+        table = rows.select(names).filter(pa.array(good)).take(pa.array(first))
+        table = table.append_column(EXPECTED, pa.array(expected[known]))
+        return table.append_column(SD, pa.array(np.sqrt(np.maximum(variance[known], 0.0))))
+
+
+def _counted(counting: Counting, pairs: pa.Table, keys: np.ndarray) -> tuple[np.ndarray, dict[str, pa.Array]]:
+    """Count the partners of what has one key each; returns the keys, and columns of their numbers."""
+    order = np.argsort(keys, kind="stable")
+    known, first = np.unique(keys[order], return_index=True)
+    return known, counting.rows(pairs.take(pa.array(order)), np.append(first, len(keys)))

@@ -1,0 +1,149 @@
+"""``hp.count_matches``: how many partners rows have, and whether they have any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from haply.errors import HaplyError
+from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, Counting, quantile_name
+from haply.planning.answers.join import ROW_IDS
+from haply.planning.explain import Description
+from haply.planning.frames import Engine, Frame, InvalidMode, find_column, names_of
+from haply.planning.join import JOINS
+from haply.planning.nodes import JoinNode, JoinOptions, Shown
+from haply.planning.plans import Chosen
+from haply.pruning.threshold import Negligible, Threshold
+from haply.query import Expression
+from haply.query.conditions import JoinCondition
+
+SD = "sd_matches"
+_MANY_ROWS = 1e12
+"""Taken for the number of right rows where nobody has counted them."""
+
+
+@dataclass(frozen=True)
+class CountOptions:
+    """What ``hp.count_matches`` is asked for besides its tables and its condition."""
+
+    threshold: float | None = None
+    by: str | Sequence[str] | None = None
+    quantiles: Sequence[float] | None = None
+    distribution: bool = False
+    tolerance: float = 1e-9
+    time: Any = None
+    window: Any = None
+    invalid: InvalidMode = "raise"
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what does not go together."""
+        for q in self.quantiles or ():
+            if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0.0 < q < 1.0:
+                raise HaplyError("A quantile is no probability", expected="numbers between 0 and 1", found=repr(q))
+        if not (isinstance(self.tolerance, float) and 0.0 < self.tolerance < 0.1):
+            raise HaplyError("The tolerance is no small number", expected="e.g. 1e-9", found=repr(self.tolerance))
+        for name in ("threshold", "quantiles", "columns"):
+            if self.by is not None and getattr(self, name) is not None:
+                raise HaplyError(f"{name} is about rows, and by= asks about groups", hint=f"leave out {name}")
+        if self.by is not None and self.distribution:
+            raise HaplyError("distribution is about rows, and by= asks about groups", hint="leave out distribution")
+
+    @property
+    def groups(self) -> list[str]:
+        """The columns of groups."""
+        return [] if self.by is None else [self.by] if isinstance(self.by, str) else list(self.by)
+
+
+@dataclass(frozen=True)
+class CountPlan:
+    """A count of partners that has been checked and planned."""
+
+    node: JoinNode
+    """The join whose pairs are counted; its tables have row ids."""
+    pairs: Chosen
+    """All pairs that may match."""
+    counting: Counting | None
+    """How they are counted; each pair is a match if nothing is uncertain."""
+    options: CountOptions
+    shown: tuple[str, ...]
+    """The left columns of the result."""
+    by: tuple[str, ...]
+    threshold: Threshold | None
+
+    @classmethod
+    def plan(cls, left: Frame, right: Frame, on: Expression | str, options: CountOptions) -> CountPlan:
+        """Check and plan it."""
+        rows = _MANY_ROWS if left.engine_name == "spark" else max(1, right.count_rows())
+        least = options.tolerance / rows
+        join_options = JoinOptions(
+            threshold=least, time=options.time, window=options.window, probability="none", invalid=options.invalid
+        )
+        node = JoinNode.of(left, right, on, join_options)
+        if node.streaming:
+            raise HaplyError("Matches are counted of tables, not of streams", expected="two tables")
+        by = tuple(find_column(node.left, name, "left") for name in options.groups)
+        shown = tuple(find_column(node.left, name, "left") for name in options.columns or names_of(left))
+        compared = _compared(node)
+        frames = {side: frame.with_row_id(ROW_IDS[side]) for side, frame in node.frames.items()}
+        ids = [Shown("left", ROW_IDS["left"], ROW_IDS["left"]), Shown("right", ROW_IDS["right"], ROW_IDS["right"])]
+        ids += [Shown("left", name, f"__haply_by_{k}") for k, name in enumerate(by)]
+        counting = None
+        if compared is not None:
+            ids += [Shown("left", compared.left, "__haply_left"), Shown("right", compared.right, "__haply_right")]
+            quantiles = tuple(float(q) for q in options.quantiles or ())
+            counting = replace(
+                compared, left="__haply_left", right="__haply_right", tolerance=options.tolerance,
+                quantiles=quantiles, distribution=options.distribution,
+            )  # fmt: skip
+        inner = replace(
+            node, left=frames["left"], right=frames["right"], threshold=Negligible(least), result=tuple(ids)
+        )
+        threshold = None if options.threshold is None else Threshold(options.threshold)
+        return cls(inner, JOINS.plan(inner), counting, options, shown, by, threshold)
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns of the result that are numbers."""
+        if self.by:
+            return [EXPECTED, SD]
+        return [EXPECTED, SD, ANY, *(quantile_name(q) for q in self.options.quantiles or ())]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the result."""
+        return [*(self.by or self.shown), *self.numbers, *([DISTRIBUTION] if self.options.distribution else [])]
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        """Run it on the engine of its tables."""
+        return engine.counted(self, funnel)
+
+    def describe(self, engine: Engine) -> Description:
+        """Describe how the count will run."""
+        what = "each left row" if not self.by else "the left rows of each " + ", ".join(self.by)
+        return Description(
+            "Count of matches", "", (("counted", f"how many right rows match {what}"),),
+            parts=(self.pairs.describe(engine),),
+        )  # fmt: skip
+
+
+def _compared(node: JoinNode) -> Counting | None:
+    """Return what is compared in the one uncertain condition; none if all conditions are certain."""
+    condition = node.pair_condition
+    if not isinstance(condition, JoinCondition):
+        raise HaplyError(
+            "Matches are counted for one uncertain condition",
+            expected="a condition on the difference or distance of a column of each table",
+            found=condition.error.found or str(node.condition),
+        )
+    if not node.certain_times:
+        raise HaplyError(
+            "Matches are counted in windows of certain times",
+            hint="write the times as the condition: abs(left.t - right.t) <= window",
+        )
+    one = condition.difference
+    if one is not None:
+        return Counting(one.left, one.right, one.region, None)
+    distance = condition.distance
+    return None if distance is None else Counting(distance.left, distance.right, None, distance.limit)
