@@ -45,7 +45,7 @@ def row_by_row(a, b, logs=False):
     return pairs.log_density(left, right) if logs else pairs.evaluate(left, right)
 
 
-# -- the referee: quadrature in 40 digits -----------------------------------------------------------------------------
+# -- the referee: quadrature in 30 digits -----------------------------------------------------------------------------
 
 
 def pieces(value):
@@ -118,7 +118,7 @@ def log_of_pieces(a, b):
 
 def log_density(a, b):
     """The referee's logarithm of the density at 0 of the difference of two values."""
-    with mp.workdps(40):
+    with mp.workdps(30):
         terms = [
             mp.log(v) + mp.log(w) + log_of_pieces(one, other)
             for (v, *one), (w, *other) in product(pieces(a), pieces(b))

@@ -25,7 +25,7 @@ DECIDED_BY = ("tree", "subsets", "bracket")
 TREE, SUBSETS, BRACKET = np.int8(0), np.int8(1), np.int8(2)
 TOLERANCE = 1e-6
 BUDGET = 10_000
-"""Steps of bounds for each row, of either side: some tens of microseconds."""
+"""Steps of bounds for each row, of either side: some tenths of a millisecond."""
 MOST_OPEN, MOST_STATES = 16, 1 << 28
 """How many columns may be open at once for subsets, and how many subsets all rows of a component may have."""
 TABLE = 1 << 21
@@ -825,7 +825,8 @@ def _weak(problem: _Problem, hard: np.ndarray, allowed: float) -> tuple[np.ndarr
 def _narrow(bounds: Brackets, inner: Brackets, at: np.ndarray, missing: np.ndarray) -> None:
     """Take over bounds that hold in all worlds but for a share of them, ``missing`` at most."""
     low, high = inner.low * (1.0 - missing), inner.high + missing * (1.0 - inner.high)
-    bounds.low[at], bounds.high[at] = np.maximum(bounds.low[at], low), np.minimum(bounds.high[at], high)
+    bounds.low[at] = np.maximum(bounds.low[at], low)
+    bounds.high[at] = np.maximum(bounds.low[at], np.minimum(bounds.high[at], high))
 
 
 def _bracket(problem: _Problem, hard: np.ndarray, tolerance: float, left_over: np.ndarray, stage: int = 0) -> None:
