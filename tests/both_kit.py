@@ -214,11 +214,12 @@ class Planned:
         return Table(self.engine, self.plan.run())
 
 
-join, where, sql, window_join, check, match = (
-    _Asked(getattr(haply, name)) for name in ("join", "where", "sql", "window_join", "check", "match")
+join, where, sql, window_join, check, match, count_matches, asof = (
+    _Asked(getattr(haply, name))
+    for name in ("join", "where", "sql", "window_join", "check", "match", "count_matches", "asof")
 )
-plan_join, plan_where, plan_sql, plan_match = (
-    _Asked(getattr(haply, name)) for name in ("plan_join", "plan_where", "plan_sql", "plan_match")
+plan_join, plan_where, plan_sql, plan_match, plan_asof = (
+    _Asked(getattr(haply, name)) for name in ("plan_join", "plan_where", "plan_sql", "plan_match", "plan_asof")
 )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.engines.spark.runtime.session import local_session
-    from haply.questions import count_matches, density, match, plan_count_matches, plan_match
+    from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "HaplyError",
     "HaplyWarning",
     "__version__",
+    "asof",
     "between",
     "build_index",
     "check",
@@ -37,6 +38,7 @@ __all__ = [
     "left",
     "local_session",
     "match",
+    "plan_asof",
     "plan_count_matches",
     "plan_join",
     "plan_match",
@@ -57,6 +59,8 @@ _LAZY = {
     "join": "haply.api",
     "plan_join": "haply.api",
     "plan_where": "haply.api",
+    "asof": "haply.questions",
+    "plan_asof": "haply.questions",
     "count_matches": "haply.questions",
     "plan_count_matches": "haply.questions",
     "density": "haply.questions",

@@ -1,4 +1,4 @@
-"""``hp.match``, ``hp.count_matches`` and their plans: questions about rows rather than pairs.
+"""``hp.match``, ``hp.count_matches``, ``hp.asof`` and their plans: questions about rows rather than pairs.
 
 The answer is a table of the kind of the first argument, so that its type is not known before.
 """
@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from haply.inputs import engine_of, frame_of, together
+from haply.joins.events import Direction
+from haply.planning.answers.asof import AsofOptions, AsofPlan
 from haply.planning.answers.counts import CountOptions, CountPlan
 from haply.planning.answers.match import Density, MatchOptions, MatchPlan, Same
 from haply.planning.answers.options import Answer, How, Keep, Ties
@@ -283,4 +285,122 @@ def count_matches(
         left, right, on,
         threshold=threshold, by=by, quantiles=quantiles, distribution=distribution, tolerance=tolerance, time=time,
         window=window, invalid=invalid, columns=columns, funnel=funnel,
+    ).run()  # fmt: skip
+
+
+def plan_asof(
+    left: Tabular,
+    right: Tabular,
+    time: str | tuple[str, str],
+    *,
+    by: str | Sequence[str | tuple[str, str]] | None = None,
+    lookback: Duration | None = None,
+    direction: Direction = "backward",
+    keep: Keep = "best_left",
+    k: int | None = None,
+    threshold: float | None = None,
+    how: How = "left",
+    tolerance: float = 1e-9,
+    invalid: InvalidMode = "raise",
+    suffixes: tuple[str, str] = ("_left", "_right"),
+    columns: Sequence[str] | None = None,
+    funnel: Funnel | None = None,
+) -> Plan:
+    """Check and plan a join by the last event without running it.
+
+    Parameters
+    ----------
+    left, right, time, by, lookback, direction, keep, k, threshold, how, tolerance, invalid, suffixes, columns, funnel
+        As in ``hp.asof``.
+
+    Returns
+    -------
+    Plan
+        ``run()`` returns the result, ``write()`` writes it into a file, ``explain()`` describes how the join will run.
+
+    Raises
+    ------
+    HaplyError
+        If the join cannot be answered.
+    """
+    options = AsofOptions(
+        by, lookback, direction, threshold, Answer(how, keep, k), tolerance, invalid, suffixes, columns
+    )  # fmt: skip
+    one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
+    together({"the left table": one, "the right table": other})
+    return Plan(AsofPlan.plan(one, other, time, options), engine_of(one), funnel)
+
+
+def asof(
+    left: Tabular,
+    right: Tabular,
+    time: str | tuple[str, str],
+    *,
+    by: str | Sequence[str | tuple[str, str]] | None = None,
+    lookback: Duration | None = None,
+    direction: Direction = "backward",
+    keep: Keep = "best_left",
+    k: int | None = None,
+    threshold: float | None = None,
+    how: How = "left",
+    tolerance: float = 1e-9,
+    invalid: InvalidMode = "raise",
+    suffixes: tuple[str, str] = ("_left", "_right"),
+    columns: Sequence[str] | None = None,
+    funnel: Funnel | None = None,
+) -> Any:
+    """Find for each left row the last right row before it, where times may be uncertain.
+
+    A right row is the last one if its time is at or before that of the left row, and no other right row is between
+    them. With certain times that is the ordinary as-of join.
+
+    Parameters
+    ----------
+    left, right
+        Two tables.
+    time
+        The column of times: of both tables, or ``("left_time", "right_time")``. Numbers, timestamps or uncertain
+        values.
+    by
+        Columns that must be equal: names, or pairs of names in a list.
+    lookback
+        How far before the left row a right row may be, at most.
+    direction
+        ``"forward"`` asks for the first right row at or after the left one.
+    keep, k
+        ``"best_left"`` keeps the likeliest right row, or the ``k`` likeliest; ``"all"`` all that may be the last.
+    threshold
+        The least probability of a pair that is kept.
+    how
+        ``"left"`` keeps left rows without a pair, with nulls; ``"inner"`` leaves them out; others as in ``hp.join``.
+    tolerance
+        Right rows are left out that together are the last with a smaller probability.
+    invalid, suffixes, columns, funnel
+        As in ``hp.join``.
+
+    Returns
+    -------
+    table
+        All columns of both tables, then ``probability`` (the right row is the last one) and ``p_any`` (there is one):
+        of the kind of the left table. Of right rows at one time the one counts that is last by its certain columns.
+
+    Raises
+    ------
+    HaplyError
+        For what cannot be answered, before any data is read; for a bad row, when it is found.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> asked = pa.table({"t": [{"lo": 4.0, "hi": 6.0}]})
+    >>> events = pa.table({"name": ["a", "b", "c"], "t": [{"lo": 0.0, "hi": 3.0}, {"lo": 2.0, "hi": 5.0},
+    ...                    {"lo": 5.0, "hi": 7.0}]})
+    >>> found = hp.asof(asked, events, "t", keep="all", columns=["name"])
+    >>> {row["name"]: round(144 * row["probability"], 6) for row in found.to_pylist()}
+    {'c': 18.0, 'b': 107.0, 'a': 19.0}
+    """
+    return plan_asof(
+        left, right, time,
+        by=by, lookback=lookback, direction=direction, keep=keep, k=k, threshold=threshold, how=how,
+        tolerance=tolerance, invalid=invalid, suffixes=suffixes, columns=columns, funnel=funnel,
     ).run()  # fmt: skip

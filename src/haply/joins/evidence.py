@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import gamma
 
 from haply.joins.dimensions import dimensions
 from haply.models.columns import view_column
@@ -69,7 +69,9 @@ class Evidence:
 
 def _ball(radius: float, dims: np.ndarray) -> np.ndarray:
     """The volume of a ball of this radius, for each dimension."""
-    return np.pi ** (0.5 * dims) * radius**dims / gamma(0.5 * dims + 1.0)
+    known, which = np.unique(dims, return_inverse=True)
+    of_one = [math.pi ** (0.5 * dim) / math.gamma(0.5 * dim + 1.0) for dim in known.tolist()]
+    return np.array(of_one)[which] * radius**dims
 
 
 def _numbers(pairs: pa.Table, given: float | str) -> np.ndarray | float:

@@ -227,6 +227,9 @@ class Engine(Protocol):
     def counted(self, count: Any, funnel: Any) -> Frame:
         """Run a ``CountPlan``."""
 
+    def last_events(self, asof: Any, funnel: Any) -> Frame:
+        """Run an ``AsofPlan``."""
+
     def selected(self, selection: Any, funnel: Any) -> Frame:
         """Run a ``RowSelection``."""
 

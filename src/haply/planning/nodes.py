@@ -85,6 +85,18 @@ class JoinOptions:
 
 
 @dataclass(frozen=True)
+class NumbersAdded(JoinOptions):
+    """Options of a join whose result has other numbers than ``probability``."""
+
+    numbers: tuple[str, ...] = ()
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The columns of the result that no table has."""
+        return () if self.answer.left_only else self.numbers
+
+
+@dataclass(frozen=True)
 class JoinNode:
     """A join of two tables or streams."""
 

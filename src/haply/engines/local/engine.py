@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.engines.local import sql
+from haply.engines.local.answers.asof import LocalAsof
 from haply.engines.local.answers.counts import LocalCounts
 from haply.engines.local.answers.join import LocalAnswers
 from haply.engines.local.answers.match import LocalMatches
@@ -20,6 +21,7 @@ from haply.engines.local.windows import combinations
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
+from haply.planning.answers.asof import AsofPlan
 from haply.planning.answers.counts import CountPlan
 from haply.planning.answers.join import AnsweredJoin
 from haply.planning.answers.match import MatchPlan
@@ -59,6 +61,10 @@ class LocalEngine:
     def counted(self, count: CountPlan, funnel: Any) -> LocalFrame:
         """Count the partners of rows."""
         return _like(count.node.left, LocalCounts(count, self, funnel).table())
+
+    def last_events(self, asof: AsofPlan, funnel: Any) -> LocalFrame:
+        """Find the last event before each time."""
+        return _streamed(LocalAsof(asof, self, funnel))
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
         """Run a selection."""

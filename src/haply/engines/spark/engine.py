@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from haply.engines.spark.batch.answers import SparkAnswers
+from haply.engines.spark.batch.asof import SparkAsof
 from haply.engines.spark.batch.counts import SparkCounts
 from haply.engines.spark.batch.indexed import SparkIndexedJoin
 from haply.engines.spark.batch.join import BatchJoin
@@ -16,6 +17,7 @@ from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
 from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
+from haply.planning.answers.asof import AsofPlan
 from haply.planning.answers.counts import CountPlan
 from haply.planning.answers.join import AnsweredJoin
 from haply.planning.answers.match import MatchPlan
@@ -58,6 +60,11 @@ class SparkEngine:
         """Count the partners of rows."""
         translate_failures()
         return SparkFrame(SparkCounts(count, self, funnel).run())
+
+    def last_events(self, asof: AsofPlan, funnel: Any) -> SparkFrame:
+        """Find the last event before each time."""
+        translate_failures()
+        return SparkFrame(SparkAsof(asof, self, funnel).run())
 
     def selected(self, selection: RowSelection, funnel: Any) -> SparkFrame:
         """Run a selection."""

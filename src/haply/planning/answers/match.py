@@ -21,7 +21,7 @@ from haply.planning.answers.options import Answer
 from haply.planning.constructors import bound_constructors
 from haply.planning.explain import Description
 from haply.planning.frames import Engine, Frame, InvalidMode, SideName, field_of, find_column, position_model
-from haply.planning.nodes import JoinNode, JoinOptions, Shown, shown_of
+from haply.planning.nodes import JoinNode, NumbersAdded, Shown, shown_of
 from haply.planning.pairs import PairPlan, Side, method_for
 from haply.planning.plans import Chosen
 from haply.probability.density import no_density
@@ -104,7 +104,6 @@ class MatchPlan(AnsweredJoin):
 
     evidence: Evidence
     options: MatchOptions
-    threshold: Threshold
     same: tuple[str, str]
 
     @classmethod
@@ -113,9 +112,9 @@ class MatchPlan(AnsweredJoin):
         frames: dict[str | None, Frame] = {"left": left, "right": right}
         given = _attributes(same, frames)
         added = ("bayes_factor", "p_match", *(("p_low", "p_high") if options.exclusive else ()), "p_any")
-        join_options = _MatchJoinOptions(
+        join_options = NumbersAdded(
             invalid=options.invalid, suffixes=options.suffixes, columns=options.columns, answer=options.answer,
-            columns_added=added,
+            numbers=added,
         )  # fmt: skip
         result = shown_of(left, right, join_options)
         equal = [Comparison("=", Column("left", one[0]), Column("right", one[1])) for one in given]
@@ -149,7 +148,7 @@ class MatchPlan(AnsweredJoin):
         ids = [Shown(_side(side), name, name) for side, name in ROW_IDS.items()]
         cut = _log_cut(node, options, density, len(given) - 1)
         chosen = Chosen("match", 0.0, _pairs(node, first, options, cut, [*wide, *ids]), ())
-        return cls(node, chosen, chosen, wide, evidence, options, threshold, (first[0], first[1]))
+        return cls(node, chosen, chosen, wide, evidence, options, (first[0], first[1]))
 
     @property
     def answer(self) -> Answer:
@@ -181,17 +180,6 @@ class MatchPlan(AnsweredJoin):
             ("completeness", f"{self.options.completeness:g}, {worlds}"),
         ]
         return replace(found, title="Match", lines=(*lines, *found.lines))
-
-
-@dataclass(frozen=True)
-class _MatchJoinOptions(JoinOptions):
-    """Options of a join whose result has other numbers than ``probability``."""
-
-    columns_added: tuple[str, ...] = ()
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        return () if self.answer.left_only else self.columns_added
 
 
 def _side(name: str) -> SideName:

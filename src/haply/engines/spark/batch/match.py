@@ -10,54 +10,26 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from haply.engines.spark.batch.answers import SparkAnswers
+from haply.engines.spark.batch.weighed import SparkWeighed
 from haply.engines.spark.frame import SparkFrame
-from haply.engines.spark.observing import Observing
 from haply.joins.ranks import most_pairs
 from haply.planning.answers.join import ROW_IDS
 from haply.planning.answers.match import MatchPlan
-from haply.planning.frames import quoted
 from haply.probability.matchings import marginals
 
 _WEIGHT, _TOTAL, _ENDLESS = "__weight", "__total", "__endless"
 
 
-class SparkMatches(SparkAnswers):
+class SparkMatches(SparkWeighed):
     """Runs a match: weighs all pairs, then keeps those that are likely enough."""
 
     join: MatchPlan
 
-    def run(self) -> DataFrame:
-        """Return the result, as a lazy DataFrame."""
-        join, answer = self.join, self.join.answer
-        frame = join.pairs.run(self.engine, self.funnel)
+    def weighed(self) -> DataFrame:
+        """Return all pairs with their probabilities."""
+        frame = self.join.pairs.run(self.engine, self.funnel)
         assert isinstance(frame, SparkFrame)
-        weighed = self._weighed(frame.df)
-        kept = weighed.where(F.col("p_match") >= join.threshold.keeps_from())
-        if answer.ranked:
-            kept = self._ranked(kept)
-        if answer.left_only:
-            return self._rows("left", kept, with_pair=answer.how == "semi")
-        parts = [kept.select(*map(quoted, join.names))]
-        observing = Observing(self.funnel)
-        for side in answer.preserved:
-            alone = self._chosen_rows(side, kept, with_pair=False)
-            shown = [F.col(quoted(one.column)).alias(one.name) for one in join.shown(side)]
-            if side == "left":
-                # a row whose candidates are all too unlikely has a probability that one of them is it
-                prints = self._prints("left")
-                some = weighed.withColumns(prints).groupBy(*prints).agg(F.max("p_any").alias("p_any"))
-                alone = alone.join(some, list(prints), "left")
-                shown.append(F.coalesce("p_any", F.lit(0.0)).alias("p_any"))
-            whole = self._padded(alone.select(*shown), side)
-            parts.append(observing.watch(whole, {f"unmatched_{side}": "count(1)"}))
-        result = parts[0]
-        for more in parts[1:]:
-            result = result.unionByName(more)
-        return result
-
-    def _weighed(self, pairs: DataFrame) -> DataFrame:
-        """The pairs with their probabilities."""
+        pairs = frame.df
         options = self.join.options
         pairs = pairs.mapInArrow(_with_factors(self.join), _wider(pairs, "bayes_factor"))
         if options.exclusive:

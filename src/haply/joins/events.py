@@ -1,0 +1,100 @@
+"""The last event before each time: rows of two sides that have times, and keys that must be equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from haply.joins.cells.rows import USABLE, row_states
+from haply.models import OneDimensional
+from haply.models.columns import view_column
+from haply.probability.asof import event_candidates, last_events
+
+Direction = Literal["backward", "forward"]
+"""Whether the last event at or before a time is asked for, or the first at or after it."""
+
+
+class Events(NamedTuple):
+    """Pairs of a left row and an event, by row numbers, with the probability that it is the one; and that any is."""
+
+    left: np.ndarray
+    right: np.ndarray
+    probability: np.ndarray
+    some: np.ndarray
+    """For each left row the probability that there is an event at all."""
+
+
+@dataclass(frozen=True)
+class LastEvent:
+    """What is asked: see ``event_candidates`` and ``last_events``."""
+
+    lookback: float | None
+    direction: Direction
+    tolerance: float
+
+    def pairs(self, left: pa.Table, right: pa.Table, times: tuple[str, str], keys: int, names: list[str]) -> Events:
+        """Find the events of all left rows.
+
+        Tables have columns ``__key0``, ``__key1``, ... of their keys. ``names`` are right columns that order events at
+        one time, the last of which counts.
+        """
+        usable = [_usable(table, time, keys) for table, time in zip((left, right), times, strict=True)]
+        some = np.zeros(left.num_rows)
+        empty = np.empty(0, np.int64)
+        if not all(len(rows) for rows in usable):
+            return Events(empty, empty, np.empty(0), some)
+        sides = [table.take(pa.array(rows)) for table, rows in zip((left, right), usable, strict=True)]
+        mine, theirs = (view_column(side[time].combine_chunks()) for side, time in zip(sides, times, strict=True))
+        assert isinstance(mine, OneDimensional)
+        assert isinstance(theirs, OneDimensional)
+        codes = _codes(sides[0], sides[1], keys)
+        start, candidates = event_candidates(
+            mine, theirs, tolerance=self.tolerance, lookback=self.lookback, direction=self.direction,
+            left_key=codes[0], right_key=codes[1],
+        )  # fmt: skip
+        rank = _ranks(sides[1], names)[candidates]
+        found = last_events(
+            mine, theirs, start, candidates, rank=rank, lookback=self.lookback, direction=self.direction
+        )
+        some[usable[0]] = np.clip(1.0 - found.none, 0.0, 1.0)
+        owner = np.repeat(np.arange(len(mine)), np.diff(start))
+        likely = np.flatnonzero(found.probability > 0.0)
+        return Events(
+            usable[0][owner[likely]], usable[1][candidates[likely]], np.minimum(found.probability[likely], 1.0), some
+        )
+
+
+def _usable(table: pa.Table, time: str, keys: int) -> np.ndarray:
+    states, _ = row_states(table[time], None)
+    usable = states == USABLE
+    for key in range(keys):
+        usable &= np.asarray(table[f"__key{key}"].is_valid())
+    return np.flatnonzero(usable)
+
+
+def _codes(left: pa.Table, right: pa.Table, keys: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number the rows of both sides so that those have one number whose keys are all equal."""
+    codes = np.zeros(left.num_rows + right.num_rows, np.int64)
+    for key in range(keys):
+        one, other = left[f"__key{key}"], right[f"__key{key}"]
+        both = pa.chunked_array([*one.chunks, *other.cast(one.type).chunks], one.type).combine_chunks()
+        index = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = np.unique(codes * (int(index.max(initial=0)) + 1) + index, return_inverse=True)[1]
+    return codes[: left.num_rows], codes[left.num_rows :]
+
+
+def _ranks(events: pa.Table, names: list[str]) -> np.ndarray:
+    """Number events by columns, then by their place."""
+    if not names:
+        return np.arange(events.num_rows, dtype=np.float64)
+    columns: dict[str, pa.ChunkedArray] = {}
+    for number, name in enumerate(names):  # nulls first: an event without a value does not come before others
+        columns |= {f"known{number}": events[name].is_valid(), f"value{number}": events[name]}
+    order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
+    ranks = np.empty(events.num_rows)
+    ranks[order.to_numpy()] = np.arange(events.num_rows)
+    return ranks

@@ -1,0 +1,156 @@
+"""``hp.count_matches`` against the counts of the oracle."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import both_kit as hp
+import oracle_answers as referee
+from haply.errors import HaplyError
+from join_kit import frame, values
+
+BAND = "abs(left.x - right.x) <= 0.8"
+C1 = {
+    "left": [([0.0, 1.0, 3.0], [0.25, 0.75])],
+    "right": [([0.5, 2.0, 4.0], [0.6, 0.4]), ([2.0, 3.0], [1.0]), ([-1.0, 0.0, 1.5], [0.5, 0.5])],
+}
+HISTOGRAM = "id long, x struct<edges:array<double>,probs:array<double>>"
+SAMPLES = "id long, xy struct<points:array<double>,probs:array<double>,dim:int>"
+WINDOWS = {
+    BAND: referee.within(0.8),
+    "left.x > right.x": referee.above(0),
+    "left.x - right.x <= 0.5": referee.below(0.5, closed=True),
+}
+
+
+@pytest.mark.parametrize("kinds", [("normal", "normal"), ("hist", "uniform"), ("discrete", "discrete")])
+@pytest.mark.parametrize("on", WINDOWS)
+def test_counts_of_every_row(engine, kinds, on):
+    lefts, rights = values(kinds[0], 7, 1, (-2, 2)), values(kinds[1], 9, 2, (-2, 2))
+    lefts[2] = rights[3] = None
+    if engine.name == "spark" and kinds[0] != "hist":
+        pytest.skip("one pair of kinds is enough to see that engines agree")
+    found = hp.count_matches(
+        frame(engine, lefts), frame(engine, rights), on, distribution=True, quantiles=[0.05, 0.5, 0.975]
+    )  # fmt: skip
+    assert found.columns == [
+        "id", "x", "expected_matches", "sd_matches", "p_any", "matches_q05", "matches_q50", "matches_q97_5",
+        "matches_distribution",
+    ]  # fmt: skip
+    rows = {row["id"]: row for row in found.collect()}
+    assert set(rows) == set(range(7))
+    for i, x in enumerate(lefts):
+        wanted = referee.count_distribution_float(x, rights, WINDOWS[on])
+        row = rows[i]
+        assert row["expected_matches"] == pytest.approx(float(wanted.mean), abs=1e-8)
+        assert row["sd_matches"] == pytest.approx(math.sqrt(max(0.0, float(wanted.variance))), abs=1e-7)
+        assert row["p_any"] == pytest.approx(float(wanted.p_any), abs=1e-8)
+        for n, p in enumerate(wanted.pmf):
+            got = row["matches_distribution"][n] if n < len(row["matches_distribution"]) else 0.0
+            assert got == pytest.approx(float(p), abs=1e-8)
+        for q, name in ((0.05, "05"), (0.5, "50"), (0.975, "97_5")):
+            low, high = (sum(map(float, wanted.pmf[: int(row[f"matches_q{name}"]) + more])) for more in (0, 1))
+            assert low <= q + 1e-9
+            assert high >= q - 1e-9
+
+
+def test_golden_c1(engine):
+    left, right = (
+        engine.createDataFrame([(k, value) for k, value in enumerate(C1[side])], HISTOGRAM) for side in C1
+    )  # fmt: skip
+    (row,) = hp.count_matches(left, right, "abs(left.x - right.x) <= 0.5", distribution=True).collect()
+    assert row["p_any"] == pytest.approx(14581 / 23040, rel=1e-14)
+    assert row["expected_matches"] == pytest.approx(181 / 240, rel=1e-14)
+    assert row["sd_matches"] == pytest.approx(math.sqrt(2751 / 6400), rel=1e-13)
+    assert row["matches_distribution"] == pytest.approx([8459 / 23040, 11807 / 23040, 2753 / 23040, 7 / 7680])
+
+
+def test_golden_c2(engine):
+    types = "id long, x struct<mean:double,sd:double>"
+    left = engine.createDataFrame([(0, (0.0, 1.0))], types)
+    right = engine.createDataFrame([(0, (0.5, 0.5)), (1, (-0.8, 0.3)), (2, (1.5, 1.0))], types)
+    (row,) = hp.count_matches(left, right, "abs(left.x - right.x) <= 0.5").collect()
+    assert row["p_any"] == pytest.approx(0.638593740321674938, rel=1e-13)
+    assert row["expected_matches"] == pytest.approx(0.755942885649348874, rel=1e-13)
+    assert row["sd_matches"] == pytest.approx(math.sqrt(0.426116792490438261), rel=1e-12)
+
+
+def test_golden_c3_of_points(engine):
+    left = engine.createDataFrame([(0, ([0.0, 0.0, 1.0, 0.0, 0.0, 2.0], None, 2))], SAMPLES)
+    right = engine.createDataFrame(
+        [(0, ([0.5, 0.0, 3.0, 3.0], None, 2)), (1, ([0.0, 1.0, 1.0, 0.0, 5.0, 5.0], None, 2))], SAMPLES
+    )
+    (row,) = hp.count_matches(left, right, "distance(left.xy, right.xy) <= 1", distribution=True).collect()
+    assert row["p_any"] == pytest.approx(11 / 18)
+    assert row["expected_matches"] == pytest.approx(7 / 9)
+    assert row["sd_matches"] == pytest.approx(math.sqrt(41 / 81))
+    assert row["matches_distribution"] == pytest.approx([7 / 18, 4 / 9, 1 / 6])
+
+
+def test_golden_c4_of_groups(engine):
+    types = "id long, kind string, x struct<points:array<double>,probs:array<double>,dim:int>"
+    left = engine.createDataFrame(
+        [(0, "a", ([0.0, 1.0], None, 1)), (1, "a", ([1.0, 2.0], None, 1)), (2, None, ([50.0], None, 1))], types
+    )
+    right = engine.createDataFrame([(0, "b", ([0.0, 3.0], None, 1)), (1, "b", ([2.0, 4.0], None, 1))], types)
+    found = hp.count_matches(left, right, "abs(left.x - right.x) <= 1", by="kind")
+    assert found.columns == ["kind", "expected_matches", "sd_matches"]
+    rows = {row["kind"]: row for row in found.collect()}
+    assert rows["a"]["expected_matches"] == pytest.approx(7 / 4)
+    assert rows["a"]["sd_matches"] == pytest.approx(math.sqrt(19 / 16))
+    assert rows[None]["expected_matches"] == rows[None]["sd_matches"] == 0.0
+
+
+def test_certain_conditions_keys_and_a_threshold(engine):
+    lefts, rights = values("normal", 12, 5, (-2, 2)), values("normal", 15, 6, (-2, 2))
+    left, right = (table.withColumn("key", "id % 3") for table in (frame(engine, lefts), frame(engine, rights)))
+    on = f"{BAND} AND left.key = right.key AND left.id < right.id"
+    found = {row["id"]: row for row in hp.count_matches(left, right, on).collect()}
+    for i, x in enumerate(lefts):
+        partners = [y for j, y in enumerate(rights) if i % 3 == j % 3 and i < j]
+        wanted = referee.count_distribution_float(x, partners, referee.within(0.8))
+        assert found[i]["p_any"] == pytest.approx(float(wanted.p_any), abs=1e-8)
+    likely = hp.count_matches(left, right, on, threshold=0.5, columns=["id"])
+    assert likely.columns == ["id", "expected_matches", "sd_matches", "p_any"]
+    assert {row["id"] for row in likely.collect()} == {i for i, row in found.items() if row["p_any"] >= 0.5}
+    plain = hp.count_matches(left, right, "left.key = right.key AND left.id < right.id", quantiles=[0.5]).collect()
+    for row in plain:
+        count = sum(row["id"] % 3 == j % 3 and row["id"] < j for j in range(15))
+        assert (row["expected_matches"], row["sd_matches"], row["matches_q50"]) == (count, 0.0, count)
+        assert row["p_any"] == (count > 0)
+
+
+def test_chances_do_not_multiply(engine):
+    """All partners look at one value: the product of their chances is too high here, and too low there."""
+    left = engine.createDataFrame([(0, ([0.0, 1.0], [1.0]))], HISTOGRAM)
+    near = engine.createDataFrame([(k, 0.25) for k in range(10)], "id long, y double")
+    apart = engine.createDataFrame([(0, 0.25), (1, 0.75)], "id long, y double")
+    on = "abs(left.x - right.y) <= 0.25"
+    assert hp.count_matches(left, near, on).first()["p_any"] == pytest.approx(0.5)
+    assert hp.count_matches(left, apart, on).first()["p_any"] == pytest.approx(1.0)
+
+
+def test_words_of_errors(engine):
+    left, right = frame(engine, values("normal", 3, 1)), frame(engine, values("normal", 3, 2))
+    two = f"{BAND} AND left.x + right.x > 0"
+    for on, options, words in (
+        (two, {}, "Matches are counted for one uncertain condition"),
+        (BAND, {"quantiles": [2]}, "A quantile is no probability"),
+        (BAND, {"by": "id", "threshold": 0.5}, "threshold is about rows, and by= asks about groups"),
+        (BAND, {"by": "kind"}, "no column in the left table called 'kind'"),
+    ):
+        with pytest.raises(HaplyError) as caught:
+            hp.count_matches(left, right, on, **options)
+        assert words in str(caught.value)
+
+
+def test_bad_rows(engine):
+    types = "id long, x struct<mean:double,sd:double>"
+    left = engine.createDataFrame([(0, (0.0, 0.1)), (1, (0.0, -1.0)), (2, None)], types)
+    right = engine.createDataFrame([(0, (0.0, 0.1))], types)
+    found = hp.count_matches(left, right, BAND, invalid="drop").collect()
+    assert {row["id"]: row["p_any"] > 0 for row in found} == {0: True, 2: False}
+    with pytest.raises(engine.failure, match="not a distribution"):
+        hp.count_matches(left, right, BAND).collect()
