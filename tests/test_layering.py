@@ -34,6 +34,7 @@ ORDER = (
     ("engines",),
     ("report",),
     ("inputs", "constructors", "sky"),
+    ("beside",),
     ("statements", "api", "questions"),
     ("demo",),
     ("cli", "__main__"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from haply.beside import BesideTable
 from haply.errors import HaplyError, one_of
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
@@ -98,6 +99,8 @@ def plan_join(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
+    if one.streaming != other.streaming:
+        return Plan(BesideTable.of(one, other, on, options), engine_of(one), funnel)
     return Plan(plan_pairs(JoinNode.of(one, other, on, options)), engine_of(one), funnel)
 
 
@@ -130,7 +133,8 @@ def join(
     Parameters
     ----------
     left, right
-        Two tables, or two streams.
+        Two tables, two streams, or a stream and a table. Each micro-batch of a stream beside a table is answered from
+        the whole table, which is read again for it, or page by page if ``hp.read_index`` gave it.
     on
         A condition between a column of each side, as an expression or as text, with any certain conditions. Without it
         the window alone is the condition.

@@ -227,6 +227,9 @@ class Engine(Protocol):
     def counted(self, count: Any, funnel: Any) -> Frame:
         """Run a ``CountPlan``."""
 
+    def beside(self, join: Any, funnel: Any) -> Frame:
+        """Run a ``BesideTable``, a join of a stream with a table."""
+
     def last_events(self, asof: Any, funnel: Any) -> Frame:
         """Run an ``AsofPlan``."""
 

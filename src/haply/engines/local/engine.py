@@ -18,6 +18,7 @@ from haply.engines.local.index import LocalIndexedJoin, build_index
 from haply.engines.local.pairs import LocalJoin
 from haply.engines.local.threads import on_threads
 from haply.engines.local.windows import combinations
+from haply.errors import HaplyError
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
@@ -61,6 +62,10 @@ class LocalEngine:
     def counted(self, count: CountPlan, funnel: Any) -> LocalFrame:
         """Count the partners of rows."""
         return _like(count.node.left, LocalCounts(count, self, funnel).table())
+
+    def beside(self, join: Any, funnel: Any) -> LocalFrame:
+        """Refuse a stream, which no table of this process is."""
+        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
 
     def last_events(self, asof: AsofPlan, funnel: Any) -> LocalFrame:
         """Find the last event before each time."""

@@ -15,6 +15,7 @@ from haply.engines.spark.exchange.prepare import bad_rows
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
+from haply.engines.spark.streaming.beside import answered_beside
 from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
 from haply.planning.answers.asof import AsofPlan
@@ -60,6 +61,11 @@ class SparkEngine:
         """Count the partners of rows."""
         translate_failures()
         return SparkFrame(SparkCounts(count, self, funnel).run())
+
+    def beside(self, join: Any, funnel: Any) -> SparkFrame:
+        """Run a join of a stream with a table."""
+        translate_failures()
+        return SparkFrame(answered_beside(join, join.counted, funnel))
 
     def last_events(self, asof: AsofPlan, funnel: Any) -> SparkFrame:
         """Find the last event before each time."""

@@ -1,0 +1,144 @@
+"""A stream beside a table: each event is answered as if the stream were a table."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import haply as hp
+from haply.errors import HaplyError
+
+BAND = "abs(left.x - right.x) <= 0.8"
+TYPES = (
+    "id long, kind string, t double, x struct<mean:double,sd:double>, xy struct<mean:array<double>,cov:array<double>>"
+)
+
+
+def rows(seed, count):
+    rng = np.random.default_rng(seed)
+
+    def maybe(value):
+        return None if rng.random() < 0.1 else value
+
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "kind": pa.array([maybe(str(rng.choice(["a", "b"]))) for _ in range(count)]),
+            "t": rng.integers(0, 30, count).astype(float),
+            "x": pa.array(
+                [maybe({"mean": float(rng.uniform(-6, 6)), "sd": float(rng.uniform(0, 0.6))}) for _ in range(count)]
+            ),
+            "xy": pa.array(
+                [{"mean": rng.uniform(-4, 4, 2).tolist(), "cov": [0.2, 0.0, 0.0, 0.3]} for _ in range(count)]
+            ),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def events():
+    return rows(1, 60)
+
+
+@pytest.fixture
+def stream(spark, events, tmp_path):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for part in range(3):
+        pq.write_table(events.slice(20 * part, 20), folder / f"{part}.parquet")
+    return spark.readStream.schema(TYPES).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+def answered(spark, query, folder, name):
+    """All that a stream returns until it has read its files."""
+    running = (
+        query.writeStream.format("memory").queryName(name).option("checkpointLocation", str(folder / name))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert running.awaitTermination(300)
+    return spark.table(name).toArrow()
+
+
+def bag(table):
+    return Counter(tuple(map(repr, row.values())) for row in table.to_pylist())
+
+
+def rounded(table):
+    """Rows with probabilities that engines may round differently."""
+    at = table.column_names.index("probability") if "probability" in table.column_names else None
+    if at is None:
+        return bag(table)
+    values = [None if p is None else round(p, 11) for p in table["probability"].to_pylist()]
+    return bag(table.set_column(at, "probability", pa.array(values, pa.float64())))
+
+
+def test_every_event_is_answered_as_in_a_table(spark, events, stream, tmp_path):
+    other = rows(2, 50)
+    table = spark.createDataFrame(other)
+    cases = {
+        "inner": (BAND, 0.4, {}),
+        "left": (f"{BAND} AND left.kind = right.kind AND left.id < right.id", 0.4, {"how": "left"}),
+        "anti": ("distance(left.xy, right.xy) <= 1", 0.4, {"how": "anti"}),
+        "greater": ("left.x > right.x AND left.kind = 'a'", 0.9, {"how": "left", "keep": "best_left", "k": 2}),
+        "windowed": (BAND, 0.4, {"time": "t", "window": 5.0}),
+    }
+    for name, (on, threshold, options) in cases.items():
+        found = answered(spark, hp.join(stream, table, on, threshold, **options), tmp_path, f"beside_{name}")
+        wanted = hp.join(events, other, on, threshold, **options)
+        assert found.column_names == wanted.column_names
+        assert rounded(found) == rounded(wanted), name
+        assert found.num_rows
+
+
+def test_the_stream_may_be_the_right_side_and_the_table_empty(spark, events, stream, tmp_path):
+    other = rows(3, 20)
+    found = answered(spark, hp.join(spark.createDataFrame(other), stream, BAND, 0.4, how="right"), tmp_path, "right")
+    assert rounded(found) == rounded(hp.join(other, events, BAND, 0.4, how="right"))
+    nobody = spark.createDataFrame(other).where("id < 0")
+    alone = answered(spark, hp.join(stream, nobody, BAND, 0.4, how="anti"), tmp_path, "nobody")
+    assert alone.num_rows == events.num_rows
+
+
+def test_an_indexed_table_is_read_page_by_page(spark, events, stream, tmp_path):
+    rng = np.random.default_rng(5)
+    many = pa.table(
+        {
+            "name": pa.array(range(20_000), pa.int64()),
+            "x": pa.array([{"mean": float(m), "sd": 0.1} for m in rng.uniform(-2000, 2000, 20_000)]),
+        }
+    )
+    path = str(tmp_path / "index")
+    hp.build_index(many, "x", path, page_rows=100)
+    funnel = hp.Funnel()
+    query = hp.join(stream, hp.read_index(path, spark), BAND, 0.4, how="left", columns=["id", "name"], funnel=funnel)
+    found = answered(spark, query, tmp_path, "indexed")
+    assert bag(found) == bag(hp.join(events, many, BAND, 0.4, how="left", columns=["id", "name"]))
+    patience = time.monotonic() + 60
+    while funnel.to_dict()["rows_left"] < events.num_rows and time.monotonic() < patience:
+        time.sleep(0.2)
+    counts = funnel.to_dict()
+    assert counts["rows_left"] == events.num_rows
+    assert 0 < counts["pages_read"] < 0.05 * counts["pages_total"]
+
+
+def test_explain_and_words_of_errors(spark, stream):
+    table = spark.createDataFrame(rows(4, 5))
+    said = hp.plan_join(stream, table, BAND, 0.4).explain()
+    assert "Each micro-batch is answered from the whole table, without state." in said
+    for sides, options, words in (
+        ((stream, table), {"how": "outer"}, "how='outer' asks for rows of the right table without a partner"),
+        ((table, stream), {"how": "left"}, "how='left' asks for rows of the left table without a partner"),
+        ((stream, table), {"keep": "mutual"}, "keep='mutual' asks for the best event of each row of the right table"),
+        ((stream, table), {"broadcast": "right"}, "A table beside a stream goes to every task anyway"),
+        ((stream, table), {"columns": ["nothing"]}, "no column of the result 'nothing'"),
+    ):
+        with pytest.raises(HaplyError) as caught:
+            hp.join(*sides, BAND, 0.4, **options)
+        assert words in str(caught.value)
+    with pytest.raises(HaplyError, match="Without a threshold every pair is possible"):
+        hp.join(stream, table, BAND)
