@@ -133,6 +133,7 @@ class JoinNode:
             if options.self_key is not None:
                 find_column(frame, options.self_key, side)
         node._advise(same_table)
+        node.ordered_by  # noqa: B018 (refuses columns that the other table has not)
         return node if options.columns is None else node._narrowed()
 
     # -- columns -------------------------------------------------------------------------------------------------------

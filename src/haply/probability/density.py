@@ -447,16 +447,6 @@ def _each_sky(a, b, left, right, logs, out):
         out[pair] = _value(exponent, factor, logs)
 
 
-@kernel
-def sky_peaks(rows):
-    """The greatest density of every position on the sky, per square arcsecond."""
-    out = np.empty(len(rows.ra))
-    for i in range(len(out)):
-        exponent, factor = _plane_density(0.0, 0.0, rows.east[i], rows.both[i], rows.north[i])
-        out[i] = _value(exponent, factor, False)
-    return out
-
-
 def sky_rows(model: Sky) -> SkyRows:
     """Return positions on the sky as the kernels take them."""
     ra, dec, one, other, third = (solid(column) for column in model.columns)
@@ -580,7 +570,10 @@ def peak_density(model: Model) -> np.ndarray:
     if isinstance(model, Samples):
         return np.full(len(model), np.inf)
     if isinstance(model, Sky):
-        return PEAK_SLACK * sky_peaks(sky_rows(model))
+        _, _, one, other, third = model.columns
+        narrow = 1.0 if isinstance(model, SkyEllipse) else np.sqrt(np.maximum(1.0 - third * third, 0.0))
+        with np.errstate(divide="ignore"):
+            return PEAK_SLACK / (2.0 * math.pi * one * other * narrow)
     found = parts(model)
     assert found is not None
     dim = found.mean.shape[1]

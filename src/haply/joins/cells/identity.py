@@ -161,7 +161,7 @@ class MatchIdentity:
         blocks = [(sweep.left_order[i], sweep.right_order[j]) for i, j in sweep.blocks()]
         none = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         i, j = (np.concatenate(column) for column in zip(*(blocks or none), strict=True))
-        return i, j, PairDensity(left.model, right.model).evaluate(i, j)
+        return i, j, _densities(left.model, right.model, i, j)
 
     def _near(self, left: CellRows, right: CellRows, counters: Counters) -> Iterator[_Densities]:
         sides = left, right
@@ -181,7 +181,15 @@ class MatchIdentity:
             counters.candidates += near.counters.candidates - near.counters.kept
             counters.rejected[REACH] += near.counters.candidates - near.counters.kept
             i, j = near.pairs.left, near.pairs.right
-            yield rows[i], others[j], PairDensity(mine, theirs).evaluate(i, j)
+            yield rows[i], others[j], _densities(mine, theirs, i, j)
+
+
+def _densities(left: Model, right: Model, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Compute the densities of pairs; of few pairs, only their rows are made ready for it."""
+    if 2 * len(i) < len(left) + len(right):
+        left, right = left.take(i), right.take(j)
+        i = j = np.arange(len(i))
+    return PairDensity(left, right).evaluate(i, j)
 
 
 def _normals(model: Model) -> Parts | Sky:

@@ -69,14 +69,16 @@ class AnsweredJoin:
     def of(cls, node: JoinNode) -> AnsweredJoin:
         """Plan the inner joins."""
         answer = node.options.answer
+        # the local engine looks up what ranking needs by row ids, for the few pairs that tie; ids take an index away
+        by_ids = node.left.engine_name == "local" and node.left.index is None and node.right.index is None
+        sides: tuple[SideName, ...] = ("left", "right") if answer.ranked and by_ids else answer.identified
         frames = {
-            side: frame.with_row_id(ROW_IDS[side]) if side in answer.identified else frame
-            for side, frame in node.frames.items()
+            side: frame.with_row_id(ROW_IDS[side]) if side in sides else frame for side, frame in node.frames.items()
         }
         node = replace(node, left=frames["left"], right=frames["right"])
-        ids = [Shown(side, ROW_IDS[side], ROW_IDS[side]) for side in answer.identified]
+        ids = [Shown(side, ROW_IDS[side], ROW_IDS[side]) for side in sides]
         if answer.ranked:
-            wide = with_columns(node, _compared(node))
+            wide = node.result if by_ids else with_columns(node, _compared(node))
             ranked = JOINS.plan(_inner(node, [*wide, *ids], exact=True))
             return cls(node, ranked, ranked, wide)
         only_ids = JOINS.plan(_inner(node, ids, exact=False))
@@ -98,13 +100,12 @@ class AnsweredJoin:
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """The columns of pairs whose expected squared difference orders those of equal probability, if any."""
-        compared = _compared(self.node)
-        return None if compared is None else (self.called("left", compared[0]), self.called("right", compared[1]))
+        """The columns of both tables whose expected squared difference orders pairs of equal probability, if any."""
+        return _compared(self.node)
 
     def order_of(self, side: SideName) -> list[str]:
-        """The columns of pairs by which rows of a side are ordered that tie."""
-        return [self.called(side, column) for column in self.node.ordered_by.get(side, ())]
+        """The columns by which rows of a side are ordered that tie."""
+        return self.node.ordered_by.get(side, [])
 
     def called(self, side: SideName, column: str) -> str:
         """What a column is called in the pairs."""

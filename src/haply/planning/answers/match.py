@@ -157,8 +157,8 @@ class MatchPlan(AnsweredJoin):
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """The columns of pairs whose expected squared difference orders those of equal probability."""
-        return self.called("left", self.same[0]), self.called("right", self.same[1])
+        """The columns of both tables whose expected squared difference orders pairs of equal probability."""
+        return self.same
 
     @property
     def ranked_by(self) -> str:

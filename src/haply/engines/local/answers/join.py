@@ -5,7 +5,7 @@ Row ids are positions. Pairs are passed on as they are found, unless they must b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,33 +97,51 @@ class LocalAnswers:
         """Tell which pairs are among the best of their row of a side."""
         most = self.join.answer.k or 1
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
-        scores, spreads = score(pairs[self.join.ranked_by].to_numpy()), self._spreads(pairs)
-        kept = best_pairs(rows, scores, spreads, np.zeros(len(rows), np.int64), count, most, True)
-        if ties:
+        kept = np.ones(len(rows), bool)
+        several = np.flatnonzero((np.bincount(rows, minlength=count) > most)[rows])  # mostly few
+        if not len(several):
             return kept
-        tied = np.flatnonzero(kept & (np.bincount(rows[kept], minlength=count) > most)[rows])
-        if len(tied):
+        rows, pairs = rows[several], pairs.take(pa.array(several))
+        scores, spreads = score(pairs[self.join.ranked_by].to_numpy()), self._spreads(pairs)
+        best = best_pairs(rows, scores, spreads, np.zeros(len(rows), np.int64), count, most, True)
+        tied = np.flatnonzero(best & (np.bincount(rows[best], minlength=count) > most)[rows])
+        if len(tied) and not ties:
             ranks = self._ranks(pairs.take(pa.array(tied)), side)
             first = best_pairs(rows[tied], scores[tied], spreads[tied], ranks, count, most, False)
-            kept[tied[~first]] = False
+            best[tied[~first]] = False
+        kept[several] = best
         return kept
+
+    def _looked_up(self, pairs: pa.Table, side: SideName, names: Sequence[str]) -> pa.Table:
+        """Columns of the rows of pairs, of one side: they are among those of the pairs, or found by ids."""
+        known, frame = {(one.side, one.column): one.name for one in self.join.wide}, self.join.side(side)
+        names = list(dict.fromkeys(names))
+        if all((side, name) in known for name in names):
+            return pairs.select([known[side, name] for name in names]).rename_columns(names)
+        assert isinstance(frame, LocalFrame)
+        return frame.table(names).take(pairs[ROW_IDS[side]])
 
     def _spreads(self, pairs: pa.Table) -> np.ndarray:
         """The expected squared differences of pairs; zeros if no columns are compared."""
         if self.join.compared is None:
             return np.zeros(pairs.num_rows)
-        left, right = (Centres.of(view_column(pairs[name])) for name in self.join.compared)
+        sides: tuple[SideName, SideName] = ("left", "right")
+        left, right = (
+            Centres.of(view_column(self._looked_up(pairs, side, [name])[name].combine_chunks()))
+            for side, name in zip(sides, self.join.compared, strict=True)
+        )
         rows = np.arange(pairs.num_rows)
         return expected_squares(left, right, rows, rows)
 
     def _ranks(self, pairs: pa.Table, side: SideName) -> np.ndarray:
         """Number the rows of the other side by the columns that order those that tie."""
-        names = self.join.order_of("right" if side == "left" else "left")
+        other: SideName = "right" if side == "left" else "left"
+        names = self.join.order_of(other)
         if not names:
             return np.zeros(pairs.num_rows, np.int64)
         keys = ", ".join(f"{sql.quoted(name)} NULLS LAST" for name in names)
         query = f"SELECT place, dense_rank() OVER (ORDER BY {keys}) AS rank FROM given"
-        given = pairs.select(list(dict.fromkeys(names))).append_column("place", pa.array(np.arange(pairs.num_rows)))
+        given = self._looked_up(pairs, other, names).append_column("place", pa.array(np.arange(pairs.num_rows)))
         found = sql.run(query, given=given)
         ranks = np.empty(pairs.num_rows, np.int64)
         ranks[found["place"].to_numpy()] = found["rank"].to_numpy()
