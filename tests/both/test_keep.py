@@ -185,3 +185,50 @@ def test_many_pairs_are_chosen_some_at_a_time(engine, monkeypatch):
     whole = bag(hp.join(*tables, BAND, 0.3, keep="best_left"))
     monkeypatch.setattr(answers, "_HELD_PAIRS", 50)
     assert bag(hp.join(*tables, BAND, 0.3, keep="best_left")) == whole
+
+
+def test_the_best_without_a_threshold(engine):
+    """However unlikely: candidates far away, and rows whose chances are all the same to 12 decimals."""
+    rng = np.random.default_rng(3)
+    types = "id long, x struct<mean:double,sd:double>, xy struct<mean:array<double>,cov:array<double>>"
+
+    def table(count):
+        rows = []
+        for k in range(count):
+            sd, place = float(rng.uniform(0.05, 1.5)), rng.uniform(-9, 9, 2).tolist()
+            rows.append((k, (float(rng.uniform(-40, 40)), sd), (place, [sd**2, 0.0, 0.0, sd**2])))
+        return engine.createDataFrame(rows, types)
+
+    left, right = table(60), table(40)
+    if engine.name == "spark":
+        with pytest.raises(HaplyError, match="Without a threshold every pair is possible"):
+            hp.join(left, right, BAND, keep="best_left", k=2)
+        return
+    for on, columns in ((BAND, "x"), ("distance(left.xy, right.xy) <= 0.8", "xy")):
+        for keep, side, other in (("best_left", "left", "right"), ("best_right", "right", "left")):
+            found = hp.join(left, right, on, keep=keep, k=2).collect()
+            one, two = (left, right) if side == "left" else (right, left)
+            got = {}
+            for row in found:
+                got.setdefault(row[f"id_{side}"], []).append(row[f"id_{other}"])
+            for mine in one.collect():
+                ranked = []
+                for theirs in two.collect():
+                    p, square = chance_and_square(mine[columns], theirs[columns])
+                    if p > 0.0:
+                        ranked.append((-round(p, 12), square, theirs["id"]))
+                assert sorted(got.get(mine["id"], [])) == sorted(k for *_, k in sorted(ranked)[:2])
+            assert len(found) > 60
+
+
+def chance_and_square(mine, theirs):
+    """The probability that two Gaussians, or round positions, are within 0.8, and their expected squared distance."""
+    from scipy.stats import ncx2, norm
+
+    if "sd" in mine.__fields__:
+        apart, sd = mine["mean"] - theirs["mean"], np.hypot(mine["sd"], theirs["sd"])
+        near, far = (0.8 - abs(apart)) / sd, (-0.8 - abs(apart)) / sd
+        return norm.cdf(near) - norm.cdf(far), apart**2 + sd**2
+    apart = sum((a - b) ** 2 for a, b in zip(mine["mean"], theirs["mean"], strict=True))
+    variance = mine["cov"][0] + theirs["cov"][0]
+    return float(ncx2.cdf(0.64 / variance, 2, apart / variance)), apart + 2 * variance

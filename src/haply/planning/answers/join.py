@@ -16,6 +16,7 @@ from haply.planning.frames import Engine, Frame, SideName, field_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, Shown
 from haply.planning.plans import Chosen, PlannedQuery
+from haply.pruning.threshold import Negligible
 from haply.query import columns_of
 from haply.query.conditions import JoinCondition
 
@@ -41,6 +42,9 @@ _KEPT = {
 }
 
 
+LEVELS = (0.5, 0.05, 1e-3, 1e-6, 1e-13, 1e-300)
+"""The thresholds of a join that is asked for the best pairs of each row, however unlikely they are."""
+_SIDES: tuple[SideName, SideName] = ("left", "right")
 _Of = tuple[SideName, str]
 """A side, and a column of it."""
 
@@ -69,6 +73,8 @@ class AnsweredJoin:
     def of(cls, node: JoinNode) -> AnsweredJoin:
         """Plan the inner joins."""
         answer = node.options.answer
+        if answer.k is not None and node.threshold.value is None and node.left.engine_name == "local":
+            node = replace(node, threshold=Negligible(LEVELS[0]))
         # the local engine looks up what ranking needs by row ids, for the few pairs that tie; ids take an index away
         by_ids = node.left.engine_name == "local" and node.left.index is None and node.right.index is None
         sides: tuple[SideName, ...] = ("left", "right") if answer.ranked and by_ids else answer.identified
@@ -110,6 +116,18 @@ class AnsweredJoin:
     def called(self, side: SideName, column: str) -> str:
         """What a column is called in the pairs."""
         return next(one.name for one in self.wide if (one.side, one.column) == (side, column))
+
+    @property
+    def by_levels(self) -> bool:
+        """Whether there is no threshold: it falls from level to level, for rows that have not got all their pairs."""
+        return isinstance(self.node.threshold, Negligible)
+
+    def at_level(self, level: float, side: SideName, rows: Frame) -> Chosen:
+        """Plan the pairs of some rows of a side whose probability is at least a level."""
+        left, right = (rows, self.node.right) if side == "left" else (self.node.left, rows)
+        node = replace(self.node, left=left, right=right, threshold=Negligible(level))
+        ids = [Shown(name, ROW_IDS[name], ROW_IDS[name]) for name in _SIDES]
+        return JOINS.plan(_inner(node, [*self.wide, *ids], exact=True))
 
     @property
     def names(self) -> list[str]:

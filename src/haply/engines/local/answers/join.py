@@ -16,12 +16,16 @@ from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.ranks import Centres, expected_squares, most_pairs
 from haply.models.columns import view_column
-from haply.planning.answers.join import ROW_IDS, AnsweredJoin
+from haply.planning.answers.join import LEVELS, ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName
 from haply.pruning.best import best_pairs, score
 
 _HELD_PAIRS = 1 << 22
 """How many pairs are held before those are left out that are not among the best of their rows."""
+
+
+_TIES = 1e-11
+"""Probabilities nearer than this may tie."""
 
 
 class LocalAnswers:
@@ -46,10 +50,7 @@ class LocalAnswers:
         join, answer = self.join, self.join.answer
         for side in answer.preserved:
             self._matched[side] = np.zeros(join.side(side).count_rows(), bool)
-        plan = join.ids if answer.left_only else join.pairs
-        found = plan.run(self.engine, self.funnel)
-        assert isinstance(found, LocalFrame)
-        for pairs in self._ranked(found.tables()) if answer.ranked else found.tables():
+        for pairs in self._pairs():
             for side, seen in self._matched.items():
                 seen[pairs[ROW_IDS[side]].to_numpy()] = True
             if not answer.left_only and pairs.num_rows:
@@ -65,7 +66,46 @@ class LocalAnswers:
         if self.funnel is not None:
             self.funnel.follow(lambda: counts)
 
+    def _pairs(self) -> Iterator[pa.Table]:
+        """Yield the pairs that are kept."""
+        join = self.join
+        if join.by_levels:
+            yield from self._by_levels()
+            return
+        plan = join.ids if join.answer.left_only else join.pairs
+        found = plan.run(self.engine, self.funnel)
+        assert isinstance(found, LocalFrame)
+        yield from self._ranked(found.tables()) if join.answer.ranked else found.tables()
+
     # -- the best pairs ------------------------------------------------------------------------------------------------
+
+    def _by_levels(self) -> Iterator[pa.Table]:
+        """Yield the best pairs of each row without a threshold.
+
+        A row that has ``k`` pairs above a level has no better ones below it; the others are looked at again, with a
+        lower level, which lets rows farther away be candidates.
+        """
+        join = self.join
+        side = join.answer.ranked[0]
+        frame = join.side(side)
+        assert isinstance(frame, LocalFrame)
+        whole = frame.table()
+        open_rows = np.arange(whole.num_rows)
+        for level in LEVELS:
+            rows = LocalFrame.of(whole.take(pa.array(open_rows)), frame._give)
+            found = join.at_level(level, side, rows).run(self.engine, self.funnel if level == LEVELS[0] else None)
+            assert isinstance(found, LocalFrame)
+            pairs = found.table()
+            ids = pairs[ROW_IDS[side]].to_numpy()
+            # a little above the level: of pairs that tie, none may be below it
+            above = np.bincount(ids[pairs["probability"].to_numpy() >= level + _TIES], minlength=whole.num_rows)
+            closed = above >= (join.answer.k or 1) if level != LEVELS[-1] else np.ones(whole.num_rows, bool)
+            done = pairs.filter(pa.array(closed[ids]))
+            if done.num_rows:
+                yield done.filter(pa.array(self._chosen(done)))
+            open_rows = open_rows[~closed[open_rows]]
+            if not len(open_rows):
+                return
 
     def _ranked(self, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """Yield the pairs that are kept; of those that come, only what may still be kept is held."""
