@@ -42,7 +42,7 @@ _KEPT = {
 }
 
 
-LEVELS = (0.5, 0.05, 1e-3, 1e-6, 1e-13, 1e-300)
+LEVELS = (0.3, 1e-6, 1e-300)
 """The thresholds of a join that is asked for the best pairs of each row, however unlikely they are."""
 _SIDES: tuple[SideName, SideName] = ("left", "right")
 _Of = tuple[SideName, str]

@@ -35,7 +35,7 @@ from haply.probability.multivariate import Parts, parts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
 from haply.pruning.ownership import Places, owns
-from haply.pruning.threshold import Threshold
+from haply.pruning.threshold import Negligible, Threshold
 
 REACH, SLAB, SPREAD, INSIDE = 1, 2, 3, 4
 POSITION_RULES = {REACH: "reach", SLAB: "slab", SPREAD: "spread", INSIDE: "inside"}
@@ -87,12 +87,13 @@ def limits_of_deviations(deviations: float) -> Limits:
 
 def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits:
     """What a threshold means for positions of some dimension."""
-    share = threshold.reject_below - 1e-14
+    # what is negligible may fall on either side
+    share = threshold.reject_below - (0.0 if isinstance(threshold, Negligible) else 1e-14)
     accept = threshold.accept_from
-    if share <= 0.0:
-        out, width, area = math.inf, math.inf, math.inf
-    else:
+    out = width = area = math.inf
+    if share > 0.0:
         out = -float(normal_quantile(share)) + 1e-12
+    if share > 1e-15:  # below, no variance is too wide
         width = (within / float(normal_quantile(0.5 * (1.0 + share)))) ** 2 * (1.0 + 1e-9)
         area = (0.5 * within * within / -math.log1p(-share)) ** 2 * (1.0 + 1e-9)
     sure = _chi_square_above(37.0, dim)
