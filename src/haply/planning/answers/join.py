@@ -42,17 +42,17 @@ _KEPT = {
 
 def plan_pairs(node: JoinNode) -> PlannedQuery:
     """Plan a join of two tables or streams, whatever it returns."""
-    if node.options.answer.plain or node.streaming:
+    if node.options.answer.plain:
         return JOINS.plan(node)
-    return AnsweredJoin.of(node)
+    return AnsweredJoin.of_streams(node) if node.streaming else AnsweredJoin.of(node)
 
 
 @dataclass(frozen=True)
 class AnsweredJoin:
-    """A join of two tables whose pairs are ranked, or whose rows without a pair matter."""
+    """A join of two tables or streams whose pairs are ranked, or whose rows without a pair matter."""
 
     node: JoinNode
-    """What is asked. Its tables have ids for the rows that matter."""
+    """What is asked. Its tables have ids for the rows that matter; the rows of streams get theirs as they arrive."""
     pairs: Chosen
     """The pairs of the inner join, with their row ids."""
     ids: Chosen
@@ -73,6 +73,20 @@ class AnsweredJoin:
         only_ids = JOINS.plan(_inner(node, ids, exact=False))
         pairs = only_ids if answer.left_only else JOINS.plan(_inner(node, [*node.result, *ids], node.exact))
         return cls(node, pairs, only_ids)
+
+    @classmethod
+    def of_streams(cls, node: JoinNode) -> AnsweredJoin:
+        """Plan the inner join of streams, and refuse what streams cannot answer."""
+        problem = _stream_problem(node)
+        if problem is not None:
+            raise problem
+        answer = node.options.answer
+        if answer.left_only and answer.keep == "best_left":
+            # a left row has a pair if and only if it has a best one
+            answer = Answer(answer.how)
+            node = replace(node, options=replace(node.options, answer=answer))
+        result = _ranking(node) if answer.ranked else list(node.result)
+        return cls(node, *(JOINS.plan(_inner(node, result, exact=bool(answer.ranked) or node.exact)),) * 2)
 
     @property
     def answer(self) -> Answer:
@@ -162,8 +176,9 @@ def _compared(node: JoinNode) -> tuple[str, str] | None:
     return columns if known else None
 
 
-def refuse_on_streams(answer: Answer) -> HaplyError | None:
+def _stream_problem(node: JoinNode) -> HaplyError | None:
     """Tell what streams cannot answer."""
+    answer = node.options.answer
     if answer.keep == "one_to_one":
         return HaplyError(
             "keep='one_to_one' is not for streams: a chain of conflicts may never end", hint="use keep='mutual'"

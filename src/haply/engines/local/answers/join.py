@@ -14,12 +14,11 @@ import pyarrow as pa
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import BAD, row_states
-from haply.joins.ranks import Centres, expected_squares
+from haply.joins.ranks import Centres, RankedPairs, expected_squares
 from haply.models.columns import view_column
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName
 from haply.probability.matchings import most_pairs
-from haply.pruning.best import best_pairs, score
 
 _HELD_PAIRS = 1 << 22
 """How many pairs are held before those are left out that are not among the best of their rows."""
@@ -96,18 +95,10 @@ class LocalAnswers:
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
         """Tell which pairs are among the best of their row of a side."""
-        most = self.join.answer.k or 1
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
-        scores, spreads = score(pairs["probability"].to_numpy()), self._spreads(pairs)
-        kept = best_pairs(rows, scores, spreads, np.zeros(len(rows), np.int64), count, most, True)
-        if ties:
-            return kept
-        tied = np.flatnonzero(kept & (np.bincount(rows[kept], minlength=count) > most)[rows])
-        if len(tied):
-            ranks = self._ranks(pairs.take(pa.array(tied)), side)
-            first = best_pairs(rows[tied], scores[tied], spreads[tied], ranks, count, most, False)
-            kept[tied[~first]] = False
-        return kept
+        ranked = RankedPairs(rows, count, pairs["probability"].to_numpy(), self._spreads(pairs))
+        ranks = None if ties else lambda tied: self._ranks(pairs.take(pa.array(tied)), side)
+        return ranked.best(self.join.answer.k or 1, ranks)
 
     def _spreads(self, pairs: pa.Table) -> np.ndarray:
         """The expected squared differences of pairs; zeros if no columns are compared."""
