@@ -28,7 +28,7 @@ from haply.joins.operators.state import from_state, to_state
 from haply.joins.ranks import Centres, RankedPairs, expected_squares
 from haply.models.columns import view_column
 
-BUCKET, SPREAD = "bucket", "__spread"
+BUCKET, SPREAD = "bucket", "__haply_spread"
 """The number of a bucket; the expected squared difference of a pair."""
 
 _PAIR, _NOTE = -1, 2

@@ -39,7 +39,7 @@ from haply.pruning.ownership import Places, owned
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing its state, packing and unpacking."""
 
-KIND = "__kind"
+KIND = "__haply_kind"
 """What a row that comes out is: null for a pair, else the number of the side whose row it is."""
 
 _OLDEST = 64
