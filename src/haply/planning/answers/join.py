@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from haply.errors import HaplyError
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame, SideName, field_of
+from haply.planning.frames import Engine, Field, Frame, SideName, field_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, Shown
+from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen, PlannedQuery
 from haply.query import columns_of
 from haply.query.conditions import JoinCondition
@@ -38,6 +41,14 @@ _KEPT = {
     "mutual": "pairs that are the best of both of their rows",
     "one_to_one": "a set of pairs in which no row is twice, with the largest sum of probabilities",
 }
+
+
+_CHOSEN = {
+    "best_left": "a pair leaves when its left row can have no other",
+    "best_right": "a pair leaves when its right row can have no other",
+    "mutual": "a pair leaves when both of its rows can have no other",
+}
+_ALONE = "a row without a pair leaves when it can have none"
 
 
 def plan_pairs(node: JoinNode) -> PlannedQuery:
@@ -109,7 +120,10 @@ class AnsweredJoin:
 
     def order_of(self, side: SideName) -> list[str]:
         """The columns of pairs by which rows of a side are ordered that tie."""
-        return [self.called(side, column) for column in self.node.ordered_by.get(side, ())]
+        columns = self.node.ordered_by.get(side, ())
+        if self.node.streaming:  # by default all certain columns order: here, all that have an order
+            columns = [name for name in columns if _can_order(field_of(self.node.frames[side], name))]
+        return [self.called(side, column) for column in columns]
 
     def called(self, side: SideName, column: str) -> str:
         """What a column is called in the pairs."""
@@ -127,6 +141,7 @@ class AnsweredJoin:
             lines.append(("kept", kept))
         if self.answer.how in _ROWS:
             lines.append(("rows", _ROWS[self.answer.how]))
+        details = self._in_streams(lines) if self.node.streaming else ()
         if self._always_matched:
             lines.append(
                 (
@@ -135,7 +150,26 @@ class AnsweredJoin:
                     f"add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
                 )
             )
-        return Description(_TITLES[self.answer.how], "", tuple(lines), parts=(self.pairs.describe(engine),))
+        return Description(_TITLES[self.answer.how], "", tuple(lines), details, parts=(self.pairs.describe(engine),))
+
+    def _in_streams(self, lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Add when rows and pairs of streams leave; returns where pairs are ranked."""
+        answer = self.answer
+        if answer.how == "semi" and not answer.ranked:
+            when = "a row leaves with its first pair"
+        else:
+            first = _CHOSEN[answer.keep] if answer.ranked else "pairs leave at once"
+            rows = f"{'' if answer.how == 'anti' else first + '; '}{_ALONE}" if answer.preserved else first
+            when = f"{rows}: both streams are then past its time by more than window and max_delay"
+        lines.append(("when", when))
+        if answer.preserved and answer.how != "semi":
+            lines.append(("silence", "a stream that is silent holds back rows of which it may still bring a partner"))
+        lines.append(("late rows", "rows that come later than max_delay are in no answer; the funnel counts them"))
+        if not answer.entangled:
+            return ()
+        keys = isinstance(self.pairs.query, PairPlan) and self.pairs.query.grouped_keys
+        where = "by their keys" if keys else "in one task, as there are no keys to deal them out by"
+        return (("ranking", f"pairs that compete for a row are ranked in one place: {where}"),)
 
     @property
     def _always_matched(self) -> bool:
@@ -183,4 +217,18 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
         return HaplyError(
             "keep='one_to_one' is not for streams: a chain of conflicts may never end", hint="use keep='mutual'"
         )
+    for side, columns in node.ordered_by.items() if answer.order_by is not None else ():
+        for name in columns:
+            field = field_of(node.frames[side], name)
+            if not _can_order(field):
+                return HaplyError(
+                    f"order_by names {node.named(name, side)}, which has no order on streams",
+                    expected="numbers, texts, times, or truth values",
+                    found=field.text,
+                )
     return None
+
+
+def _can_order(field: Field) -> bool:
+    """Whether rows of streams can be ordered by a column."""
+    return field.arrow is not None and not pa.types.is_nested(field.arrow)
