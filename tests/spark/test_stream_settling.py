@@ -325,3 +325,59 @@ def test_exactly_once_whatever_fails(timing, disturb):
         _, again = run(case, answer, disturb)
         check(case, answer, again)
         assert [Counter(batch) for batch in again] == [Counter(batch) for batch in out]
+
+
+@pytest.mark.parametrize("timing", [False, True], ids=["certain times", "uncertain times"])
+def test_late_rows_are_in_no_answer(timing):
+    """Rows that come in the last batches, long after their time: usable ones, and such that take no part."""
+    case = random_case(21, timing)
+    late = []
+    for table, ids in zip(case.sides, (range(0, 70, 7), range(3, 70, 9)), strict=True):
+        times = table["t"].to_numpy(zero_copy_only=False)
+        timed = table["when" if timing else "t"].is_valid().to_pylist()  # rows without a time are never late
+        late.append({k for k in ids if timed[k] and times[k] < 40.0})
+    batches = [
+        [[k for k in chosen if k not in gone] for chosen, gone in zip(both, late, strict=True)] for both in case.batches
+    ]
+    for answer in (Answer("outer"), Answer("anti"), Answer("left", "mutual", None, "id")):
+        stream = AnsweredCells(answer, case, case.cells)
+        RowNumbers.of_task = classmethod(lambda cls, stream=stream: RowNumbers(stream.number, 0))
+
+        def push(chosen, stream=stream):
+            given = [table.take(pa.array(ids, pa.int64())) for table, ids in zip(case.sides, chosen, strict=True)]
+            return stream.batch(*enumerate(given))
+
+        out = [push(chosen) for chosen in batches]
+        out.append(stream.batch(*((side, clock_row(case, 1000.0 + 400.0 * side)) for side in (0, 1))))
+        out.append(push([sorted(ids) for ids in late]))
+        out.append(stream.batch())
+        found = ids_of(itertools.chain(*out), answer)
+        assert found == from_tables(case, answer, late)
+        counted = [stream.counted[f"late_{side}"] for side in SIDES]
+        for side, count, gone in zip(SIDES, counted, late, strict=True):
+            if side in answer.preserved:
+                assert count == len(gone), "those that take no part as well"
+        assert all(map(len, late))
+
+
+def test_a_row_is_alone_or_has_pairs_also_if_times_grow_longer_and_longer():
+    """Times that reach further back than any before them come too late for rows that have been told to be alone."""
+    case, lost = random_case(31, True), 0
+    case.delay = 0.0
+    for side, table in enumerate(case.sides):
+        ends = table["t"].to_numpy()
+        lengths = np.where(ends < 60.0, 0.1, 4.0 * case.window)
+        case.sides[side] = table.set_column(3, "when", Uniform(ends - lengths, ends).to_arrow())
+    case.batches = [(rows, rows) for rows in np.array_split(np.arange(70), 24)]
+    for answer in (Answer("outer"), Answer("left"), Answer("right", "mutual", None, "id")):
+        stream, out = run(case, answer)
+        rows = [row[:2] for row in itertools.chain(*out) if 1000 not in row]
+        assert len(rows) == len(set(rows))
+        for side, name in enumerate(SIDES):
+            ids = [row[side] for row in rows if row[side] is not None]
+            alone = {row[side] for row in rows if row[1 - side] is None}
+            assert not alone & {row[side] for row in rows if row[1 - side] is not None}
+            if name in answer.preserved:
+                assert set(ids) == set(range(70)), "each row is told"
+        lost += stream.counted["late_left"] + stream.counted["late_right"]
+    assert lost
