@@ -155,7 +155,10 @@ class FakeCells(ABC):
             self.handle.cells = before
             return []
         for side, table in packed.items():
-            latest = max(table[NEWEST].cast(pa.int64()).to_pylist()) // 1000
+            known = table[NEWEST].cast(pa.int64()).drop_null().to_pylist()
+            if not known:
+                continue  # no row has a time
+            latest = max(known) // 1000
             self.newest[side] = latest if self.newest[side] is None else max(latest, self.newest[side])
         if None not in self.newest:
             moved = min(newest - delay for newest, delay in zip(self.newest, self.delays, strict=True))

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import haply as hp
 import oracle_time
-from haply.models import Histogram
+from haply.models import Gaussian, Histogram
 from stream_kit import (
     DELAY,
     EPS,
@@ -29,8 +30,12 @@ from stream_kit import (
 from stream_victim import start_joins
 
 FILES = 5
-JOINS = ("distance", "timing", "window")
+JOINS = ("distance", "timing", "outer", "window")
 PATH = {("a", "b"): 6.0, ("b", "c"): 10.0}
+READING = {
+    "on": "abs(left.x - right.x) <= 0.8", "threshold": 0.4, "time": "t", "window": 6.0, "max_delay": 8.0,
+    "how": "outer",
+}  # fmt: skip
 
 
 def write_distance(folder):
@@ -58,6 +63,26 @@ def write_timing(folder):
         table = pa.table({"id": pa.array(np.arange(48)), "t": Histogram(edges, probs).to_arrow()})
         write_shuffled(folder / name, table, np.array([float(oracle_time.last(h)) for h in side]), 9.0)
     return {"streams": ["l", "r"], "time": "t", "window": 12.0, "threshold": 0.3, "max_delay": 9.0}
+
+
+@cache
+def readings():
+    """Two sides of 47 readings, and which pairs and rows an outer join returns; one more only moves the clock."""
+    rng, sides = np.random.default_rng(6), []
+    for far in (1e4, -1e4):
+        times = np.append(np.sort(rng.integers(0, 130, 47)), 1000).astype(float)
+        values = Gaussian(np.append(rng.uniform(-5.0, 5.0, 47), far), np.full(48, 0.4))
+        sides.append(pa.table({"id": np.arange(48), "t": times, "x": values.to_arrow()}))
+    found = hp.join(*(side.slice(0, 47) for side in sides), **READING)
+    wanted = {(row["id_left"], row["id_right"]) for row in found.to_pylist()}
+    assert len({row for row in wanted if None in row}) > 20 < len({row for row in wanted if None not in row})
+    return sides, wanted
+
+
+def write_outer(folder):
+    for name, table in zip("lr", readings()[0], strict=True):
+        write_shuffled(folder / name, table, table["t"].to_numpy(), READING["max_delay"])
+    return {"streams": ["l", "r"], **READING}
 
 
 @cache
@@ -94,7 +119,8 @@ def survived(spark, request, tmp_path_factory):
     folder, rng = tmp_path_factory.mktemp("killed"), np.random.default_rng(17)
     joins = JOINS if request.config.getoption("long") else JOINS[-1:]
     for name in joins:
-        write = {"distance": write_distance, "timing": write_timing, "window": write_window}[name]
+        writers = {"distance": write_distance, "timing": write_timing, "outer": write_outer, "window": write_window}
+        write = writers[name]
         (folder / name).mkdir()
         (folder / name / "join.json").write_text(json.dumps(write(folder / name)))
     # files come while the process runs: so all joins begin a batch at the same time
@@ -152,7 +178,7 @@ def test_kill_9_and_restart_is_exactly_once(spark, survived, name):
         columns = ("a_id", "b_id", "c_id") if name == "window" else ("id_left", "id_right")
         rows = [tuple(row) for row in found.select(*columns).collect()]
         assert len(rows) == len(set(rows)), "doubled"
-        assert set(rows) == set((events() if name == "timing" else sightings())[1])
+        assert set(rows) == set({"timing": events, "outer": readings, "window": sightings}[name]()[1])
     batches = sorted(int(path.name) for path in (survived.folder / name / "checkpoint" / "commits").glob("[0-9]*"))
     assert batches == list(range(len(batches))), "every batch once"
     assert len(batches) >= FILES, "a file of each stream in a batch"

@@ -1,7 +1,8 @@
-"""What orders the pairs of a row besides their probability: the expected squared difference of their values."""
+"""What orders the pairs of a row: their probability, and the expected squared difference of their values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from haply.joins.dimensions import dimensions, known_dimensions, of_dimension
 from haply.models import Model, OneDimensional, Samples
 from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
+from haply.pruning.best import best_pairs, score
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,29 @@ def most_pairs(left: np.ndarray, right: np.ndarray, worth: np.ndarray) -> np.nda
     """Tell which pairs are in a set that is worth the most in which no row is twice."""
     rows = [np.unique(ids, return_inverse=True) for ids in (left, right)]
     return best_world(rows[0][1], rows[1][1], worth, len(rows[0][0]), len(rows[1][0]))
+
+
+@dataclass(frozen=True)
+class RankedPairs:
+    """Pairs to be ranked: their rows as numbers below ``count``, probabilities, and expected squared differences."""
+
+    rows: np.ndarray
+    count: int
+    probability: np.ndarray
+    spreads: np.ndarray
+
+    def best(self, most: int, ranks: Callable[[np.ndarray], np.ndarray] | None) -> np.ndarray:
+        """Tell which pairs are among the best of their rows.
+
+        ``ranks`` numbers given pairs by what tells those apart that tie; without it all that tie with the last are
+        kept.
+        """
+        scores, none = score(self.probability), np.zeros(len(self.rows), np.int64)
+        kept = best_pairs(self.rows, scores, self.spreads, none, self.count, most, True)
+        if ranks is None:
+            return kept
+        tied = np.flatnonzero(kept & (np.bincount(self.rows[kept], minlength=self.count) > most)[self.rows])
+        if len(tied):
+            chosen = self.rows[tied], scores[tied], self.spreads[tied], ranks(tied)
+            kept[tied[~best_pairs(*chosen, self.count, most, False)]] = False
+        return kept

@@ -15,6 +15,7 @@ from haply.engines.spark.exchange.prepare import bad_rows
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.index import build_index
 from haply.engines.spark.runtime.failures import translate_failures
+from haply.engines.spark.streaming.answers import StreamAnswers
 from haply.engines.spark.streaming.beside import answered_beside
 from haply.engines.spark.streaming.join import stream_join
 from haply.engines.spark.windows import combinations
@@ -48,8 +49,10 @@ class SparkEngine:
         return join.describe_index() if join.indexed is not None else BatchJoin(join, None).describe()
 
     def answered(self, join: AnsweredJoin, funnel: Any) -> SparkFrame:
-        """Run a join of two tables whose pairs are ranked, or whose rows without a pair matter."""
+        """Run a join of two tables or streams whose pairs are ranked, or whose rows without a pair matter."""
         translate_failures()
+        if join.node.streaming:
+            return SparkFrame(StreamAnswers(join, funnel).run())
         return SparkFrame(SparkAnswers(join, self, funnel).run())
 
     def matched(self, match: MatchPlan, funnel: Any) -> SparkFrame:

@@ -156,6 +156,13 @@ class JoinOperator(Protocol):
     def needed_from(self, side: int, watermark: float) -> float:
         """Return the time from which on rows of a side are still needed when no row before the watermark will come."""
 
+    def final_before(self, side: int, watermark: float) -> float:
+        """Return the time before which rows of a side must end so that none from the watermark on meets them.
+
+        Operators that know the same horizon say the same, whichever rows they hold: so all cells of a join agree.
+        """
+        return self.needed_from(side, watermark)
+
     @property
     @abstractmethod
     def funnel(self) -> Counters:

@@ -392,15 +392,27 @@ class TimingJoin(JoinOperator):
         """See ``JoinOperator``."""
         return self._forgotten_before(SIDES[side], watermark)
 
+    def final_before(self, side: int, watermark: float) -> float:
+        """See ``JoinOperator``; events end at their ``last_times``."""
+        back = self._back(SIDES[side])
+        return forgotten_before(watermark, back) if math.isfinite(watermark) and math.isfinite(back) else -np.inf
+
     def _forget(self, side: SideName, time: float) -> None:
         """What no event of ``side`` from ``time`` on can meet."""
         self._sides[other_side(side)].forget_before(self._forgotten_before(other_side(side), time))
 
     def _forgotten_before(self, side: SideName, time: float) -> float:
         """The place before which events of ``side`` are forgotten, if no other event before ``time`` will come."""
-        store, others = self._sides[side], self._sides[other_side(side)]
         if not math.isfinite(time):
             return -np.inf
+        store, back = self._sides[side], self._back(side)
+        # a core may reach beyond what is taken as the latest time
+        ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
+        return forgotten_before(time, back + ahead) if math.isfinite(back) else -np.inf
+
+    def _back(self, side: SideName) -> float:
+        """How far back from their times events to come may meet those of ``side``; minus infinity if none will."""
+        store, others = self._sides[side], self._sides[other_side(side)]
         back = -np.inf
         if self._templates is None or others.reach > 0.0:
             back = self.window + _GENEROUS * others.reach
@@ -408,9 +420,7 @@ class TimingJoin(JoinOperator):
             ranges = self._tables.ranges(other_side(side))
             least = ranges.least[: others.templates].min() if store.all_shared else -np.inf
             back = max(back, min(-float(least), self.window + others.template_reach))
-        # a core may reach beyond what is taken as the latest time
-        ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
-        return forgotten_before(time, back + ahead) if math.isfinite(back) else -np.inf
+        return back
 
     def close(self, side: SideName) -> None:
         """Say that a side is complete: events of the other side are no longer kept.
@@ -539,6 +549,12 @@ def reach_back(model: OneDimensional, threshold: Threshold) -> float:
     """How far back from its latest time the event reaches that reaches furthest."""
     start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
     return float((latest - start).max(initial=0.0))
+
+
+def last_times(model: OneDimensional, threshold: Threshold) -> np.ndarray:
+    """The time at which each event ends: its latest one, or where its core ends if that is later."""
+    _, end, latest = _facts_of(model, threshold, np.zeros(len(model)))
+    return np.maximum(end, latest)
 
 
 @dataclass

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from haply.errors import HaplyError
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame, SideName, field_of
+from haply.planning.frames import Engine, Field, Frame, SideName, field_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, Shown
+from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen, PlannedQuery
 from haply.pruning.threshold import Negligible
 from haply.query import columns_of
@@ -47,21 +50,27 @@ LEVELS = (0.3, 1e-6, 1e-300)
 _SIDES: tuple[SideName, SideName] = ("left", "right")
 _Of = tuple[SideName, str]
 """A side, and a column of it."""
+_CHOSEN = {
+    "best_left": "a pair leaves when its left row can have no other",
+    "best_right": "a pair leaves when its right row can have no other",
+    "mutual": "a pair leaves when both of its rows can have no other",
+}
+_ALONE = "a row without a pair leaves when it can have none"
 
 
 def plan_pairs(node: JoinNode) -> PlannedQuery:
     """Plan a join of two tables or streams, whatever it returns."""
-    if node.options.answer.plain or node.streaming:
+    if node.options.answer.plain:
         return JOINS.plan(node)
-    return AnsweredJoin.of(node)
+    return AnsweredJoin.of_streams(node) if node.streaming else AnsweredJoin.of(node)
 
 
 @dataclass(frozen=True)
 class AnsweredJoin:
-    """A join of two tables whose pairs are ranked, or whose rows without a pair matter."""
+    """A join of two tables or streams whose pairs are ranked, or whose rows without a pair matter."""
 
     node: JoinNode
-    """What is asked. Its tables have ids for the rows that matter."""
+    """What is asked. Its tables have ids for the rows that matter; the rows of streams get theirs as they arrive."""
     pairs: Chosen
     """The pairs of the inner join, with their row ids."""
     ids: Chosen
@@ -91,6 +100,21 @@ class AnsweredJoin:
         pairs = only_ids if answer.left_only else JOINS.plan(_inner(node, [*node.result, *ids], node.exact))
         return cls(node, pairs, only_ids, node.result)
 
+    @classmethod
+    def of_streams(cls, node: JoinNode) -> AnsweredJoin:
+        """Plan the inner join of streams, and refuse what streams cannot answer."""
+        problem = _stream_problem(node)
+        if problem is not None:
+            raise problem
+        answer = node.options.answer
+        if answer.left_only and answer.keep == "best_left":
+            # a left row has a pair if and only if it has a best one
+            answer = Answer(answer.how)
+            node = replace(node, options=replace(node.options, answer=answer))
+        wide = with_columns(node, _compared(node)) if answer.ranked else node.result
+        pairs = JOINS.plan(_inner(node, list(wide), exact=bool(answer.ranked) or node.exact))
+        return cls(node, pairs, pairs, wide)
+
     @property
     def answer(self) -> Answer:
         """Which pairs and rows are returned."""
@@ -111,7 +135,20 @@ class AnsweredJoin:
 
     def order_of(self, side: SideName) -> list[str]:
         """The columns by which rows of a side are ordered that tie."""
-        return self.node.ordered_by.get(side, [])
+        columns = self.node.ordered_by.get(side, [])
+        if self.node.streaming:  # by default all certain columns order: here, all that have an order
+            return [name for name in columns if _can_order(field_of(self.node.frames[side], name))]
+        return columns
+
+    def ordered_pairs(self, side: SideName) -> list[str]:
+        """The same columns, as they are called in the pairs."""
+        return [self.called(side, column) for column in self.order_of(side)]
+
+    @property
+    def compared_pairs(self) -> tuple[str, str] | None:
+        """The compared columns, as they are called in the pairs."""
+        compared = self.compared
+        return None if compared is None else (self.called("left", compared[0]), self.called("right", compared[1]))
 
     def called(self, side: SideName, column: str) -> str:
         """What a column is called in the pairs."""
@@ -156,6 +193,7 @@ class AnsweredJoin:
             lines.append(("kept", kept))
         if self.answer.how in _ROWS:
             lines.append(("rows", _ROWS[self.answer.how]))
+        details = self._in_streams(lines) if self.node.streaming else ()
         if self._always_matched:
             lines.append(
                 (
@@ -164,7 +202,26 @@ class AnsweredJoin:
                     f"add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
                 )
             )
-        return Description(_TITLES[self.answer.how], "", tuple(lines), parts=(self.pairs.describe(engine),))
+        return Description(_TITLES[self.answer.how], "", tuple(lines), details, parts=(self.pairs.describe(engine),))
+
+    def _in_streams(self, lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Add when rows and pairs of streams leave; returns where pairs are ranked."""
+        answer = self.answer
+        if answer.how == "semi" and not answer.ranked:
+            when = "a row leaves with its first pair"
+        else:
+            first = _CHOSEN[answer.keep] if answer.ranked else "pairs leave at once"
+            rows = f"{'' if answer.how == 'anti' else first + '; '}{_ALONE}" if answer.preserved else first
+            when = f"{rows}: both streams are then past its time by more than window and max_delay"
+        lines.append(("when", when))
+        if answer.preserved and answer.how != "semi":
+            lines.append(("silence", "a stream that is silent holds back rows of which it may still bring a partner"))
+        lines.append(("late rows", "rows that come later than max_delay are in no answer; the funnel counts them"))
+        if not answer.entangled:
+            return ()
+        keys = isinstance(self.pairs.query, PairPlan) and self.pairs.query.grouped_keys
+        where = "by their keys" if keys else "in one task, as there are no keys to deal them out by"
+        return (("ranking", f"pairs that compete for a row are ranked in one place: {where}"),)
 
     @property
     def _always_matched(self) -> bool:
@@ -204,10 +261,25 @@ def _compared(node: JoinNode) -> tuple[str, str] | None:
     return columns if known else None
 
 
-def refuse_on_streams(answer: Answer) -> HaplyError | None:
+def _stream_problem(node: JoinNode) -> HaplyError | None:
     """Tell what streams cannot answer."""
+    answer = node.options.answer
     if answer.keep == "one_to_one":
         return HaplyError(
             "keep='one_to_one' is not for streams: a chain of conflicts may never end", hint="use keep='mutual'"
         )
+    for side, columns in node.ordered_by.items() if answer.order_by is not None else ():
+        for name in columns:
+            field = field_of(node.frames[side], name)
+            if not _can_order(field):
+                return HaplyError(
+                    f"order_by names {node.named(name, side)}, which has no order on streams",
+                    expected="numbers, texts, times, or truth values",
+                    found=field.text,
+                )
     return None
+
+
+def _can_order(field: Field) -> bool:
+    """Whether rows of streams can be ordered by a column."""
+    return field.arrow is not None and not pa.types.is_nested(field.arrow)

@@ -88,6 +88,11 @@ class Answer:
         return tuple(side for side in sides if side in self.preserved or side in self.ranked)
 
     @property
+    def entangled(self) -> bool:
+        """Whether what becomes of a row depends on what other rows of its pairs keep."""
+        return bool(self.ranked) and len(self.identified) > 1
+
+    @property
     def order_columns(self) -> list[str]:
         """The names in ``order_by``."""
         if self.order_by is None:

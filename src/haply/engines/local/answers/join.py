@@ -14,11 +14,10 @@ import pyarrow as pa
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import BAD, row_states
-from haply.joins.ranks import Centres, expected_squares, most_pairs
+from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs
 from haply.models.columns import view_column
 from haply.planning.answers.join import LEVELS, ROW_IDS, AnsweredJoin
 from haply.planning.frames import SideName
-from haply.pruning.best import best_pairs, score
 
 _HELD_PAIRS = 1 << 22
 """How many pairs are held before those are left out that are not among the best of their rows."""
@@ -135,21 +134,15 @@ class LocalAnswers:
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
         """Tell which pairs are among the best of their row of a side."""
-        most = self.join.answer.k or 1
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
+        most = self.join.answer.k or 1
         kept = np.ones(len(rows), bool)
         several = np.flatnonzero((np.bincount(rows, minlength=count) > most)[rows])  # mostly few
         if not len(several):
             return kept
-        rows, pairs = rows[several], pairs.take(pa.array(several))
-        scores, spreads = score(pairs[self.join.ranked_by].to_numpy()), self._spreads(pairs)
-        best = best_pairs(rows, scores, spreads, np.zeros(len(rows), np.int64), count, most, True)
-        tied = np.flatnonzero(best & (np.bincount(rows[best], minlength=count) > most)[rows])
-        if len(tied) and not ties:
-            ranks = self._ranks(pairs.take(pa.array(tied)), side)
-            first = best_pairs(rows[tied], scores[tied], spreads[tied], ranks, count, most, False)
-            best[tied[~first]] = False
-        kept[several] = best
+        few = pairs.take(pa.array(several))
+        ranked = RankedPairs(rows[several], count, few[self.join.ranked_by].to_numpy(), self._spreads(few))
+        kept[several] = ranked.best(most, None if ties else lambda tied: self._ranks(few.take(pa.array(tied)), side))
         return kept
 
     def _looked_up(self, pairs: pa.Table, side: SideName, names: Sequence[str]) -> pa.Table:

@@ -64,11 +64,8 @@ class SparkAnswers:
         if answer.keep == "one_to_one":
             return pairs.coalesce(1).mapInArrow(_most_pairs, pairs.schema)  # any two rows may depend on each other
         spread = F.lit(0.0)
-        if self.join.compared is not None:
-            sides: tuple[SideName, SideName] = ("left", "right")
-            left, right = (
-                quoted(self.join.called(side, name)) for side, name in zip(sides, self.join.compared, strict=True)
-            )
+        if self.join.compared_pairs is not None:
+            left, right = map(quoted, self.join.compared_pairs)
             spread = arrow_function(_spreads, "double")(F.col(left), F.col(right))
         score = F.expr(f"floor({self.join.ranked_by} * {DECIMALS!r}D + 0.5D)")
         pairs = pairs.withColumn(_SCORE, score).withColumn(_SPREAD, spread)
@@ -77,8 +74,7 @@ class SparkAnswers:
             order = [F.col(_SCORE).desc(), F.col(_SPREAD).asc()]
             rank = F.rank()
             if answer.ties == "first":
-                names = [self.join.called(other, name) for name in self.join.order_of(other)]
-                order += [F.col(quoted(name)).asc_nulls_last() for name in names]
+                order += [F.col(quoted(name)).asc_nulls_last() for name in self.join.ordered_pairs(other)]
                 rank = F.row_number()
             place = f"__place_{side}"
             pairs = pairs.withColumn(place, rank.over(Window.partitionBy(ROW_IDS[side]).orderBy(*order)))

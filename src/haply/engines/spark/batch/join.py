@@ -415,24 +415,33 @@ class BatchJoin:
 
     def finished(self, parts: list[DataFrame], observing: Observing) -> DataFrame:
         """All pairs that fulfil certain conditions and the window, with the columns of the result."""
-        join = self.join
         pairs = parts[0]
         for more in parts[1:]:
             pairs = pairs.unionByName(more)
+        for condition in self.asked_at_the_end():
+            pairs = pairs.where(F.expr(condition))
+        return self.shown(observing.watch(pairs, {"kept": "count(1)"}))
+
+    def asked_at_the_end(self) -> list[str]:
+        """SQL for what is asked of pairs that have been found: certain conditions on both rows, and the window."""
+        join, window = self.join, self.join.window
+        conditions = []
         if join.method is not None or join.streaming:
-            for expression in join.condition.residual:
-                pairs = pairs.where(F.expr(join.sql(expression)))
-        window = join.window
+            conditions += [join.sql(expression) for expression in join.condition.residual]
         if window is not None and not any(window.uncertain):
             times = [
                 time_number(window, side.inner_name(name), name)
                 for side, name in ((join.left, window.left), (join.right, window.right))
             ]
-            pairs = pairs.where(F.expr(f"abs({times[0]} - {times[1]}) <= {window.length!r}D"))
-        pairs = observing.watch(pairs, {"kept": "count(1)"})
+            conditions.append(f"abs({times[0]} - {times[1]}) <= {window.length!r}D")
+        return conditions
+
+    def shown(self, pairs: DataFrame, *more: str) -> DataFrame:
+        """The columns of the result under their names, and other columns as they are."""
+        join = self.join
         shown = [join.side(one.side).inner_name(one.column) for one in join.result]
-        probability = ["probability"] if join.exact else []
-        return pairs.select(*shown, *probability).toDF(*(one.name for one in join.result), *probability)
+        kept = [*(["probability"] if join.exact else []), *more]
+        return pairs.select(*shown, *kept).toDF(*(one.name for one in join.result), *kept)
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 

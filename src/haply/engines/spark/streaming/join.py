@@ -31,6 +31,7 @@ from haply.engines.spark.streaming.parcels import (
     OWN,
     REACH,
     STREAM_PARCEL_TYPE,
+    UNTIL,
     Clock,
     StreamPack,
     group_of,
@@ -38,7 +39,7 @@ from haply.engines.spark.streaming.parcels import (
 )
 from haply.engines.spark.streaming.session import STREAM_CELLS
 from haply.engines.spark.streaming.stateful import CellProcessor
-from haply.engines.spark.streaming.worker import CellQuery, CellResult, stream_counter_names
+from haply.engines.spark.streaming.worker import KIND, CellQuery, CellResult, stream_counter_names
 from haply.engines.spark.times import HAS_TIME, time_number
 from haply.engines.spark.types import arrow_schema
 from haply.joins.cells.difference import DifferenceMethod
@@ -51,9 +52,11 @@ from haply.joins.operators.operator import ANY_DELAY, JoinOperator
 from haply.joins.operators.pair import SWEEPS, PairJoin
 from haply.joins.operators.position import PositionJoin
 from haply.joins.operators.similarity import SimilarityJoin
-from haply.joins.operators.timing import TimingJoin, reach_back
+from haply.joins.operators.timing import TimingJoin, last_times, reach_back
 from haply.joins.warm import warm_times
 from haply.models import Model, OneDimensional
+from haply.planning.answers.join import ROW_IDS
+from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side, in_words
 from haply.planning.times import TimeWindow
@@ -67,17 +70,55 @@ BLOCKS_PER_REACH = 16.0
 class StreamJoin(ABC):
     """Runs a join of two streams in a window of time: what does not depend on how the rows of a cell are joined."""
 
-    def __init__(self, join: PairPlan, funnel: Any) -> None:
+    def __init__(self, join: PairPlan, funnel: Any, answer: Answer | None = None) -> None:
         assert join.window is not None
         self.join, self.funnel, self.window = join, funnel, join.window
+        self.answer = answer or Answer()
 
     def run(self) -> DataFrame:
         """Return the pairs, as a streaming DataFrame."""
-        join = self.join
-        self._warm()
-        observing = StreamObserving(self.funnel)
+        observing = self._observing()
+        pairs = self._found(observing)
+        for condition in self._equal_keys:
+            pairs = pairs.where(F.expr(condition))
+        return BatchJoin(self.join, self.funnel).finished([pairs], observing)
+
+    def pairs_and_rows(self) -> tuple[DataFrame, StreamObserving]:
+        """Return the pairs, and among them each row that the answer asks for, once no pair of it can come any more.
+
+        Behind the columns of the result are ``KIND``, and the ids of rows; with ``GROUP`` if both rows of a pair matter
+        for what becomes of it.
+        """
+        observing, batch = self._observing(), BatchJoin(self.join, self.funnel)
+        found = self._found(observing)
+        conditions = [*self._equal_keys, *batch.asked_at_the_end()]
+        if conditions:
+            holds = " AND ".join(f"({condition})" for condition in conditions)
+            found = found.where(F.expr(f"{KIND} IS NOT NULL OR ({holds})"))
+        found = observing.watch(found, {"kept": f"count_if({KIND} IS NULL)"})
+        group = [GROUP] if self.answer.entangled else []
+        return batch.shown(found, KIND, *self._told.values(), *group), observing
+
+    @property
+    def _told(self) -> dict[int, str]:
+        """The names of row ids, by the number of their side, where rows are told."""
+        numbers = {LEFT: self.join.left.name, RIGHT: self.join.right.name}
+        return {number: ROW_IDS[name] for number, name in numbers.items() if name in self.answer.identified}
+
+    def _observing(self) -> StreamObserving:
         if self.funnel is not None:
             self.funnel.start_over()
+        return StreamObserving(self.funnel)
+
+    @property
+    def _equal_keys(self) -> list[str]:
+        join = self.join
+        return [f"({join.sql(one)}) = ({join.sql(other)})" for one, other in join.condition.equalities]
+
+    def _found(self, observing: Observing) -> DataFrame:
+        """What cells find, under the inner names."""
+        join = self.join
+        self._warm()
         cells = CellSettings.of(df_of(join.left).sparkSession).cells or STREAM_CELLS
         clock = Clock.of(self._stamps, self.window.length + self.window.max_delay)
         parcels = [self._parcels(side, cells, clock, observing) for side in join.sides]
@@ -86,13 +127,16 @@ class StreamJoin(ABC):
             for name, field in zip(side.inner, df_of(side).schema.fields, strict=True):
                 schema.add(name, field.dataType)
         schema.add("probability", T.DoubleType()).add(COUNTERS, T.ArrayType(T.LongType()))
+        if self._told:
+            schema.add(KIND, T.ByteType())
+        for name in self._told.values():
+            schema.add(name, T.BinaryType())
+        if self.answer.entangled:
+            schema.add(GROUP, T.DoubleType())
         joined = joined_cells(parcels, self._query(clock, schema, cells), schema)
         names = stream_counter_names(self._operator()())
         metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
-        pairs = observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
-        for one, other in join.condition.equalities:
-            pairs = pairs.where(F.expr(f"({join.sql(one)}) = ({join.sql(other)})"))
-        return BatchJoin(join, self.funnel).finished([pairs], observing)
+        return observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
 
     # -- what depends on the join -------------------------------------------------------------------------------------
 
@@ -149,18 +193,22 @@ class StreamJoin(ABC):
 
     def _query(self, clock: Clock, schema: T.StructType, cells: int) -> CellQuery:
         join, window = self.join, self.window
-        identity = (
+        identity: tuple[tuple[str, Any], ...] = (
             ("spark.haply.cells", cells), ("condition", self._condition_text()),
             ("threshold", join.threshold.value), ("time", (window.left, window.right)),
             ("window", window.length),
             ("max_delay", window.max_delay),
             ("columns", tuple(df_of(side).schema.simpleString() for side in join.sides)),
         )  # fmt: skip
+        if not self.answer.plain:
+            identity += (("answer", str(self.answer)),)
+        ends = {number: UNTIL if self.window.uncertain[number] else TIME for number in self._told}
         together = join.together(self._multiplied, join.left.inner_name, join.right.inner_name)
         payloads = (tuple(join.left.inner), tuple(join.right.inner))
         return CellQuery(
             self._operator(), tuple(self._row_spec(side).value for side in join.sides),
-            CellResult(together, payloads, arrow_schema(schema)), window.length, clock, uuid.uuid4().hex, identity,
+            CellResult(together, payloads, arrow_schema(schema), self._told), window.length, clock, uuid.uuid4().hex,
+            identity, ends,
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
@@ -170,6 +218,7 @@ class StreamJoin(ABC):
         keys = join.key_sql(side)
         grouped = [keys[position] for position in join.grouped_keys]  # a hash depends on the type
         time, uncertain = self._time_of(side)
+        told = side.name in self.answer.identified
         rows = df_of(side).toDF(*side.inner)
         if not uncertain:
             rows = rows.withColumn(TIME, F.expr(time_number(self.window, side.inner_name(time), time)))
@@ -182,6 +231,8 @@ class StreamJoin(ABC):
             LEFT if side.is_left else RIGHT, self._row_spec(side), Blocks(cells, self._block_width), clock,
             self._sent_by_time, side.inner_name(time) if uncertain else None,
             partial(reach_back, threshold=join.threshold) if uncertain else None,
+            told, side.name in self.answer.preserved,
+            partial(last_times, threshold=join.threshold) if uncertain and told else None,
         )  # fmt: skip
         packed = packed_rows(rows, pack, side.name, observing)
         return packed.withWatermark(NEWEST, f"{clock.delay(self.window.max_delay)} milliseconds")
@@ -274,8 +325,8 @@ class TimingStream(StreamJoin):
 class DifferenceStream(StreamJoin):
     """Rows whose values differ as wanted, in a window of certain times."""
 
-    def __init__(self, join: PairPlan, funnel: Any) -> None:
-        super().__init__(join, funnel)
+    def __init__(self, join: PairPlan, funnel: Any, answer: Answer | None = None) -> None:
+        super().__init__(join, funnel, answer)
         assert isinstance(join.method, DifferenceMethod)
         self.method = join.method
 
@@ -306,11 +357,11 @@ class DifferenceStream(StreamJoin):
         return "a sweep over core regions, for each key and slot of time as long as the window"
 
 
-def stream_join(join: PairPlan, funnel: Any) -> StreamJoin:
-    """Choose what runs a join of streams."""
+def stream_join(join: PairPlan, funnel: Any, answer: Answer | None = None) -> StreamJoin:
+    """Choose what runs a join of streams; ``answer`` tells which rows matter besides pairs."""
     if join.method is None:
-        return TimingStream(join, funnel)
-    return (DifferenceStream if isinstance(join.method, DifferenceMethod) else DistanceStream)(join, funnel)
+        return TimingStream(join, funnel, answer)
+    return (DifferenceStream if isinstance(join.method, DifferenceMethod) else DistanceStream)(join, funnel, answer)
 
 
 def packed_rows(rows: DataFrame, pack: StreamPack, name: str, observing: Observing) -> DataFrame:

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
-from haply.engines.spark.exchange.parcels import COUNTS, PARCEL, from_bytes, in_parcels
+from haply.engines.spark.exchange.parcels import COUNTS, PARCEL, from_bytes, in_parcels, to_bytes
 from haply.engines.spark.exchange.stack import CELL, SIDE
+from haply.errors import HaplyError
 from haply.joins.cells.exchange import Blocks, to_blocks
-from haply.joins.cells.rows import TIME, RowSpec, in_window, usable_rows
+from haply.joins.cells.rows import BAD, TIME, RowSpec, in_window, row_states, usable_rows
 from haply.joins.operators.timing import latest_times
 from haply.models import OneDimensional
 from haply.models.columns import read_column, view_column
@@ -35,6 +37,12 @@ GROUP, BEGINS = "__group", "__begins"
 OWN = "__own"
 """Whether the conditions of its own side hold for a row; not there if there are none. Rows for which they do not hold
 are not counted, but move the clock."""
+ROW, UNTIL = "__row", "__until"
+"""The id of a row, and the time at which it ends where that is not its time: if rows without a pair matter, or the best
+pairs of a row."""
+ROW_TYPE = pa.binary(16)
+_PLACE = "__place"
+_PARTITION_BITS = 24
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,37 @@ class Clock:
         return int(np.ceil(length * self.scale * 1000.0)) + 1
 
 
+@dataclass
+class RowNumbers:
+    """Ids for the rows that a task reads: the micro-batch, the partition, and the place there.
+
+    They are the same when Spark repeats the batch or the task, as it reads the same rows in the same order; and no two
+    rows of a query ever share one. A row has its id before it is copied to cells, so that all copies have the same.
+    """
+
+    batch: int
+    partition: int
+    following: int = 0
+
+    @classmethod
+    def of_task(cls) -> RowNumbers:
+        """For the task that runs in this process."""
+        task = TaskContext.get()
+        batch = None if task is None else task.getLocalProperty("streaming.sql.batchId")
+        if task is None or batch is None:
+            raise HaplyError("Spark does not tell which micro-batch this is", expected="a task of a streaming query")
+        return cls(int(batch), task.partitionId())
+
+    def numbered(self, table: pa.Table) -> pa.Table:
+        """The table with the ids of its rows, 16 bytes each."""
+        parts = np.empty((table.num_rows, 2), np.int64)
+        parts[:, 0] = (self.batch << _PARTITION_BITS) | self.partition
+        parts[:, 1] = np.arange(self.following, self.following + table.num_rows)
+        self.following += table.num_rows
+        ids = pa.Array.from_buffers(ROW_TYPE, table.num_rows, [None, pa.py_buffer(parts)])
+        return table.append_column(ROW, ids)
+
+
 @dataclass(frozen=True)
 class StreamPack:
     """Rows of one side into parcels by cell, as a function for ``mapInArrow``.
@@ -93,22 +132,40 @@ class StreamPack:
     reach: Callable[[OneDimensional], float] | None = None
     """How far back uncertain times reach. All cells are told, also those that get no rows: what may come to them from
     this side is not longer than what has come elsewhere, as far as anybody knows."""
+    numbered: bool = False
+    """Whether rows get ids."""
+    alone: bool = False
+    """Whether rows that take no part are passed on, with ``~side`` as their side: to one cell, any."""
+    lasting: Callable[[OneDimensional], np.ndarray] | None = None
+    """When uncertain times end, if that matters."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row per cell and batch, and one for the control cell."""
+        numbers = RowNumbers.of_task() if self.numbered else None
         for batch in batches:
             if batch.num_rows:
-                yield self._parcels(pa.Table.from_batches([batch]))
+                table = pa.Table.from_batches([batch])
+                yield self._parcels(table if numbers is None else numbers.numbered(table))
 
     def _parcels(self, table: pa.Table) -> pa.RecordBatch:
         if self.timed is not None:
             table = table.append_column(TIME, pa.array(self._latest(table[self.timed])))
+        if self.alone:
+            table = table.append_column(_PLACE, pa.array(np.arange(table.num_rows)))
         known = np.asarray(table[TIME].fill_null(np.nan))
         known = known[np.isfinite(known)]
         newest = int(self.clock.seconds(known.max(keepdims=True))[0] * 1e6) if len(known) else None
+        whole = table
         if OWN in table.column_names:
             table = table.filter(table[OWN])
-        table, intervals, counts = usable_rows(table, self.spec, (TIME, GROUP))
+        more = [name for name in (TIME, GROUP, ROW, _PLACE) if name in table.column_names]
+        table, intervals, counts = usable_rows(table, self.spec, tuple(more))
+        others = None
+        if self.alone:
+            others = self._others(whole, table[_PLACE].to_numpy())
+            table = table.drop_columns([_PLACE])
+        if self.lasting is not None:
+            table = table.append_column(UNTIL, pa.array(self.lasting(view_column(table[self.timed]))))  # type: ignore[arg-type]
         if self.window is not None:
             intervals = in_window(table[TIME].to_numpy(), self.window)
         sent = to_blocks(intervals, table[GROUP].to_numpy(), self.blocks)
@@ -120,8 +177,21 @@ class StreamPack:
             told, reach = list(range(self.blocks.cells)), self.reach(model)
         rows: list[tuple[Any, ...]] = [(CONTROL, self.side, newest, None, counts, None)]
         rows += [(cell, self.side, newest, parts.get(cell), None, reach) for cell in told]
+        if others is not None and others.num_rows:
+            rows.append((len(whole) % self.blocks.cells, ~self.side, newest, to_bytes(others), None, None))
         columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _ARROW_TYPES, strict=True)]
         return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, NEWEST, PARCEL, COUNTS, REACH])
+
+    def _others(self, whole: pa.Table, taken: np.ndarray) -> pa.Table:
+        """The rows that take no part, without bad ones: of those nobody knows that they have no partner."""
+        out = np.ones(whole.num_rows, bool)
+        out[taken] = False
+        rest = whole.filter(pa.array(out))
+        good = np.ones(rest.num_rows, bool)
+        for name in (self.spec.value, *(name for name, _ in self.spec.further)):
+            if name != TIME and rest.num_rows:
+                good &= row_states(rest[name], None)[0] != BAD
+        return rest.select([*self.spec.payload, TIME, GROUP, ROW]).filter(pa.array(good)).combine_chunks()
 
     @staticmethod
     def _latest(column: pa.ChunkedArray) -> np.ndarray:

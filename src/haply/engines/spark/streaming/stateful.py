@@ -1,4 +1,4 @@
-"""A cell of a stream join as Spark's stateful function.
+"""A cell of a stream join, and a bucket of its rows, as Spark's stateful functions.
 
 Spark makes one also where it only asks for the names of the state, in a process of its own for every start of a query.
 So this module imports nothing heavy: the rest comes with the first rows.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 if TYPE_CHECKING:
+    from haply.engines.spark.streaming.settling import Bucket, Settling
     from haply.engines.spark.streaming.worker import Cell, CellQuery
 
 
@@ -50,3 +51,30 @@ class CellProcessor(StatefulProcessor):
 
             self._unpacked = Cell(pickle.loads(self._packed), *self._state)
         return self._unpacked
+
+
+class BucketProcessor(StatefulProcessor):
+    """Hands parcels on to a ``Bucket``."""
+
+    def __init__(self, settling: Settling) -> None:
+        self._packed = pickle.dumps(settling)
+        self._unpacked: Bucket | None = None
+
+    def init(self, handle: Any) -> None:
+        """Declare the state: an index of the pieces with a stamp, and the pieces."""
+        self._unpacked = None
+        self._state = (
+            handle.getValueState("index", "data binary"),
+            handle.getMapState("pieces", "number bigint", "data binary"),
+        )
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802
+        """Parcels of one batch."""
+        if self._unpacked is None:
+            from haply.engines.spark.streaming.settling import Bucket
+
+            self._unpacked = Bucket(pickle.loads(self._packed), *self._state)
+        return self._unpacked.take(key, rows)
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -3,6 +3,10 @@
 The state is kept as pieces of Arrow bytes, of rows of one batch that are about as old (see ``CellState``), so that a
 batch writes only what is new, and old pieces are removed whole. A worker that served a cell before still has its state
 in memory; a stamp tells whether that is what was committed.
+
+Where rows without a pair matter, or the best pairs of a row, a cell also tells of each row that begins in it when no
+pair can come any more (see ``CellState.close``). What becomes of the row is decided elsewhere (see ``settling``), since
+other cells may have found pairs of it.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,8 +26,8 @@ import pyarrow.compute as pc
 
 from haply.engines.spark.exchange.parcels import PARCEL, from_bytes, to_bytes
 from haply.engines.spark.exchange.stack import SIDE
-from haply.engines.spark.exchange.worker import COUNTERS, counter_row
-from haply.engines.spark.streaming.parcels import BEGINS, CONTROL, GROUP, REACH, Clock
+from haply.engines.spark.exchange.worker import counter_row
+from haply.engines.spark.streaming.parcels import BEGINS, CONTROL, GROUP, REACH, ROW, Clock
 from haply.errors import HaplyError
 from haply.joins.cells.asked import Together
 from haply.joins.cells.rows import BEGINS_HERE, TIME
@@ -35,7 +39,12 @@ from haply.pruning.ownership import Places, owned
 STAGES = ("decide", "state", "transfer")
 """Where a cell spends its time: with the pairs, reading and writing its state, packing and unpacking."""
 
+KIND = "__haply_kind"
+"""What a row that comes out is: null for a pair, else the number of the side whose row it is."""
+
 _OLDEST = 64
+_MARGIN = 4
+"""Milliseconds that a clock may be behind (see ``Clock``)."""
 _CELL, _IDENTITY = "cell of a stream", "join of streams"
 _MEMORY_LIMIT = 1 << 30
 
@@ -53,6 +62,8 @@ class CellResult:
     payloads: tuple[tuple[str, ...], ...]
     """The columns of each side that go into the result."""
     output: pa.Schema
+    rows: Mapping[int, str] = field(default_factory=dict)
+    """What the ids of rows are called in the result, by side, where rows are told."""
 
     def pairs(self, found: PairBatch, taken: Taken) -> list[pa.Table]:
         """Return those that this cell owns and that are likely enough, with the columns of their rows."""
@@ -73,14 +84,29 @@ class CellResult:
             return []
         columns = [column for side, ids in enumerate(rows) for column in taken(side, ids, self.payloads[side])]
         shown = [name for payload in self.payloads for name in payload]
+        for side, name in self.rows.items():
+            columns += taken(side, rows[side], (ROW,))
+            shown.append(name)
+        if GROUP in self.output.names:
+            columns += taken(0, rows[0], (GROUP,))
+            shown.append(GROUP)
         return [pa.table([*columns, pa.array(probability)], names=[*shown, "probability"])]
 
+    def told(self, side: int, rows: pa.Table) -> pa.Table:
+        """Return rows of a side as they go out."""
+        names = {name: name for name in (*self.payloads[side], GROUP)} | {self.rows[side]: ROW}
+        table = pa.table([rows[name] for name in names.values()], names=list(names))
+        return table.append_column(KIND, pa.array(np.full(rows.num_rows, side, np.int8)))
+
     def table(self, pairs: Sequence[pa.Table], counted: Sequence[int]) -> pa.Table:
-        """Return what goes out: a row of counters, and the pairs."""
+        """Return what goes out: a row of counters, and the pairs and rows; nulls where these have no such column."""
         tables = [counter_row(self.output, counted)]
         for table in pairs:
-            counters = pa.nulls(table.num_rows, self.output.field(COUNTERS).type)
-            tables.append(table.append_column(COUNTERS, counters).select(self.output.names).cast(self.output))
+            columns = [
+                table[one.name] if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
+                for one in self.output
+            ]
+            tables.append(pa.table(columns, names=self.output.names).cast(self.output))
         return pa.concat_tables(tables)
 
 
@@ -107,6 +133,8 @@ class CellQuery:
     name: str
     identity: tuple[tuple[str, Any], ...] = ()
     """What must be the same after a restart, in words: rows in the state lie where it has put them."""
+    ends: Mapping[int, str] = field(default_factory=dict)
+    """By side, where rows are told: the column with the times at which they end."""
 
     @property
     def sides(self) -> int:
@@ -122,6 +150,22 @@ class Piece:
     side: int
     newest: float
     table: pa.Table
+    ends_in: str = TIME
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """The times at which its rows end."""
+        return np.asarray(self.table[self.ends_in])
+
+    @cached_property
+    def first_end(self) -> float:
+        """The first of these."""
+        return float(self.ends.min(initial=np.inf))
+
+    @cached_property
+    def last_end(self) -> float:
+        """The last of these."""
+        return float(self.ends.max(initial=-np.inf))
 
     @cached_property
     def counted(self) -> int:
@@ -142,23 +186,31 @@ class CellState:
     operator: JoinOperator
     pieces: dict[int, Piece] = field(default_factory=dict)
     following: int = 0
+    closed: list[float] = field(default_factory=list)
+    """By side, the time before which rows that end have been told: they have no further pairs."""
     late: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.late = [0] * self.query.sides
+        self.closed = self.closed or [-np.inf] * self.query.sides
 
     def add(self, side: int, table: pa.Table) -> tuple[list[Piece], list[pa.Table]]:
         """Push new rows: the pieces that they become, and the pairs they complete."""
         pieces = [self._piece(side, part) for part in self._by_age(table)]
-        return pieces, [pairs for piece in pieces for pairs in self.query.result.pairs(self._push(piece), self._taken)]
+        result = self.query.result
+        return pieces, [pairs for piece in pieces for pairs in result.pairs(self._found(piece), self._taken)]
 
     def restore(self, piece: Piece) -> None:
         """Take back a piece from the state: its pairs are known already."""
         self.pieces[piece.number] = piece
         self._push(piece, match=False)
 
+    def piece(self, number: int, side: int, newest: float, table: pa.Table) -> Piece:
+        """Make a piece, which is not yet one of these."""
+        return Piece(number, side, newest, table, self.query.ends.get(side, TIME))
+
     def _piece(self, side: int, table: pa.Table) -> Piece:
-        piece = Piece(self.following, side, float(pc.max(table[TIME]).as_py()), table)
+        piece = self.piece(self.following, side, float(pc.max(table[TIME]).as_py()), table)
         self.following += 1
         self.pieces[piece.number] = piece
         return piece
@@ -181,6 +233,22 @@ class CellState:
         for rows in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
             yield table.take(pa.array(rows))
 
+    def _found(self, piece: Piece) -> PairBatch:
+        """The pairs that new rows complete, without those of rows that have been told.
+
+        Only an uncertain time that reaches further back than any before it can meet such a row: it has come too late.
+        """
+        found = self._push(piece)
+        for side, ends_in in self.query.ends.items():
+            if ends_in == TIME or not len(found):
+                continue  # certain times are asked for at the end of the plan
+            (ends,) = _numpy(self._taken(side, found.rows[side], (ends_in,)))
+            still = ends >= self.closed[side]
+            if not still.all():
+                self.late[piece.side] += len(np.unique(found.rows[piece.side][~still]))
+                found = PairBatch(tuple(ids[still] for ids in found.rows), found.probability[still])
+        return found
+
     def _push(self, piece: Piece, match: bool = True) -> PairBatch:
         ids = (piece.number << 32) | np.arange(piece.table.num_rows, dtype=np.int64)
         rows = row_batch(piece.table, self.query.values[piece.side], ids)
@@ -196,11 +264,48 @@ class CellState:
         together = pa.concat_tables(tables).combine_chunks()
         return [together[name].take(chosen) for name in names]
 
+    def close(self, watermark: float) -> list[pa.Table]:
+        """Tell of rows for which no pair can come from the watermark on: each once, in the cell in which it begins.
+
+        To be asked before rows of a batch arrive, and before the horizon widens: then all cells agree on which rows
+        have no further pairs, also those that other cells have copies of.
+        """
+        told = []
+        for side in self.query.ends:
+            before, until = self.closed[side], self.operator.final_before(side, watermark)
+            if until <= before:
+                continue
+            self.closed[side] = until
+            for piece in self.pieces.values():
+                if piece.side == side and piece.first_end < until and piece.last_end >= before:
+                    ended = (piece.ends >= before) & (piece.ends < until)
+                    rows = piece.table.filter(pc.and_(pa.array(ended), piece.table[BEGINS_HERE].combine_chunks()))
+                    if rows.num_rows:
+                        told.append(self.query.result.told(side, rows))
+        return told
+
+    def next_final(self) -> float:
+        """Return the watermark from which on the next row is to be told; infinity if there is none."""
+        moments = [np.inf]
+        for side in self.query.ends:
+            back = -self.operator.final_before(side, 0.0)
+            closed = self.closed[side]
+            for piece in self.pieces.values():
+                if piece.side == side and piece.last_end >= closed:
+                    still = piece.first_end if piece.first_end >= closed else piece.ends[piece.ends >= closed].min()
+                    moments.append(float(still) + back)
+        return min(moments)
+
     def advance(self, watermark: float) -> list[int]:
         """Forget what no row from the watermark on can meet; returns the numbers of pieces that are gone."""
         needed = [self.operator.needed_from(side, watermark) for side in range(self.query.sides)]
         self.operator.advance(watermark)  # inner joins return pairs as their last rows arrive: nothing is left for here
-        gone = [number for number, piece in self.pieces.items() if piece.newest < needed[piece.side]]
+        gone = [
+            number
+            for number, piece in self.pieces.items()
+            if piece.newest < needed[piece.side]
+            and (piece.side not in self.query.ends or piece.last_end < self.closed[piece.side])
+        ]
         for number in gone:
             del self.pieces[number]
         return gone
@@ -260,10 +365,14 @@ class Cell:
         state = loaded.state
         read_from = time.perf_counter_ns()
         before = state.counts
+        told = state.close(now)
         parcels: list[list[pa.Table]] = [[] for _ in range(self.query.sides)]
         reaches = [0.0] * self.query.sides
         for frame in rows:
             for side, parcel, reach in zip(frame[SIDE], frame[PARCEL], frame[REACH], strict=True):
+                if side < 0:
+                    told += self._alone(state, ~int(side), from_bytes(parcel), now)
+                    continue
                 reaches[int(side)] = max(reaches[int(side)], reach)  # NaN, if there is none, is not larger
                 if parcel is not None:
                     parcels[int(side)].append(from_bytes(parcel))
@@ -283,17 +392,28 @@ class Cell:
             pairs += found
         decided = time.perf_counter_ns()
         counted = [after - past for after, past in zip(state.counts, before, strict=True)]
-        counted += self._save(int(key[0]), loaded, new, watermark)
-        if any(counted) or pairs:
+        counted += self._save(int(key[0]), loaded, new, watermark, bool(told))
+        if any(counted) or pairs or told:
             counted += [decided - read, read_from - begun + time.perf_counter_ns() - decided, read - read_from]
-            yield self._parcel(pairs, counted)
+            yield self._parcel([*pairs, *told], counted)
+
+    def _alone(self, state: CellState, side: int, rows: pa.Table, now: float) -> list[pa.Table]:
+        """Tell of rows that take no part, unless they are late. Rows without a time are never late."""
+        times = np.asarray(rows[TIME].fill_null(np.nan))
+        late = np.isfinite(times) & (times < now)
+        state.late[side] += int(late.sum())
+        return [self.query.result.told(side, rows.filter(pa.array(~late)))]
 
     def tick(self, key: Any, timer_values: Any) -> Iterator[Any]:
-        """Forget what is too old in a cell that gets no rows."""
+        """Forget what is too old in a cell that gets no rows, and tell of rows that have no further pairs."""
+        watermark = timer_values.getCurrentWatermarkInMs()
         loaded = self._load(int(key[0]))
-        changed = self._save(int(key[0]), loaded._replace(timer=None), [], timer_values.getCurrentWatermarkInMs())
+        if loaded.timer is not None and loaded.timer <= watermark:  # else it is an older one, and another is set
+            loaded = loaded._replace(timer=None)
+        told = loaded.state.close(self.query.clock.time(watermark))
+        changed = self._save(int(key[0]), loaded, [], watermark, bool(told))
         counted = [0] * len(loaded.state.counts) + changed + [0] * len(STAGES)
-        return iter([self._parcel([], counted)] if any(counted) else [])
+        return iter([self._parcel(told, counted)] if any(counted) or told else [])
 
     def _check_identity(self) -> None:
         if not self.index.exists():
@@ -312,21 +432,21 @@ class Cell:
     def _load(self, cell: int) -> Loaded:
         if not self.index.exists():
             return Loaded(CellState(self.query, self.query.make()))
-        stamp, timer, following, entries, horizon, run = from_state(_CELL, bytes(self.index.get()[0]))
+        stamp, timer, following, entries, horizon, run, *closed = from_state(_CELL, bytes(self.index.get()[0]))
         # taken out, and put back by `_save`: a batch that fails leaves nothing half done
         known = _cached_states.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
             state = known[1]
         else:
-            state = CellState(self.query, self.query.make(), following=following)
+            state = CellState(self.query, self.query.make(), following=following, closed=list(closed))
             for number, side, newest in entries:
                 table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
-                state.restore(Piece(number, side, newest, table))
+                state.restore(state.piece(number, side, newest, table))
             state.operator.widen(horizon)
         # counters begin anew with the query, the state does not
         return Loaded(state, stamp, timer, horizon, tuple(state.stored) if run == self.query.name else None)
 
-    def _save(self, cell: int, loaded: Loaded, new: list[Piece], watermark: int) -> list[int]:
+    def _save(self, cell: int, loaded: Loaded, new: list[Piece], watermark: int, told: bool) -> list[int]:
         """Forget what is too old and write down what has changed; returns how many rows more of each side are stored.
 
         A cell that gets no rows is told the reach of others in every batch: then there may be nothing to write.
@@ -346,25 +466,41 @@ class Cell:
                 self.index.clear()
             return more
         timer = loaded.timer
-        if timer is None and state.pieces:
-            last = max(piece.newest for piece in state.pieces.values()) + self.query.window
-            # Uncertain times are kept for longer: look again after another window, and never at the same moment, for
-            # Spark deletes the timer of that moment when it has been handled.
-            again = watermark + clock.delay(self.query.window)
-            timer = max(int(clock.seconds(np.array([last]))[0] * 1000.0) + 10, again)
-            self.handle.registerTimer(timer)
+        if state.pieces:
+            wanted = self._next_look(state, watermark, timer)
+            if wanted != timer:
+                timer = wanted
+                self.handle.registerTimer(timer)
         stamp = loaded.stamp
         changed = (timer, horizon) != (loaded.timer, loaded.horizon)
-        if stamp is None or new or gone or loaded.reported is None or changed:
+        if stamp is None or new or gone or loaded.reported is None or changed or told:
             stamp = os.urandom(16)
             entries = [(piece.number, piece.side, piece.newest) for piece in state.pieces.values()]
-            written = to_state(_CELL, (stamp, timer, state.following, entries, horizon, self.query.name))
+            closed = state.closed if self.query.ends else []
+            written = to_state(_CELL, (stamp, timer, state.following, entries, horizon, self.query.name, *closed))
             self.index.update((written,))
         _cached_states[(self.query.name, cell)] = (stamp, state)
         held = sum(state.nbytes for _, state in _cached_states.values())
         while held > _MEMORY_LIMIT and len(_cached_states) > 1:
             held -= _cached_states.popitem(last=False)[1][1].nbytes
         return more
+
+    def _next_look(self, state: CellState, watermark: int, timer: int | None) -> int:
+        """Return when to look at the cell again if no rows come; ``timer`` is what has been set already, if anything.
+
+        Never at the same moment: Spark deletes the timer of that moment when it has been handled.
+        """
+        clock = self.query.clock
+
+        def shown(time: float) -> int:
+            return int(clock.seconds(np.array([time]))[0] * 1000.0)
+
+        if timer is None:
+            last = max(piece.newest for piece in state.pieces.values()) + self.query.window
+            # Uncertain times are kept for longer: look again after another window.
+            timer = max(shown(last) + 10, watermark + clock.delay(self.query.window))
+        final = state.next_final()
+        return timer if np.isinf(final) else min(timer, max(shown(final) + _MARGIN, watermark + 1))
 
     def _parcel(self, pairs: list[pa.Table], counted: list[int]) -> pd.DataFrame:
         return pd.DataFrame({PARCEL: [to_bytes(self.query.result.table(pairs, counted))]})
