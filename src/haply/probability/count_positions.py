@@ -290,8 +290,9 @@ def position_counts(
         lattices, _targets(theirs), cloud, begins, rows, float(within), limit, scale, np.empty(cloud.most + 1),
         room_for(mine.mean.shape[1]), distribution,
     )  # fmt: skip
-    gathered = gathered_distribution(begins, *found[4:]) if distribution else None
-    return PositionCounts(MatchCounts(*found[:4], gathered), error)
+    some, expected, variance, probability, shares, largest = found
+    gathered = gathered_distribution(begins, shares, largest) if distribution else None
+    return PositionCounts(MatchCounts(some, expected, variance, probability, gathered), error)
 
 
 def _targets(found: Parts) -> Targets:
@@ -331,7 +332,7 @@ def _lattices(
     step = step * coarser[:, None]
     left = np.minimum(1.0, 4.0 * dim * np.exp(-exponent / coarser**2))
     owner = np.repeat(np.arange(len(mine.start) - 1), np.diff(mine.start))
-    error = np.bincount(owner, weight * left, len(mine.start) - 1) + 0.1 * tolerance
+    error = np.minimum(1.0, np.bincount(owner, weight * left, len(mine.start) - 1) + 0.1 * tolerance)
     return Lattices(start, weight, mean, solid(flat), solid(step), radius), error
 
 

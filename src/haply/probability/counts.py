@@ -23,11 +23,13 @@ from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, norma
 from haply.probability.exact import PairProbability
 from haply.probability.quadrature import (
     FARTHEST,
+    MOST_BENDS,
     NODE,
     NODE_WEIGHT,
     add_cdf,
     add_moving,
     most_pieces,
+    only_bends,
     panel_plan,
     quick_cdf,
     room_for_moving,
@@ -35,6 +37,7 @@ from haply.probability.quadrature import (
     see,
     sort_breaks,
     survey,
+    trapezoid_step,
     weights_before,
 )
 from haply.probability.region import Region
@@ -43,11 +46,6 @@ BLOCK = 32
 """Nodes worked on at once."""
 _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
-_EXPONENT = 36.0
-"""The trapezoidal rule errs by ``4 exp(-36)``, which is 1e-15."""
-_MOST_BENDS = 1500.0
-"""Where candidates vary over lengths so much shorter than the left value (by their squares, together), panels are
-placed where they do; up to here the trapezoidal rule takes no more than 1,000 nodes."""
 _INNER = 2.6
 """Cells of bounds lie within so many standard deviations; the tails are one cell each."""
 MOST_CELLS = BLOCK - 4
@@ -267,23 +265,6 @@ def _see_all(b, before, candidates, origin, left, right, low, high, outside, pie
 
 
 @bare
-def _bends(pieces, count, sd):
-    """By how much candidates bend within a normal left value, squared and summed; infinite if one does not only bend.
-
-    Two ends of one candidate count once: its chance is their sum, not their product.
-    """
-    total = 0.0
-    for c in range(count):
-        most = 0.0
-        for k in range(pieces.start[2 * c], pieces.start[2 * c + 2]):
-            if pieces.kind[k] != NORMAL or pieces.factor[k] != 1.0 or pieces.lost[k] != 0.0:
-                return math.inf
-            most = max(most, sd / pieces.sd[k])
-        total += most * most
-    return total
-
-
-@bare
 def _evaluate(pieces, moving, number, begin, base, nodes, distribution, tally, probability):
     """Add a block of nodes, whose places and weights are in the tally."""
     begin_block(tally, nodes)
@@ -295,11 +276,7 @@ def _evaluate(pieces, moving, number, begin, base, nodes, distribution, tally, p
 
 @bare
 def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, probability):
-    """Integrate over a normal left value, seen from its mean, with equal steps.
-
-    The transform of the integrand falls like ``exp(-w**2 / (2 (1 + bends)))``; a step h leaves what it is at 2 pi / h.
-    Where no candidate can match there is nothing to add.
-    """
+    """Integrate over a normal left value, seen from its mean, with equal steps; not where no candidate can match."""
     first, last, before, after = math.inf, -math.inf, 0.0, 0.0
     for c in range(count):
         level = pieces.level[2 * c] + pieces.level[2 * c + 1]
@@ -308,7 +285,7 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
             first, last = min(first, pieces.low[k]), max(last, pieces.high[k])
             level += pieces.gain[k]
         after = max(after, level)
-    step = math.sqrt(2.0 * math.pi * math.pi / (_EXPONENT * (1.0 + bends)))
+    step = trapezoid_step(bends)
     z_first = max(-FARTHEST, first / sd) if before <= _DUST else -FARTHEST
     z_last = min(FARTHEST, last / sd) if after <= _DUST else FARTHEST
     k, end = math.ceil(z_first / step), math.floor(z_last / step)
@@ -362,8 +339,8 @@ def _over_part(
         origin, left, right, scale, z0, z_mode, mass = a.low[k], 0.0, a.high[k] - a.low[k], math.inf, 0.0, 0.0, 1.0
     _see_all(b, before, candidates, origin, left, right, low, high, outside, pieces)
     if curved and a.low[k] == -math.inf and a.high[k] == math.inf:
-        bends = _bends(pieces, count, sd)
-        if bends <= _MOST_BENDS:
+        bends = only_bends(pieces, count, 2, sd)
+        if bends <= MOST_BENDS:
             _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, probability)
             return
     number = _breaks(pieces, 2 * count, left, right, breaks)
