@@ -20,12 +20,17 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import OneDimensional
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
-from haply.numerics.jit import bare, kernel
+from haply.numerics.jit import bare, kernel, solid
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_mass
 from haply.numerics.rows import Components, row_cdf
 from haply.probability.counts import candidate_lists
 from haply.probability.quadrature import (
+    CUT_HIGH,
+    CUT_LOW,
     FARTHEST,
+    GAIN,
+    HIGH,
+    LOW,
     MOST_BENDS,
     MOST_NODES,
     NODE,
@@ -107,8 +112,7 @@ class Bench(NamedTuple):
 class Desk(NamedTuple):
     """All about the events of one left row: how many candidates and blocks there are, and the rooms for them.
 
-    ``pieces`` are passed by at the left time, ``low_pieces`` at the end of the lookback; what moves there is surveyed
-    in ``moving`` and ``low_moving``, and what moves in a panel of events in ``part_moving``.
+    The first ranges of ``pieces`` are passed by at the left time, the second half at the end of the lookback.
     """
 
     rows: int
@@ -116,10 +120,7 @@ class Desk(NamedTuple):
     lookback: float
     ordered: bool
     pieces: Pieces
-    low_pieces: Pieces
     moving: Moving
-    low_moving: Moving
-    part_moving: Moving
     blocks: EventBlocks
     bench: Bench
 
@@ -138,7 +139,7 @@ def _bench(count):
     size = MOST_NODES * (count + 1)
     return Bench(
         np.zeros(MOST_NODES), np.zeros(MOST_NODES), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
-        np.zeros(MOST_NODES), np.zeros(count + 1), np.zeros(MOST_NODES),
+        np.zeros(MOST_NODES), np.zeros(2 * count + 2), np.zeros(MOST_NODES),
     )  # fmt: skip
 
 
@@ -204,9 +205,9 @@ def _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, ben
         bench.before[k] = value_at(pieces, k, x, 0.0, False, ordered, bench.offset, bench.out)
         bench.after[k] = 0.0
         for p in range(pieces.at[k], pieces.start[k + 1]):
-            if pieces.kind[p] == POINT and pieces.low[p] == x:
-                bench.after[k] += pieces.gain[p]
-            elif ordered and pieces.low[p] > x:
+            if pieces.kind[p] == POINT and pieces.number[p, LOW] == x:
+                bench.after[k] += pieces.number[p, GAIN]
+            elif ordered and pieces.number[p, LOW] > x:
                 break
     for j in range(count):
         if bench.after[j] > 0.0:
@@ -226,9 +227,9 @@ def _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, ben
 def _has_atoms(pieces, count, x, ordered):
     for k in range(count):
         for p in range(pieces.at[k], pieces.start[k + 1]):
-            if pieces.kind[p] == POINT and pieces.low[p] == x:
+            if pieces.kind[p] == POINT and pieces.number[p, LOW] == x:
                 return True
-            if ordered and pieces.low[p] > x:
+            if ordered and pieces.number[p, LOW] > x:
                 break
     return False
 
@@ -244,7 +245,7 @@ def _build(pieces, count, breaks, number_of_breaks, ordered, rank, moving, block
         if part + 1 == number_of_breaks:
             break
         begin, end = x, breaks[part + 1]
-        _, lines, change, bends = survey(pieces, count, 1, begin, end, ordered, -1.0, moving)
+        _, lines, change, bends = survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
         if lines == 0 and bends == 0.0:
             continue
         if many > 0:
@@ -319,7 +320,7 @@ def _walk(weight, start, offset, top, desk, probability):
     Of the panel that holds the time only what is before it counts, and of the one that holds the end of the lookback
     only what is after that.
     """
-    count, lookback, blocks, bench, moving = desk.rows, desk.lookback, desk.blocks, desk.bench, desk.part_moving
+    count, lookback, blocks, bench, moving = desk.rows, desk.lookback, desk.blocks, desk.bench, desk.moving
     t, lower = start + offset, -math.inf
     if lookback < math.inf:
         lower = (start - lookback) + offset
@@ -340,9 +341,9 @@ def _walk(weight, start, offset, top, desk, probability):
             share = min(1.0, width / (end - begin))
             _, size = panel_plan(blocks.lines[number], share * blocks.change[number], share * blocks.lengths[number])
             last, cdf, mass = size, bench.cdf, bench.mass
-            pieces = desk.pieces if end > t else desk.low_pieces
-            survey(pieces, count, 1, begin, end, desk.ordered, -1.0, moving)
-            _fill(pieces, moving, count, begin, base, width, size, bench, cdf, mass)
+            ranges = 0 if end > t else count + 1
+            survey(desk.pieces, ranges, count, 1, begin, end, desk.ordered, -1.0, moving)
+            _fill(desk.pieces, moving, count, begin, base, width, size, bench, cdf, mass)
         if first < last:
             none = _gather(count, cdf, mass, size, first, last, weight, bench, probability)
             if none < _NOTHING:
@@ -365,15 +366,9 @@ def _below(places, count, x):
 
 
 @bare
-def _start_again(desk):
-    start_again(desk.pieces, desk.rows, desk.bench.level)
-    start_again(desk.low_pieces, desk.rows, desk.bench.level)
-
-
-@bare
 def _one_point(t, weight, desk, probability):
     """Add a left time that is certain; returns the chance that there is no event."""
-    _start_again(desk)
+    start_again(desk.pieces, 2 * desk.rows + 2, desk.bench.level)
     blocks, bench = desk.blocks, desk.bench
     free, top = 1.0, _below(blocks.begin, desk.number, t)
     while top < desk.number and blocks.begin[top] <= t:
@@ -382,7 +377,9 @@ def _one_point(t, weight, desk, probability):
         bench.after[k] = 1.0 - value_at(desk.pieces, k, t, 0.0, True, desk.ordered, bench.offset, bench.out)
         gone = 0.0
         if desk.lookback < math.inf:
-            gone = value_at(desk.low_pieces, k, t, desk.lookback, False, desk.ordered, bench.offset, bench.out)
+            gone = value_at(
+                desk.pieces, desk.rows + 1 + k, t, desk.lookback, False, desk.ordered, bench.offset, bench.out
+            )
         free *= bench.after[k] + gone
     _walk(weight, t, 0.0, top, desk, probability)
     return weight * free
@@ -418,8 +415,9 @@ def _times(left, right, edges, number_of_edges, lookback, times):
 @bare
 def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, probability):
     """Add a uniform or normal component of a left time; returns the chance that there is no event."""
-    _start_again(desk)
-    count, lookback, blocks, bench, ordered = desk.rows, desk.lookback, desk.blocks, desk.bench, desk.ordered
+    start_again(desk.pieces, 2 * desk.rows + 2, desk.bench.level)
+    count, lookback, ordered = desk.rows, desk.lookback, desk.ordered
+    pieces, moving, blocks, bench = desk.pieces, desk.moving, desk.blocks, desk.bench
     weight, sd, mean, curved = a.weight[part], a.sd[part], gap(a.mean[part], origin, 0.0), a.kind[part] == NORMAL
     low, high = gap(a.low[part], origin, 0.0), gap(a.high[part], origin, 0.0)
     left, right, scale, z0, mass = low, high, math.inf, 0.0, 1.0
@@ -436,15 +434,15 @@ def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, proba
         middle = begin + 0.5 * (end - begin)
         while top < desk.number and blocks.begin[top] < middle:
             top += 1
-        _, lines, change, bends = survey(desk.pieces, count, 1, begin, end, ordered, -1.0, desk.moving)
-        low_begin = begin - lookback
+        _, lines, change, bends = survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
+        low_begin, low_end = begin - lookback, end - lookback
         if lookback < math.inf:
             # sums are rounded: the break that the stretch begins or ends at is not left inside of it
             above = _below(edges, number_of_edges, middle - lookback)
-            low_end = min(end - lookback, edges[above] if above < number_of_edges else math.inf)
+            low_end = min(low_end, edges[above] if above < number_of_edges else math.inf)
             low_begin = max(low_begin, edges[above - 1] if above > 0 else -math.inf)
             _, low_lines, low_change, low_bends = survey(
-                desk.low_pieces, count, 1, low_begin, low_end, ordered, -1.0, desk.low_moving
+                pieces, count + 1, count, 1, low_begin, low_end, ordered, -1.0, moving
             )
             lines, change, bends = lines + low_lines, change + low_change, bends + low_bends
         own = (end - begin) / scale
@@ -455,12 +453,14 @@ def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, proba
             base = begin + panel * width
             for e in range(size):
                 bench.offset[e] = width * NODE[first + e]
+            survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
             for k in range(count):
-                here, gone = table[k * MOST_NODES :], table[(count + k) * MOST_NODES :]
-                add_moving(desk.pieces, desk.moving, k, begin, base, bench.offset, size, here)
-                if lookback < math.inf:
-                    before = base - lookback
-                    add_moving(desk.low_pieces, desk.low_moving, k, low_begin, before, bench.offset, size, gone)
+                add_moving(pieces, moving, k, begin, base, bench.offset, size, table[k * MOST_NODES :])
+            if lookback < math.inf:
+                survey(pieces, count + 1, count, 1, low_begin, low_end, ordered, -1.0, moving)
+                for k in range(count):
+                    gone = table[(count + k) * MOST_NODES :]
+                    add_moving(pieces, moving, k, low_begin, base - lookback, bench.offset, size, gone)
             for e in range(size):
                 share, offset = weight * NODE_WEIGHT[first + e] * (width / (right - left)), width * NODE[first + e]
                 if curved:
@@ -486,16 +486,16 @@ def _breaks_of(pieces, count, first, last, breaks):
     """
     begin, end = math.inf, -math.inf
     for k in range(pieces.start[count]):
-        begin, end = min(begin, max(pieces.low[k], first)), max(end, min(pieces.high[k], last))
+        begin, end = min(begin, max(pieces.number[k, LOW], first)), max(end, min(pieces.number[k, HIGH], last))
     if not begin <= end:
         return 0
     breaks[0], breaks[1] = begin, end
     number = 2
     for k in range(pieces.start[count]):
-        low, high = pieces.low[k], pieces.high[k]
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
         curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
         if curved and high - low > _WIDE * (end - begin):
-            low, high = pieces.cut_low[k], pieces.cut_high[k]
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
         if begin < low < end:
             breaks[number] = low
             number += 1
@@ -510,13 +510,7 @@ def _asof_rows(a, b, start, candidates, rank, lookback):
     """All left rows: the chance of each candidate, and that of none."""
     rows, before = len(start) - 1, weights_before(b)
     most, components = most_pieces(b, start, candidates)
-    pieces = room_for_pieces(most, components)
-    low_pieces = Pieces(
-        pieces.start, np.zeros(most + 1, np.int64), np.zeros(most + 1), pieces.kind, pieces.low, pieces.high,
-        pieces.gain, pieces.mean, pieces.sd, pieces.cut_low, pieces.cut_high, pieces.lost, pieces.factor, pieces.scale,
-    )  # fmt: skip
-    moving, low_moving = room_for_moving(most, components), room_for_moving(most, components)
-    part_moving = room_for_moving(most, components)
+    pieces, moving = room_for_pieces(2 * most + 2, components), room_for_moving(most, components)
     bench, table = _bench(most), np.empty(2 * MOST_NODES * (most + 1))
     breaks = np.empty(2 * components + 4)
     blocks = _room_for_blocks(4 * components + 8, MOST_NODES * (most + 2) + 4 * components, most)
@@ -534,21 +528,21 @@ def _asof_rows(a, b, start, candidates, rank, lookback):
         first -= lookback
         for c in range(count):
             see(b, before, mine[c], origin, 0.0, first, last, 1.0, pieces, c)
-            bench.level[c] = pieces.level[c]
+        for r in range(count + 1):
+            bench.level[r] = bench.level[count + 1 + r] = pieces.level[r]
+            pieces.start[count + 1 + r] = pieces.start[r]
         number_of_breaks = _breaks_of(pieces, count, first, last, breaks)
         number, nodes = _build(pieces, count, breaks, number_of_breaks, b.ordered, ranks, moving, blocks, bench)
         if number > len(blocks.kind) or nodes > len(blocks.place):
             blocks = _room_for_blocks(2 * number, 2 * nodes, most)
             edges = np.empty(len(breaks) + len(blocks.kind))
             times = np.empty(2 * len(edges) + 2)
-            start_again(pieces, count, bench.level)
+            start_again(pieces, 2 * count + 2, bench.level)
             number, nodes = _build(pieces, count, breaks, number_of_breaks, b.ordered, ranks, moving, blocks, bench)
         edges[:number_of_breaks] = breaks[:number_of_breaks]
         edges[number_of_breaks : number_of_breaks + number] = blocks.begin[:number]
         number_of_edges = sort_breaks(edges, number_of_breaks + number)
-        desk = Desk(
-            count, number, lookback, b.ordered, pieces, low_pieces, moving, low_moving, part_moving, blocks, bench
-        )  # fmt: skip
+        desk = Desk(count, number, lookback, b.ordered, pieces, moving, blocks, bench)
         for k in range(a.start[i], a.start[i + 1]):
             bends = math.inf
             if a.kind[k] == NORMAL and a.low[k] == -math.inf and a.high[k] == math.inf:
@@ -718,7 +712,7 @@ def last_events(
     (array([ 19., 107.,  18.]), array([0.]))
     """
     begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    ranks = rows.astype(np.float64) if rank is None else np.ascontiguousarray(rank, np.float64)
+    ranks = rows.astype(np.float64) if rank is None else solid(rank)
     if len(ranks) != len(rows):
         raise HaplyError("Ranks do not fit", expected=f"{len(rows)} numbers", found=str(len(ranks)))
     return LastEvents(*_asof_rows(*_turned(left, right, direction), begins, rows, ranks, _window(lookback)))

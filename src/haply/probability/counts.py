@@ -22,7 +22,12 @@ from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
 from haply.probability.quadrature import (
+    CUT_HIGH,
+    CUT_LOW,
     FARTHEST,
+    GAIN,
+    HIGH,
+    LOW,
     MOST_BENDS,
     NODE,
     NODE_WEIGHT,
@@ -282,8 +287,8 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
         level = pieces.level[2 * c] + pieces.level[2 * c + 1]
         before = max(before, level)
         for k in range(pieces.start[2 * c], pieces.start[2 * c + 2]):
-            first, last = min(first, pieces.low[k]), max(last, pieces.high[k])
-            level += pieces.gain[k]
+            first, last = min(first, pieces.number[k, LOW]), max(last, pieces.number[k, HIGH])
+            level += pieces.number[k, GAIN]
         after = max(after, level)
     step = trapezoid_step(bends)
     z_first = max(-FARTHEST, first / sd) if before <= _DUST else -FARTHEST
@@ -296,7 +301,7 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
             tally.offset[e] = sd * z
             tally.weight[e] = weight * step * math.exp(-0.5 * z * z) / SQRT_2PI
         begin, beyond = tally.offset[0], tally.offset[nodes - 1]
-        number, _, _, _ = survey(pieces, count, 2, begin, beyond, False, _DUST, moving)
+        number, _, _, _ = survey(pieces, 0, count, 2, begin, beyond, False, _DUST, moving)
         _evaluate(pieces, moving, number, begin, 0.0, nodes, distribution, tally, probability)
         k += nodes
 
@@ -310,10 +315,10 @@ def _breaks(pieces, ranges, left, right, breaks):
     breaks[0], breaks[1] = left, right
     count = 2
     for k in range(pieces.start[ranges]):
-        low, high = pieces.low[k], pieces.high[k]
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
         curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
         if curved and high - low > 0.5 * (right - left):
-            low, high = pieces.cut_low[k], pieces.cut_high[k]
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
         if left < low < right:
             breaks[count] = low
             count += 1
@@ -346,7 +351,7 @@ def _over_part(
     number = _breaks(pieces, 2 * count, left, right, breaks)
     for part in range(number - 1):
         begin, end = breaks[part], breaks[part + 1]
-        moves, lines, change, bends = survey(pieces, count, 2, begin, end, b.ordered, _DUST, moving)
+        moves, lines, change, bends = survey(pieces, 0, count, 2, begin, end, b.ordered, _DUST, moving)
         if moves == 0:
             continue
         own = (end - begin) / scale
@@ -509,8 +514,8 @@ def _gathered(start, shares, largest):
 
 def candidate_lists(start: Any, candidates: Any, left: int, right: int) -> tuple[np.ndarray, np.ndarray]:
     """Check lists of candidates, those of left row ``i`` at ``start[i]:start[i + 1]``, and return them as integers."""
-    begins = np.ascontiguousarray(start, np.int64)
-    rows = np.ascontiguousarray(candidates, np.int64)
+    # that may be written to, whatever they came from: kernels are compiled once more for those that may not
+    begins, rows = np.require(start, np.int64, ["C", "W"]), np.require(candidates, np.int64, ["C", "W"])
     if len(begins) != left + 1 or begins[0] != 0 or begins[-1] != len(rows) or (np.diff(begins) < 0).any():
         raise HaplyError(
             "Lists of candidates do not fit",

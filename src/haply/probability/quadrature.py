@@ -136,28 +136,24 @@ def panel_plan(lines, change, lengths):
         panels = max(panels + 1, min(2 * panels, math.ceil(panels * needed / MOST_NODES) - 1))
 
 
+LOW, HIGH, GAIN, SCALE, MEAN, SD, CUT_LOW, CUT_HIGH, LOST, FACTOR = range(10)
+"""The numbers of a piece: it rises by ``GAIN`` (falls, if negative) between ``LOW`` and ``HIGH``. Curves change over a
+length ``SCALE``; they have a mean, a standard deviation and the ends of their cut, the share ``LOST`` below it, and
+what to multiply the rest by."""
+
+
 class Pieces(NamedTuple):
     """Room for the pieces on which cdfs rise, in ranges: one after another, ``start[r]:start[r + 1]``.
 
-    ``level`` is the cdf of a range before its first piece that is not passed, which is ``at``. A piece rises by
-    ``gain`` (falls, if negative) between ``low`` and ``high``. Normals have their parameters, the share ``lost`` below
-    their cut, what to multiply by, and the length over which they change.
+    ``level`` is the cdf of a range before its first piece that is not passed, which is ``at``. Few arrays: functions
+    that take many are slow to compile.
     """
 
     start: np.ndarray
     at: np.ndarray
     level: np.ndarray
     kind: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    gain: np.ndarray
-    mean: np.ndarray
-    sd: np.ndarray
-    cut_low: np.ndarray
-    cut_high: np.ndarray
-    lost: np.ndarray
-    factor: np.ndarray
-    scale: np.ndarray
+    number: np.ndarray
 
 
 @kernel
@@ -165,9 +161,7 @@ def room_for_pieces(ranges, pieces):
     """Room for so many ranges and pieces."""
     return Pieces(
         np.zeros(ranges + 1, np.int64), np.zeros(ranges + 1, np.int64), np.zeros(ranges + 1),
-        np.zeros(pieces + 1, np.int8), np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1),
-        np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1),
-        np.zeros(pieces + 1), np.zeros(pieces + 1),
+        np.zeros(pieces + 1, np.int8), np.zeros((pieces + 1, 10)),
     )  # fmt: skip
 
 
@@ -237,10 +231,11 @@ def see(rows, before, j, origin, end, left, right, sign, pieces, r):
         if high < left:
             level += weight
         elif low <= right:
-            pieces.kind[at], pieces.low[at], pieces.high[at], pieces.gain[at] = kind, low, high, sign * weight
-            pieces.mean[at], pieces.sd[at], pieces.scale[at] = mean, sd, scale
-            pieces.cut_low[at], pieces.cut_high[at] = cut_low, cut_high
-            pieces.lost[at], pieces.factor[at] = lost, factor
+            pieces.kind[at] = kind
+            pieces.number[at, LOW], pieces.number[at, HIGH], pieces.number[at, GAIN] = low, high, sign * weight
+            pieces.number[at, MEAN], pieces.number[at, SD], pieces.number[at, SCALE] = mean, sd, scale
+            pieces.number[at, CUT_LOW], pieces.number[at, CUT_HIGH] = cut_low, cut_high
+            pieces.number[at, LOST], pieces.number[at, FACTOR] = lost, factor
             at += 1
         elif rows.ordered:
             break
@@ -254,8 +249,8 @@ def see(rows, before, j, origin, end, left, right, sign, pieces, r):
 def pass_by(pieces, r, x):
     """Count the first pieces of an ordered range that end at or before ``x`` as passed."""
     k, end = pieces.at[r], pieces.start[r + 1]
-    while k < end and pieces.high[k] <= x:
-        pieces.level[r] += pieces.gain[k]
+    while k < end and pieces.number[k, HIGH] <= x:
+        pieces.level[r] += pieces.number[k, GAIN]
         k += 1
     pieces.at[r] = k
 
@@ -274,9 +269,9 @@ def add_cdf(pieces, r, base, offset, count, ordered, out):
     """Add the values of a range at the nodes ``base + offset``, which ascend, to ``out``."""
     level, first, last = pieces.level[r], base + offset[0], base + offset[count - 1]
     for k in range(pieces.at[r], pieces.start[r + 1]):
-        if pieces.high[k] <= first:
-            level += pieces.gain[k]
-        elif pieces.low[k] < last:
+        if pieces.number[k, HIGH] <= first:
+            level += pieces.number[k, GAIN]
+        elif pieces.number[k, LOW] < last:
             add_piece(pieces, k, base, offset, count, out)
         elif ordered:
             break
@@ -287,15 +282,15 @@ def add_cdf(pieces, r, base, offset, count, ordered, out):
 @bare_fused
 def add_piece(pieces, k, base, offset, count, out):
     """Add the values of one piece at the nodes ``base + offset``."""
-    kind, gain = pieces.kind[k], pieces.gain[k]
-    low, high, mean, sd = pieces.low[k], pieces.high[k], pieces.mean[k], pieces.sd[k]
+    kind, gain = pieces.kind[k], pieces.number[k, GAIN]
+    low, high, mean, sd = pieces.number[k, LOW], pieces.number[k, HIGH], pieces.number[k, MEAN], pieces.number[k, SD]
     if kind == NORMAL:
         start, slope = (base - mean) / sd, 1.0 / sd
-        if pieces.factor[k] == 1.0:
+        if pieces.number[k, FACTOR] == 1.0:
             for e in range(count):
                 out[e] += gain * quick_cdf(start + offset[e] * slope)
         else:
-            factor, lost = pieces.factor[k], pieces.lost[k]
+            factor, lost = pieces.number[k, FACTOR], pieces.number[k, LOST]
             for e in range(count):
                 share = factor * (quick_cdf(start + offset[e] * slope) - lost)
                 u = base + offset[e]
@@ -309,8 +304,9 @@ def add_piece(pieces, k, base, offset, count, out):
         for e in range(count):
             out[e] += gain if (base - low) + offset[e] > 0.0 else 0.0
     else:
+        low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
         for e in range(count):
-            out[e] += gain * cut_cdf(mean, sd, pieces.cut_low[k], pieces.cut_high[k], base + offset[e])
+            out[e] += gain * cut_cdf(mean, sd, low, high, base + offset[e])
 
 
 class Moving(NamedTuple):
@@ -336,34 +332,35 @@ def room_for_moving(most, pieces):
 
 
 @bare
-def survey(pieces, count, each, begin, end, ordered, least, moving):
-    """Find which of the first ``count`` owners are above ``least`` somewhere between two breaks, and write them down.
+def survey(pieces, first, count, each, begin, end, ordered, least, moving):
+    """Find which of ``count`` owners are above ``least`` somewhere between two breaks, and write them down.
 
-    An owner has ``each`` ranges. Returns how many there are, how many of them are lines, the sum of what these change
-    by, and the sum of squares of the lengths of change of curves (the sharpest of each owner: it is a sum of them).
+    An owner has ``each`` ranges, from ``first`` on. Returns how many there are, how many of them are lines, the sum of
+    what these change by, and the sum of squares of the lengths of change of curves (the sharpest of each owner: it is
+    a sum of them).
     """
     number, lines, change, bends, at = 0, 0, 0.0, 0.0, 0
     for c in range(count):
         value, slope, sharpest, moves = 0.0, 0.0, 0.0, False
         moving.first[number] = at
-        for r in range(each * c, each * c + each):
+        for r in range(first + each * c, first + each * c + each):
             if ordered:
                 pass_by(pieces, r, begin)
             value += pieces.level[r]
             for k in range(pieces.at[r], pieces.start[r + 1]):
-                if pieces.high[k] <= begin:
-                    value += pieces.gain[k]
-                elif pieces.low[k] < end:
+                if pieces.number[k, HIGH] <= begin:
+                    value += pieces.number[k, GAIN]
+                elif pieces.number[k, LOW] < end:
                     moves = True
                     if pieces.kind[k] == UNIFORM:
-                        rate = pieces.gain[k] / (pieces.high[k] - pieces.low[k])
+                        rate = pieces.number[k, GAIN] / (pieces.number[k, HIGH] - pieces.number[k, LOW])
                         slope += rate
-                        value += rate * (begin - pieces.low[k])
+                        value += rate * (begin - pieces.number[k, LOW])
                     else:
                         moving.curve[at] = k
                         at += 1
                         if pieces.kind[k] != POINT:
-                            sharpest = max(sharpest, (end - begin) / pieces.scale[k])
+                            sharpest = max(sharpest, (end - begin) / pieces.number[k, SCALE])
                 elif ordered:
                     break
         if moves or value > least:
@@ -394,15 +391,17 @@ def write_density(pieces, moving, s, base, offset, count, out):
         out[e] = slope
     for at in range(moving.first[s], moving.first[s + 1]):
         k = moving.curve[at]
-        gain, mean, sd, low, high = pieces.gain[k], pieces.mean[k], pieces.sd[k], pieces.low[k], pieces.high[k]
+        gain, mean, sd = pieces.number[k, GAIN], pieces.number[k, MEAN], pieces.number[k, SD]
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
         if pieces.kind[k] == NORMAL:
-            start, rate, factor = (base - mean) / sd, 1.0 / sd, gain * pieces.factor[k] / sd
+            start, rate, factor = (base - mean) / sd, 1.0 / sd, gain * pieces.number[k, FACTOR] / sd
             for e in range(count):
                 u = base + offset[e]
                 out[e] += factor * quick_density(start + offset[e] * rate) if low < u < high else 0.0
         elif pieces.kind[k] == CAREFUL:
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
             for e in range(count):
-                out[e] += gain * cut_pdf(mean, sd, pieces.cut_low[k], pieces.cut_high[k], base + offset[e])
+                out[e] += gain * cut_pdf(mean, sd, low, high, base + offset[e])
     return slope != 0.0 or moving.first[s] < moving.first[s + 1]
 
 
@@ -416,9 +415,9 @@ def only_bends(pieces, count, each, sd):
     for c in range(count):
         most = 0.0
         for k in range(pieces.start[each * c], pieces.start[each * c + each]):
-            if pieces.kind[k] != NORMAL or pieces.factor[k] != 1.0:
+            if pieces.kind[k] != NORMAL or pieces.number[k, FACTOR] != 1.0:
                 return math.inf
-            most = max(most, sd / pieces.sd[k])
+            most = max(most, sd / pieces.number[k, SD])
         total += most * most
     return total
 
@@ -429,14 +428,14 @@ def value_at(pieces, r, x, back, closed, ordered, offset, out):
     total, place = pieces.level[r], x - back
     for k in range(pieces.at[r], pieces.start[r + 1]):
         if pieces.kind[k] == POINT:
-            difference = x - pieces.low[k]
+            difference = x - pieces.number[k, LOW]
             if difference > back or (closed and difference == back):
-                total += pieces.gain[k]
+                total += pieces.number[k, GAIN]
             elif ordered:
                 break
-        elif pieces.high[k] <= place:
-            total += pieces.gain[k]
-        elif pieces.low[k] < place:
+        elif pieces.number[k, HIGH] <= place:
+            total += pieces.number[k, GAIN]
+        elif pieces.number[k, LOW] < place:
             offset[0], out[0] = 0.0, 0.0
             add_piece(pieces, k, place, offset, 1, out)
             total += out[0]
