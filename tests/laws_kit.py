@@ -16,7 +16,7 @@ from haply.models import OneDimensional
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.rows import Components
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
+RULES = {count: np.polynomial.legendre.leggauss(count) for count in (16, 40)}
 KINDS = ("point", "uniform", "normal", "cut", "histogram", "samples", "mixture", "mixed")
 
 
@@ -124,14 +124,15 @@ def breaks(law):
     return found
 
 
-def nodes_between(low, high, points):
+def nodes_between(low, high, points, rule=40):
     """Nodes and weights of panels between two places, broken at points."""
+    nodes, weights = RULES[rule]
     inside = np.unique([low, high, *(p for p in points if low < p < high)])
     half = 0.5 * np.diff(inside)[:, None]
-    return (inside[:-1, None] + half * (1.0 + NODES)).ravel(), (half * WEIGHTS).ravel()
+    return (inside[:-1, None] + half * (1.0 + nodes)).ravel(), (half * weights).ravel()
 
 
-def expectation_nodes(law, points):
+def expectation_nodes(law, points, rule=40):
     """Places and weights whose weighted sums are expectations, for functions with kinks at points."""
     places, weights = [], []
     for part in law:
@@ -140,7 +141,7 @@ def expectation_nodes(law, points):
             weights.append([part[0]])
             continue
         own = breaks([part])
-        x, w = nodes_between(min(own), max(own), [*own, *points])
+        x, w = nodes_between(min(own), max(own), [*own, *points], rule)
         places.append(x)
         weights.append(part[0] * w * density(part, x))
     return np.concatenate(places), np.concatenate(weights)
@@ -241,7 +242,10 @@ def last_reference(time, events, rank, lookback):
     found, none, count = np.zeros(len(events)), 0.0, len(events)
     points = sorted({point for law in events for point in breaks(law)})
     later = [point + lookback for point in points if math.isfinite(lookback)]
-    for t, w in zip(*expectation_nodes(time, [*points, *later]), strict=True):
+    for t, w in zip(*expectation_nodes(time, [*points, *later], 16), strict=True):
+        if w < 1e-17:
+            none += w
+            continue
         after = np.array([1.0 - cdf(law, t) for law in events])
         gone = np.zeros(count)
         if math.isfinite(lookback):
@@ -250,7 +254,9 @@ def last_reference(time, events, rank, lookback):
                     over = float(t - part[2] > lookback) if part[1] == "point" else part_cdf(part, t - lookback)
                     gone[k] += part[0] * over
         none += w * np.prod(after + gone)
-        s, ws = nodes_between(max(points[0], t - lookback), t, points) if t > points[0] else (np.empty(0), np.empty(0))
+        s, ws = np.empty(0), np.empty(0)
+        if t > points[0]:
+            s, ws = nodes_between(max(points[0], t - lookback), t, points, 16)
         free = np.array([cdf(law, s) for law in events]).reshape(count, -1) + after[:, None]
         for j, law in enumerate(events):
             others = np.prod(np.delete(free, j, 0), axis=0)

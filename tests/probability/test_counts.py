@@ -360,7 +360,7 @@ def test_rows_without_candidates_and_certain_matches():
     assert never.probability.tolist() == [0.0, 0.0]
     assert never.distribution.values.tolist() == [1.0]
     nothing = match_counts(Gaussian([], []), right, NEAR, [0], [], distribution=True)
-    assert len(nothing.p_any) == 0
+    assert len(nothing.p_any) == len(nothing.distribution) == 0
 
 
 @pytest.mark.parametrize(("start", "rows"), [([0, 1], [0, 1]), ([0, 2], [0, 5]), ([0, 1, 2], [0, 1]), ([1, 2], [0, 1])])
@@ -498,6 +498,15 @@ def test_what_cannot_be_counted_has_a_reason():
     assert position_misfit(Uniform(0, 1), Histogram([[0, 1]], [[1]])) == ""
     with pytest.raises(HaplyError, match="give samples"):
         position_counts(four, four, 1.0, [0, 1], [0])
+
+
+def test_a_distance_that_is_tiny_beside_the_points():
+    points = Samples([[[0.0, 0.0], [1.0, 0.0]]])
+    found, _ = position_counts(points, points, 1e-200, [0, 2], [0, 0])
+    assert found.probability.tolist() == [0.5, 0.5]
+    assert found.p_any.tolist() == [0.75]
+    among, _ = position_counts(points, GaussianND([[0.0, 0.0]], [np.eye(2)]), 1e-200, [0, 1], [0])
+    assert among.p_any[0] == pytest.approx(0.0, abs=1e-300)
 
 
 def test_positions_on_a_line_are_differences():

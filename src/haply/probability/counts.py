@@ -98,6 +98,30 @@ class Tally(NamedTuple):
     distribution: np.ndarray
 
 
+class Found(NamedTuple):
+    """Room for what is found of all left rows.
+
+    The distribution of row ``i`` is in ``shares`` from ``start[i] + i`` on, with room for all its candidates, and ends
+    after the number ``largest`` of matches.
+    """
+
+    some: np.ndarray
+    expected: np.ndarray
+    variance: np.ndarray
+    probability: np.ndarray
+    shares: np.ndarray
+    largest: np.ndarray
+
+
+@kernel
+def room_for_found(rows, candidates, distribution):
+    """Room for so many rows and candidates."""
+    return Found(
+        np.zeros(rows), np.zeros(rows), np.zeros(rows), np.zeros(candidates),
+        np.zeros(candidates + rows if distribution else 0), np.zeros(rows if distribution else 0, np.int64),
+    )  # fmt: skip
+
+
 @kernel
 def room_for_tally(most, distribution):
     """Room for rows of up to so many candidates."""
@@ -167,19 +191,31 @@ def end_block(tally, count, distribution):
 
 
 @bare
-def begin_row(tally):
-    """Begin with the sums of a row."""
+def begin_row(tally, count):
+    """Begin with the sums of a row of so many candidates."""
     tally.sums[:] = 0.0
-    tally.distribution[:] = 0.0
+    tally.distribution[: count + 1] = 0.0
 
 
 @bare
-def end_row(tally):
-    """The chance of any match and the variance of their number, with what has not been looked at: no match is there."""
+def end_row(tally, i, begin, found, chances):
+    """Write down what was found of row ``i``, whose candidates begin at ``begin``.
+
+    What has not been looked at is where no candidate matches.
+    """
     sums = tally.sums
     rest = max(0.0, 1.0 - sums[0])
-    tally.distribution[0] += rest
-    return min(1.0, sums[4]), sums[3] + sums[2] + sums[1] * sums[1] * sums[0] * rest
+    found.some[i] = min(1.0, sums[4])
+    found.variance[i] = sums[3] + sums[2] + sums[1] * sums[1] * sums[0] * rest
+    for c in range(len(chances)):
+        chances[c] = min(1.0, chances[c])
+        found.expected[i] += chances[c]
+    if len(found.largest) > 0:
+        tally.distribution[0] += rest
+        for number in range(len(chances) + 1):
+            found.shares[begin + i + number] = tally.distribution[number]
+            if tally.distribution[number] > 0.0:
+                found.largest[i] = number
 
 
 @bare
@@ -290,6 +326,8 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
             first, last = min(first, pieces.number[k, LOW]), max(last, pieces.number[k, HIGH])
             level += pieces.number[k, GAIN]
         after = max(after, level)
+    if not first <= last and before <= _DUST:
+        return
     step = trapezoid_step(bends)
     z_first = max(-FARTHEST, first / sd) if before <= _DUST else -FARTHEST
     z_last = min(FARTHEST, last / sd) if after <= _DUST else FARTHEST
@@ -371,20 +409,17 @@ def _over_part(
 
 @kernel
 def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, outside, distribution):
-    """All left rows; the distribution of row ``i`` begins at ``start[i] + i`` and has room for all its candidates."""
+    """Count for all left rows."""
     rows = len(start) - 1
     before = weights_before(b)
     most, components = most_pieces(b, start, candidates)
     pieces, breaks = room_for_pieces(2 * most, 2 * components), np.empty(4 * components + 4)
     tally, place = room_for_tally(most, distribution), np.empty(BLOCK, np.int64)
     moving = room_for_moving(most, 2 * components)
-    some, expected, variance = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    probability = np.zeros(len(candidates))
-    shares = np.zeros(len(candidates) + rows if distribution else 0)
-    largest = np.zeros(rows if distribution else 0, np.int64)
+    found = room_for_found(rows, len(candidates), distribution)
     for i in range(rows):
-        mine, chances = candidates[start[i] : start[i + 1]], probability[start[i] : start[i + 1]]
-        begin_row(tally)
+        mine, chances = candidates[start[i] : start[i + 1]], found.probability[start[i] : start[i + 1]]
+        begin_row(tally, len(mine))
         if len(mine) > 0:
             _over_points(
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
@@ -394,16 +429,8 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
                     _over_part(
                         a, k, b, before, mine, low, high, outside, distribution, pieces, moving, breaks, tally, chances
                     )
-        some[i], variance[i] = end_row(tally)
-        for c in range(len(mine)):
-            chances[c] = min(1.0, chances[c])
-            expected[i] += chances[c]
-        if distribution:
-            for number in range(len(mine) + 1):
-                shares[start[i] + i + number] = tally.distribution[number]
-                if tally.distribution[number] > 0.0:
-                    largest[i] = number
-    return some, expected, variance, probability, shares, largest
+        end_row(tally, i, start[i], found, chances)
+    return found
 
 
 @bare
@@ -485,7 +512,7 @@ def _bound_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
         mine = candidates[start[i] : start[i + 1]]
         if len(mine) == 0:
             continue
-        begin_row(tally)
+        begin_row(tally, len(mine))
         _over_points(a, i, b, before, mine, low, high, low_closed, high_closed, outside, False, place, tally, chances)
         lower[i] = upper[i] = tally.sums[4]
         for k in range(a.start[i], a.start[i + 1]):
@@ -564,17 +591,17 @@ def match_counts(
     (array([1.]), array([1.]), array([0.]))
     """
     begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    some, expected, variance, probability, shares, largest = _count_rows(
-        left.components, right.components, begins, rows, *_ends(region), distribution
-    )
-    gathered = gathered_distribution(begins, shares, largest) if distribution else None
-    return MatchCounts(some, expected, variance, probability, gathered)
+    found = _count_rows(left.components, right.components, begins, rows, *_ends(region), distribution)
+    return counts_of(begins, found, distribution)
 
 
-def gathered_distribution(begins: np.ndarray, shares: np.ndarray, largest: np.ndarray) -> Ragged:
-    """The distributions of all rows, without the numbers of matches that cannot be."""
-    starts, values = _gathered(begins, shares, largest)
-    return Ragged(values, starts)
+def counts_of(begins: np.ndarray, found: Found, with_distribution: bool) -> MatchCounts:
+    """What was found, with the distributions cut after the largest number of matches."""
+    distribution = None
+    if with_distribution:
+        starts, values = _gathered(begins, found.shares, found.largest)
+        distribution = Ragged(values, starts)
+    return MatchCounts(found.some, found.expected, found.variance, found.probability, distribution)
 
 
 def any_bounds(
