@@ -16,7 +16,7 @@ from haply.models import OneDimensional
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.rows import Components
 
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
+RULES = {count: np.polynomial.legendre.leggauss(count) for count in (16, 40)}
 KINDS = ("point", "uniform", "normal", "cut", "histogram", "samples", "mixture", "mixed")
 
 
@@ -124,14 +124,15 @@ def breaks(law):
     return found
 
 
-def nodes_between(low, high, points):
+def nodes_between(low, high, points, rule=40):
     """Nodes and weights of panels between two places, broken at points."""
+    nodes, weights = RULES[rule]
     inside = np.unique([low, high, *(p for p in points if low < p < high)])
     half = 0.5 * np.diff(inside)[:, None]
-    return (inside[:-1, None] + half * (1.0 + NODES)).ravel(), (half * WEIGHTS).ravel()
+    return (inside[:-1, None] + half * (1.0 + nodes)).ravel(), (half * weights).ravel()
 
 
-def expectation_nodes(law, points):
+def expectation_nodes(law, points, rule=40):
     """Places and weights whose weighted sums are expectations, for functions with kinks at points."""
     places, weights = [], []
     for part in law:
@@ -140,7 +141,7 @@ def expectation_nodes(law, points):
             weights.append([part[0]])
             continue
         own = breaks([part])
-        x, w = nodes_between(min(own), max(own), [*own, *points])
+        x, w = nodes_between(min(own), max(own), [*own, *points], rule)
         places.append(x)
         weights.append(part[0] * w * density(part, x))
     return np.concatenate(places), np.concatenate(weights)
@@ -197,3 +198,75 @@ def random_law(rng, kind, spread=2.0, grid=None):
         return [(w, "uniform", edges[k], edges[k + 1]) for k, w in enumerate(weights)]
     inner = {"samples": ("point",), "mixture": ("normal",), "mixed": ("point", "uniform", "normal", "cut")}[kind]
     return [(w, *random_law(rng, inner[rng.integers(len(inner))], spread, grid)[0][1:]) for w in weights]
+
+
+def law_of_row(model, row):
+    """The law of a row of a model, from its components."""
+    rows = model.components
+    law = []
+    for k in range(rows.start[row], rows.start[row + 1]):
+        weight, low, high = rows.weight[k], rows.low[k], rows.high[k]
+        if rows.kind[k] == POINT:
+            law.append((weight, "point", low))
+        elif rows.kind[k] == UNIFORM:
+            law.append((weight, "uniform", low, high))
+        elif math.isinf(low) and math.isinf(high):
+            law.append((weight, "normal", rows.mean[k], rows.sd[k]))
+        else:
+            law.append((weight, "cut", rows.mean[k], rows.sd[k], low, high))
+    return law
+
+
+def chance(law, x, region):
+    """That ``x`` less a number of the law is in a region."""
+    below = cdf(law, x - region.low, region.low_closed) if math.isfinite(region.low) else np.ones_like(x)
+    beyond = cdf(law, x - region.high, not region.high_closed) if math.isfinite(region.high) else np.zeros_like(x)
+    return 1.0 - (below - beyond) if region.outside else below - beyond
+
+
+def count_reference(left, rights, region):
+    """The distribution of the number of matches, and the chance of each candidate, by many nodes."""
+    ends = [end for end in (region.low, region.high) if math.isfinite(end)]
+    x, w = expectation_nodes(left, [point + end for law in rights for point in breaks(law) for end in ends])
+    chances = [chance(law, x, region) for law in rights]
+    shares = np.zeros((len(rights) + 1, len(x)))
+    shares[0] = 1.0
+    for q in chances:
+        shares[1:] = shares[1:] * (1.0 - q) + shares[:-1] * q
+        shares[0] *= 1.0 - q
+    return shares @ w, np.array([q @ w for q in chances])
+
+
+def last_reference(time, events, rank, lookback):
+    """The chance of each event to be the last at or before the time, and that of none, time by time."""
+    found, none, count = np.zeros(len(events)), 0.0, len(events)
+    points = sorted({point for law in events for point in breaks(law)})
+    later = [point + lookback for point in points if math.isfinite(lookback)]
+    for t, w in zip(*expectation_nodes(time, [*points, *later], 16), strict=True):
+        if w < 1e-17:
+            none += w
+            continue
+        after = np.array([1.0 - cdf(law, t) for law in events])
+        gone = np.zeros(count)
+        if math.isfinite(lookback):
+            for k, law in enumerate(events):
+                for part in law:
+                    over = float(t - part[2] > lookback) if part[1] == "point" else part_cdf(part, t - lookback)
+                    gone[k] += part[0] * over
+        none += w * np.prod(after + gone)
+        s, ws = np.empty(0), np.empty(0)
+        if t > points[0]:
+            s, ws = nodes_between(max(points[0], t - lookback), t, points, 16)
+        free = np.array([cdf(law, s) for law in events]).reshape(count, -1) + after[:, None]
+        for j, law in enumerate(events):
+            others = np.prod(np.delete(free, j, 0), axis=0)
+            for part in law:
+                if part[1] != "point":
+                    found[j] += w * part[0] * (ws * density(part, s) * others).sum()
+                elif part[2] <= t and t - part[2] <= lookback:
+                    product = 1.0
+                    for k in range(count):
+                        if k != j:
+                            product *= after[k] + cdf(events[k], part[2], (rank[k], k) < (rank[j], j))
+                    found[j] += w * part[0] * product
+    return found, none

@@ -18,7 +18,7 @@ Direction = Literal["backward", "forward"]
 """Whether the last event at or before a time is asked for, or the first at or after it."""
 
 
-class Events(NamedTuple):
+class FoundEvents(NamedTuple):
     """Pairs of a left row and an event, by row numbers, with the probability that it is the one; and that any is."""
 
     left: np.ndarray
@@ -36,7 +36,7 @@ class LastEvent:
     direction: Direction
     tolerance: float
 
-    def pairs(self, left: pa.Table, right: pa.Table, times: tuple[str, str], keys: int, names: list[str]) -> Events:
+    def pairs(self, left: pa.Table, right: pa.Table, times: tuple[str, str], keys: int, names: list[str]) -> FoundEvents:
         """Find the events of all left rows.
 
         Tables have columns ``__key0``, ``__key1``, ... of their keys. ``names`` are right columns that order events at
@@ -46,7 +46,7 @@ class LastEvent:
         some = np.zeros(left.num_rows)
         empty = np.empty(0, np.int64)
         if not all(len(rows) for rows in usable):
-            return Events(empty, empty, np.empty(0), some)
+            return FoundEvents(empty, empty, np.empty(0), some)
         sides = [table.take(pa.array(rows)) for table, rows in zip((left, right), usable, strict=True)]
         mine, theirs = (view_column(side[time].combine_chunks()) for side, time in zip(sides, times, strict=True))
         assert isinstance(mine, OneDimensional)
@@ -63,7 +63,7 @@ class LastEvent:
         some[usable[0]] = np.clip(1.0 - found.none, 0.0, 1.0)
         owner = np.repeat(np.arange(len(mine)), np.diff(start))
         likely = np.flatnonzero(found.probability > 0.0)
-        return Events(
+        return FoundEvents(
             usable[0][owner[likely]], usable[1][candidates[likely]], np.minimum(found.probability[likely], 1.0), some
         )
 

@@ -19,18 +19,27 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.models import OneDimensional
-from haply.numerics.components import NORMAL, POINT, smooth_window
-from haply.numerics.jit import bare, kernel
+from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
+from haply.numerics.jit import bare, kernel, solid
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_mass
 from haply.numerics.rows import Components, row_cdf
 from haply.probability.counts import candidate_lists
 from haply.probability.quadrature import (
+    CUT_HIGH,
+    CUT_LOW,
+    FARTHEST,
+    GAIN,
+    HIGH,
+    LOW,
+    MOST_BENDS,
     MOST_NODES,
     NODE,
     NODE_WEIGHT,
+    Moving,
     Pieces,
     add_moving,
     most_pieces,
+    only_bends,
     panel_plan,
     room_for_moving,
     room_for_pieces,
@@ -38,6 +47,7 @@ from haply.probability.quadrature import (
     sort_breaks,
     start_again,
     survey,
+    trapezoid_step,
     value_at,
     weights_before,
     write_density,
@@ -49,6 +59,8 @@ _NOTHING = 1e-17
 _SHARE = 0.25
 """Each of four causes of loss may take this share of a tolerance: the ends of the left time, those of the events, and
 that no event is found where the walk stopped."""
+_WIDE = 0.25
+"""A curve that takes this share of the time of all events is not a break in it."""
 _ATOMS, _PANEL = np.int8(0), np.int8(1)
 
 
@@ -61,19 +73,23 @@ class LastEvents(NamedTuple):
     """For each left row that there is none."""
 
 
-class Blocks(NamedTuple):
+class EventBlocks(NamedTuple):
     """Room for the events of one left row in the order of time: runs of points, and panels of continuous times.
 
-    Of a block with ``count`` nodes from number ``at`` on, ``n * at + k * count + e`` is where the tables hold what
+    Of a block with ``size`` nodes from number ``at`` on, ``n * at + k * size + e`` is where the tables hold what
     candidate ``k`` of ``n`` has at node ``e``: ``cdf``, how much of it is before, and ``mass``, how much is there.
-    ``place`` is the time of each node that is a point.
+    ``place`` is the time of each node that is a point; ``lines``, ``change`` and ``lengths`` of a panel are what
+    ``panel_plan`` needs.
     """
 
     kind: np.ndarray
     begin: np.ndarray
     end: np.ndarray
-    count: np.ndarray
+    size: np.ndarray
     at: np.ndarray
+    lines: np.ndarray
+    change: np.ndarray
+    lengths: np.ndarray
     place: np.ndarray
     cdf: np.ndarray
     mass: np.ndarray
@@ -93,11 +109,28 @@ class Bench(NamedTuple):
     place: np.ndarray
 
 
+class Desk(NamedTuple):
+    """All about the events of one left row: how many candidates and blocks there are, and the rooms for them.
+
+    The first ranges of ``pieces`` are passed by at the left time, the second half at the end of the lookback.
+    """
+
+    rows: int
+    number: int
+    lookback: float
+    ordered: bool
+    pieces: Pieces
+    moving: Moving
+    blocks: EventBlocks
+    bench: Bench
+
+
 @kernel
 def _room_for_blocks(blocks, nodes, count):
-    return Blocks(
+    return EventBlocks(
         np.empty(blocks, np.int8), np.empty(blocks), np.empty(blocks), np.empty(blocks, np.int64),
-        np.empty(blocks, np.int64), np.empty(nodes), np.empty(nodes * count), np.empty(nodes * count),
+        np.empty(blocks, np.int64), np.empty(blocks, np.int64), np.empty(blocks), np.empty(blocks), np.empty(nodes),
+        np.empty(nodes * count), np.empty(nodes * count),
     )  # fmt: skip
 
 
@@ -106,19 +139,42 @@ def _bench(count):
     size = MOST_NODES * (count + 1)
     return Bench(
         np.zeros(MOST_NODES), np.zeros(MOST_NODES), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size),
-        np.zeros(MOST_NODES), np.zeros(count + 1), np.zeros(MOST_NODES),
+        np.zeros(MOST_NODES), np.zeros(2 * count + 2), np.zeros(MOST_NODES),
     )  # fmt: skip
 
 
 @bare
-def _reach(rows, i):
+def _middle(rows, k):
+    """A place inside a component."""
+    return min(max(rows.mean[k], rows.low[k]), rows.high[k]) if rows.kind[k] == NORMAL else rows.low[k]
+
+
+@bare
+def _origin(a, i, b, candidates):
+    """Where times are counted from: near the left time if all events are nearer to it than it is to 0.
+
+    Narrow times far from 0 keep their digits so. Not if there are points, whose differences are compared as they are.
+    """
+    origin = _middle(a, a.start[i])
+    for k in range(a.start[i], a.start[i + 1]):
+        if a.kind[k] == POINT or abs(_middle(a, k) - origin) > 0.5 * abs(origin):
+            return 0.0
+    for j in candidates:
+        for k in range(b.start[j], b.start[j + 1]):
+            if b.kind[k] == POINT or abs(_middle(b, k) - origin) > 0.5 * abs(origin):
+                return 0.0
+    return origin
+
+
+@bare
+def _reach(rows, i, origin):
     """The earliest and the latest time of a row, but for 1e-17 of it."""
     first, last = math.inf, -math.inf
     for k in range(rows.start[i], rows.start[i + 1]):
-        low, high = rows.low[k], rows.high[k]
+        low, high, mean = gap(rows.low[k], origin, 0.0), gap(rows.high[k], origin, 0.0), gap(rows.mean[k], origin, 0.0)
         if rows.kind[k] == NORMAL:
-            down, up, _ = smooth_window(rows.mean[k], rows.sd[k], low, high)
-            mode = min(max(rows.mean[k], low), high)
+            down, up, _ = smooth_window(mean, rows.sd[k], low, high)
+            mode = min(max(mean, low), high)
             low, high = mode + down, mode + up
         first, last = min(first, low), max(last, high)
     return first, last
@@ -128,7 +184,7 @@ def _reach(rows, i):
 def _write_atoms(blocks, number, nodes, count, many, bench):
     """Close a run of points that is on the bench."""
     if number < len(blocks.kind) and nodes + many <= len(blocks.place):
-        blocks.kind[number], blocks.count[number], blocks.at[number] = _ATOMS, many, nodes
+        blocks.kind[number], blocks.size[number], blocks.at[number] = _ATOMS, many, nodes
         blocks.begin[number], blocks.end[number] = bench.place[0], bench.place[many - 1]
         for e in range(many):
             blocks.place[nodes + e] = bench.place[e]
@@ -149,9 +205,9 @@ def _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, ben
         bench.before[k] = value_at(pieces, k, x, 0.0, False, ordered, bench.offset, bench.out)
         bench.after[k] = 0.0
         for p in range(pieces.at[k], pieces.start[k + 1]):
-            if pieces.kind[p] == POINT and pieces.low[p] == x:
-                bench.after[k] += pieces.gain[p]
-            elif ordered and pieces.low[p] > x:
+            if pieces.kind[p] == POINT and pieces.number[p, LOW] == x:
+                bench.after[k] += pieces.number[p, GAIN]
+            elif ordered and pieces.number[p, LOW] > x:
                 break
     for j in range(count):
         if bench.after[j] > 0.0:
@@ -171,9 +227,9 @@ def _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, ben
 def _has_atoms(pieces, count, x, ordered):
     for k in range(count):
         for p in range(pieces.at[k], pieces.start[k + 1]):
-            if pieces.kind[p] == POINT and pieces.low[p] == x:
+            if pieces.kind[p] == POINT and pieces.number[p, LOW] == x:
                 return True
-            if ordered and pieces.low[p] > x:
+            if ordered and pieces.number[p, LOW] > x:
                 break
     return False
 
@@ -189,7 +245,7 @@ def _build(pieces, count, breaks, number_of_breaks, ordered, rank, moving, block
         if part + 1 == number_of_breaks:
             break
         begin, end = x, breaks[part + 1]
-        _, lines, change, bends = survey(pieces, count, 1, begin, end, ordered, -1.0, moving)
+        _, lines, change, bends = survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
         if lines == 0 and bends == 0.0:
             continue
         if many > 0:
@@ -200,7 +256,9 @@ def _build(pieces, count, breaks, number_of_breaks, ordered, rank, moving, block
         for panel in range(panels):
             if number < len(blocks.kind) and nodes + size <= len(blocks.place):
                 base = begin + panel * width
-                blocks.kind[number], blocks.count[number], blocks.at[number] = _PANEL, size, nodes
+                blocks.kind[number], blocks.size[number], blocks.at[number] = _PANEL, size, nodes
+                blocks.lines[number], blocks.change[number] = max(0, lines - 1), change / panels
+                blocks.lengths[number] = math.sqrt(bends) / panels
                 blocks.begin[number] = base
                 blocks.end[number] = end if panel == panels - 1 else begin + (panel + 1) * width
                 _fill(
@@ -228,13 +286,14 @@ def _fill(pieces, moving, count, begin, base, width, size, bench, cdf, mass):
 
 
 @bare
-def _gather(count, cdf, mass, size, first, last, after, weight, before, rest, probability):
-    """Add what the nodes ``first`` to ``last`` of a block give; returns the chance that no event is later
-    than the first.
+def _gather(count, cdf, mass, size, first, last, weight, bench, probability):
+    """Add what the nodes ``first`` to ``last`` of a block give.
 
-    ``after`` is the chance of each candidate to be after the left time. Products over all others are made of those over
-    the candidates before and after each, so that none is divided by.
+    ``bench.after`` is the chance of each candidate to be after the left time. Products over all others are made of
+    those over the candidates before and after each, so that none is divided by. Returns the chance that no event is
+    after the first node.
     """
+    after, before, rest = bench.after, bench.before, bench.none
     for e in range(first, last):
         before[e] = 1.0
         rest[e] = weight
@@ -255,20 +314,18 @@ def _gather(count, cdf, mass, size, first, last, after, weight, before, rest, pr
 
 
 @bare
-def _walk(
-    weight, count, start, offset, lookback, top, pieces, moving, begin, low_moving, low_begin, after, blocks, bench,
-    probability,
-):  # fmt: skip
+def _walk(weight, start, offset, top, desk, probability):
     """Add one left time, ``start + offset``: walk back in time over the blocks below ``top``.
 
     Of the panel that holds the time only what is before it counts, and of the one that holds the end of the lookback
-    only what is after that: there the candidates are as surveyed from ``begin``, and from ``low_begin``.
+    only what is after that.
     """
+    count, lookback, blocks, bench, moving = desk.rows, desk.lookback, desk.blocks, desk.bench, desk.moving
     t, lower = start + offset, -math.inf
     if lookback < math.inf:
         lower = (start - lookback) + offset
     for number in range(top - 1, -1, -1):
-        size, at = blocks.count[number], blocks.at[number]
+        size, at, begin, end = blocks.size[number], blocks.at[number], blocks.begin[number], blocks.end[number]
         cdf, mass = blocks.cdf[count * at :], blocks.mass[count * at :]
         first, last = 0, size
         if blocks.kind[number] == _ATOMS:
@@ -276,31 +333,27 @@ def _walk(
                 last -= 1
             while first < last and t - blocks.place[at + first] > lookback:
                 first += 1
-        elif blocks.end[number] > t or blocks.begin[number] < lower:
-            if blocks.begin[number] < lower:
-                base = lower
-                width = min(blocks.end[number] - lower, lookback)
-            else:
-                base = blocks.begin[number]
-                width = (start - base) + offset
-            if width > 0.0:
-                cdf, mass = bench.cdf, bench.mass
-                if blocks.end[number] > t:
-                    _fill(pieces, moving, count, begin, base, width, size, bench, cdf, mass)
-                else:
-                    _fill(pieces, low_moving, count, low_begin, base, width, size, bench, cdf, mass)
-            else:
-                last = 0
+        elif end > t or begin < lower:
+            base = max(begin, lower)
+            width = (start - base) + offset if begin >= lower else min(end - lower, lookback)
+            if not width > 0.0:
+                continue
+            share = min(1.0, width / (end - begin))
+            _, size = panel_plan(blocks.lines[number], share * blocks.change[number], share * blocks.lengths[number])
+            last, cdf, mass = size, bench.cdf, bench.mass
+            ranges = 0 if end > t else count + 1
+            survey(desk.pieces, ranges, count, 1, begin, end, desk.ordered, -1.0, moving)
+            _fill(desk.pieces, moving, count, begin, base, width, size, bench, cdf, mass)
         if first < last:
-            none = _gather(count, cdf, mass, size, first, last, after, weight, bench.before, bench.none, probability)
+            none = _gather(count, cdf, mass, size, first, last, weight, bench, probability)
             if none < _NOTHING:
                 return
-        if blocks.begin[number] < lower:
+        if begin < lower:
             return
 
 
 @bare
-def _above(places, count, x):
+def _below(places, count, x):
     """How many of the first places, which ascend, are below ``x``."""
     low, high = 0, count
     while low < high:
@@ -313,54 +366,40 @@ def _above(places, count, x):
 
 
 @bare
-def _one_point(
-    t, weight, count, lookback, ordered, pieces, low_pieces, moving, low_moving, blocks, number, bench, probability
-):
+def _one_point(t, weight, desk, probability):
     """Add a left time that is certain; returns the chance that there is no event."""
-    start_again(pieces, count, bench.level)
-    start_again(low_pieces, count, bench.level)
-    free, top = 1.0, _above(blocks.begin, number, t)
-    while top < number and blocks.begin[top] <= t:
+    start_again(desk.pieces, 2 * desk.rows + 2, desk.bench.level)
+    blocks, bench = desk.blocks, desk.bench
+    free, top = 1.0, _below(blocks.begin, desk.number, t)
+    while top < desk.number and blocks.begin[top] <= t:
         top += 1
-    for k in range(count):
-        bench.after[k] = 1.0 - value_at(pieces, k, t, 0.0, True, ordered, bench.offset, bench.out)
+    for k in range(desk.rows):
+        bench.after[k] = 1.0 - value_at(desk.pieces, k, t, 0.0, True, desk.ordered, bench.offset, bench.out)
         gone = 0.0
-        if lookback < math.inf:
-            gone = value_at(low_pieces, k, t, lookback, False, ordered, bench.offset, bench.out)
+        if desk.lookback < math.inf:
+            gone = value_at(
+                desk.pieces, desk.rows + 1 + k, t, desk.lookback, False, desk.ordered, bench.offset, bench.out
+            )
         free *= bench.after[k] + gone
-    begin, low_begin = 0.0, 0.0
-    if top > 0 and blocks.kind[top - 1] == _PANEL and blocks.end[top - 1] > t:
-        begin = blocks.begin[top - 1]
-        survey(pieces, count, 1, begin, blocks.end[top - 1], ordered, -1.0, moving)
-    if lookback < math.inf:
-        low = _above(blocks.begin, number, t - lookback)
-        if low > 0 and blocks.kind[low - 1] == _PANEL and blocks.end[low - 1] > t - lookback:
-            low_begin = blocks.begin[low - 1]
-            survey(low_pieces, count, 1, low_begin, blocks.end[low - 1], ordered, -1.0, low_moving)
-    _walk(
-        weight, count, t, 0.0, lookback, top, pieces, moving, begin, low_moving, low_begin, bench.after, blocks, bench,
-        probability,
-    )  # fmt: skip
+    _walk(weight, t, 0.0, top, desk, probability)
     return weight * free
 
 
 @bare
-def _one_part(
-    a, part, count, lookback, ordered, pieces, low_pieces, moving, low_moving, edges, number_of_edges, times, blocks,
-    number, bench, table, probability,
-):  # fmt: skip
-    """Add a uniform or normal component of a left time; returns the chance that there is no event."""
-    start_again(pieces, count, bench.level)
-    start_again(low_pieces, count, bench.level)
-    weight, sd, mean = a.weight[part], a.sd[part], a.mean[part]
-    low, high, curved = a.low[part], a.high[part], a.kind[part] == NORMAL
-    left, right, scale, z0, mass = low, high, math.inf, 0.0, 1.0
-    if curved:
-        down, up, scale = smooth_window(mean, sd, low, high)
-        mode = min(max(mean, low), high)
-        left, right = mode + down, mode + up
-        z0 = cut_anchor(mean, sd, low, high)
-        mass = cut_mass(mean, sd, low, high, z0)
+def _one_normal(mean, sd, weight, bends, desk, probability):
+    """Add a normal left time among normal events: the trapezoidal rule; returns the chance that there is no event."""
+    step, none = trapezoid_step(bends), 0.0
+    last = math.floor(FARTHEST / step)
+    for k in range(-last, last + 1):
+        z = k * step
+        share = weight * step * math.exp(-0.5 * z * z) / SQRT_2PI
+        none += _one_point(mean + sd * z, share, desk, probability)
+    return none
+
+
+@bare
+def _times(left, right, edges, number_of_edges, lookback, times):
+    """Break a left time where an event may begin or end, at once or after the lookback; returns how many breaks."""
     times[0], times[1] = left, right
     many = 2
     for k in range(number_of_edges):
@@ -370,22 +409,40 @@ def _one_part(
         if left < edges[k] + lookback < right:
             times[many] = edges[k] + lookback
             many += 1
-    many = sort_breaks(times, many)
+    return sort_breaks(times, many)
+
+
+@bare
+def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, probability):
+    """Add a uniform or normal component of a left time; returns the chance that there is no event."""
+    start_again(desk.pieces, 2 * desk.rows + 2, desk.bench.level)
+    count, lookback, ordered = desk.rows, desk.lookback, desk.ordered
+    pieces, moving, blocks, bench = desk.pieces, desk.moving, desk.blocks, desk.bench
+    weight, sd, mean, curved = a.weight[part], a.sd[part], gap(a.mean[part], origin, 0.0), a.kind[part] == NORMAL
+    low, high = gap(a.low[part], origin, 0.0), gap(a.high[part], origin, 0.0)
+    left, right, scale, z0, mass = low, high, math.inf, 0.0, 1.0
+    if curved:
+        down, up, scale = smooth_window(mean, sd, low, high)
+        mode = min(max(mean, low), high)
+        left, right = mode + down, mode + up
+        z0 = cut_anchor(mean, sd, low, high)
+        mass = cut_mass(mean, sd, low, high, z0)
+    many = _times(left, right, edges, number_of_edges, lookback, times)
     none, top = 0.0, 0
     for number_of_time in range(many - 1):
         begin, end = times[number_of_time], times[number_of_time + 1]
         middle = begin + 0.5 * (end - begin)
-        while top < number and blocks.begin[top] < middle:
+        while top < desk.number and blocks.begin[top] < middle:
             top += 1
-        _, lines, change, bends = survey(pieces, count, 1, begin, end, ordered, -1.0, moving)
-        low_begin = begin - lookback
+        _, lines, change, bends = survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
+        low_begin, low_end = begin - lookback, end - lookback
         if lookback < math.inf:
             # sums are rounded: the break that the stretch begins or ends at is not left inside of it
-            above = _above(edges, number_of_edges, middle - lookback)
-            low_end = min(end - lookback, edges[above] if above < number_of_edges else math.inf)
+            above = _below(edges, number_of_edges, middle - lookback)
+            low_end = min(low_end, edges[above] if above < number_of_edges else math.inf)
             low_begin = max(low_begin, edges[above - 1] if above > 0 else -math.inf)
             _, low_lines, low_change, low_bends = survey(
-                low_pieces, count, 1, low_begin, low_end, ordered, -1.0, low_moving
+                pieces, count + 1, count, 1, low_begin, low_end, ordered, -1.0, moving
             )
             lines, change, bends = lines + low_lines, change + low_change, bends + low_bends
         own = (end - begin) / scale
@@ -396,11 +453,14 @@ def _one_part(
             base = begin + panel * width
             for e in range(size):
                 bench.offset[e] = width * NODE[first + e]
+            survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
             for k in range(count):
                 add_moving(pieces, moving, k, begin, base, bench.offset, size, table[k * MOST_NODES :])
-                if lookback < math.inf:
+            if lookback < math.inf:
+                survey(pieces, count + 1, count, 1, low_begin, low_end, ordered, -1.0, moving)
+                for k in range(count):
                     gone = table[(count + k) * MOST_NODES :]
-                    add_moving(low_pieces, low_moving, k, low_begin, base - lookback, bench.offset, size, gone)
+                    add_moving(pieces, moving, k, low_begin, base - lookback, bench.offset, size, gone)
             for e in range(size):
                 share, offset = weight * NODE_WEIGHT[first + e] * (width / (right - left)), width * NODE[first + e]
                 if curved:
@@ -412,25 +472,36 @@ def _one_part(
                 free = 1.0
                 for k in range(count):
                     bench.after[k] = 1.0 - min(1.0, table[k * MOST_NODES + e])
-                    gone = table[(count + k) * MOST_NODES + e] if lookback < math.inf else 0.0
-                    free *= bench.after[k] + gone
+                    free *= bench.after[k] + (table[(count + k) * MOST_NODES + e] if lookback < math.inf else 0.0)
                 none += share * free
-                _walk(
-                    share, count, base, offset, lookback, top, pieces, moving, begin, low_moving, low_begin,
-                    bench.after, blocks, bench, probability,
-                )  # fmt: skip
+                _walk(share, base, offset, top, desk, probability)
     return none
 
 
 @bare
 def _breaks_of(pieces, count, first, last, breaks):
-    """Where pieces begin and end between two times; returns how many breaks there are."""
-    number = 0
+    """Where pieces begin and end between two times; returns how many breaks there are.
+
+    Curves that span much of the time need no break: they bend over all of it.
+    """
+    begin, end = math.inf, -math.inf
     for k in range(pieces.start[count]):
-        low, high = max(pieces.low[k], first), min(pieces.high[k], last)
-        if low <= high:
-            breaks[number], breaks[number + 1] = low, high
-            number += 2
+        begin, end = min(begin, max(pieces.number[k, LOW], first)), max(end, min(pieces.number[k, HIGH], last))
+    if not begin <= end:
+        return 0
+    breaks[0], breaks[1] = begin, end
+    number = 2
+    for k in range(pieces.start[count]):
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
+        curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
+        if curved and high - low > _WIDE * (end - begin):
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
+        if begin < low < end:
+            breaks[number] = low
+            number += 1
+        if begin < high < end and high > low:
+            breaks[number] = high
+            number += 1
     return sort_breaks(breaks, number)
 
 
@@ -439,14 +510,9 @@ def _asof_rows(a, b, start, candidates, rank, lookback):
     """All left rows: the chance of each candidate, and that of none."""
     rows, before = len(start) - 1, weights_before(b)
     most, components = most_pieces(b, start, candidates)
-    pieces = room_for_pieces(most, components)
-    low_pieces = Pieces(
-        pieces.start, np.zeros(most + 1, np.int64), np.zeros(most + 1), pieces.kind, pieces.low, pieces.high,
-        pieces.gain, pieces.mean, pieces.sd, pieces.cut_low, pieces.cut_high, pieces.lost, pieces.factor, pieces.scale,
-    )  # fmt: skip
-    moving, low_moving = room_for_moving(most, components), room_for_moving(most, components)
+    pieces, moving = room_for_pieces(2 * most + 2, components), room_for_moving(most, components)
     bench, table = _bench(most), np.empty(2 * MOST_NODES * (most + 1))
-    breaks = np.empty(2 * components + 2)
+    breaks = np.empty(2 * components + 4)
     blocks = _room_for_blocks(4 * components + 8, MOST_NODES * (most + 2) + 4 * components, most)
     edges, times = np.empty(len(breaks) + len(blocks.kind)), np.empty(2 * (len(breaks) + len(blocks.kind)) + 2)
     probability, none = np.zeros(len(candidates)), np.zeros(rows)
@@ -457,33 +523,36 @@ def _asof_rows(a, b, start, candidates, rank, lookback):
             continue
         mine, ranks = candidates[start[i] : start[i + 1]], rank[start[i] : start[i + 1]]
         chances = probability[start[i] : start[i + 1]]
-        first, last = _reach(a, i)
+        origin = _origin(a, i, b, mine)
+        first, last = _reach(a, i, origin)
         first -= lookback
         for c in range(count):
-            see(b, before, mine[c], 0.0, 0.0, first, last, 1.0, pieces, c)
-            bench.level[c] = pieces.level[c]
+            see(b, before, mine[c], origin, 0.0, first, last, 1.0, pieces, c)
+        for r in range(count + 1):
+            bench.level[r] = bench.level[count + 1 + r] = pieces.level[r]
+            pieces.start[count + 1 + r] = pieces.start[r]
         number_of_breaks = _breaks_of(pieces, count, first, last, breaks)
         number, nodes = _build(pieces, count, breaks, number_of_breaks, b.ordered, ranks, moving, blocks, bench)
         if number > len(blocks.kind) or nodes > len(blocks.place):
             blocks = _room_for_blocks(2 * number, 2 * nodes, most)
             edges = np.empty(len(breaks) + len(blocks.kind))
             times = np.empty(2 * len(edges) + 2)
-            start_again(pieces, count, bench.level)
+            start_again(pieces, 2 * count + 2, bench.level)
             number, nodes = _build(pieces, count, breaks, number_of_breaks, b.ordered, ranks, moving, blocks, bench)
         edges[:number_of_breaks] = breaks[:number_of_breaks]
         edges[number_of_breaks : number_of_breaks + number] = blocks.begin[:number]
         number_of_edges = sort_breaks(edges, number_of_breaks + number)
+        desk = Desk(count, number, lookback, b.ordered, pieces, moving, blocks, bench)
         for k in range(a.start[i], a.start[i + 1]):
+            bends = math.inf
+            if a.kind[k] == NORMAL and a.low[k] == -math.inf and a.high[k] == math.inf:
+                bends = only_bends(pieces, count, 1, a.sd[k])
             if a.kind[k] == POINT:
-                none[i] += _one_point(
-                    a.low[k], a.weight[k], count, lookback, b.ordered, pieces, low_pieces, moving, low_moving, blocks,
-                    number, bench, chances,
-                )  # fmt: skip
+                none[i] += _one_point(a.low[k], a.weight[k], desk, chances)
+            elif bends <= MOST_BENDS:
+                none[i] += _one_normal(gap(a.mean[k], origin, 0.0), a.sd[k], a.weight[k], bends, desk, chances)
             else:
-                none[i] += _one_part(
-                    a, k, count, lookback, b.ordered, pieces, low_pieces, moving, low_moving, edges, number_of_edges,
-                    times, blocks, number, bench, table, chances,
-                )  # fmt: skip
+                none[i] += _one_part(a, k, origin, edges, number_of_edges, times, table, desk, chances)
     return probability, none
 
 
@@ -643,7 +712,7 @@ def last_events(
     (array([ 19., 107.,  18.]), array([0.]))
     """
     begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    ranks = rows.astype(np.float64) if rank is None else np.ascontiguousarray(rank, np.float64)
+    ranks = rows.astype(np.float64) if rank is None else solid(rank)
     if len(ranks) != len(rows):
         raise HaplyError("Ranks do not fit", expected=f"{len(rows)} numbers", found=str(len(ranks)))
     return LastEvents(*_asof_rows(*_turned(left, right, direction), begins, rows, ranks, _window(lookback)))

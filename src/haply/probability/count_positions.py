@@ -26,13 +26,14 @@ from haply.probability.counts import (
     begin_block,
     begin_row,
     candidate_lists,
+    counts_of,
     end_block,
     end_row,
-    gathered_distribution,
     match_counts,
+    room_for_found,
     room_for_tally,
 )
-from haply.probability.distance import Block, clouds, near_weight, scaled_limit
+from haply.probability.distance import Block, clouds, near_weight, scaled_limit, squared_limit
 from haply.probability.multivariate import Parts, parts
 from haply.probability.quadrature import FARTHEST
 from haply.probability.region import Region
@@ -74,8 +75,17 @@ class Targets(NamedTuple):
     widest: np.ndarray
 
 
+class DistanceLimit(NamedTuple):
+    """The distance, its square, and what ``scaled_limit`` makes of it for samples."""
+
+    within: float
+    square: float
+    limit: float
+    scale: float
+
+
 @bare
-def _chances_of_parts(targets, j, nodes, count, within, square, room, q):
+def _chances_of_parts(targets, j, nodes, count, near, room, q):
     """The chance that row ``j`` is within a distance of each node, where it is a mixture of normals."""
     dim = len(room.mean)
     q[:count] = 0.0
@@ -88,36 +98,36 @@ def _chances_of_parts(targets, j, nodes, count, within, square, room, q):
                 room.mean[c] = targets.mean[m, c] - nodes[c * BLOCK + e]
                 away += room.mean[c] * room.mean[c]
             away = math.sqrt(away)
-            if away > within + spread:
+            if away > near.within + spread:
                 continue
-            if spread > 0.0 and away + spread <= within:
+            if spread > 0.0 and away + spread <= near.within:
                 q[e] += targets.weight[m]
             else:
-                q[e] += targets.weight[m] * ball_chance(room.mean, cov, square, room)
+                q[e] += targets.weight[m] * ball_chance(room.mean, cov, near.square, room)
 
 
 @bare
-def _chances_of_cloud(cloud, j, x, count, limit, scale, squares, q):
+def _chances_of_cloud(cloud, j, x, count, near, squares, q):
     """The chance that row ``j`` is within a distance of each node, where it is samples."""
     first = cloud.start[j]
     y = Block(
         cloud.points, cloud.dim * first, cloud.start[j + 1] - first, cloud.weight, first, cloud.equal[j]
     )  # fmt: skip
     for e in range(count):
-        q[e] = near_weight(cloud.dim, x, e, e + 1, y, limit, scale, squares) / cloud.whole[j]
+        q[e] = near_weight(cloud.dim, x, e, e + 1, y, near.limit, near.scale, squares) / cloud.whole[j]
 
 
 @bare
-def _flush(nodes, count, ones, targets, cloud, candidates, within, limit, scale, squares, room, tally, distribution,
+def _flush(nodes, count, ones, targets, cloud, candidates, near, squares, room, tally, distribution,
            probability):  # fmt: skip
     """Add a block of nodes, whose weights are in the tally."""
     begin_block(tally, count)
     x = Block(nodes, 0, BLOCK, ones, 0, True)
     for c in range(len(candidates)):
         if cloud.most > 0:
-            _chances_of_cloud(cloud, candidates[c], x, count, limit, scale, squares, tally.q)
+            _chances_of_cloud(cloud, candidates[c], x, count, near, squares, tally.q)
         else:
-            _chances_of_parts(targets, candidates[c], nodes, count, within, limit, room, tally.q)
+            _chances_of_parts(targets, candidates[c], nodes, count, near, room, tally.q)
         probability[c] += add_candidate(tally, count, distribution)
     end_block(tally, count, distribution)
 
@@ -129,22 +139,19 @@ def _steps(radius, step):
 
 
 @kernel
-def _count_rows(lattices, targets, cloud, start, candidates, within, limit, scale, squares, room, distribution):
+def _count_rows(lattices, targets, cloud, start, candidates, near, squares, room, distribution):
     """All left rows: see ``counts._count_rows``."""
     rows, dim, axes = len(start) - 1, lattices.mean.shape[1], lattices.step.shape[1]
     most = 0
     for i in range(rows):
         most = max(most, start[i + 1] - start[i])
     tally, nodes, ones = room_for_tally(most, distribution), np.zeros(dim * BLOCK), np.ones(BLOCK)
-    some, expected, variance = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    probability = np.zeros(len(candidates))
-    shares = np.zeros(len(candidates) + rows if distribution else 0)
-    largest = np.zeros(rows if distribution else 0, np.int64)
+    found = room_for_found(rows, len(candidates), distribution)
     ends, at, z = np.zeros(3, np.int64), np.zeros(3, np.int64), np.zeros(3)
     most_square = lattices.radius * lattices.radius
     for i in range(rows):
-        mine, chances = candidates[start[i] : start[i + 1]], probability[start[i] : start[i + 1]]
-        begin_row(tally)
+        mine, chances = candidates[start[i] : start[i + 1]], found.probability[start[i] : start[i + 1]]
+        begin_row(tally, len(mine))
         count, last = 0, lattices.start[i + 1] if len(mine) > 0 else lattices.start[i]
         for k in range(lattices.start[i], last):
             volume, total = 1.0, 1
@@ -171,25 +178,17 @@ def _count_rows(lattices, targets, cloud, start, candidates, within, limit, scal
                 count += 1
                 if count == BLOCK:
                     _flush(
-                        nodes, count, ones, targets, cloud, mine, within, limit, scale, squares, room, tally,
+                        nodes, count, ones, targets, cloud, mine, near, squares, room, tally,
                         distribution, chances,
                     )  # fmt: skip
                     count = 0
         if count > 0:
             _flush(
-                nodes, count, ones, targets, cloud, mine, within, limit, scale, squares, room, tally, distribution,
+                nodes, count, ones, targets, cloud, mine, near, squares, room, tally, distribution,
                 chances,
             )  # fmt: skip
-        some[i], variance[i] = end_row(tally)
-        for c in range(len(mine)):
-            chances[c] = min(1.0, chances[c])
-            expected[i] += chances[c]
-        if distribution:
-            for number in range(len(mine) + 1):
-                shares[start[i] + i + number] = tally.distribution[number]
-                if tally.distribution[number] > 0.0:
-                    largest[i] = number
-    return some, expected, variance, probability, shares, largest
+        end_row(tally, i, start[i], found, chances)
+    return found
 
 
 def _is_points(model: Any) -> bool:
@@ -285,13 +284,10 @@ def position_counts(
     assert theirs is not None
     lattices, error = _lattices(mine, theirs, begins, rows, tolerance)
     cloud = clouds(right) if _is_points(right) else clouds(Samples([], dim=1))
-    limit, scale = scaled_limit(within)
-    found = _count_rows(
-        lattices, _targets(theirs), cloud, begins, rows, float(within), limit, scale, np.empty(cloud.most + 1),
-        room_for(mine.mean.shape[1]), distribution,
-    )  # fmt: skip
-    gathered = gathered_distribution(begins, *found[4:]) if distribution else None
-    return PositionCounts(MatchCounts(*found[:4], gathered), error)
+    near = DistanceLimit(float(within), squared_limit(within), *scaled_limit(within))
+    room, squares = room_for(mine.mean.shape[1]), np.empty(cloud.most + 1)
+    found = _count_rows(lattices, _targets(theirs), cloud, begins, rows, near, squares, room, distribution)
+    return PositionCounts(counts_of(begins, found, distribution), error)
 
 
 def _targets(found: Parts) -> Targets:
@@ -331,7 +327,7 @@ def _lattices(
     step = step * coarser[:, None]
     left = np.minimum(1.0, 4.0 * dim * np.exp(-exponent / coarser**2))
     owner = np.repeat(np.arange(len(mine.start) - 1), np.diff(mine.start))
-    error = np.bincount(owner, weight * left, len(mine.start) - 1) + 0.1 * tolerance
+    error = np.minimum(1.0, np.bincount(owner, weight * left, len(mine.start) - 1) + 0.1 * tolerance)
     return Lattices(start, weight, mean, solid(flat), solid(step), radius), error
 
 

@@ -22,12 +22,19 @@ from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
 from haply.probability.quadrature import (
+    CUT_HIGH,
+    CUT_LOW,
     FARTHEST,
+    GAIN,
+    HIGH,
+    LOW,
+    MOST_BENDS,
     NODE,
     NODE_WEIGHT,
     add_cdf,
     add_moving,
     most_pieces,
+    only_bends,
     panel_plan,
     quick_cdf,
     room_for_moving,
@@ -35,6 +42,7 @@ from haply.probability.quadrature import (
     see,
     sort_breaks,
     survey,
+    trapezoid_step,
     weights_before,
 )
 from haply.probability.region import Region
@@ -43,11 +51,6 @@ BLOCK = 32
 """Nodes worked on at once."""
 _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
-_EXPONENT = 36.0
-"""The trapezoidal rule errs by ``4 exp(-36)``, which is 1e-15."""
-_MOST_BENDS = 1500.0
-"""Where candidates vary over lengths so much shorter than the left value (by their squares, together), panels are
-placed where they do; up to here the trapezoidal rule takes no more than 1,000 nodes."""
 _INNER = 2.6
 """Cells of bounds lie within so many standard deviations; the tails are one cell each."""
 MOST_CELLS = BLOCK - 4
@@ -93,6 +96,30 @@ class Tally(NamedTuple):
     added: np.ndarray
     sums: np.ndarray
     distribution: np.ndarray
+
+
+class Found(NamedTuple):
+    """Room for what is found of all left rows.
+
+    The distribution of row ``i`` is in ``shares`` from ``start[i] + i`` on, with room for all its candidates, and ends
+    after the number ``largest`` of matches.
+    """
+
+    some: np.ndarray
+    expected: np.ndarray
+    variance: np.ndarray
+    probability: np.ndarray
+    shares: np.ndarray
+    largest: np.ndarray
+
+
+@kernel
+def room_for_found(rows, candidates, distribution):
+    """Room for so many rows and candidates."""
+    return Found(
+        np.zeros(rows), np.zeros(rows), np.zeros(rows), np.zeros(candidates),
+        np.zeros(candidates + rows if distribution else 0), np.zeros(rows if distribution else 0, np.int64),
+    )  # fmt: skip
 
 
 @kernel
@@ -164,19 +191,31 @@ def end_block(tally, count, distribution):
 
 
 @bare
-def begin_row(tally):
-    """Begin with the sums of a row."""
+def begin_row(tally, count):
+    """Begin with the sums of a row of so many candidates."""
     tally.sums[:] = 0.0
-    tally.distribution[:] = 0.0
+    tally.distribution[: count + 1] = 0.0
 
 
 @bare
-def end_row(tally):
-    """The chance of any match and the variance of their number, with what has not been looked at: no match is there."""
+def end_row(tally, i, begin, found, chances):
+    """Write down what was found of row ``i``, whose candidates begin at ``begin``.
+
+    What has not been looked at is where no candidate matches.
+    """
     sums = tally.sums
     rest = max(0.0, 1.0 - sums[0])
-    tally.distribution[0] += rest
-    return min(1.0, sums[4]), sums[3] + sums[2] + sums[1] * sums[1] * sums[0] * rest
+    found.some[i] = min(1.0, sums[4])
+    found.variance[i] = sums[3] + sums[2] + sums[1] * sums[1] * sums[0] * rest
+    for c in range(len(chances)):
+        chances[c] = min(1.0, chances[c])
+        found.expected[i] += chances[c]
+    if len(found.largest) > 0:
+        tally.distribution[0] += rest
+        for number in range(len(chances) + 1):
+            found.shares[begin + i + number] = tally.distribution[number]
+            if tally.distribution[number] > 0.0:
+                found.largest[i] = number
 
 
 @bare
@@ -267,23 +306,6 @@ def _see_all(b, before, candidates, origin, left, right, low, high, outside, pie
 
 
 @bare
-def _bends(pieces, count, sd):
-    """By how much candidates bend within a normal left value, squared and summed; infinite if one does not only bend.
-
-    Two ends of one candidate count once: its chance is their sum, not their product.
-    """
-    total = 0.0
-    for c in range(count):
-        most = 0.0
-        for k in range(pieces.start[2 * c], pieces.start[2 * c + 2]):
-            if pieces.kind[k] != NORMAL or pieces.factor[k] != 1.0 or pieces.lost[k] != 0.0:
-                return math.inf
-            most = max(most, sd / pieces.sd[k])
-        total += most * most
-    return total
-
-
-@bare
 def _evaluate(pieces, moving, number, begin, base, nodes, distribution, tally, probability):
     """Add a block of nodes, whose places and weights are in the tally."""
     begin_block(tally, nodes)
@@ -295,20 +317,18 @@ def _evaluate(pieces, moving, number, begin, base, nodes, distribution, tally, p
 
 @bare
 def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, probability):
-    """Integrate over a normal left value, seen from its mean, with equal steps.
-
-    The transform of the integrand falls like ``exp(-w**2 / (2 (1 + bends)))``; a step h leaves what it is at 2 pi / h.
-    Where no candidate can match there is nothing to add.
-    """
+    """Integrate over a normal left value, seen from its mean, with equal steps; not where no candidate can match."""
     first, last, before, after = math.inf, -math.inf, 0.0, 0.0
     for c in range(count):
         level = pieces.level[2 * c] + pieces.level[2 * c + 1]
         before = max(before, level)
         for k in range(pieces.start[2 * c], pieces.start[2 * c + 2]):
-            first, last = min(first, pieces.low[k]), max(last, pieces.high[k])
-            level += pieces.gain[k]
+            first, last = min(first, pieces.number[k, LOW]), max(last, pieces.number[k, HIGH])
+            level += pieces.number[k, GAIN]
         after = max(after, level)
-    step = math.sqrt(2.0 * math.pi * math.pi / (_EXPONENT * (1.0 + bends)))
+    if not first <= last and before <= _DUST:
+        return
+    step = trapezoid_step(bends)
     z_first = max(-FARTHEST, first / sd) if before <= _DUST else -FARTHEST
     z_last = min(FARTHEST, last / sd) if after <= _DUST else FARTHEST
     k, end = math.ceil(z_first / step), math.floor(z_last / step)
@@ -319,7 +339,7 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
             tally.offset[e] = sd * z
             tally.weight[e] = weight * step * math.exp(-0.5 * z * z) / SQRT_2PI
         begin, beyond = tally.offset[0], tally.offset[nodes - 1]
-        number, _, _, _ = survey(pieces, count, 2, begin, beyond, False, _DUST, moving)
+        number, _, _, _ = survey(pieces, 0, count, 2, begin, beyond, False, _DUST, moving)
         _evaluate(pieces, moving, number, begin, 0.0, nodes, distribution, tally, probability)
         k += nodes
 
@@ -333,10 +353,10 @@ def _breaks(pieces, ranges, left, right, breaks):
     breaks[0], breaks[1] = left, right
     count = 2
     for k in range(pieces.start[ranges]):
-        low, high = pieces.low[k], pieces.high[k]
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
         curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
         if curved and high - low > 0.5 * (right - left):
-            low, high = pieces.cut_low[k], pieces.cut_high[k]
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
         if left < low < right:
             breaks[count] = low
             count += 1
@@ -362,14 +382,14 @@ def _over_part(
         origin, left, right, scale, z0, z_mode, mass = a.low[k], 0.0, a.high[k] - a.low[k], math.inf, 0.0, 0.0, 1.0
     _see_all(b, before, candidates, origin, left, right, low, high, outside, pieces)
     if curved and a.low[k] == -math.inf and a.high[k] == math.inf:
-        bends = _bends(pieces, count, sd)
-        if bends <= _MOST_BENDS:
+        bends = only_bends(pieces, count, 2, sd)
+        if bends <= MOST_BENDS:
             _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, probability)
             return
     number = _breaks(pieces, 2 * count, left, right, breaks)
     for part in range(number - 1):
         begin, end = breaks[part], breaks[part + 1]
-        moves, lines, change, bends = survey(pieces, count, 2, begin, end, b.ordered, _DUST, moving)
+        moves, lines, change, bends = survey(pieces, 0, count, 2, begin, end, b.ordered, _DUST, moving)
         if moves == 0:
             continue
         own = (end - begin) / scale
@@ -389,20 +409,17 @@ def _over_part(
 
 @kernel
 def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, outside, distribution):
-    """All left rows; the distribution of row ``i`` begins at ``start[i] + i`` and has room for all its candidates."""
+    """Count for all left rows."""
     rows = len(start) - 1
     before = weights_before(b)
     most, components = most_pieces(b, start, candidates)
     pieces, breaks = room_for_pieces(2 * most, 2 * components), np.empty(4 * components + 4)
     tally, place = room_for_tally(most, distribution), np.empty(BLOCK, np.int64)
     moving = room_for_moving(most, 2 * components)
-    some, expected, variance = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-    probability = np.zeros(len(candidates))
-    shares = np.zeros(len(candidates) + rows if distribution else 0)
-    largest = np.zeros(rows if distribution else 0, np.int64)
+    found = room_for_found(rows, len(candidates), distribution)
     for i in range(rows):
-        mine, chances = candidates[start[i] : start[i + 1]], probability[start[i] : start[i + 1]]
-        begin_row(tally)
+        mine, chances = candidates[start[i] : start[i + 1]], found.probability[start[i] : start[i + 1]]
+        begin_row(tally, len(mine))
         if len(mine) > 0:
             _over_points(
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
@@ -412,16 +429,8 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
                     _over_part(
                         a, k, b, before, mine, low, high, outside, distribution, pieces, moving, breaks, tally, chances
                     )
-        some[i], variance[i] = end_row(tally)
-        for c in range(len(mine)):
-            chances[c] = min(1.0, chances[c])
-            expected[i] += chances[c]
-        if distribution:
-            for number in range(len(mine) + 1):
-                shares[start[i] + i + number] = tally.distribution[number]
-                if tally.distribution[number] > 0.0:
-                    largest[i] = number
-    return some, expected, variance, probability, shares, largest
+        end_row(tally, i, start[i], found, chances)
+    return found
 
 
 @bare
@@ -503,7 +512,7 @@ def _bound_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
         mine = candidates[start[i] : start[i + 1]]
         if len(mine) == 0:
             continue
-        begin_row(tally)
+        begin_row(tally, len(mine))
         _over_points(a, i, b, before, mine, low, high, low_closed, high_closed, outside, False, place, tally, chances)
         lower[i] = upper[i] = tally.sums[4]
         for k in range(a.start[i], a.start[i + 1]):
@@ -532,8 +541,8 @@ def _gathered(start, shares, largest):
 
 def candidate_lists(start: Any, candidates: Any, left: int, right: int) -> tuple[np.ndarray, np.ndarray]:
     """Check lists of candidates, those of left row ``i`` at ``start[i]:start[i + 1]``, and return them as integers."""
-    begins = np.ascontiguousarray(start, np.int64)
-    rows = np.ascontiguousarray(candidates, np.int64)
+    # that may be written to, whatever they came from: kernels are compiled once more for those that may not
+    begins, rows = np.require(start, np.int64, ["C", "W"]), np.require(candidates, np.int64, ["C", "W"])
     if len(begins) != left + 1 or begins[0] != 0 or begins[-1] != len(rows) or (np.diff(begins) < 0).any():
         raise HaplyError(
             "Lists of candidates do not fit",
@@ -582,17 +591,17 @@ def match_counts(
     (array([1.]), array([1.]), array([0.]))
     """
     begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    some, expected, variance, probability, shares, largest = _count_rows(
-        left.components, right.components, begins, rows, *_ends(region), distribution
-    )
-    gathered = gathered_distribution(begins, shares, largest) if distribution else None
-    return MatchCounts(some, expected, variance, probability, gathered)
+    found = _count_rows(left.components, right.components, begins, rows, *_ends(region), distribution)
+    return counts_of(begins, found, distribution)
 
 
-def gathered_distribution(begins: np.ndarray, shares: np.ndarray, largest: np.ndarray) -> Ragged:
-    """The distributions of all rows, without the numbers of matches that cannot be."""
-    starts, values = _gathered(begins, shares, largest)
-    return Ragged(values, starts)
+def counts_of(begins: np.ndarray, found: Found, with_distribution: bool) -> MatchCounts:
+    """What was found, with the distributions cut after the largest number of matches."""
+    distribution = None
+    if with_distribution:
+        starts, values = _gathered(begins, found.shares, found.largest)
+        distribution = Ragged(values, starts)
+    return MatchCounts(found.some, found.expected, found.variance, found.probability, distribution)
 
 
 def any_bounds(

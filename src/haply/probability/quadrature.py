@@ -26,6 +26,9 @@ _TERMS = 8
 _ROWS = math.ceil(FARTHEST * _FINE) + 1
 _EXACT = 35.0
 """The exponent of an error that is none."""
+MOST_BENDS = 1500.0
+"""Where others vary over lengths so much shorter than a normal value (by their squares, together), panels are placed
+where they do; up to here the trapezoidal rule takes no more than 1,000 nodes."""
 _LEAST_PART = 0.05
 """A normal that keeps less than this share of itself when it is cut is computed with more care."""
 CAREFUL = np.int8(3)
@@ -92,6 +95,23 @@ def quick_cdf(z):
     return value * d + _CDF[at]
 
 
+@bare_fused
+def quick_density(z):
+    """The density of the standard normal with an error below 1e-15, from the same table and a short series."""
+    z = min(max(z, -FARTHEST), FARTHEST)
+    row = np.int32(z * _FINE + (_ROWS + 0.5))
+    middle = (np.float64(row) - _ROWS) * (1.0 / _FINE)
+    x = (middle - z) * (0.5 * (middle + z))
+    series = 1.0 + x * (1.0 / 7.0)
+    series = 1.0 + x * series * (1.0 / 6.0)
+    series = 1.0 + x * series * 0.2
+    series = 1.0 + x * series * 0.25
+    series = 1.0 + x * series * (1.0 / 3.0)
+    series = 1.0 + x * series * 0.5
+    series = 1.0 + x * series
+    return series * _CDF[np.uint32(row) * np.uint32(_TERMS) + np.uint32(1)]
+
+
 @bare
 def panel_plan(lines, change, lengths):
     """In how many panels to cut a stretch, and how many nodes each takes, for an error of about 1e-15.
@@ -116,28 +136,24 @@ def panel_plan(lines, change, lengths):
         panels = max(panels + 1, min(2 * panels, math.ceil(panels * needed / MOST_NODES) - 1))
 
 
+LOW, HIGH, GAIN, SCALE, MEAN, SD, CUT_LOW, CUT_HIGH, LOST, FACTOR = range(10)
+"""The numbers of a piece: it rises by ``GAIN`` (falls, if negative) between ``LOW`` and ``HIGH``. Curves change over a
+length ``SCALE``; they have a mean, a standard deviation and the ends of their cut, the share ``LOST`` below it, and
+what to multiply the rest by."""
+
+
 class Pieces(NamedTuple):
     """Room for the pieces on which cdfs rise, in ranges: one after another, ``start[r]:start[r + 1]``.
 
-    ``level`` is the cdf of a range before its first piece that is not passed, which is ``at``. A piece rises by
-    ``gain`` (falls, if negative) between ``low`` and ``high``. Normals have their parameters, the share ``lost`` below
-    their cut, what to multiply by, and the length over which they change.
+    ``level`` is the cdf of a range before its first piece that is not passed, which is ``at``. Few arrays: functions
+    that take many are slow to compile.
     """
 
     start: np.ndarray
     at: np.ndarray
     level: np.ndarray
     kind: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    gain: np.ndarray
-    mean: np.ndarray
-    sd: np.ndarray
-    cut_low: np.ndarray
-    cut_high: np.ndarray
-    lost: np.ndarray
-    factor: np.ndarray
-    scale: np.ndarray
+    number: np.ndarray
 
 
 @kernel
@@ -145,9 +161,7 @@ def room_for_pieces(ranges, pieces):
     """Room for so many ranges and pieces."""
     return Pieces(
         np.zeros(ranges + 1, np.int64), np.zeros(ranges + 1, np.int64), np.zeros(ranges + 1),
-        np.zeros(pieces + 1, np.int8), np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1),
-        np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1), np.zeros(pieces + 1),
-        np.zeros(pieces + 1), np.zeros(pieces + 1),
+        np.zeros(pieces + 1, np.int8), np.zeros((pieces + 1, 10)),
     )  # fmt: skip
 
 
@@ -217,10 +231,11 @@ def see(rows, before, j, origin, end, left, right, sign, pieces, r):
         if high < left:
             level += weight
         elif low <= right:
-            pieces.kind[at], pieces.low[at], pieces.high[at], pieces.gain[at] = kind, low, high, sign * weight
-            pieces.mean[at], pieces.sd[at], pieces.scale[at] = mean, sd, scale
-            pieces.cut_low[at], pieces.cut_high[at] = cut_low, cut_high
-            pieces.lost[at], pieces.factor[at] = lost, factor
+            pieces.kind[at] = kind
+            pieces.number[at, LOW], pieces.number[at, HIGH], pieces.number[at, GAIN] = low, high, sign * weight
+            pieces.number[at, MEAN], pieces.number[at, SD], pieces.number[at, SCALE] = mean, sd, scale
+            pieces.number[at, CUT_LOW], pieces.number[at, CUT_HIGH] = cut_low, cut_high
+            pieces.number[at, LOST], pieces.number[at, FACTOR] = lost, factor
             at += 1
         elif rows.ordered:
             break
@@ -234,10 +249,19 @@ def see(rows, before, j, origin, end, left, right, sign, pieces, r):
 def pass_by(pieces, r, x):
     """Count the first pieces of an ordered range that end at or before ``x`` as passed."""
     k, end = pieces.at[r], pieces.start[r + 1]
-    while k < end and pieces.high[k] <= x:
-        pieces.level[r] += pieces.gain[k]
+    while k < end and pieces.number[k, HIGH] <= x:
+        pieces.level[r] += pieces.number[k, GAIN]
         k += 1
     pieces.at[r] = k
+
+
+@bare
+def trapezoid_step(bends):
+    """The step of the trapezoidal rule over a standard normal value, among others that bend by so much.
+
+    The transform of the integrand falls like ``exp(-w**2 / (2 (1 + bends)))``; a step h leaves what it is at 2 pi / h.
+    """
+    return math.sqrt(2.0 * math.pi * math.pi / (_EXACT * (1.0 + bends)))
 
 
 @bare
@@ -245,9 +269,9 @@ def add_cdf(pieces, r, base, offset, count, ordered, out):
     """Add the values of a range at the nodes ``base + offset``, which ascend, to ``out``."""
     level, first, last = pieces.level[r], base + offset[0], base + offset[count - 1]
     for k in range(pieces.at[r], pieces.start[r + 1]):
-        if pieces.high[k] <= first:
-            level += pieces.gain[k]
-        elif pieces.low[k] < last:
+        if pieces.number[k, HIGH] <= first:
+            level += pieces.number[k, GAIN]
+        elif pieces.number[k, LOW] < last:
             add_piece(pieces, k, base, offset, count, out)
         elif ordered:
             break
@@ -258,15 +282,15 @@ def add_cdf(pieces, r, base, offset, count, ordered, out):
 @bare_fused
 def add_piece(pieces, k, base, offset, count, out):
     """Add the values of one piece at the nodes ``base + offset``."""
-    kind, gain = pieces.kind[k], pieces.gain[k]
-    low, high, mean, sd = pieces.low[k], pieces.high[k], pieces.mean[k], pieces.sd[k]
+    kind, gain = pieces.kind[k], pieces.number[k, GAIN]
+    low, high, mean, sd = pieces.number[k, LOW], pieces.number[k, HIGH], pieces.number[k, MEAN], pieces.number[k, SD]
     if kind == NORMAL:
         start, slope = (base - mean) / sd, 1.0 / sd
-        if pieces.factor[k] == 1.0:
+        if pieces.number[k, FACTOR] == 1.0:
             for e in range(count):
                 out[e] += gain * quick_cdf(start + offset[e] * slope)
         else:
-            factor, lost = pieces.factor[k], pieces.lost[k]
+            factor, lost = pieces.number[k, FACTOR], pieces.number[k, LOST]
             for e in range(count):
                 share = factor * (quick_cdf(start + offset[e] * slope) - lost)
                 u = base + offset[e]
@@ -280,8 +304,9 @@ def add_piece(pieces, k, base, offset, count, out):
         for e in range(count):
             out[e] += gain if (base - low) + offset[e] > 0.0 else 0.0
     else:
+        low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
         for e in range(count):
-            out[e] += gain * cut_cdf(mean, sd, pieces.cut_low[k], pieces.cut_high[k], base + offset[e])
+            out[e] += gain * cut_cdf(mean, sd, low, high, base + offset[e])
 
 
 class Moving(NamedTuple):
@@ -307,34 +332,35 @@ def room_for_moving(most, pieces):
 
 
 @bare
-def survey(pieces, count, each, begin, end, ordered, least, moving):
-    """Find which of the first ``count`` owners are above ``least`` somewhere between two breaks, and write them down.
+def survey(pieces, first, count, each, begin, end, ordered, least, moving):
+    """Find which of ``count`` owners are above ``least`` somewhere between two breaks, and write them down.
 
-    An owner has ``each`` ranges. Returns how many there are, how many of them are lines, the sum of what these change
-    by, and the sum of squares of the lengths of change of curves (the sharpest of each owner: it is a sum of them).
+    An owner has ``each`` ranges, from ``first`` on. Returns how many there are, how many of them are lines, the sum of
+    what these change by, and the sum of squares of the lengths of change of curves (the sharpest of each owner: it is
+    a sum of them).
     """
     number, lines, change, bends, at = 0, 0, 0.0, 0.0, 0
     for c in range(count):
         value, slope, sharpest, moves = 0.0, 0.0, 0.0, False
         moving.first[number] = at
-        for r in range(each * c, each * c + each):
+        for r in range(first + each * c, first + each * c + each):
             if ordered:
                 pass_by(pieces, r, begin)
             value += pieces.level[r]
             for k in range(pieces.at[r], pieces.start[r + 1]):
-                if pieces.high[k] <= begin:
-                    value += pieces.gain[k]
-                elif pieces.low[k] < end:
+                if pieces.number[k, HIGH] <= begin:
+                    value += pieces.number[k, GAIN]
+                elif pieces.number[k, LOW] < end:
                     moves = True
                     if pieces.kind[k] == UNIFORM:
-                        rate = pieces.gain[k] / (pieces.high[k] - pieces.low[k])
+                        rate = pieces.number[k, GAIN] / (pieces.number[k, HIGH] - pieces.number[k, LOW])
                         slope += rate
-                        value += rate * (begin - pieces.low[k])
+                        value += rate * (begin - pieces.number[k, LOW])
                     else:
                         moving.curve[at] = k
                         at += 1
                         if pieces.kind[k] != POINT:
-                            sharpest = max(sharpest, (end - begin) / pieces.scale[k])
+                            sharpest = max(sharpest, (end - begin) / pieces.number[k, SCALE])
                 elif ordered:
                     break
         if moves or value > least:
@@ -357,7 +383,7 @@ def add_moving(pieces, moving, s, begin, base, offset, count, out):
         add_piece(pieces, moving.curve[k], base, offset, count, out)
 
 
-@bare
+@bare_fused
 def write_density(pieces, moving, s, base, offset, count, out):
     """Write the density of one that moves to ``out``, at the nodes ``base + offset``; returns whether it has any."""
     slope = moving.slope[s]
@@ -365,17 +391,35 @@ def write_density(pieces, moving, s, base, offset, count, out):
         out[e] = slope
     for at in range(moving.first[s], moving.first[s + 1]):
         k = moving.curve[at]
-        gain, mean, sd = pieces.gain[k], pieces.mean[k], pieces.sd[k]
+        gain, mean, sd = pieces.number[k, GAIN], pieces.number[k, MEAN], pieces.number[k, SD]
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
         if pieces.kind[k] == NORMAL:
-            start, factor = (base - mean) / sd, gain * pieces.factor[k] / (SQRT_2PI * sd)
+            start, rate, factor = (base - mean) / sd, 1.0 / sd, gain * pieces.number[k, FACTOR] / sd
             for e in range(count):
-                z, u = start + offset[e] / sd, base + offset[e]
-                if pieces.low[k] < u < pieces.high[k]:
-                    out[e] += factor * math.exp(-0.5 * z * z)
+                u = base + offset[e]
+                out[e] += factor * quick_density(start + offset[e] * rate) if low < u < high else 0.0
         elif pieces.kind[k] == CAREFUL:
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
             for e in range(count):
-                out[e] += gain * cut_pdf(mean, sd, pieces.cut_low[k], pieces.cut_high[k], base + offset[e])
+                out[e] += gain * cut_pdf(mean, sd, low, high, base + offset[e])
     return slope != 0.0 or moving.first[s] < moving.first[s + 1]
+
+
+@bare
+def only_bends(pieces, count, each, sd):
+    """By how much owners of ``each`` ranges bend within ``sd``, squared and summed; infinite if one does more.
+
+    The sharpest range of an owner counts: it is their sum, not their product.
+    """
+    total = 0.0
+    for c in range(count):
+        most = 0.0
+        for k in range(pieces.start[each * c], pieces.start[each * c + each]):
+            if pieces.kind[k] != NORMAL or pieces.number[k, FACTOR] != 1.0:
+                return math.inf
+            most = max(most, sd / pieces.number[k, SD])
+        total += most * most
+    return total
 
 
 @bare
@@ -384,14 +428,14 @@ def value_at(pieces, r, x, back, closed, ordered, offset, out):
     total, place = pieces.level[r], x - back
     for k in range(pieces.at[r], pieces.start[r + 1]):
         if pieces.kind[k] == POINT:
-            difference = x - pieces.low[k]
+            difference = x - pieces.number[k, LOW]
             if difference > back or (closed and difference == back):
-                total += pieces.gain[k]
+                total += pieces.number[k, GAIN]
             elif ordered:
                 break
-        elif pieces.high[k] <= place:
-            total += pieces.gain[k]
-        elif pieces.low[k] < place:
+        elif pieces.number[k, HIGH] <= place:
+            total += pieces.number[k, GAIN]
+        elif pieces.number[k, LOW] < place:
             offset[0], out[0] = 0.0, 0.0
             add_piece(pieces, k, place, offset, 1, out)
             total += out[0]
