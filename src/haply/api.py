@@ -167,11 +167,13 @@ def join(
         add the rows of the left table, the right table or both that have no pair, with nulls for the other side and
         ``probability``. ``"semi"`` and ``"anti"`` return the left rows that have a pair, or have none: each once, with
         left columns only. A row has a pair if one partner by itself is likely enough; several unlikely ones do not add
-        up.
+        up. On streams pairs come at once, and a row without one when both streams are past its time by more than
+        ``window`` and ``max_delay``; rows without a value or a time come at once, late rows never.
     keep
         Which pairs are kept, before ``how`` looks for rows without one. ``"best_left"`` keeps the ``k`` best pairs of
         each left row, ``"best_right"`` those of each right row, ``"mutual"`` pairs that are the best of both rows,
-        ``"one_to_one"`` a set of pairs with the largest sum of probabilities in which no row is twice.
+        ``"one_to_one"`` a set of pairs with the largest sum of probabilities in which no row is twice. On streams a
+        pair comes when the rows that choose can have no other; ``"one_to_one"`` is for tables only.
     k
         How many pairs of a row are kept, with ``keep="best_left"`` or ``"best_right"``; 1 by default. With ``k`` the
         threshold may be left out.

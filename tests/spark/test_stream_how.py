@@ -113,7 +113,7 @@ CASES = {
 }
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
 def test_streams_answer_as_tables_do(spark, streams, tmp_path, asked):
     options = {"on": ON, "threshold": 0.4, "time": "t", "window": 10, "max_delay": DELAY, **asked}
@@ -146,7 +146,7 @@ def test_a_silent_stream_holds_rows_back_and_late_rows_are_in_no_answer(spark, t
         return table_of([(name, 0, "a", 0, t, {"mean": x, "sd": 0.1}, None)])
 
     left = [row("alone", 10.0, 0.0), row("later", 50.0, 0.0), row("too late", 20.0, 0.0), clock(1000.0, 9e3)]
-    right = [row("early", 1.0, 5.0), row("meets later", 51.0, 0.1), clock(900.0, -9e3), clock(1000.0, -9e3)]
+    right = [row("early", 1.0, 5.0), row("meets later", 51.0, 0.1), clock(1000.0, -9e3), clock(1000.0, -9e3)]
     write_file(tmp_path / "l", 0, left[0])
     write_file(tmp_path / "r", 0, right[0])
     nothing = row("no value", 52.0, 0.0).set_column(5, SCHEMA.field("x"), pa.nulls(1, GAUSSIAN))
@@ -174,9 +174,8 @@ def test_a_silent_stream_holds_rows_back_and_late_rows_are_in_no_answer(spark, t
             write_file(tmp_path / "l", 3, left[3])
             write_file(tmp_path / "r", 3, right[3])
             assert names() == found, "nothing is told twice, and of late rows nothing"
-            await_that(lambda: funnel.to_dict()["late_left"] == 1, "the late row is counted")
-            counts = funnel.to_dict()
-    assert (counts["kept"], counts["unmatched_left"], counts["unmatched_right"]) == (1, 2, 1)
+            wanted = {"kept": 1, "unmatched_left": 2, "unmatched_right": 1, "late_left": 1, "late_right": 0}
+            await_that(lambda: wanted.items() <= funnel.to_dict().items(), f"the funnel has {wanted}")
 
 
 def test_what_streams_cannot_answer_is_refused(spark, streams):

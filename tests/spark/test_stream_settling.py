@@ -381,3 +381,24 @@ def test_a_row_is_alone_or_has_pairs_also_if_times_grow_longer_and_longer():
                 assert set(ids) == set(range(70)), "each row is told"
         lost += stream.counted["late_left"] + stream.counted["late_right"]
     assert lost
+
+
+def test_a_row_that_was_told_to_be_alone_gets_no_partner_later():
+    """The fourth batch tells that row 2 is alone. It also has a longer time than any before it, so that the row is
+    kept again; and in the fifth comes one that would be its partner."""
+    times = np.array([46.0, 50.0, 55.0, 60.0, 62.0])
+    left, right = ([2, 3, 4, 5, 6], [0] * 5, [0.1] * 5), ([2, 3, 4, 5, 8], [1, 1, 1, 1, 0], [0.1] * 3 + [24.0] * 2)
+    sides = []
+    for ids, keys, lengths in (left, right):
+        when = Uniform(times - np.array(lengths), times).to_arrow()
+        sides.append(pa.table({"id": ids, "t": times, "key": pa.array(keys, pa.int64()), "when": when}))
+    case = random_case(31, True)
+    case.sides, case.window, case.delay, case.cells = sides, 6.0, 0.0, 3
+    case.make = partial(TimingJoin, 6.0, P, max_delay=ANY_DELAY)
+    case.batches = [([k], [k]) for k in range(5)]
+    assert from_tables(case, Answer("outer"))[(2, 8)], "on tables they are a pair"
+    for answer in (Answer("outer"), Answer("left", "mutual", None, "id")):
+        stream, out = run(case, answer)
+        assert [k for k, batch in enumerate(out) for row in batch if row[0] == 2] == [3], "once, and before row 8"
+        assert (2, None) in ids_of(itertools.chain(*out), answer)
+        assert stream.counted["late_right"] == 1
