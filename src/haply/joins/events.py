@@ -36,7 +36,9 @@ class LastEvent:
     direction: Direction
     tolerance: float
 
-    def pairs(self, left: pa.Table, right: pa.Table, times: tuple[str, str], keys: int, names: list[str]) -> FoundEvents:
+    def pairs(
+        self, left: pa.Table, right: pa.Table, times: tuple[str, str], keys: int, names: list[str]
+    ) -> FoundEvents:
         """Find the events of all left rows.
 
         Tables have columns ``__key0``, ``__key1``, ... of their keys. ``names`` are right columns that order events at
