@@ -34,7 +34,7 @@ ORDER = (
     ("engines",),
     ("report",),
     ("inputs", "constructors", "sky"),
-    ("statements", "api", "questions"),
+    ("statements", "api", "questions", "judging"),
     ("demo",),
     ("cli", "__main__"),
 )

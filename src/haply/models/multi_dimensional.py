@@ -35,7 +35,10 @@ class GaussianND(Model):
 
     kind: ClassVar[str] = "gaussian_nd"
     has_constructor: ClassVar[bool] = False
-    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list", moves=True), Parameter("cov", "list", degree=2))
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("mean", "list", moves=True),
+        Parameter("cov", "list", degree=2),
+    )
 
     def __init__(self, mean: NumberLists, cov: NumberLists) -> None:
         super().__init__(mean=mean, cov=cov)

@@ -25,7 +25,6 @@ from haply.errors import HaplyError
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
 
-
 _SEED = 8191
 """Of samples of rows."""
 

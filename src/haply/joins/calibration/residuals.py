@@ -125,6 +125,13 @@ def squared_distances(left: Model, right: Model) -> tuple[np.ndarray, int]:
     return np.where(solid, squares, np.nan), difference.shape[1]
 
 
+def place_of(differences: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Compute the transform of differences (pairs, dimension) whose errors are the same on every axis."""
+    if differences.shape[1] > 1:
+        return nearer((differences**2).sum(axis=1) / variances, differences.shape[1])
+    return Gaussian(np.zeros(len(variances)), 1.0).cdf(differences[:, 0] / np.sqrt(variances))
+
+
 def nearer(squares: np.ndarray, dim: int) -> np.ndarray:
     """Compute ``P(|Z|**2 <= squares)`` of a standard normal in so many dimensions: the law of chi squared."""
     half = 0.5 * np.asarray(squares, np.float64)
@@ -136,6 +143,14 @@ def nearer(squares: np.ndarray, dim: int) -> np.ndarray:
         law = law - half ** (0.5 * done) * np.exp(-half) / math.gamma(0.5 * done + 1.0)
         done += 2
     return law
+
+
+def sums_of(u: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Add up weights by tenths of the transform, then all weights, their squares, and what two means need."""
+    place = np.minimum((u * TENTHS).astype(np.int64), TENTHS - 1)
+    folded = np.abs(2.0 * u - 1.0)
+    sums = [weight.sum(), (weight**2).sum(), (weight * u).sum(), (weight * folded).sum()]
+    return np.concatenate([np.bincount(place, weight, TENTHS), sums])
 
 
 @dataclass(frozen=True)
@@ -152,7 +167,7 @@ class Transforming:
         return [self.left, self.right, self.weight]
 
     def __call__(self, table: pa.Table) -> np.ndarray:
-        """Return the sums of some rows: weights by tenths, then of weights, their squares, and two means."""
+        """Return the sums of some rows."""
         known = pc.and_(table[self.left].is_valid(), table[self.right].is_valid())
         rows = table.filter(pc.and_(known, table[self.weight].is_valid()))
         weight = rows[self.weight].cast(pa.float64()).to_numpy() if rows.num_rows else np.zeros(0)
@@ -163,10 +178,7 @@ class Transforming:
             raise HaplyError(
                 f"Pairs of '{self.left}' and '{self.right}' have no error", hint="leave out rows where both are certain"
             )
-        place = np.minimum((u * TENTHS).astype(np.int64), TENTHS - 1)
-        folded = np.abs(2.0 * u - 1.0)
-        sums = [weight.sum(), (weight**2).sum(), (weight * u).sum(), (weight * folded).sum()]
-        return np.concatenate([np.bincount(place, weight, TENTHS), sums])
+        return sums_of(u, weight)
 
 
 @dataclass(frozen=True)
