@@ -18,7 +18,7 @@ from haply.errors import HaplyError, advise
 from haply.inputs import engine_of, frame_of, together
 from haply.joins.calibration.fit import Candidates, Fitted, Learned, fit, responsibilities
 from haply.joins.calibration.residuals import Transforming, Transforms, place_of, sums_of, transform_problem
-from haply.joins.calibration.scores import Scores, Scoring, compare_fakes
+from haply.joins.calibration.scores import Scores, Scoring, compare_fakes, count_excess
 from haply.models import Model
 from haply.models.moving import GAUSSIANS, moved, rescaled
 from haply.planning.answers.candidates import Assign, CandidatePlan, LearnOptions, learned
@@ -109,8 +109,7 @@ def calibration(
     p = _number_column(frame, probability)
     truth = None if label is None else find_column(frame, label, "given")
     some = _number_column(frame, "p_any") if fakes is not None else None
-    factor = "bayes_factor" if fakes is not None and completeness is None else None
-    scoring = Scoring(bins, p, truth, some, factor if factor in names_of(frame) else None)
+    scoring = Scoring(bins, p, truth, some, _factor(frame) if fakes is not None else None)
     scores = scoring.read(frame.totals(scoring.columns, scoring))
     transforms = None if same is None else _transforms(frame, same, p, truth)
     if fakes is None:
@@ -119,12 +118,12 @@ def calibration(
     counts = []
     for number, table in enumerate(fakes, 1):
         fake = _pairs_of(table, f"Table {number} of the fakes")
-        counted = Scoring(bins, _number_column(fake, probability))
+        counted = Scoring(bins, _number_column(fake, probability), factor=_factor(fake))
         counts.append(counted.read(fake.totals(counted.columns, counted)))
     if not counts:
         raise HaplyError("fakes has no tables", expected="one for each shift", hint="leave it out, or see hp.shifted")
     found = tuple(compare_fakes(scores, counts, share))
-    return Calibration(scores, truth is not None, transforms, found, share)
+    return Calibration(scores, truth is not None, transforms, found, count_excess(scores, counts), share)
 
 
 def _pairs_of(pairs: Tabular, where: str) -> Frame:
@@ -139,6 +138,10 @@ def _number_column(frame: Frame, name: str) -> str:
     if not field_of(frame, column).is_number:
         raise HaplyError(f"Column '{column}' is no column of numbers", found=field_of(frame, column).text)
     return column
+
+
+def _factor(frame: Frame) -> str | None:
+    return "bayes_factor" if "bayes_factor" in names_of(frame) else None
 
 
 def _completeness(scores: Scores, given: float | None) -> float:
@@ -493,8 +496,9 @@ class ErrorFit:
         """
         from haply.report import calibration_charts as draw
 
+        highest = float(max(self.before.shares.max(), self.after.shares.max()))
         panels = [
-            draw.transform_panel(transform_records(one.shares, 0.0), one.standard_error, name, one.on_a_line)
+            draw.transform_panel(transform_records(one.shares, one.standard_error), name, one.on_a_line, highest)
             for one, name in ((self.before, "With the stated errors"), (self.after, "With the learned errors"))
         ]
         return draw.calibration_chart(panels, self._title())

@@ -11,7 +11,7 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.joins.calibration.residuals import TENTHS, Transforms
-from haply.joins.calibration.scores import Decomposition, Fakes, Scores
+from haply.joins.calibration.scores import Decomposition, Excess, Fakes, Scores
 
 if TYPE_CHECKING:
     import altair
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _FAR = 3.0
 """Standard deviations that are taken for more than chance."""
 _CLEAR = 0.5
-"""Where most of the doubt of probabilities is not by chance: ``probabilities at least this likely``."""
+"""The threshold of which a sentence tells if all agree."""
+_LIKELY = 0.3
+"""At lower thresholds most pairs are negligible ones."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Calibration:
         Where the differences of pairs lie within their errors, if that was asked for.
     fakes
         False pairs at each threshold, as probabilities and as shifted rows say, if there are such.
+    excess
+        Matches as probabilities and as shifted rows say, where that can be told.
     completeness
         The share of left rows with a partner that the probabilities were computed with, where there are fakes.
     """
@@ -45,6 +49,7 @@ class Calibration:
     labelled: bool
     transforms: Transforms | None = None
     fakes: tuple[Fakes, ...] = ()
+    excess: Excess | None = None
     completeness: float | None = None
 
     # -- numbers -------------------------------------------------------------------------------------------------------
@@ -229,24 +234,47 @@ class Calibration:
             "are true."
         )
 
+    @property
+    def _doubt(self) -> tuple[str, str]:
+        """What fakes say of the probabilities, in a few words and in a sentence.
+
+        Both numbers of false pairs grow with ``1 - f``, so that they tell little of a wrong ``f``; the excess of pairs
+        over fakes does.
+        """
+        excess = self.excess
+        if excess is not None and abs(excess.z) >= _FAR:
+            sure = ("too sure", "only ", "too high", "too low")
+            found = sure if excess.z > 0 else ("too cautious", "", "too low", "too high")
+            return f"are {found[0]}", (
+                f"The probabilities are {found[0]}: they expect {excess.expected:,.0f} matches among pairs that speak "
+                f"for one thing, but there are {found[1]}{excess.seen:,.0f} ± {excess.standard_error:,.0f} more of them "
+                f"than of shifted rows. The completeness may be {found[2]}, or the density {found[3]}."
+            )
+        far = max(self.fakes, key=lambda one: abs(one.z))
+        clear = max((one for one in self.fakes if one.threshold >= _LIKELY), key=lambda one: abs(one.z), default=far)
+        if abs(far.z) < _FAR:
+            return "agree with shifted rows", "They agree at every threshold: nothing speaks against the probabilities."
+        if abs(clear.z) < _FAR:  # pairs that hardly matter: neither sure nor cautious
+            return "do not agree with shifted rows", (
+                "They do not agree: errors are wrong, or the density or the completeness is."
+            )
+        if clear.z < 0:
+            return "are too sure", (
+                "The probabilities are too sure: chance makes more pairs than they allow for. The density may be too "
+                "low, or errors are wrong."
+            )
+        return "are too cautious", (
+            "The probabilities are too cautious: chance makes fewer pairs than they allow for. The density may be too "
+            "high, or errors are wrong."
+        )
+
     def _of_fakes(self) -> str:
         far = max(self.fakes, key=lambda one: abs(one.z))
         shown = min(self.fakes, key=lambda one: abs(one.threshold - _CLEAR)) if abs(far.z) < _FAR else far
-        says = (
+        return (
             f"Of {shown.kept:,} pairs at {shown.threshold:g} or more, {shown.without_partner:,.0f} are expected to be "
             f"false because their row has no partner; shifted rows say {shown.by_fakes:,.0f} "
-            f"± {shown.standard_error:,.0f}."
-        )
-        if abs(far.z) < _FAR:
-            return f"{says} They agree at every threshold: nothing speaks against the probabilities."
-        if far.z < 0:
-            return (
-                f"{says} The probabilities are too sure: chance makes more pairs than they allow for. "
-                "The density may be too low, the completeness too high, or errors too large."
-            )
-        return (
-            f"{says} The probabilities are too cautious: chance makes fewer pairs than they allow for. "
-            "The density may be too high, the completeness too low, or errors too small."
+            f"± {shown.standard_error:,.0f}. {self._doubt[1]}"
         )
 
     def _of_errors(self, found: Transforms) -> str:
@@ -296,7 +324,7 @@ class Calibration:
         found = self.transforms
         if found is not None and found.weight:
             name = "Differences within their errors" + ("" if self.labelled else ", by probability")
-            panels.append(draw.transform_panel(self._residuals(), found.standard_error, name, found.on_a_line))
+            panels.append(draw.transform_panel(self._residuals(), name, found.on_a_line))
         return draw.calibration_chart(panels, self._title())
 
     def _title(self) -> str:
@@ -305,9 +333,7 @@ class Calibration:
         if self.labelled:
             return first.partition(":")[0]
         if self.fakes:
-            return next(
-                (part for part in ("too sure", "too cautious") if part in first), "Probabilities agree with fakes"
-            ).replace("too", "Probabilities are too")
+            return f"The probabilities {self._doubt[0]}"
         return first.partition(":")[0]
 
     def _repr_html_(self) -> str:

@@ -15,6 +15,8 @@ from haply.report.charts import _styled as styled
 _WIDTH, _HEIGHT = 250, 240
 _BAND = "#dfe9f1"
 """The range in which a share may lie by chance."""
+_FAR_APART = 50
+"""Counts that differ by a larger factor are drawn on a logarithmic axis."""
 _TENTHS = [k / 5 for k in range(6)]
 
 
@@ -51,25 +53,33 @@ def reliability_panel(records: Sequence[Record]) -> Any:
 def probability_panel(records: Sequence[Record]) -> Any:
     """How sure pairs are: records ``low, high, n``."""
     need(records, "histogram of probabilities", ("low", "high", "n"))
+    most, least = max(record["n"] for record in records), min(record["n"] for record in records)
+    wide = most > _FAR_APART * least
+    # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar.
+    rows = [{**record, "start": 0.5 if wide else 0} for record in records]
+    scale = alt.Scale(type="log", domain=[0.5, 2 * most], nice=False) if wide else alt.Scale(domainMin=0)
+    ticks = alt.Axis(values=[10**k for k in range(13) if 10**k <= 2 * most]) if wide else alt.Axis(tickCount=5)
+    ticks.format = "~s"
     bars = (
-        alt.Chart(data_of(records))
+        alt.Chart(data_of(rows))
         .mark_bar(color=BLUE, stroke="white", strokeWidth=1)
         .encode(
             x=alt.X("low:Q", bin="binned", scale=alt.Scale(domain=[0, 1]), title="probability", axis=_ticks(False)),
             x2="high:Q",
-            y=alt.Y("n:Q", title="pairs", axis=alt.Axis(format="~s", tickCount=5)),
+            y=alt.Y("start:Q", scale=scale, title="pairs (logarithmic)" if wide else "pairs", axis=ticks),
+            y2="n:Q",
         )
     )
     return _named(alt.layer(bars), "How sure the pairs are")
 
 
-def transform_panel(records: Sequence[Record], band: float, name: str, on_a_line: bool) -> Any:
-    """Where differences lie within their errors: records ``low, high, share``; even if errors are right.
+def transform_panel(records: Sequence[Record], name: str, on_a_line: bool, highest: float = 0.0) -> Any:
+    """Where differences lie within their errors: records ``low, high, share, standard_error``; even if these are right.
 
-    ``band`` is the standard error of a share.
+    ``highest`` is a share that the axis must reach, for panels beside each other.
     """
-    need(records, "histogram of residuals", ("low", "high", "share"))
-    top = max(0.2, 1.1 * max(record["share"] for record in records))
+    need(records, "histogram of residuals", ("low", "high", "share", "standard_error"))
+    top, band = max(0.2, 1.1 * max(highest, *(one["share"] for one in records))), records[0]["standard_error"]
     scale = alt.Scale(domain=[0, top])
     range_ = (
         alt.Chart(data_of([{"from": max(0.0, 0.1 - 2 * band), "to": 0.1 + 2 * band, "x": 0, "x2": 1}]))
@@ -126,5 +136,7 @@ def _ticks(grid: bool = True) -> alt.Axis:
 
 def _named(layers: Any, name: str) -> Any:
     """A panel with its name above it."""
-    title = alt.TitleParams(name, anchor="start", fontSize=12, fontWeight="normal", color="#555555", offset=8)
+    title = alt.TitleParams(
+        name, anchor="start", frame="group", fontSize=12, fontWeight="normal", color="#555555", offset=10
+    )
     return layers.properties(width=_WIDTH, height=_HEIGHT, title=title)

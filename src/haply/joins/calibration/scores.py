@@ -14,7 +14,11 @@ from haply.errors import HaplyError
 
 _NORMAL_95 = 1.959963984540054
 _BY_BIN = ("count", "p", "square", "true", "product", "alone", "alone_square")
-_WHOLE = ("brier", "log_loss", "known_odds", "log_odds", "log_odds_square", "skipped")
+_WHOLE = (
+    "brier", "log_loss", "known_odds", "log_odds", "log_odds_square", "evident", "evident_p", "unlikely", "skipped",
+)  # fmt: skip
+_UNLIKELY = 0.01
+"""Pairs below are left out where pairs have been chosen by their probability."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,20 @@ class Scoring:
         return true
 
     def _odds(self, rows: pa.Table, p: np.ndarray, alone: np.ndarray) -> list[float]:
-        """The odds of a partner before a look at any, which the pairs were weighed with: ``p / (1 - p_any) / B``."""
+        """The odds of a partner before a look at any, which the pairs were weighed with: ``p / (1 - p_any) / B``.
+
+        Then the pairs with ``B >= 1``, which speak for one thing, the sum of their probabilities, and unlikely pairs.
+        """
         if self.factor is None:
-            return [0.0, 0.0, 0.0]
-        factor = rows[self.factor].to_numpy()
+            return [0.0] * 6
+        factor = rows[self.factor].to_numpy().astype(np.float64)
+        evident = factor >= 1.0
         clear = (alone > 1e-6) & (alone < 1.0) & (p > 0.0) & (factor > 0.0) & np.isfinite(factor)
         logs = np.log(p[clear] / alone[clear] / factor[clear])
-        return [float(len(logs)), float(logs.sum()), float((logs**2).sum())]
+        return [
+            float(len(logs)), float(logs.sum()), float((logs**2).sum()), float(evident.sum()),
+            float(p[evident].sum()), float((p < _UNLIKELY).sum()),
+        ]  # fmt: skip
 
     def read(self, totals: np.ndarray) -> Scores:
         """Read the sums of all rows."""
@@ -227,6 +238,33 @@ class Fakes(NamedTuple):
     def z(self) -> float:
         """By how many standard errors the probabilities expect more false pairs than there are."""
         return (self.without_partner - self.by_fakes) / self.standard_error if self.standard_error else 0.0
+
+
+class Excess(NamedTuple):
+    """Matches among the pairs that speak for one thing: as the probabilities say, and as shifted rows say."""
+
+    expected: float
+    """The sum of their probabilities."""
+    seen: float
+    """How many more such pairs there are than of shifted rows."""
+    standard_error: float
+
+    @property
+    def z(self) -> float:
+        """By how many standard errors the probabilities expect more matches than there are."""
+        return (self.expected - self.seen) / self.standard_error if self.standard_error else 0.0
+
+
+def count_excess(pairs: Scores, fakes: list[Scores]) -> Excess | None:
+    """Compare matches; none where pairs have been chosen by their probability, which depends on other candidates.
+
+    A Bayes factor does not: so real rows have as many false pairs with ``B >= 1`` as shifted rows, and matches besides.
+    """
+    if not pairs.whole["unlikely"] or not pairs.whole["evident"] or not all(one.whole["unlikely"] for one in fakes):
+        return None
+    real, fake = pairs.whole["evident"], sum(one.whole["evident"] for one in fakes)
+    variance = real + fake / len(fakes) ** 2
+    return Excess(pairs.whole["evident_p"], real - fake / len(fakes), math.sqrt(variance))
 
 
 def compare_fakes(pairs: Scores, fakes: list[Scores], completeness: float) -> list[Fakes]:
