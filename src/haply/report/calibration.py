@@ -247,8 +247,8 @@ class Calibration:
             found = sure if excess.z > 0 else ("too cautious", "", "too low", "too high")
             return f"are {found[0]}", (
                 f"The probabilities are {found[0]}: they expect {excess.expected:,.0f} matches among pairs that speak "
-                f"for one thing, but there are {found[1]}{excess.seen:,.0f} ± {excess.standard_error:,.0f} more of them "
-                f"than of shifted rows. The completeness may be {found[2]}, or the density {found[3]}."
+                f"for one thing, but there are {found[1]}{excess.seen:,.0f} ± {excess.standard_error:,.0f} more of "
+                f"them than of shifted rows. The completeness may be {found[2]}, or the density {found[3]}."
             )
         far = max(self.fakes, key=lambda one: abs(one.z))
         clear = max((one for one in self.fakes if one.threshold >= _LIKELY), key=lambda one: abs(one.z), default=far)
@@ -288,9 +288,10 @@ class Calibration:
             more = "" if self.labelled else " Weights come from the same errors, so that this is no proof."
             return f"The errors are right as far as {pairs} tell: their differences are as large as errors say.{more}"
         size = ("too small", "larger") if found.spread > 0 else ("too large", "smaller")
+        more = "" if self.labelled else " Probabilities that are not right may look like this, too."
         return (
             f"The errors are {size[0]}: differences of {pairs} are {size[1]} than they say "
-            f"({abs(found.spread):.1f} standard deviations). hp.calibrate learns by how much."
+            f"({abs(found.spread):.1f} standard deviations). hp.calibrate learns by how much.{more}"
         )
 
     def __str__(self) -> str:
@@ -325,7 +326,16 @@ class Calibration:
         if found is not None and found.weight:
             name = "Differences within their errors" + ("" if self.labelled else ", by probability")
             panels.append(draw.transform_panel(self._residuals(), name, found.on_a_line))
-        return draw.calibration_chart(panels, self._title())
+        return draw.calibration_chart(panels, self._title(), self._subtitle())
+
+    def _subtitle(self) -> str:
+        excess = self.excess
+        if excess is None:
+            return ""
+        return (
+            f"Matches among pairs that speak for one thing: {excess.expected:,.0f} expected, "
+            f"{excess.seen:,.0f} ± {excess.standard_error:,.0f} more pairs than of shifted rows"
+        )
 
     def _title(self) -> str:
         """The first part of the first sentence: titles are short."""
