@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from haply.errors import HaplyError
 
 _NORMAL_95 = 1.959963984540054
-_BY_BIN = ("count", "p", "square", "true", "product", "alone", "alone_square")
+_BY_BIN = ("count", "p", "square", "true", "product", "alone", "alone_square", "rows")
 _WHOLE = (
     "brier", "log_loss", "known_odds", "log_odds", "log_odds_square", "evident", "evident_p", "unlikely", "skipped",
 )  # fmt: skip
@@ -63,7 +63,9 @@ class Scoring:
         from_middle = p - (place + 0.5) / self.bins
         true = self._labels(rows) if self.label is not None else np.zeros(len(p))
         alone = 1.0 - rows[self.some].to_numpy() if self.some is not None else np.zeros(len(p))
-        each = (np.ones(len(p)), from_middle, from_middle**2, true, from_middle * true, alone, alone**2)
+        some = 1.0 - alone
+        rows_of = np.divide(p, some, out=np.zeros(len(p)), where=some > 0.0)  # all pairs of a row sum to 1
+        each = (np.ones(len(p)), from_middle, from_middle**2, true, from_middle * true, alone, alone**2, rows_of)
         by_bin = [np.bincount(place, one, self.bins) for one in each]
         with np.errstate(divide="ignore"):
             losses = np.where(true > 0.5, -np.log(p), -np.log1p(-p))
@@ -271,7 +273,7 @@ def compare_fakes(pairs: Scores, fakes: list[Scores], completeness: float) -> li
     """Compare false pairs at each end of a bin, as far as anything is kept there.
 
     The sum over pairs is as uncertain as its terms are many, ``sum (1 - p_any)**2``; a count of fakes as Poisson's law
-    says.
+    says. Both grow with the number of pairs of a row, which come together.
     """
     found, several = [], len(fakes)
     for k in range(len(pairs.edges) - 1):
@@ -284,6 +286,7 @@ def compare_fakes(pairs: Scores, fakes: list[Scores], completeness: float) -> li
         false = kept - float((pairs.by_bin["p"][k:] + pairs.by_bin["count"][k:] * middles).sum())
         share = 1.0 - completeness
         variance = float(pairs.by_bin["alone_square"][k:].sum()) + share**2 * max(fake, 1.0) / several**2
+        variance *= max(1.0, kept / max(float(pairs.by_bin["rows"][k:].sum()), 1e-300))
         found.append(
             Fakes(
                 float(pairs.edges[k]), round(kept), false, alone, false - alone, fake / several,
