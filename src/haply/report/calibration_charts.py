@@ -86,7 +86,7 @@ def transform_panel(records: Sequence[Record], name: str, on_a_line: bool, highe
         .mark_rect(color=_BAND)
         .encode(x="x:Q", x2="x2:Q", y=alt.Y("from:Q", scale=scale), y2="to:Q")
     )
-    about = "place within the stated error" if on_a_line else "distance by the stated error: near to far"
+    about = "place within its error" if on_a_line else "distance by its error: near to far"
     bars = (
         alt.Chart(data_of(records))
         .mark_bar(color=BLUE, stroke="white", strokeWidth=1, opacity=0.85)

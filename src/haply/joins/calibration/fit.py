@@ -27,6 +27,8 @@ LEARNED: tuple[Learned, ...] = ("share", "offset", "scale", "extra")
 _GAIN = 1e-8
 """Of the log-likelihood over three rounds: less is the end."""
 _FEWEST_MATCHES = 20.0
+_LONGEST_JUMP = 2000.0
+"""In steps of numerical derivatives: a factor of e**2, or two errors."""
 _EDGE = 1e-9
 """Shares nearer to 0 or 1 are not told from them."""
 
@@ -256,7 +258,9 @@ def _cycle(given: Candidates, at: _Coordinates, guess: Guess) -> tuple[Guess, fl
     if length == 0.0:
         return second, safe, 2
     step = -max(1.0, float(np.linalg.norm(r)) / length)
-    jumped = em_step(given, at.guess(here - 2.0 * step * r + step**2 * v), at.learn)
+    most = _LONGEST_JUMP * at.steps(guess, given.typical)
+    jump = np.clip(here - 2.0 * step * r + step**2 * v - two, -most, most)
+    jumped = em_step(given, at.guess(two + jump), at.learn)
     value = log_likelihood(given, jumped)
     return (jumped, value, 3) if value >= safe else (second, safe, 3)
 
