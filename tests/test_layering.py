@@ -35,7 +35,7 @@ ORDER = (
     ("report",),
     ("inputs", "constructors", "sky"),
     ("beside",),
-    ("statements", "api", "questions"),
+    ("statements", "api", "questions", "judging"),
     ("demo",),
     ("cli", "__main__"),
 )

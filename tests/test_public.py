@@ -13,8 +13,10 @@ import pytest
 
 import haply as hp
 from haply.constructors import CONSTRUCTORS
+from haply.judging import ErrorFit
 from haply.models import Model, OneDimensional
 from haply.planning.plans import Plan
+from haply.report.calibration import Calibration
 
 PACKAGES = ("haply", "haply.joins", "haply.models", "haply.probability", "haply.sky")
 METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "restore", "funnel")
@@ -22,6 +24,14 @@ METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "res
 
 OTHER_METHODS = {
     Plan: ("run", "write", "explain"),
+    Calibration: (
+        *("pairs", "skipped", "brier", "log_loss", "decomposition", "table", "fakes_table", "residuals_table"),
+        *("sentences", "chart"),
+    ),
+    ErrorFit: (
+        *("share", "offset", "scale", "extra", "converged", "rounds", "log_likelihood", "matches", "table"),
+        *("apply", "chart"),
+    ),
     hp.Funnel: ("to_dict", "stages", "filled", "chart"),
     Model: ("take", "show", "problems", "from_arrow", "to_arrow"),
     OneDimensional: ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),
@@ -38,10 +48,11 @@ NOT_CALLED = {
 """Public names that take no parameters of ours."""
 
 PLAIN_TEXT = {
+    "haply.calibration": {"probability"},
     "haply.local_session": {"app_name", "memory"},
     "haply.HaplyError": {"expected", "found", "hint", "place"},
 }
-"""Arguments with a text as default that may be any text: a name, an amount of memory, parts of a message."""
+"""Arguments with a text as default that may be any text: names, an amount of memory, parts of a message."""
 
 
 def public() -> Iterator[tuple[str, Any]]:

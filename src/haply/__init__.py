@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.engines.spark.runtime.session import local_session
+    from haply.judging import calibrate, calibration, shifted
     from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
@@ -29,6 +30,8 @@ __all__ = [
     "asof",
     "between",
     "build_index",
+    "calibrate",
+    "calibration",
     "check",
     "col",
     "count_matches",
@@ -46,6 +49,7 @@ __all__ = [
     "plan_where",
     "read_index",
     "right",
+    "shifted",
     "sky",
     "sql",
     "where",
@@ -66,6 +70,9 @@ _LAZY = {
     "density": "haply.questions",
     "match": "haply.questions",
     "plan_match": "haply.questions",
+    "calibrate": "haply.judging",
+    "calibration": "haply.judging",
+    "shifted": "haply.judging",
     "local_session": "haply.engines.spark.runtime.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",

@@ -35,7 +35,7 @@ class Asymmetric(OneDimensional):
 
     kind: ClassVar[str] = "asymmetric"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("mode"),
+        Parameter("mode", moves=True),
         Parameter("minus", least=0.0),
         Parameter("plus", least=0.0),
     )

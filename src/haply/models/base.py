@@ -33,6 +33,8 @@ class Parameter:
     sums_to_one: bool = False
     degree: int = 1
     """Which power of the unit of values it is in: 1 for a length, 2 for a variance, 0 for a weight."""
+    moves: bool = False
+    """Whether it grows with the value: it is a place, and no error."""
 
     @property
     def is_list(self) -> bool:

@@ -35,7 +35,10 @@ class GaussianND(Model):
 
     kind: ClassVar[str] = "gaussian_nd"
     has_constructor: ClassVar[bool] = False
-    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", "list"), Parameter("cov", "list", degree=2))
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("mean", "list", moves=True),
+        Parameter("cov", "list", degree=2),
+    )
 
     def __init__(self, mean: NumberLists, cov: NumberLists) -> None:
         super().__init__(mean=mean, cov=cov)
@@ -71,7 +74,7 @@ class MixtureND(Model):
     kind: ClassVar[str] = "mixture_nd"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("weights", "list", least=0.0, sums_to_one=True, degree=0),
-        Parameter("means", "list"),
+        Parameter("means", "list", moves=True),
         Parameter("covs", "list", degree=2),
     )
 

@@ -68,7 +68,7 @@ class Certain(OneDimensional):
 
     kind: ClassVar[str] = "certain"
     has_constructor: ClassVar[bool] = False
-    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("values"),)
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("values", moves=True),)
     continuous: ClassVar[bool] = False
 
     def __init__(self, values: ArrayLike) -> None:
@@ -115,7 +115,7 @@ class Uniform(OneDimensional):
     """
 
     kind: ClassVar[str] = "uniform"
-    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("lo"), Parameter("hi"))
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("lo", moves=True), Parameter("hi", moves=True))
 
     def __init__(self, lo: ArrayLike, hi: ArrayLike) -> None:
         super().__init__(lo=lo, hi=hi)
@@ -162,7 +162,7 @@ class Gaussian(OneDimensional):
     """
 
     kind: ClassVar[str] = "gaussian"
-    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean"), Parameter("sd", least=0.0))
+    parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("mean", moves=True), Parameter("sd", least=0.0))
     bounded: ClassVar[bool] = False
 
     def __init__(self, mean: ArrayLike, sd: ArrayLike) -> None:
@@ -229,10 +229,10 @@ class TruncatedGaussian(OneDimensional):
 
     kind: ClassVar[str] = "truncated_gaussian"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("mean"),
+        Parameter("mean", moves=True),
         Parameter("sd", least=0.0),
-        Parameter("lo"),
-        Parameter("hi"),
+        Parameter("lo", moves=True),
+        Parameter("hi", moves=True),
     )
 
     def __init__(self, mean: ArrayLike, sd: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> None:
@@ -278,7 +278,7 @@ class Mixture(OneDimensional):
     kind: ClassVar[str] = "mixture"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("weights", "list", least=0.0, sums_to_one=True, degree=0),
-        Parameter("means", "list"),
+        Parameter("means", "list", moves=True),
         Parameter("sds", "list", least=0.0),
     )
     bounded: ClassVar[bool] = False
@@ -321,7 +321,7 @@ class Histogram(OneDimensional):
 
     kind: ClassVar[str] = "histogram"
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("edges", "list"),
+        Parameter("edges", "list", moves=True),
         Parameter("probs", "list", least=0.0, sums_to_one=True, degree=0),
     )
 
@@ -379,7 +379,7 @@ class Samples(OneDimensional):
     kind: ClassVar[str] = "samples"
     has_constructor: ClassVar[bool] = False
     parameters: ClassVar[tuple[Parameter, ...]] = (
-        Parameter("points", "list"),
+        Parameter("points", "list", moves=True),
         Parameter("probs", "optional list", least=0.0, sums_to_one=True, degree=0),
         Parameter("dim", "integer", least=1.0, degree=0),
     )

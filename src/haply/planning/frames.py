@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from haply.errors import unknown_name
@@ -159,6 +160,18 @@ class Frame(Protocol):
 
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> Frame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
+
+    def with_function(self, name: str, columns: Sequence[str], function: Callable[..., pa.Array]) -> Frame:
+        """Add a column, or replace one: what a function makes of the Arrow arrays of columns, row by row."""
+
+    def sampled(self, share: float) -> Frame:
+        """Keep about this share of the rows, drawn by a fixed seed."""
+
+    def totals(self, columns: Sequence[str], function: Callable[[pa.Table], np.ndarray]) -> np.ndarray:
+        """Add up the numbers that a function makes of some rows at a time; only sums leave the workers of Spark."""
+
+    def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
+        """Bring columns of all rows into this process, or of so many."""
 
     def with_row_id(self, name: str) -> Frame:
         """Add a column that tells rows apart; equal rows have different ones."""

@@ -20,6 +20,9 @@ from haply.indexing.index import Index
 from haply.planning.frames import Field
 from haply.planning.times import TimeWindow
 
+_SEED = 8191
+"""Of samples of rows."""
+
 Give = Callable[[pa.Table], Any]
 """Makes of an Arrow table what its user knows."""
 
@@ -166,6 +169,31 @@ class LocalFrame:
         used = [column for text in make.texts for column in self._used(text)]
         return self._with(name, list(dict.fromkeys(used)), make)
 
+    def with_function(self, name: str, columns: Sequence[str], function: Callable[..., pa.Array]) -> LocalFrame:
+        """Add a column, or replace one: what a function makes of the Arrow arrays of columns, row by row."""
+
+        def compute(table: pa.Table) -> pa.Array:
+            return function(*(_whole(table[column]) for column in columns))
+
+        return self._with(name, columns, compute)
+
+    def sampled(self, share: float) -> LocalFrame:
+        """Keep about this share of the rows, drawn by a fixed seed."""
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            table = self.table(wanted)
+            return table.filter(pa.array(np.random.default_rng(_SEED).random(table.num_rows) < share))
+
+        return self._made(self.schema, load)
+
+    def totals(self, columns: Sequence[str], function: Callable[[pa.Table], np.ndarray]) -> np.ndarray:
+        """Add up the numbers that a function makes of some rows at a time."""
+        return function(self.table(list(dict.fromkeys(columns))).combine_chunks())
+
+    def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
+        """Return columns of all rows, or of so many."""
+        return self.table(columns).slice(0, most)
+
     def with_row_id(self, name: str) -> LocalFrame:
         """Add a column that tells rows apart: their positions."""
         return self._with(name, [], lambda table: pa.array(np.arange(table.num_rows)))
@@ -251,6 +279,11 @@ def _column(table: pa.Table, text: str) -> pa.ChunkedArray:
     """Compute an expression; a column alone is taken as it is."""
     alone = sql.column_alone(table, text)
     return alone if alone is not None else sql.evaluated(table, {"value": text})["value"]
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece; without rows Arrow's own way imports pandas, which takes long."""
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

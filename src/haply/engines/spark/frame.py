@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
 
+from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.constructed import type_of, with_constructed
 from haply.engines.spark.files import write_table
 from haply.engines.spark.index import index_of, renamed
-from haply.engines.spark.runtime.failures import refused_by_spark
+from haply.engines.spark.runtime.failures import refused_by_spark, translate_failures
 from haply.engines.spark.streaming.session import check_session
 from haply.engines.spark.times import time_number
 from haply.engines.spark.types import field_from, hashed_parts
 from haply.errors import HaplyError
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
+
+_SEED = 8191
+"""Of samples of rows."""
 
 
 class SparkFrame:
@@ -84,6 +91,40 @@ class SparkFrame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
         return SparkFrame(with_constructed(self.df, name, constructor, arguments))
 
+    def with_function(self, name: str, columns: Sequence[str], function: Callable[..., pa.Array]) -> SparkFrame:
+        """Add a column, or replace one: what a function makes of the Arrow arrays of columns, row by row."""
+        kinds = {field.name: field.arrow for field in self.fields}
+        made = function(*(pa.nulls(0, kinds[column]) for column in columns)).type  # no rows tell the type
+        compute = arrow_function(_of_arrays(function, len(columns)), from_arrow_type(made).simpleString())
+        return SparkFrame(self.df.withColumn(name, compute(*(F.col(quoted(column)) for column in columns))))
+
+    def sampled(self, share: float) -> SparkFrame:
+        """Keep about this share of the rows, drawn by a fixed seed."""
+        return SparkFrame(self.df.sample(fraction=share, seed=_SEED))
+
+    def totals(self, columns: Sequence[str], function: Callable[[pa.Table], np.ndarray]) -> np.ndarray:
+        """Add up the numbers that a function makes of some rows at a time: a list of sums leaves each partition."""
+        translate_failures()
+        names = list(dict.fromkeys(columns))
+        schema = pa.schema([(field.name, field.arrow) for field in self.fields if field.name in names])
+
+        def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            total: Any = None
+            for batch in batches:
+                found = function(pa.Table.from_batches([batch]))
+                total = found if total is None else total + found
+            if total is not None:
+                yield pa.RecordBatch.from_pydict({"totals": [total.tolist()]})
+
+        parts = self.df.select(*map(quoted, names)).mapInArrow(add, "totals array<double>").collect()
+        nothing = function(pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
+        return np.sum([nothing, *(np.asarray(part["totals"]) for part in parts)], axis=0)
+
+    def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
+        """Bring columns of all rows into this process, or of so many."""
+        translate_failures()
+        return self.df.select(*map(quoted, columns)).limit(most).toArrow()
+
     def with_row_id(self, name: str) -> SparkFrame:
         """Add a column that tells rows apart: two fingerprints of the row, and a number within one computation."""
         values = [text for field in self.df.schema.fields for text in hashed_parts(quoted(field.name), field.dataType)]
@@ -143,3 +184,15 @@ class SparkFrame:
     def write(self, path: str) -> int:
         """Write the rows into a new folder of Parquet files, or a CSV file; returns how many there are."""
         return write_table(self.df, path)
+
+
+def _of_arrays(function: Callable[..., pa.Array], count: int) -> Callable[..., pa.Array]:
+    """The same function with as many named parameters: Spark looks at them."""
+
+    def of_one(first: pa.Array) -> pa.Array:
+        return function(first)
+
+    def of_two(first: pa.Array, second: pa.Array) -> pa.Array:
+        return function(first, second)
+
+    return (of_one, of_two)[count - 1]
