@@ -141,7 +141,7 @@ class Funnel:
                     line(f"{verdict} by {rule}", value, 1)
         line("evaluated exactly", counts["evaluated"])
         line("kept", counts["kept"])
-        for label in ("null", "hopeless", "invalid", "late", "stored"):
+        for label in ("null", "hopeless", "invalid", "late", "unmatched", "stored"):
             left, right = counts[f"{label}_left"], counts[f"{label}_right"]
             if left or right:
                 lines.append(f"  {label + ' rows':<34}{left:>18,}  left, {right:,} right")
