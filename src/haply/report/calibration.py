@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FAR = 3.0
 """Standard deviations that are taken for more than chance."""
+_SOME = 2.0
+"""Standard deviations that show a direction."""
 _CLEAR = 0.5
 """The threshold of which a sentence tells if all agree."""
 _LIKELY = 0.3
@@ -251,10 +253,13 @@ class Calibration:
                 f"them than of shifted rows. The completeness may be {found[2]}, or the density {found[3]}."
             )
         far = max(self.fakes, key=lambda one: abs(one.z))
-        clear = max((one for one in self.fakes if one.threshold >= _LIKELY), key=lambda one: abs(one.z), default=far)
         if abs(far.z) < _FAR:
-            return "agree with shifted rows", "They agree at every threshold: nothing speaks against the probabilities."
-        if abs(clear.z) < _FAR:  # pairs that hardly matter: neither sure nor cautious
+            return "agree with shifted rows", (
+                "They agree at every threshold: nothing speaks against the density and the completeness."
+            )
+        clear = max((one for one in self.fakes if one.threshold >= _LIKELY), key=lambda one: abs(one.z), default=far)
+        signs = {one.z > 0 for one in self.fakes if one.threshold > 0.0 and abs(one.z) >= _SOME}
+        if abs(clear.z) < _FAR or len(signs) > 1:  # too sure of some pairs, too cautious of others
             return "do not agree with shifted rows", (
                 "They do not agree: errors are wrong, or the density or the completeness is."
             )

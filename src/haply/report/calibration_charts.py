@@ -57,7 +57,7 @@ def probability_panel(records: Sequence[Record]) -> Any:
     wide = most > _FAR_APART * least
     # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar.
     rows = [{**record, "start": 0.5 if wide else 0} for record in records]
-    scale = alt.Scale(type="log", domain=[0.5, 2 * most], nice=False) if wide else alt.Scale(domainMin=0)
+    scale = alt.Scale(type="log", domain=[0.5, 2 * most], nice=False) if wide else alt.Scale(domain=[0, 1.05 * most])
     ticks = alt.Axis(values=[10**k for k in range(13) if 10**k <= 2 * most]) if wide else alt.Axis(tickCount=5)
     ticks.format = "~s"
     bars = (
@@ -121,7 +121,9 @@ def fakes_panel(records: Sequence[Record]) -> Any:
         legend=alt.Legend(title=None, orient="bottom", direction="vertical", labelLimit=240),
     )
     x = alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), title="pairs at least this likely", axis=_ticks())
-    y = alt.Y("false:Q", scale=alt.Scale(type="log"), title="false pairs (logarithmic)", axis=alt.Axis(tickCount=4))
+    most = max((row["false"] for row in shown), default=1.0)
+    tens = alt.Axis(values=[10**k for k in range(13) if 10**k <= 10 * most], format=",d")
+    y = alt.Y("false:Q", scale=alt.Scale(type="log"), title="false pairs (logarithmic)", axis=tens)
     base = alt.Chart(data_of(shown))
     line = base.transform_filter(alt.datum.by == said).mark_line(strokeWidth=2.5).encode(x=x, y=y, color=color)
     of_fakes = base.transform_filter(alt.datum.by == seen)
