@@ -26,6 +26,8 @@ _TERMS = 8
 _ROWS = math.ceil(FARTHEST * _FINE) + 1
 _EXACT = 35.0
 """The exponent of an error that is none."""
+_FEW_LINES = 8
+"""Fewer are not worth a bound: they are exact with few nodes."""
 MOST_BENDS = 1500.0
 """Where others vary over lengths so much shorter than a normal value (by their squares, together), panels are placed
 where they do; up to here the trapezoidal rule takes no more than 1,000 nodes."""
@@ -122,6 +124,8 @@ def panel_plan(lines, change, lengths):
     ``exp(change (cosh t - 1) / 2)``, normal curves are at most ``exp(lengths**2 sinh(t)**2 / 8)``, and m nodes err by
     the product of both times ``exp(-2 m t)``, whatever t is. Lines alone are exact with half as many nodes.
     """
+    if lengths <= 0.0 and lines < _FEW_LINES:
+        return 1, lines // 2 + 1
     panels = 1
     while True:
         nodes = math.inf
