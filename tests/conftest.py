@@ -39,19 +39,9 @@ def pytest_report_header() -> str:
 
 
 LONGEST = (
-    *(
-        "stream_kill",
-        "docs",
-        "test_engines",
-        "stream_how",
-        "stream_join",
-        "stream_settling",
-        "test_index",
-        "test_whole",
-        "test_window",
-        "test_cli",
-    ),
-    *("test_ask", "test_select", "test_curved", "time_cells", "stream_cells", "test_mistakes", "timing_join"),
+    *("stream_kill", "docs", "test_engines", "stream_how", "stream_join", "stream_settling", "test_index"),
+    *("test_whole", "test_window", "test_cli", "test_ask", "test_select", "test_curved", "time_cells", "stream_cells"),
+    *("test_mistakes", "timing_join"),
 )
 """Files that take long, by a part of their names: they are begun first, so that no process ends with one of them.
 

@@ -57,7 +57,7 @@ class AnsweredCells(FakeCells):
         self.answer, self.case = answer, case
         self.told = {number: ROW_IDS[side] for number, side in enumerate(SIDES) if side in answer.identified}
         self.number = 0
-        super().__init__(SIDES, Clock.of(False, case.window + case.delay), (case.delay,) * 2, cells, seed)
+        super().__init__(SIDES, Clock.of(case.stamps, case.window + case.delay), (case.delay,) * 2, cells, seed)
 
     def make_query(self, name):
         case, value = self.case, self.case.value
@@ -212,7 +212,7 @@ def random_case(seed, timing):
     else:
         make = partial(PairJoin, Difference("x", "x", Region(-BAND, BAND)), P, window=window)
     return SimpleNamespace(
-        timing=timing, value=value, window=window, delay=delay, sides=sides, make=make,
+        timing=timing, stamps=False, value=value, window=window, delay=delay, sides=sides, make=make,
         batches=list(zip(*batches, strict=True)), cells=int(rng.choice([1, 3, 5])),
     )  # fmt: skip
 
@@ -246,7 +246,7 @@ def clock_row(case, time):
     return pa.table(columns)
 
 
-def run(case, answer, disturb=None, seed=0):
+def run(case, answer, disturb=None, seed=0, clock=float):
     """All batches, and then rows that only move the clock; returns what came out, batch by batch."""
     stream = AnsweredCells(answer, case, case.cells, seed)
     RowNumbers.of_task = classmethod(lambda cls: RowNumbers(stream.number, 0))
@@ -260,8 +260,7 @@ def run(case, answer, disturb=None, seed=0):
     for chosen in case.batches:
         push([(side, case.sides[side].take(pa.array(chosen[side]))) for side in (0, 1)])
     for time in (1000.0, 2000.0):
-        late = clock_row(case, time), clock_row(case, time + 400.0 * case.timing)
-        push(list(enumerate(late)))
+        push([(side, clock_row(case, clock(time + 400.0 * case.timing * side))) for side in (0, 1)])
     push([])
     return stream, out
 
@@ -307,6 +306,19 @@ def test_streams_answer_as_tables_do(seed, timing):
         assert stream.counted["late_left"] == stream.counted["late_right"] == 0
         held = [cell for name, cell in stream.handle.cells.items() if isinstance(name, tuple)]
         assert not any(cell["index"] or cell["pieces"] for cell in held), "buckets are empty when all is settled"
+
+
+def test_streams_of_timestamps():
+    """The clock of timestamps counts milliseconds; times are microseconds."""
+    case, begin = random_case(2, False), 1.7e15
+    case.stamps, case.window, case.delay = True, case.window * 1e6, case.delay * 1e6
+    for side, table in enumerate(case.sides):
+        times = [None if t is None else begin + 1e6 * t for t in table["t"].to_pylist()]
+        case.sides[side] = table.set_column(1, "t", pa.array(times))
+    case.make = partial(PairJoin, Difference("x", "x", Region(-BAND, BAND)), P, window=case.window)
+    for answer in (Answer("outer"), Answer("right", "best_left", 2, "id")):
+        _, out = run(case, answer, clock=lambda time: begin + 1e6 * time)
+        check(case, answer, out)
 
 
 @pytest.mark.long(keep=1)

@@ -87,8 +87,9 @@ class Clock:
 class RowNumbers:
     """Ids for the rows that a task reads: the micro-batch, the partition, and the place there.
 
-    They are the same when Spark repeats the batch or the task, as it reads the same rows in the same order; and no two
-    rows of a query ever share one. A row has its id before it is copied to cells, so that all copies have the same.
+    No two rows of a query ever share one. They are the same when Spark repeats the batch, or a task that reads its rows
+    in the same order again, as from files or Kafka; behind a shuffle the order of a repeated task may differ. A row has
+    its id before it is copied to cells, so that all copies have the same.
     """
 
     batch: int
