@@ -253,7 +253,7 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
         return HaplyError(
             "One side of the join is a stream and the other a table",
             expected="two streams or two tables",
-            hint="read the table as a stream as well",
+            hint="hp.join takes a stream beside a table",
         )
     if node.window is None:
         return HaplyError(
