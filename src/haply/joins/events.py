@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from haply.joins.cells.join import shared_codes
 from haply.joins.cells.rows import USABLE, row_states
 from haply.models import OneDimensional
 from haply.models.columns import view_column
@@ -80,13 +81,10 @@ def _usable(table: pa.Table, time: str, keys: int) -> np.ndarray:
 
 def _codes(left: pa.Table, right: pa.Table, keys: int) -> tuple[np.ndarray, np.ndarray]:
     """Number the rows of both sides so that those have one number whose keys are all equal."""
-    codes = np.zeros(left.num_rows + right.num_rows, np.int64)
-    for key in range(keys):
-        one, other = left[f"__key{key}"], right[f"__key{key}"]
-        both = pa.chunked_array([*one.chunks, *other.cast(one.type).chunks], one.type).combine_chunks()
-        index = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = np.unique(codes * (int(index.max(initial=0)) + 1) + index, return_inverse=True)[1]
-    return codes[: left.num_rows], codes[left.num_rows :]
+    if not keys:
+        return np.zeros(left.num_rows, np.int64), np.zeros(right.num_rows, np.int64)
+    columns = [(left[f"__key{key}"], right[f"__key{key}"]) for key in range(keys)]
+    return shared_codes([(one, other.cast(one.type)) for one, other in columns])
 
 
 def _ranks(events: pa.Table, names: list[str]) -> np.ndarray:

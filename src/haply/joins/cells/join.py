@@ -35,7 +35,7 @@ class CellJoin:
 
     def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
         """Return the kept pairs that this cell owns, by row numbers; nothing if no two rows can meet."""
-        groups = _shared_codes([(left[key], right[key]) for key in self.keys]) if self.keys else (None, None)
+        groups = shared_codes([(left[key], right[key]) for key in self.keys]) if self.keys else (None, None)
         mine, theirs = (
             _rows_of(table, value, group)
             for table, value, group in zip((left, right), self.values, groups, strict=True)
@@ -97,7 +97,7 @@ def _elsewhere(table: pa.Table) -> np.ndarray:
     return ~table[TIME_BEGINS_HERE].to_numpy(zero_copy_only=False)
 
 
-def _shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:
+def shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:
     """Number the rows of both sides so that those have one number whose keys are all equal."""
     codes: np.ndarray | None = None
     for left, right in keys:

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-import pyarrow as pa
-
 from haply.errors import HaplyError, one_of
 from haply.joins.events import Direction, LastEvent
-from haply.planning.answers.join import ROW_IDS, AnsweredJoin, with_columns
+from haply.planning.answers.join import ROW_IDS, AnsweredJoin, can_order, with_columns
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
 from haply.planning.frames import Duration, Engine, Frame, InvalidMode, SideName, find_column
@@ -96,7 +94,7 @@ class AsofPlan(AnsweredJoin):
     @property
     def ordered_events(self) -> list[str]:
         """Right columns that order events at one time: all that are certain and plain."""
-        return [one.name for one in self.node.right.fields if _is_plain(one.arrow) and one.name != TIME]
+        return [one.name for one in self.node.right.fields if can_order(one) and one.name != TIME]
 
     def needed(self, side: SideName) -> list[str]:
         """The columns of a side that pairs show, or that find them."""
@@ -136,8 +134,3 @@ def _key(left: Frame, right: Frame, one: Any) -> tuple[str, str]:
             "by names no columns", expected='"key", or ("left_key", "right_key") in a list', found=repr(one)
         )
     return find_column(left, names[0], "left"), find_column(right, names[1], "right")
-
-
-def _is_plain(kind: pa.DataType | None) -> bool:
-    """Whether values of a type can be sorted as they are."""
-    return kind is not None and not pa.types.is_nested(kind)

@@ -8,7 +8,7 @@ from typing import Any
 
 from haply.errors import HaplyError
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, Counting, quantile_name
-from haply.planning.answers.join import ROW_IDS
+from haply.planning.answers.join import ROW_IDS, most_rows
 from haply.planning.explain import Description
 from haply.planning.frames import Engine, Frame, InvalidMode, find_column, names_of
 from haply.planning.join import JOINS
@@ -19,8 +19,6 @@ from haply.query import Expression
 from haply.query.conditions import JoinCondition
 
 SD = "sd_matches"
-_MANY_ROWS = 1e12
-"""Taken for the number of right rows where nobody has counted them."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,7 @@ class CountPlan:
     @classmethod
     def plan(cls, left: Frame, right: Frame, on: Expression | str, options: CountOptions) -> CountPlan:
         """Check and plan it."""
-        rows = _MANY_ROWS if left.engine_name == "spark" else max(1, right.count_rows())
-        least = options.tolerance / rows
+        least = options.tolerance / most_rows(right)
         join_options = JoinOptions(
             threshold=least, time=options.time, window=options.window, probability="none", invalid=options.invalid
         )

@@ -48,6 +48,8 @@ _KEPT = {
 LEVELS = (0.3, 1e-6, 1e-300)
 """The thresholds of a join that is asked for the best pairs of each row, however unlikely they are."""
 _SIDES: tuple[SideName, SideName] = ("left", "right")
+_MANY_ROWS = 1e12
+"""Taken for the number of rows where nobody has counted them."""
 _Of = tuple[SideName, str]
 """A side, and a column of it."""
 _CHOSEN = {
@@ -137,7 +139,7 @@ class AnsweredJoin:
         """The columns by which rows of a side are ordered that tie."""
         columns = self.node.ordered_by.get(side, [])
         if self.node.streaming:  # by default all certain columns order: here, all that have an order
-            return [name for name in columns if _can_order(field_of(self.node.frames[side], name))]
+            return [name for name in columns if can_order(field_of(self.node.frames[side], name))]
         return columns
 
     def ordered_pairs(self, side: SideName) -> list[str]:
@@ -271,7 +273,7 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
     for side, columns in node.ordered_by.items() if answer.order_by is not None else ():
         for name in columns:
             field = field_of(node.frames[side], name)
-            if not _can_order(field):
+            if not can_order(field):
                 return HaplyError(
                     f"order_by names {node.named(name, side)}, which has no order on streams",
                     expected="numbers, texts, times, or truth values",
@@ -280,6 +282,11 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
     return None
 
 
-def _can_order(field: Field) -> bool:
-    """Whether rows of streams can be ordered by a column."""
+def can_order(field: Field) -> bool:
+    """Whether rows can be sorted by a column as it is."""
     return field.arrow is not None and not pa.types.is_nested(field.arrow)
+
+
+def most_rows(frame: Frame) -> float:
+    """Return how many rows a table has, at most about: on Spark it is not counted, which would take a job."""
+    return _MANY_ROWS if frame.engine_name == "spark" else float(max(1, frame.count_rows()))

@@ -16,7 +16,7 @@ from haply.errors import HaplyError
 from haply.joins.cells.identity import IdentityMethod
 from haply.joins.evidence import Attribute, Category, Evidence
 from haply.models import Model, OneDimensional, Samples
-from haply.planning.answers.join import ROW_IDS, AnsweredJoin, with_columns
+from haply.planning.answers.join import ROW_IDS, AnsweredJoin, most_rows, with_columns
 from haply.planning.answers.options import Answer
 from haply.planning.constructors import bound_constructors
 from haply.planning.explain import Description
@@ -35,8 +35,6 @@ from haply.query.text import parse
 Same: TypeAlias = str | tuple[str, str] | tuple[str, str, float | str] | Expression
 """What two rows have in common if they are the same thing: a column of both tables, or one of each."""
 
-_MANY_ROWS = 1e12
-"""Taken for the number of right rows where nobody has counted them."""
 _MOST_EVIDENCE = 1e12
 """The most that a further attribute may speak for a pair, as a Bayes factor, which the first one has ruled out."""
 
@@ -299,7 +297,7 @@ def _categories(given: Mapping[Any, tuple[float, float]] | None, node: JoinNode)
 
 def _log_cut(node: JoinNode, options: MatchOptions, density: float | str, further: int) -> float:
     """Return the logarithm of what a density is multiplied with to weigh as much as all that may be left out."""
-    rows = _MANY_ROWS if node.left.engine_name == "spark" else max(1, node.right.count_rows())
+    rows = most_rows(node.right)
     least = node.left.least(density) if isinstance(density, str) else density
     if not 0.0 < least < math.inf:
         raise HaplyError(

@@ -29,6 +29,11 @@ from haply.pruning.best import DECIMALS
 _SCORE, _SPREAD, _ROW, _COUNT, _PLACE = "__score", "__spread", "__row", "__count", "__place"
 
 
+def fingerprints(side: SideName) -> dict[str, Column]:
+    """Return the fingerprints of the rows of a side, as columns by name."""
+    return {f"__{part}": F.col(f"{ROW_IDS[side]}.{part}") for part in ("first", "second")}
+
+
 class SparkAnswers:
     """Runs a join whose pairs are ranked, or whose rows without a pair matter."""
 
@@ -95,7 +100,7 @@ class SparkAnswers:
         if not with_pair and join.node.options.invalid == "drop":
             for name in join.node.uncertain_columns(side):  # nobody knows that a bad row has no partner
                 df = df.where(state_function(None)(F.col(quoted(name))) != BAD)
-        prints = self._prints(side)
+        prints = fingerprints(side)
         df, on = df.withColumns(prints), list(prints)
         matched = pairs.select(
             F.col(f"{ROW_IDS[side]}.row").alias(_ROW), *(part.alias(name) for name, part in prints.items())
@@ -108,11 +113,6 @@ class SparkAnswers:
         df = df.withColumn(_PLACE, place).join(counts, on, "left")
         has_pair = F.col(_PLACE) <= F.coalesce(F.col(_COUNT), F.lit(0))
         return df.where(has_pair if with_pair else ~has_pair)
-
-    @staticmethod
-    def _prints(side: SideName) -> dict[str, Column]:
-        """The fingerprints of rows, as columns by name."""
-        return {f"__{part}": F.col(f"{ROW_IDS[side]}.{part}") for part in ("first", "second")}
 
     def _padded(self, rows: DataFrame, side: SideName) -> DataFrame:
         """The same with nulls for what the other side would show."""

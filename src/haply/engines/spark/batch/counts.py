@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from haply.engines.spark.batch.answers import fingerprints
 from haply.engines.spark.exchange.prepare import state_function
 from haply.engines.spark.frame import SparkFrame
 from haply.joins.cells.rows import BAD
@@ -56,8 +57,8 @@ class SparkCounts:
         if plan.options.invalid == "drop":
             for name in plan.node.uncertain_columns("left"):
                 rows = rows.where(state_function(None)(F.col(quoted(name))) != BAD)
-        rows = rows.withColumns(_prints())
-        pairs = self._pairs(self.funnel).withColumns({_KEY: F.col(f"{ROW_IDS['left']}.row"), **_prints()})
+        rows = rows.withColumns(fingerprints("left"))
+        pairs = self._pairs(self.funnel).withColumns({_KEY: F.col(f"{ROW_IDS['left']}.row"), **fingerprints("left")})
         if counting is None:  # every pair is a match
             counted = pairs.groupBy(_KEY, *_PRINTS).agg(F.count("*").cast("double").alias(EXPECTED))
             same = {name: F.col(EXPECTED) for name in plan.numbers if name not in (EXPECTED, SD, ANY)}
@@ -96,12 +97,6 @@ class SparkCounts:
         variance = F.greatest(F.col(VARIANCE) + F.coalesce(F.col("__shared"), F.lit(0.0)), F.lit(0.0))
         shown = [F.col(name).alias(column) for name, column in zip(by, plan.by, strict=True)]
         return whole.select(*shown, F.col(EXPECTED), F.sqrt(variance).alias(SD))
-
-
-def _prints() -> dict[str, Column]:
-    """The fingerprints of left rows, as columns by name."""
-    parts = ("first", "second")
-    return {name: F.col(f"{ROW_IDS['left']}.{part}") for name, part in zip(_PRINTS, parts, strict=True)}
 
 
 def _counted(pairs: DataFrame, counting: Counting, keys: Sequence[str], along: Sequence[str]) -> DataFrame:

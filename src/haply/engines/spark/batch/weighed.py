@@ -7,7 +7,7 @@ from abc import abstractmethod
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from haply.engines.spark.batch.answers import SparkAnswers
+from haply.engines.spark.batch.answers import SparkAnswers, fingerprints
 from haply.engines.spark.observing import Observing
 from haply.planning.frames import quoted
 
@@ -35,7 +35,7 @@ class SparkWeighed(SparkAnswers):
             shown = [F.col(quoted(one.column)).alias(one.name) for one in join.shown(side)]
             if side == "left":
                 # a row whose candidates are all too unlikely has a probability that one of them is it
-                prints = self._prints("left")
+                prints = fingerprints("left")
                 some = weighed.withColumns(prints).groupBy(*prints).agg(F.max("p_any").alias("p_any"))
                 alone = alone.join(some, list(prints), "left")
                 shown.append(F.coalesce("p_any", F.lit(0.0)).alias("p_any"))
