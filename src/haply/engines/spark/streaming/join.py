@@ -101,7 +101,7 @@ class StreamJoin(ABC):
 
     @property
     def _told(self) -> dict[int, str]:
-        """The names of row ids, by the number of their side, where rows are told."""
+        """The names of row ids, by the number of their side, where final rows are reported."""
         numbers = {LEFT: self.join.left.name, RIGHT: self.join.right.name}
         return {number: ROW_IDS[name] for number, name in numbers.items() if name in self.answer.identified}
 

@@ -47,7 +47,7 @@ class Settling:
     ranked: tuple[int, ...]
     preserved: tuple[int, ...]
     rows: Mapping[int, str]
-    """The columns with the ids of rows, of sides whose rows are told."""
+    """The columns with the ids of rows, of sides whose final rows are reported."""
     entangled: bool
     """Whether both rows of a pair are in one bucket, because what is kept depends on both."""
     most: int
@@ -187,7 +187,7 @@ class Shelf:
 
 @dataclass
 class BucketState:
-    """Pairs and rows that are not settled, and the ids of rows that have a pair and have not been told."""
+    """Pairs and rows that are not settled, and the ids of rows that have a pair and are not final yet."""
 
     settling: Settling
     rows: Shelf
@@ -271,7 +271,7 @@ class Ledger:
     # -- the best pairs ------------------------------------------------------------------------------------------------
 
     def vote(self, side: int) -> None:
-        """Let rows of a side that have been told choose their best pairs: all of them are here."""
+        """Let final rows of a side choose their best pairs: all of them are here."""
         (codes,), ids = self._codes(side)
         ended = self._chosen(codes[self.told & (self.kind == side)], ids)
         voting = np.flatnonzero(self.pairs & ended[codes] & (self.flags & _voted(side) == 0))
@@ -330,7 +330,7 @@ class Ledger:
         self.flags[decided] |= _GONE
 
     def close(self, side: int, notes: pa.ChunkedArray, came: pa.ChunkedArray | None) -> tuple[pa.Array, np.ndarray]:
-        """Settle the rows of a side that have been told and have no open pairs.
+        """Settle the final rows of a side that have no open pairs.
 
         ``notes`` are rows known to have a pair, ``came`` those of which other buckets tell it. Returns those that are
         now known and will be told, and which of the notes are done with.
@@ -356,7 +356,7 @@ class Ledger:
         return ids.take(pa.array(more)), done[known]
 
     def forget_told(self) -> None:
-        """Forget rows that were told only so that they choose."""
+        """Forget rows that were reported only so that they choose."""
         for side in self.settling.rows:
             if side not in self.settling.preserved:
                 self.flags[self.told & (self.kind == side)] |= _GONE

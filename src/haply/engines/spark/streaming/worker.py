@@ -63,7 +63,7 @@ class CellResult:
     """The columns of each side that go into the result."""
     output: pa.Schema
     rows: Mapping[int, str] = field(default_factory=dict)
-    """What the ids of rows are called in the result, by side, where rows are told."""
+    """What the ids of rows are called in the result, by side, where final rows are reported."""
 
     def pairs(self, found: PairBatch, taken: Taken) -> list[pa.Table]:
         """Return those that this cell owns and that are likely enough, with the columns of their rows."""
@@ -134,7 +134,7 @@ class CellQuery:
     identity: tuple[tuple[str, Any], ...] = ()
     """What must be the same after a restart, in words: rows in the state lie where it has put them."""
     ends: Mapping[int, str] = field(default_factory=dict)
-    """By side, where rows are told: the column with the times at which they end."""
+    """By side, where final rows are reported: the column with the times at which they end."""
 
     @property
     def sides(self) -> int:
@@ -187,7 +187,7 @@ class CellState:
     pieces: dict[int, Piece] = field(default_factory=dict)
     following: int = 0
     closed: list[float] = field(default_factory=list)
-    """By side, the time before which rows that end have been told: they have no further pairs."""
+    """By side, the time before which rows that end are final: they have no further pairs."""
     late: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -234,7 +234,7 @@ class CellState:
             yield table.take(pa.array(rows))
 
     def _found(self, piece: Piece) -> PairBatch:
-        """The pairs that new rows complete, without those of rows that have been told.
+        """The pairs that new rows complete, without those of final rows.
 
         Only an uncertain time that reaches further back than any before it can meet such a row: it has come too late.
         """
@@ -285,7 +285,7 @@ class CellState:
         return told
 
     def next_final(self) -> float:
-        """Return the watermark from which on the next row is to be told; infinity if there is none."""
+        """Return the watermark from which on the next row is final; infinity if there is none."""
         moments = [np.inf]
         for side in self.query.ends:
             back = -self.operator.final_before(side, 0.0)
