@@ -48,6 +48,24 @@ def test_a_report_with_labels_has_three_panels() -> None:
     assert len(report.chart().to_dict()["hconcat"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("truth", "words"),
+    [
+        (lambda p: p**1.08, "a little too high"),
+        (lambda p: p**0.92, "a little too low"),
+        (lambda p: 0.5 + 0.82 * (p - 0.5), "a little too sure"),
+        (lambda p: 0.5 + 1.18 * (p - 0.5), "a little too cautious"),
+        (lambda p: p, "right as far as"),
+    ],
+)
+def test_small_deviations_in_all_bins_are_told(truth: Any, words: str) -> None:
+    # Labels without noise: among rows next to each other, the share that is true is as near to the truth as it can be.
+    p = np.linspace(0.2, 0.8, 6_000)
+    label = (np.arange(len(p)) * 0.6180339887498949) % 1.0 < truth(p)
+    report = hp.calibration(pd.DataFrame({"p_match": p, "truth": label}), label="truth", bins=20)
+    assert words in report.sentences()[0]
+
+
 def test_a_report_with_fakes_names_both_ways_to_count() -> None:
     given = pairs()
     report = hp.calibration(given, fakes=[given.iloc[:200], given.iloc[200:350]])

@@ -214,26 +214,42 @@ class Calibration:
 
     def _of_labels(self) -> str:
         scores = self.scores
+        if not scores.count:
+            return "There are no pairs."
         count, true = scores.by_bin["count"], scores.by_bin["true"]
         middle = 0.5 * (scores.edges[1:] + scores.edges[:-1])
         said = scores.by_bin["p"] + count * middle
         squares = scores.by_bin["square"] + 2.0 * middle * scores.by_bin["p"] + count * middle**2
-        spread = np.sqrt(np.maximum(said - squares, 0.0))
-        z = np.divide(true - said, spread, out=np.where(true == said, 0.0, np.inf), where=spread > 1e-9)
-        if not scores.count:
-            return "There are no pairs."
+        variance = np.maximum(said - squares, 0.0)
+        z = _deviations(true - said, variance)
         k = int(np.argmax(np.abs(z) * (count > 0)))
-        full = int((count > 0).sum())
-        if abs(z[k]) < _FAR:
+        # Small deviations of one sign, or of opposite signs at both ends, hide in single bins but not in their sums.
+        tilt = middle - 0.5
+        whole = float(_deviations((true - said).sum(), variance.sum()))
+        slope = float(_deviations((tilt * (true - said)).sum(), (tilt**2 * variance).sum()))
+        in_all = f"f all pairs they say {said.sum():,.0f}, and {true.sum():,.0f} are true"
+        if abs(z[k]) >= _FAR:
             return (
-                f"The probabilities are right as far as {scores.count:,} pairs tell: in all {full} bins as many are "
-                f"true as they say, within {max(abs(z[k]), 0.05):.1f} standard deviations."
+                f"The probabilities are not right: of {count[k]:,.0f} pairs from {scores.edges[k]:g} to "
+                f"{scores.edges[k + 1]:g} they say {said[k] / count[k]:.1%}, and {true[k] / count[k]:.1%} are true "
+                f"({abs(z[k]):.1f} standard deviations). O{in_all}."
             )
+        if abs(whole) >= _FAR:
+            size = "high" if whole < 0.0 else "low"
+            return (
+                f"The probabilities are a little too {size}: o{in_all} ({abs(whole):.1f} standard deviations). "
+                "No single bin shows it."
+            )
+        if abs(slope) >= _FAR:
+            doubt = "sure: they are nearer to 0 and 1" if slope < 0.0 else "cautious: they are nearer to 0.5"
+            return (
+                f"The probabilities are a little too {doubt} than what happens ({abs(slope):.1f} standard deviations "
+                "over all bins). No single bin shows it."
+            )
+        largest = max(abs(float(z[k])), abs(whole), abs(slope), 0.05)
         return (
-            f"The probabilities are not right: of {count[k]:,.0f} pairs from {scores.edges[k]:g} to "
-            f"{scores.edges[k + 1]:g} they say {said[k] / count[k]:.1%}, and {true[k] / count[k]:.1%} are true "
-            f"({abs(z[k]):.1f} standard deviations). Of all pairs they say {said.sum():,.0f}, and {true.sum():,.0f} "
-            "are true."
+            f"The probabilities are right as far as {scores.count:,} pairs tell: in all {int((count > 0).sum())} bins, "
+            f"and in all together, as many are true as they say, within {largest:.1f} standard deviations."
         )
 
     @property
@@ -356,6 +372,13 @@ class Calibration:
         if self.labelled and self.pairs:
             words += f"<p>Brier score {self.brier:.4f}, log loss {self.log_loss:.4f}, {self.pairs:,} pairs.</p>"
         return f"<div>{words}{drawing(self.chart(), ' '.join(self.sentences())) if self.pairs else ''}</div>"
+
+
+def _deviations(difference: Any, variance: Any) -> np.ndarray:
+    """Return differences in standard deviations: infinite where there is a difference but no variance."""
+    spread = np.sqrt(variance)
+    exact = np.where(np.abs(difference) < 1e-9, 0.0, np.copysign(np.inf, difference))
+    return np.divide(difference, spread, out=exact, where=spread > 1e-9)
 
 
 def transform_records(shares: np.ndarray, standard_error: float) -> list[dict[str, Any]]:
