@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from haply.demo import route, sky, timing
+from haply.demo import counterparts, route, sky, timing
 from haply.joins.cells.method import Setting
 from haply.joins.cells.positions import PositionsMethod
 from haply.joins.cells.samples import SamplesMethod
@@ -56,12 +56,17 @@ def _sky() -> None:
     join_positions(points, points, 1.0, 1.0)
 
 
+def _counterparts() -> None:
+    counterparts.find_counterparts()
+
+
 STORIES: dict[str, Callable[[], None]] = {
     "readings": _readings, "walk": _walk, "alarms": _alarms, "cameras": _cameras, "sky": _sky,
+    "counterparts": _counterparts,
 }  # fmt: skip
 """What compiles the kernels of each part of the demo, in the order in which they are needed."""
 
-_SHARES = {"readings": 10, "walk": 30, "alarms": 12, "cameras": 5, "sky": 18}
+_SHARES = {"readings": 10, "walk": 30, "alarms": 12, "cameras": 5, "sky": 18, "counterparts": 15}
 """About how many seconds each takes."""
 
 

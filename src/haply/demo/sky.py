@@ -49,17 +49,21 @@ def plant_field(seed: int = _SEED) -> SkyField:
     width = math.sqrt(_SOURCES / _DENSITY) / 3600.0
     dec = _AT[1] + random.uniform(-0.5 * width, 0.5 * width, _SOURCES)
     ra = _AT[0] + random.uniform(-0.5 * width, 0.5 * width, _SOURCES) / math.cos(math.radians(_AT[1]))
-    tables = []
-    for _ in range(2):
-        major = _ERRORS[0] * np.exp(random.uniform(0.0, math.log(_ERRORS[1] / _ERRORS[0]), _SOURCES))
-        minor, angle = major * random.uniform(0.3, 1.0, _SOURCES), random.uniform(0.0, 180.0, _SOURCES)
-        long, short = major * random.normal(size=_SOURCES), minor * random.normal(size=_SOURCES)
-        sine, cosine = np.sin(np.radians(angle)), np.cos(np.radians(angle))
-        seen_dec = dec + (long * cosine - short * sine) / 3600.0
-        seen_ra = ra + (long * sine + short * cosine) / 3600.0 / np.cos(np.radians(dec))
-        columns = {"ra": seen_ra % 360.0, "dec": seen_dec, "major": major, "minor": minor, "angle": angle}
-        tables.append(pa.table({"source": np.arange(_SOURCES), **columns}))
+    tables = [observe(random, np.arange(_SOURCES), ra, dec) for _ in range(2)]
     return SkyField(tables[0], tables[1])
+
+
+def observe(random: np.random.Generator, source: np.ndarray, ra: np.ndarray, dec: np.ndarray) -> pa.Table:
+    """Make up how a survey sees sources: each with an error ellipse of its own, of up to ``_ERRORS`` arcseconds."""
+    count = len(source)
+    major = _ERRORS[0] * np.exp(random.uniform(0.0, math.log(_ERRORS[1] / _ERRORS[0]), count))
+    minor, angle = major * random.uniform(0.3, 1.0, count), random.uniform(0.0, 180.0, count)
+    long, short = major * random.normal(size=count), minor * random.normal(size=count)
+    sine, cosine = np.sin(np.radians(angle)), np.cos(np.radians(angle))
+    seen_dec = dec + (long * cosine - short * sine) / 3600.0
+    seen_ra = ra + (long * sine + short * cosine) / 3600.0 / np.cos(np.radians(dec))
+    columns = {"ra": seen_ra % 360.0, "dec": seen_dec, "major": major, "minor": minor, "angle": angle}
+    return pa.table({"source": source, **columns})
 
 
 @dataclass(frozen=True)

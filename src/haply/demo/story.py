@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply._version import __version__
-from haply.demo import route, sky, timing
+from haply.demo import counterparts, route, sky, timing, unconfirmed
 from haply.demo.kernels import CompilingAhead
 from haply.demo.sky import SkyResult
 from haply.errors import HaplyError
@@ -150,8 +150,10 @@ class DemoResult:
     curve: list[Score] = field(repr=False)
     walk: route.RouteResult
     alarms: timing.AlarmResult
+    unconfirmed: unconfirmed.UnconfirmedResult
     tracks: timing.TrackResult
     sky: SkyResult
+    counterparts: counterparts.CounterpartResult
     seconds: float = 0.0
 
 
@@ -198,8 +200,6 @@ def run_demo(
     """Run the demo and write ``report.html`` into ``out``; starts and stops a Spark session unless one is given."""
     from rich.console import Console
 
-    from haply.engines.spark.runtime.session import SHORT_RUN, local_session
-
     if rows < 300:
         raise HaplyError(
             "The demo has too few rows to tell a story", expected="--rows of at least 300", found=str(rows)
@@ -207,7 +207,7 @@ def run_demo(
     console = console or Console(highlight=False)
     begun = time.perf_counter()
     _introduce(console)
-    steps = _Steps(console, total=11 if spark is None else 10)
+    steps = _Steps(console, total=13 if spark is None else 12)
     if spark is not None:
         return _tell(Path(out), rows, spark, console, steps, begun)
     cores = os.cpu_count() or 2
@@ -216,12 +216,29 @@ def run_demo(
             console.print(f"Kernels are compiled meanwhile; later runs load them from {cache_folder()}", soft_wrap=True)
         own, _ = steps.run(
             f"Starting Spark on this machine ({cores} cores)",
-            lambda: local_session("haply demo", shuffle_partitions=max(2, min(cores, 16)), extra_conf=SHORT_RUN),
+            lambda: _start_spark(Path(out), cores),
         )
         try:
             return _tell(Path(out), rows, own, console, steps, begun)
         finally:
             own.stop()
+
+
+def _start_spark(out: Path, cores: int) -> Any:
+    """Start Spark, and let its own messages go to a file: those of streams would cover what the demo prints."""
+    from haply.engines.spark.runtime.session import SHORT_RUN, local_session
+
+    out.mkdir(parents=True, exist_ok=True)
+    kept = [os.dup(number) for number in (1, 2)]
+    with open(out / "spark.log", "wb") as log:
+        try:
+            for number in (1, 2):  # the JVM inherits where these point when it starts
+                os.dup2(log.fileno(), number)
+            return local_session("haply demo", shuffle_partitions=max(2, min(cores, 16)), extra_conf=SHORT_RUN)
+        finally:
+            for number, before in zip((1, 2), kept, strict=True):
+                os.dup2(before, number)
+                os.close(before)
 
 
 def _introduce(console: Console) -> None:
@@ -298,6 +315,11 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
         lambda: timing.raise_alarms(spark),
         "alarms",
     )
+    alone, _ = steps.run(
+        "Two streams: alarms that nobody confirmed",
+        lambda: unconfirmed.find_unconfirmed(spark, alarms.night, alarms.probability > 0.0, alarms.detected),
+        "alarms",
+    )
     tracks, _ = steps.run(
         f"Cameras: drives past {len(timing.CAMERAS)} of them, by a window for each leg",
         lambda: timing.follow_vehicles(spark),
@@ -308,9 +330,13 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
         lambda: sky.match_catalogues(spark),
         "sky",
     )
-    result = DemoResult(
-        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, tracks, found_sky
+    partners, _ = steps.run(
+        "The sky: which source is the counterpart, if any?", counterparts.find_counterparts, "counterparts"
     )
+    result = DemoResult(
+        out / "report.html", plain, tolerances, best_tolerance, ours, stricter, curve, walk, alarms, alone, tracks,
+        found_sky, partners,
+    )  # fmt: skip
     steps.run("Writing the report", lambda: _write_report(result, world, every, swept, widest, funnel))
     result.seconds = time.perf_counter() - begun
     _conclude(console, result, world, funnel)
@@ -437,12 +463,16 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
     console.print("How few pairs were looked at, at " + result.haply.setting + ":")
     console.print(str(funnel), markup=False, soft_wrap=True)
     route.tell(console, result.walk)
-    timing.tell(console, result.alarms, result.tracks)
+    timing.tell_alarms(console, result.alarms)
+    unconfirmed.tell(console, result.unconfirmed)
+    timing.tell_tracks(console, result.tracks)
     sky.tell(console, result.sky)
+    counterparts.tell(console, result.counterparts)
     console.print(
         f"\nThe report is at [bold]{result.report}[/]: the same with pictures (how sure the pairs are, the funnel, the "
         "threshold against precision and recall, two pairs explained rule by rule, a map of the walk, timelines of "
-        "alarms and cameras, and two catalogues of the sky). It opens without a network."
+        "alarms and cameras, two catalogues of the sky, and whether probabilities are right). It opens without a "
+        "network."
     )
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
@@ -532,8 +562,11 @@ def _write_report(
     page.section("One pair explained, and another")
     _explain_pairs(page, widest)
     route.add_section(page, result.walk)
-    timing.add_sections(page, result.alarms, result.tracks)
+    timing.add_alarms(page, result.alarms)
+    unconfirmed.add_section(page, result.unconfirmed)
+    timing.add_tracks(page, result.tracks)
     sky.add_section(page, result.sky)
+    counterparts.add_section(page, result.counterparts)
     page.write(result.report)
 
 

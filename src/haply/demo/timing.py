@@ -427,21 +427,26 @@ def track_verdict(result: TrackResult) -> str:
     )
 
 
-def tell(console: Console, alarms: AlarmResult, tracks: TrackResult) -> None:
-    """Print both stories and their scores."""
-    parts = (
-        (ALARM_HEADING, _alarm_scene(alarms.night), ALARM_HEADER, alarm_rows(alarms), alarm_verdict(alarms)),
-        (TRACK_HEADING, _track_scene(tracks.traffic), TRACK_HEADER, track_rows(tracks), track_verdict(tracks)),
-    )
-    for heading, scene, header, rows, verdict in parts:
-        console.print(f"\n[bold]{heading}[/]\n")
-        console.print(f"{scene}\n")
-        console.print(score_table(header, rows))
-        console.print(f"\n{verdict}")
+def tell_alarms(console: Console, result: AlarmResult) -> None:
+    """Print the story of the alarms and its scores."""
+    _tell(console, ALARM_HEADING, _alarm_scene(result.night), score_table(ALARM_HEADER, alarm_rows(result)))
+    console.print(f"\n{alarm_verdict(result)}")
 
 
-def add_sections(page: Any, alarms: AlarmResult, tracks: TrackResult) -> None:
-    """Add the alarms and the cameras to the report."""
+def tell_tracks(console: Console, result: TrackResult) -> None:
+    """Print the story of the cameras and its scores."""
+    _tell(console, TRACK_HEADING, _track_scene(result.traffic), score_table(TRACK_HEADER, track_rows(result)))
+    console.print(f"\n{track_verdict(result)}")
+
+
+def _tell(console: Console, heading: str, scene: str, scores: Any) -> None:
+    console.print(f"\n[bold]{heading}[/]\n")
+    console.print(f"{scene}\n")
+    console.print(scores)
+
+
+def add_alarms(page: Any, alarms: AlarmResult) -> None:
+    """Add the alarms to the report."""
     from haply.report import charts
 
     page.section(ALARM_HEADING)
@@ -462,6 +467,11 @@ def add_sections(page: Any, alarms: AlarmResult, tracks: TrackResult) -> None:
     )
     page.table(ALARM_HEADER, alarm_rows(alarms), caption="Against the planted passages.", strong=[0])
     page.prose(alarm_verdict(alarms))
+
+
+def add_tracks(page: Any, tracks: TrackResult) -> None:
+    """Add the cameras to the report."""
+    from haply.report import charts
 
     page.section(TRACK_HEADING)
     page.prose(_track_scene(tracks.traffic))

@@ -1,0 +1,152 @@
+"""The demo's part on streams: alarms that nobody confirmed, told as soon as nobody can confirm them any more.
+
+The story goes on with the night of ``timing``: seismic alarms and acoustic detections arrive as two streams, each event
+when it is detected. An alarm that no noise has confirmed must be looked at by a person. It can be told only when no
+noise can come any more that would confirm it: an anti join of streams waits for that, and tells each alarm once.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from haply.demo.route import score_table
+from haply.demo.timing import THRESHOLD, WINDOW, Night
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_DELAY = 5.0
+"""Seconds that an event may arrive after newer ones of its side."""
+_ARRIVALS = 2
+"""Files in which the events of each stream arrive, one in each micro-batch."""
+
+HEADING = "Alarms that nobody confirmed"
+HEADER = ("method", "alarms told", "of them nothing passed", "still open at the end")
+
+
+@dataclass(frozen=True)
+class UnconfirmedScore:
+    """What an anti join told: how many alarms, how many of them are no passage, and how many had not been decided."""
+
+    method: str
+    told: int
+    rightly: int
+    still_open: int
+
+    def cells(self) -> list[str]:
+        """Return the line of the comparison."""
+        return [self.method, f"{self.told}", f"{self.rightly}", f"{self.still_open}"]
+
+
+@dataclass
+class UnconfirmedResult:
+    """What this part found."""
+
+    haply: UnconfirmedScore
+    detections: UnconfirmedScore
+    equals_tables: bool
+    """Whether the stream told the alarms that an anti join of the whole tables returns, but for those still open."""
+    alone: int
+    """Alarms of the night for which there is no noise in truth."""
+
+
+def find_unconfirmed(spark: Any, night: Night, confirmed: np.ndarray, detected: np.ndarray) -> UnconfirmedResult:
+    """Run the anti join on two streams.
+
+    ``confirmed`` and ``detected`` are flags for each pair of events of the night: whether it happened within the window
+    with the wanted probability, and whether it was detected within it.
+    """
+    with tempfile.TemporaryDirectory(prefix="haply-demo-") as folder:
+        told = _run(spark, night, Path(folder))
+    alone = np.logical_not(night.true_pairs.any(axis=1))
+    expected = np.flatnonzero(~confirmed.any(axis=1))
+    still_open = np.setdiff1d(expected, told)
+    naive = np.flatnonzero(~detected.any(axis=1))
+    return UnconfirmedResult(
+        UnconfirmedScore("haply, anti join of streams", len(told), int(alone[told].sum()), len(still_open)),
+        UnconfirmedScore(f"no detection within {WINDOW:g} s", len(naive), int(alone[naive].sum()), 0),
+        len(np.unique(told)) == len(told) and np.isin(told, expected).all().item(),
+        int(alone.sum()),
+    )
+
+
+def _run(spark: Any, night: Night, folder: Path) -> np.ndarray:
+    """Return the numbers of the alarms that the stream told."""
+    from haply.api import join
+    from haply.engines.spark.columns import latency
+
+    sides = []
+    for name, table in (("seismic", night.seismic), ("acoustic", night.acoustic)):
+        table = table.select(["event", "detected", "edges", "probs"])
+        (folder / name).mkdir()
+        for k, rows in enumerate(np.array_split(np.arange(table.num_rows), _ARRIVALS)):
+            pq.write_table(table.take(pa.array(rows)), folder / name / f"{k}.parquet")
+        schema = spark.read.parquet(str(folder / name)).schema
+        stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / name))
+        sides.append(stream.select("event", latency("detected", "edges", "probs").alias("happened")))
+    alone = join(
+        sides[0], sides[1], time="happened", window=WINDOW, threshold=THRESHOLD, max_delay=MAX_DELAY, how="anti"
+    )
+    query = (
+        alone.select("event")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "alone"))
+    )
+    query.awaitTermination()
+    return np.sort(spark.read.schema("event long").parquet(str(folder / "alone")).toArrow()["event"].to_numpy())
+
+
+# -- telling it --------------------------------------------------------------------------------------------------------
+
+
+def _scene() -> str:
+    return (
+        "The events of the same night arrive as two streams. Which seismic alarms did no acoustic event confirm? An "
+        f"alarm is confirmed if some noise happened within {WINDOW:g} s of it with a probability of at least "
+        f"{THRESHOLD:g}. A noise may be noticed seconds late and arrive out of order, so that an alarm is told when "
+        "no noise can confirm it any more: not earlier, once, and also if the query is stopped and restarted between."
+    )
+
+
+def verdict(result: UnconfirmedResult) -> str:
+    """Say what the scores say."""
+    ours, other = result.haply, result.detections
+    waiting = f" {ours.still_open} more were still open when the data ended." if ours.still_open else ""
+    same = " They are those of an anti join of the whole tables." if result.equals_tables else ""
+    return (
+        f"The stream told {ours.told} alarms; in {ours.rightly} of these cases nothing had passed.{waiting}{same} By "
+        f"times of detection {other.told} alarms would seem unconfirmed, and {other.told - other.rightly} of them were "
+        f"real passages that a sensor heard; with haply {ours.told - ours.rightly}."
+    )
+
+
+def tell(console: Console, result: UnconfirmedResult) -> None:
+    """Print the story and the scores."""
+    console.print(f"\n[bold]{HEADING}[/]\n")
+    console.print(f"{_scene()}\n")
+    console.print(score_table(HEADER, [result.haply.cells(), result.detections.cells()]))
+    console.print(f"\n{verdict(result)}")
+
+
+def add_section(page: Any, result: UnconfirmedResult) -> None:
+    """Add the alarms that nobody confirmed to the report."""
+    page.section(HEADING)
+    page.prose(_scene())
+    page.code(
+        f'alone = hp.join(seismic_stream, acoustic_stream, time="happened", window={WINDOW:g},\n'
+        f'                threshold={THRESHOLD:g}, max_delay={MAX_DELAY:g}, how="anti")'
+    )
+    page.table(
+        HEADER, [result.haply.cells(), result.detections.cells()],
+        caption=f"{result.alone} of the alarms are no passage.", strong=[0],
+    )  # fmt: skip
+    page.prose(verdict(result))
