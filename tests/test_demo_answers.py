@@ -52,9 +52,9 @@ def test_the_stream_tells_each_alarm_that_nobody_confirmed_once(spark) -> None:
     detected = timing.match_detections(night)
     result = unconfirmed.find_unconfirmed(spark, night, confirmed, detected)
     assert result.equals_tables
-    assert result.haply.told + result.haply.still_open == np.logical_not(confirmed.any(axis=1)).sum()
-    assert result.haply.told > 100
-    assert result.haply.told - result.haply.rightly < result.detections.told - result.detections.rightly
+    assert result.haply.reported + result.haply.still_open == np.logical_not(confirmed.any(axis=1)).sum()
+    assert result.haply.reported > 100
+    assert result.haply.reported - result.haply.rightly < result.detections.reported - result.detections.rightly
     assert "anti join of the whole tables" in printed(unconfirmed.tell, result)
     page = Page("t", "t")
     unconfirmed.add_section(page, result)

@@ -172,9 +172,11 @@ def add_section(page: Any, result: CounterpartResult) -> None:
     page.section(HEADING)
     page.prose(_scene())
     page.code(
-        "places = [hp.sky.ellipse(t.ra, t.dec, t.major, t.minor, t.angle) for t in (hp.left, hp.right)]\n"
-        "found = hp.match(visible, radio, places[0] == places[1], density=hp.density(area=area),\n"
-        f'                 completeness={SEEN["radio"]:g}, how="left", keep="best_left")\n'
+        "def place(side):\n"
+        "    return hp.sky.ellipse(side.ra, side.dec, side.major, side.minor, side.angle)\n\n"
+        "found = hp.match(visible, radio, place(hp.left) == place(hp.right),\n"
+        f"                 density=hp.density(area=area), completeness={SEEN['radio']:g},\n"
+        '                 how="left", keep="best_left")\n'
         'hp.calibration(found, label="right").chart()'
     )
     page.table(

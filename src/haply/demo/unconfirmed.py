@@ -1,8 +1,8 @@
-"""The demo's part on streams: alarms that nobody confirmed, told as soon as nobody can confirm them any more.
+"""The demo's part on streams: alarms that nobody confirmed, reported as soon as nobody can confirm them any more.
 
 The story goes on with the night of ``timing``: seismic alarms and acoustic detections arrive as two streams, each event
-when it is detected. An alarm that no noise has confirmed must be looked at by a person. It can be told only when no
-noise can come any more that would confirm it: an anti join of streams waits for that, and tells each alarm once.
+when it is detected. An alarm that no noise has confirmed must be looked at by a person. It can be reported only when no
+noise can come any more that would confirm it: an anti join of streams waits for that, and reports each alarm once.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _ARRIVALS = 2
 """Files in which the events of each stream arrive, one in each micro-batch."""
 
 HEADING = "Alarms that nobody confirmed"
-HEADER = ("method", "alarms told", "of them nothing passed", "still open at the end")
+HEADER = ("method", "alarms reported", "nothing had passed", "still open at the end")
 
 
 @dataclass(frozen=True)
 class UnconfirmedScore:
-    """What an anti join told: how many alarms, how many of them are no passage, and how many had not been decided."""
+    """What an anti join reported: how many alarms, how many of them are no passage, and how many had not been decided."""
 
     method: str
-    told: int
+    reported: int
     rightly: int
     still_open: int
 
     def cells(self) -> list[str]:
         """Return the line of the comparison."""
-        return [self.method, f"{self.told}", f"{self.rightly}", f"{self.still_open}"]
+        return [self.method, f"{self.reported}", f"{self.rightly}", f"{self.still_open}"]
 
 
 @dataclass
@@ -52,7 +52,7 @@ class UnconfirmedResult:
     haply: UnconfirmedScore
     detections: UnconfirmedScore
     equals_tables: bool
-    """Whether the stream told the alarms that an anti join of the whole tables returns, but for those still open."""
+    """Whether the stream reported the alarms that an anti join of the whole tables returns, but for those still open."""
     alone: int
     """Alarms of the night for which there is no noise in truth."""
 
@@ -64,21 +64,21 @@ def find_unconfirmed(spark: Any, night: Night, confirmed: np.ndarray, detected: 
     with the wanted probability, and whether it was detected within it.
     """
     with tempfile.TemporaryDirectory(prefix="haply-demo-") as folder:
-        told = _run(spark, night, Path(folder))
+        reported = _run(spark, night, Path(folder))
     alone = np.logical_not(night.true_pairs.any(axis=1))
     expected = np.flatnonzero(~confirmed.any(axis=1))
-    still_open = np.setdiff1d(expected, told)
+    still_open = np.setdiff1d(expected, reported)
     naive = np.flatnonzero(~detected.any(axis=1))
     return UnconfirmedResult(
-        UnconfirmedScore("haply, anti join of streams", len(told), int(alone[told].sum()), len(still_open)),
+        UnconfirmedScore("haply, anti join of streams", len(reported), int(alone[reported].sum()), len(still_open)),
         UnconfirmedScore(f"no detection within {WINDOW:g} s", len(naive), int(alone[naive].sum()), 0),
-        len(np.unique(told)) == len(told) and np.isin(told, expected).all().item(),
+        len(np.unique(reported)) == len(reported) and np.isin(reported, expected).all().item(),
         int(alone.sum()),
     )
 
 
 def _run(spark: Any, night: Night, folder: Path) -> np.ndarray:
-    """Return the numbers of the alarms that the stream told."""
+    """Return the numbers of the alarms that the stream reported."""
     from haply.api import join
     from haply.engines.spark.columns import latency
 
@@ -112,7 +112,7 @@ def _scene() -> str:
     return (
         "The events of the same night arrive as two streams. Which seismic alarms did no acoustic event confirm? An "
         f"alarm is confirmed if some noise happened within {WINDOW:g} s of it with a probability of at least "
-        f"{THRESHOLD:g}. A noise may be noticed seconds late and arrive out of order, so that an alarm is told when "
+        f"{THRESHOLD:g}. A noise may be noticed seconds late and arrive out of order, so that an alarm is reported when "
         "no noise can confirm it any more: not earlier, once, and also if the query is stopped and restarted between."
     )
 
@@ -123,9 +123,9 @@ def verdict(result: UnconfirmedResult) -> str:
     waiting = f" {ours.still_open} more were still open when the data ended." if ours.still_open else ""
     same = " They are those of an anti join of the whole tables." if result.equals_tables else ""
     return (
-        f"The stream told {ours.told} alarms; in {ours.rightly} of these cases nothing had passed.{waiting}{same} By "
-        f"times of detection {other.told} alarms would seem unconfirmed, and {other.told - other.rightly} of them were "
-        f"real passages that a sensor heard; with haply {ours.told - ours.rightly}."
+        f"The stream reported {ours.reported} alarms; in {ours.rightly} of these cases nothing had passed.{waiting}{same} By "
+        f"times of detection {other.reported} alarms would seem unconfirmed, and {other.reported - other.rightly} of them were "
+        f"real passages that a sensor heard; with haply {ours.reported - ours.rightly}."
     )
 
 
