@@ -96,14 +96,16 @@ def match_sources(surveys: SkyField) -> pa.Table:
 
 def nearest_sources(surveys: SkyField) -> tuple[np.ndarray, np.ndarray]:
     """Return the nearest radio source of each visible one, and how far it is, as if positions had no errors."""
-    from scipy.spatial import cKDTree
-
     scale = 3600.0 * math.cos(math.radians(_AT[1]))
     visible, radio = (
         np.column_stack([table["ra"].to_numpy() * scale, table["dec"].to_numpy() * 3600.0])
         for table in (surveys.visible, surveys.radio)
     )
-    apart, which = cKDTree(radio).query(visible)
+    which, apart = np.empty(len(visible), np.int64), np.empty(len(visible))
+    for begin in range(0, len(visible), 256):  # all distances at once would take 100 MB
+        block = slice(begin, begin + 256)
+        squares = ((visible[block, None] - radio) ** 2).sum(axis=2)
+        which[block], apart[block] = squares.argmin(axis=1), np.sqrt(squares.min(axis=1))
     return surveys.radio["source"].to_numpy()[which], apart
 
 
