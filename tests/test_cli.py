@@ -118,6 +118,7 @@ raise SystemExit(main(["warm", "--report"]))
 """
 
 
+@pytest.mark.long
 def test_warm_reports_what_each_kernel_took(tmp_path: Path) -> None:
     """In a process of its own: other tests have loaded kernels in this one."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "COLUMNS": "120"}

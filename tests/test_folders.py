@@ -122,6 +122,7 @@ def planted(folder: Path, proof: Path) -> None:
         index.write_bytes(pickle.dumps(Attack()))
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("variable", ["TMPDIR", "NUMBA_CACHE_DIR"])
 def test_what_another_user_planted_is_not_loaded(tmp_path: Path, variable: str) -> None:
     """The attack: make the folder that a user without a writable home compiles into, before that user does."""
@@ -144,6 +145,7 @@ def test_what_another_user_planted_is_not_loaded(tmp_path: Path, variable: str) 
     assert again.stdout.split()[1] != folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changed_file", ["normal.py", "star.py"])  # star.py is in a folder below the room
 def test_in_a_zip_the_fingerprint_is_of_its_sources(tmp_path: Path, changed_file: str) -> None:
     """The same sources have the same kernels, in a folder or in a zip; other sources have others."""

@@ -140,7 +140,7 @@ def test_gaussian_formula_goldens():
         assert agrees(spread, rows["P7"][1]["mean_absolute"])
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("nasty", [False, True])
 def test_fast_engine_agrees_with_exact_engine(nasty):
     rng = np.random.default_rng(20240501)

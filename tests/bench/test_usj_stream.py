@@ -13,6 +13,7 @@ SMALL = replace(
 )
 
 
+@pytest.mark.long
 def test_contenders_agree_on_tables(spark, tmp_path):
     left, right = (
         spark.read.parquet(str(path)) for path in usj_stream.write_streams(tmp_path / "data", 100, 300, SMALL)

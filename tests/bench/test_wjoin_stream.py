@@ -12,6 +12,7 @@ from benchmarks import wjoin_stream
 SMALL = replace(wjoin_stream.QUICK, events=120, keys=10, window=4, batches=(1,), cells=2)
 
 
+@pytest.mark.long
 def test_contenders_agree_on_tables(spark, tmp_path):
     files = wjoin_stream.write_streams(tmp_path / "events", 2, SMALL)
     tables = [spark.read.parquet(str(path)) for path in files]

@@ -55,6 +55,7 @@ def check(found, chance, threshold, error=1e-8):
     return len(wanted)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize(
     ("left", "right", "dim", "cells"),
     [

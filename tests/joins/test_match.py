@@ -76,7 +76,7 @@ def check_join(
         assert {name for name, count in counters.accepted.items() if count} <= {"sure range"}
 
 
-@pytest.mark.long(keep=100)
+@pytest.mark.long(keep=40)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_all_models_and_conditions(condition, left, right):

@@ -72,7 +72,7 @@ def check(sides, region: Region, level: float | None, strict: bool = False) -> N
         assert not (counters.wholesale and exact and not settled)
 
 
-@pytest.mark.long(keep=14)
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
 def test_all_models_and_conditions(left, right):
     for number, region in enumerate(CONDITIONS.values()):
@@ -128,7 +128,7 @@ def gaussians(rng: np.random.Generator, n: int, shape: str) -> Gaussian:
     return Gaussian(mean, sd)
 
 
-@pytest.mark.long(keep=8)
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("shape", ["plain", "certain", "equal", "huge", "mixed"])
 @pytest.mark.parametrize(
     ("level", "strict"), [(1e-7, False), (0.3, True), (0.7, False), (1.0 - 1e-7, False), (1.0, False)]

@@ -87,7 +87,7 @@ def check_all(sides, kinds, region, limits, layouts) -> None:
         check_pairs(sides, models, probabilities, region, level, strict, exact, found, join.count(outer))
 
 
-@pytest.mark.long(keep=14)
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
 def test_all_models_and_conditions(kinds):
     """Every pair of models; the conditions take turns, so that each is asked of many pairs."""
@@ -126,7 +126,7 @@ def adversarial() -> dict[str, tuple[list, list]]:
     }
 
 
-@pytest.mark.long(keep=20)
+@pytest.mark.long(keep=8)
 @pytest.mark.parametrize("name", adversarial())
 @pytest.mark.parametrize("region", CONDITIONS, ids=Region.describe)
 def test_adversarial_data(name, region):
@@ -164,7 +164,7 @@ def sides_of(kind: str, seed: int) -> tuple[OneDimensional, OneDimensional]:
     return tuple(Histogram(part, rng.dirichlet(np.ones(3), ROWS)) for part in parts)
 
 
-@pytest.mark.long(keep=6)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("kind", ["uniform", "gaussian", "histogram", "samples"])
 @pytest.mark.parametrize("region", [CONDITIONS[k] for k in (0, 1, 2, 3, 5)], ids=Region.describe)
 def test_exact_evaluations_do_not_depend_on_the_algorithm(kind, region):

@@ -117,7 +117,7 @@ class Case:
         return len(pairs)
 
 
-@pytest.mark.long(keep=8)
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("window", WINDOWS)
 def test_batches_in_any_order(kind, window):

@@ -73,7 +73,7 @@ def counted(funnel: hp.Funnel) -> dict[str, Any]:
     }
 
 
-@pytest.mark.long(keep=14)
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("seed", range(160))
 def test_random_joins(seed: int, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     query = query_kit.join_query(np.random.default_rng(seed))
@@ -104,7 +104,7 @@ def three(spark: Any) -> tuple[dict[str, pa.Table], dict[str, Any]]:
     return here, {name: on_spark(spark, table) for name, table in here.items()}
 
 
-@pytest.mark.long(keep=5)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_window_joins(seed: int, three: tuple[dict[str, pa.Table], dict[str, Any]]) -> None:
     query = query_kit.window_query(np.random.default_rng(seed))
@@ -119,7 +119,7 @@ def test_random_window_joins(seed: int, three: tuple[dict[str, pa.Table], dict[s
     same(*answers)
 
 
-@pytest.mark.long(keep=10)
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("seed", range(80))
 def test_random_statements(seed: int, three: tuple[dict[str, pa.Table], dict[str, Any]]) -> None:
     query = query_kit.sql_query(np.random.default_rng(seed))
@@ -378,6 +378,7 @@ def on_spark(spark: Any, table: pa.Table) -> Any:
     return frame
 
 
+@pytest.mark.long(keep=12)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_questions(name: str, spark: Any) -> None:
     make, ask = QUESTIONS[name]

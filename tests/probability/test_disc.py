@@ -21,7 +21,7 @@ def chance(mean, cov, radius):
     return disc_chance(mean[0], mean[1], cov[0, 0], cov[0, 1], cov[1, 1], radius * radius, *room)
 
 
-@pytest.mark.long(keep=4)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("ratio", [0.05, 1.0, 2.4, 17.0, 127.0, 500.0])
 @pytest.mark.parametrize("aspect", [1.0, 9.0])
 def test_25_digits(ratio, aspect):

@@ -116,6 +116,7 @@ def test_mixture_p26_and_tails_p27():
 # Boxes
 
 
+@pytest.mark.long
 def test_boxes_in_two_dimensions_against_the_oracle():
     """Correlations up to 1 - 1e-13, sds that differ by e^8, corners on one line, and far corners, where it is relative.
 
@@ -243,6 +244,7 @@ def test_more_dimensions_by_lattice_within_its_error():
 # Quadratic forms
 
 
+@pytest.mark.long
 def test_forms_of_any_sign_against_the_oracle():
     rng = np.random.default_rng(7)
     for case in range(12):

@@ -162,7 +162,7 @@ def random_side(rng: np.random.Generator, dim: int, variant: str, most: int = 10
 VARIANTS = ("mixed", "ties", "points", "far", "tiny", "tiny and far")
 
 
-@pytest.mark.long(keep=4)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("dim", range(1, 11))
 def test_every_rule_on_clouds_of_every_kind(dim: int) -> None:
     rng = np.random.default_rng(dim)
@@ -170,7 +170,7 @@ def test_every_rule_on_clouds_of_every_kind(dim: int) -> None:
     check_all_rules(lefts, rights, random_eps(rng, lefts[0], rights[0]))
 
 
-@pytest.mark.long(keep=5)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("dim", [1, 2, 3, 6])
 @pytest.mark.parametrize("variant", VARIANTS[1:])
 def test_every_rule_on_difficult_clouds(variant: str, dim: int) -> None:
@@ -560,6 +560,7 @@ def test_line_bound_encloses_and_is_at_most_a_bin_off(weighted_centre: bool) -> 
     assert useful > 100
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("weighted_centre", [False, True])
 def test_shell_bounds_enclose_and_are_at_most_a_step_off(weighted_centre: bool) -> None:
     how = {"weighted_centre": weighted_centre}

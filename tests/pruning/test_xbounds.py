@@ -86,7 +86,7 @@ def extremes(left: OneDimensional, right: OneDimensional, region: Region) -> tup
     return np.min(every, axis=0), np.max(every, axis=0)
 
 
-@pytest.mark.long(keep=6)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("kind", ["uniform", "gaussian", "histogram", "samples"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_no_false_dismissal_and_no_false_inclusion(kind, condition):
@@ -147,7 +147,7 @@ def test_x_bounds_are_x_bounds(kind):
     assert (np.diff(pages.bounds.right, axis=1) <= 0.0).all()
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_peak_density_bounds_the_concentration(kind):
     rng = np.random.default_rng(6)

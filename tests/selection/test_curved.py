@@ -75,7 +75,7 @@ def of_standard(*asks):
 # Random cases
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(8))
 def test_in_the_plane(seed):
     """All at once: two or three polynomials, ranges in pieces, columns as factors and limits, sds of all sizes."""
@@ -90,6 +90,7 @@ def test_in_the_plane(seed):
         check(Question(columns, asks), "curved", referee.normals(columns, asks))
 
 
+@pytest.mark.long
 def test_components_of_points():
     """Correlated, nearly certain of each other, and singular."""
     rng = np.random.default_rng(310)

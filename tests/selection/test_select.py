@@ -59,7 +59,7 @@ LAWS = [kind for kind in oracle.KINDS if kind != "point"]
 # One value of any law
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("kind", LAWS)
 def test_one_value(kind):
     """Ranges, several of them, several conditions, squares, and certain columns wherever numbers can be."""
@@ -139,6 +139,7 @@ def test_one_sum(by_row):
         check(Question(columns, asks), "box", referee.normals(columns, asks))
 
 
+@pytest.mark.long
 def test_two_sums():
     """Of one point, of several columns, of mixtures; with ranges in several pieces and certain ends and factors."""
     rng = np.random.default_rng(12)
@@ -282,6 +283,7 @@ FORMS = {
 }
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("name", FORMS)
 def test_forms(name, linear):
@@ -341,6 +343,7 @@ def test_forms_of_points():
             check(Question(columns, asks), "form", referee.normals(columns, asks))
 
 
+@pytest.mark.long
 def test_forms_in_three_dimensions():
     rng = np.random.default_rng(41)
     rows = 150

@@ -101,6 +101,7 @@ def test_an_unknown_parameter_makes_the_value_null(numbers):
     assert hp.check(frame, "s").count() == 0
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("name", ["m", "M", "a b", "s.m", "`d.e`", "`q``r`", "${v}", "select"])
 def test_any_name_will_do(spark, name):
     """Spark replaces ``${v}`` wherever it reads SQL."""
@@ -141,6 +142,7 @@ def test_impossible_buckets_are_refused_before_any_data_is_read(edges, probs, te
             make(edges, probs)
 
 
+@pytest.mark.long
 def test_check_finds_bad_covariances(spark):
     frame = spark.range(2).select(
         "id", hp.gaussian_nd([0, 0], cov=[1, F.col("id") * 2, F.col("id") * 2, 1]).alias("pos")

@@ -26,6 +26,7 @@ def settings(spark, **values) -> Iterator[None]:
             spark.conf.unset(f"spark.haply.{name}")
 
 
+@pytest.mark.long
 def test_points_of_different_dimensions(spark):
     """Refused; with ``invalid="drop"`` each matches its like, and nothing else."""
     mixed = spark.createDataFrame([(0, [0.0, 0.0]), (1, [0.0, 0.0, 0.0]), (2, [0.0])], "id long, pos array<double>")

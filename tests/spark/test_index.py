@@ -38,7 +38,7 @@ def indexed(spark, df, path, page_rows=16, **options):
     return hp.read_index(str(path), spark)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("kind", ["normal", "uniform", "hist", "mixture", "discrete", "point"])
 def test_every_kind_has_the_pairs_of_brute_force(spark, tmp_path, kind):
     """With the index on either side."""
@@ -280,7 +280,7 @@ LOOKS = {
 }
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("how", LOOKS)
 def test_a_changed_page_is_noticed_when_it_is_read(spark, sound, tmp_path, how):
     """Whatever byte of it changed, and whatever of it is asked for; to read the index alone does not look at pages."""
@@ -331,6 +331,7 @@ def _as_format_1(path: Path) -> None:
     _tell(path, {**told, "format": 1})
 
 
+@pytest.mark.long
 def test_an_index_of_the_first_format_is_read_and_added_to(spark, tmp_path):
     path = tmp_path / "index"
     indexed(spark, _rows(spark, 0, 60), path)
@@ -450,6 +451,7 @@ def test_foreign_files_beside_an_index_stay(spark, tmp_path):
         assert set(_contents(path)) == {MANIFEST, LOCK, *foreign, *before, *_named(path)}
 
 
+@pytest.mark.long
 def test_a_failed_build_leaves_the_index_and_room_for_the_next(spark, tmp_path):
     bad = spark.createDataFrame([(1, (0.0, -1.0))], "id long, x struct<mean:double,sd:double>")
     path = tmp_path / "index"

@@ -23,7 +23,7 @@ def test_any_number_of_cells(spark, cells, on):
         check(spark, values("uniform", 70, 7), values("uniform", 60, 8), on, 0.3)
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "kinds", "in_cells", "with_keys", "told"),
     [
@@ -80,6 +80,7 @@ def test_one_value_repeated_100_000_times(spark):
     assert {j: (row["size"], row["nunique"]) for j, row in found.iterrows()} == {j: (n, n) for j, n in expected.items()}
 
 
+@pytest.mark.long
 def test_wide_rows_among_narrow_ones(spark):
     """A few intervals that span everything meet every cell, and every partner once."""
     rng = np.random.default_rng(12)

@@ -44,6 +44,7 @@ def test_columns_hold_what_arrays_do(spark):
             assert row[name].asDict() == pytest.approx(model.show(k), rel=1e-14)
 
 
+@pytest.mark.long
 def test_bad_sources_are_bad_rows(spark):
     rows = [(0.0, 0.0, 0.1, 0.0), (0.0, 91.0, 0.1, 0.0), (0.0, 0.0, -0.1, 0.0), (math.nan, 0.0, 0.1, 0.0)]
     rows += [(0.0, 0.0, 0.1, 1.5), (None, 0.0, 0.1, 0.0)]

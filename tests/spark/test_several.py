@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import haply as hp
 from haply.inputs import engine_of, frame_of
 from haply.planning.nodes import TablesNode
@@ -22,6 +24,7 @@ def planned(tables: Any, conditions: Any, threshold: float | None = None, **opti
     return Plan(found.plan(), engine_of(next(iter(wrapped.values()))))
 
 
+@pytest.mark.long
 def test_an_index_tells_which_table_comes_next(spark: Any, tmp_path: Any) -> None:
     """The one with the fewest partners, though it is named last; and the answer is that of plain tables."""
     made = {name: hp.gaussian("id", 0.2).alias("x") for name in "abc"}

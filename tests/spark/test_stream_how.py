@@ -141,6 +141,7 @@ def test_sql_joins_streams_from_the_left(spark, streams, tmp_path):
     assert bag(found) == bag(wanted)
 
 
+@pytest.mark.long
 def test_a_silent_stream_holds_rows_back_and_late_rows_are_in_no_answer(spark, tmp_path):
     def row(name, t, x):
         return table_of([(name, 0, "a", 0, t, {"mean": x, "sd": 0.1}, None)])

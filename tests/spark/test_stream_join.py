@@ -179,6 +179,7 @@ def long_run(spark, tmp_path_factory):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_late_rows_are_joined_or_counted(long_run):
     found = {(i, j) for i, j, _ in long_run.found}
     missing = long_run.late - found
@@ -230,6 +231,7 @@ def odd_values(k):
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_conditions_bad_rows_and_columns_of_all_kinds(spark, tmp_path):
     """Equalities, also of two types; certain conditions; strict, no probabilities, suffixes; bad rows are counted."""
     rng = np.random.default_rng(41)

@@ -168,6 +168,7 @@ def survived(spark, request, tmp_path_factory):
     return SimpleNamespace(folder=folder, torn=torn_apart, read=read)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.long) for name in JOINS[:-1]), JOINS[-1]])
 def test_kill_9_and_restart_is_exactly_once(spark, survived, name):
     """The answer is that without kills, and each batch is there once."""

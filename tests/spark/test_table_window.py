@@ -52,7 +52,7 @@ def near(lefts, rights, window=WINDOW):
     }
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [{"cells": 7}, {"rowsPerCell": 6}], ids=str)
 @pytest.mark.parametrize(("span", "window", "told"), [(40, 4.0, "times"), (4, 3.0, "intervals")])
 def test_cells_by_times_and_by_values(spark, span, window, told, shape):

@@ -43,7 +43,7 @@ def sky(spark, count, seed, spread=40.0):
     return table.select("id", "band", hp.sky.ellipse("ra", "dec", "major", "minor", "pa").alias("pos")).repartition(3)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize(
     ("left", "right", "on", "threshold"),
@@ -116,7 +116,7 @@ def points(spark, count, seed):
     return table.select("id", "t", hp.samples("points", dim=2).alias("pos"))
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options", [{}, {"time": "t", "window": 2}, {"self_key": "id"}, {"probability": "none"}], ids=str
 )
@@ -162,7 +162,7 @@ def test_nobody_there(spark, side):
         assert collect(hp.join(*tables, BAND, 0.5, broadcast=side)) == {}
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("bad", SIDES)
 def test_bad_rows(spark, bad):
     good = spark.createDataFrame([(k, k / 4, 0.2) for k in range(8)], "id long, m double, s double")

@@ -173,7 +173,7 @@ def collect(result):
     return {(i, j): p for i, j, p in rows}
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("window", [0, 2.5])
 def test_distances_in_a_window_of_numbers(spark, window):
     """Many differences are just the window, which is closed; rows without a time match nothing."""

@@ -169,7 +169,7 @@ def points_of(mean, sd):
     return [round(mean + sd * z, 1) for z in (-1.5, -0.5, 0.0, 0.5, 1.5)]
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["gaussian", "samples"])
 def test_uncertain_conditions_have_their_joint_probability(spark, tmp_path, kind):
     """``a`` and ``c`` are both near ``b``: the two conditions share it."""
