@@ -122,12 +122,12 @@ def _same_thing(found: Bound, scope: Scope, calls: list[Any]) -> MatchQuestion:
                 )
             else:
                 same.append((*names, *more))
-    for one in select.on:
-        if not _is_same(one):
-            _refuse_beside_same(found, scope, one)
     filters = tuple(one for one in select.where if not _is_same(one))
     if select.outer is not None and len(filters) < len(select.where):
         raise statement.error(calls[-1], f"{select.outer.words} has its conditions in ON", hint="move SAME into ON")
+    for one in select.on:
+        if not _is_same(one):
+            _refuse_beside_same(found, scope, one)
     for one in filters:
         condition = scope.condition(one)
         if condition is None or not all(map(scope.is_certain, columns_of(condition))):
@@ -186,7 +186,12 @@ def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], 
 def _refuse_beside_same(found: Bound, scope: Scope, original: Expression) -> None:
     condition = scope.condition(original)
     right = found.tables[1].alias
-    if condition is not None and all(map(scope.is_certain, columns_of(condition))):
+    if condition is None:
+        raise found.statement.error(
+            original, "WINDOW stands beside SAME", expected="SAME alone, or several with AND",
+            hint="times that are measured on both sides are a further SAME",
+        )  # fmt: skip
+    if all(map(scope.is_certain, columns_of(condition))):
         raise found.statement.error(
             original, "ON has a certain condition beside SAME", expected="SAME alone, or several with AND",
             found=f"`{original}`",
