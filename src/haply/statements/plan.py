@@ -84,7 +84,8 @@ def sql(
     query
         ``SELECT ... FROM ... WHERE ... WITH THRESHOLD p``; certain and uncertain conditions, ``WINDOW(A, B) = d``,
         ``DISTANCE(a.x, b.x) < d``, ``PROB()`` in the select list, and the constructors as functions, as in
-        ``GAUSSIAN(m, s)``.
+        ``GAUSSIAN(m, s)``. ``JOIN b ON SAME(a.x, b.x)`` asks as ``hp.match`` does, ``LEFT JOIN b ... GROUP BY a`` as
+        ``hp.count_matches``, and ``ASOF JOIN b`` as ``hp.asof``. Of two tables one may be a stream.
     spark
         The session; by default that of the tables, or the one that runs.
     time
