@@ -401,7 +401,9 @@ class _SelectParser(Parser):
         if token.key == "EXCLUSIVE":
             return Option(token.key, Literal(True), token.start)
         following = self.next
-        if following.kind == "end" or (following.key in _OPTIONS and self.after().key != "."):
+        # a column may be called as its option: DENSITY density
+        another = following.key in _OPTIONS and following.key != token.key and self.after().key != "."
+        if following.kind == "end" or another:
             raise self.error(following, f"{token.key} has no value", expected="a number", hint=f"as in {token.key} 0.5")
         by_area = token.key == "DENSITY" and following.key == "AREA" and self.after().kind == "number"
         if by_area:
