@@ -7,8 +7,8 @@ import re
 
 _TEXT = (
     "SELECT FROM WHERE WITH THRESHOLD STRICT AND OR NOT WINDOW PROB GAUSSIAN DISTANCE JOIN ON AS ORDER BY LIMIT LEFT "
-    "BETWEEN IN IS NULL CASE WHEN END abs a b t x id 0.5 3 1e400 .5 'text' `name` ( ) , . * = < <= | || -- /* + - ** "
-    "[ ] :: ; é \x00 \n $ @ # ? : { } \\ ' ` \" 0x1 X'1F' INTERVAL DAY"
+    "BETWEEN IN IS NULL CASE WHEN END GROUP KEEP ASOF SAME DENSITY LOOKBACK P_ANY abs a b t x id 0.5 3 1e400 .5 'text' "
+    "`name` ( ) , . * = < <= | || -- /* + - ** [ ] :: ; é \x00 \n $ @ # ? : { } \\ ' ` \" 0x1 X'1F' INTERVAL DAY"
 )
 WORDS = _TEXT.split(" ")
 

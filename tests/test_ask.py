@@ -53,6 +53,30 @@ def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytes
     assert f"Answering the query ({3 if 'local' in files else 4} steps)" in said.err
 
 
+def test_questions_about_rows(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    same = "SAME(GAUSSIAN(s.kg, s.error), GAUSSIAN(d.kg, d.error))"
+    query = (
+        f"SELECT parcel, ticket, P_ANY() AS p FROM shop s LEFT JOIN depot d ON {same} WITH DENSITY 1.5 COMPLETENESS .8"
+    )
+    out = tmp_path / "same.csv"
+    assert main(["sql", f"{query} THRESHOLD .5 ORDER BY parcel", *files, "--out", str(out)]) == 0
+    with out.open() as lines:
+        rows = [(row["parcel"], row["ticket"], round(float(row["p"]), 3)) for row in csv.DictReader(lines)]
+    assert rows == [("A", "1", 0.955), ("B", "2", 0.968), ("C", "", 0.0)]
+    capsys.readouterr()
+    near = "abs(GAUSSIAN(s.kg, s.error) - GAUSSIAN(d.kg, d.error)) <= 0.05"
+    for text, said in (
+        (query, "completeness  0.8"),
+        (
+            f"SELECT P_ANY() FROM shop s LEFT JOIN depot d ON {near} GROUP BY s",
+            "how many right rows match each left row",
+        ),
+        ("SELECT ticket FROM shop s ASOF JOIN depot d ON d.kg <= s.kg", "All times are certain"),
+    ):
+        assert main(["explain", text, *files]) == 0
+        assert said in capsys.readouterr().out
+
+
 @pytest.mark.long(keep=1)
 def test_an_answer_in_parquet_with_plan_and_report(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

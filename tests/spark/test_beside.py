@@ -142,3 +142,37 @@ def test_explain_and_words_of_errors(spark, stream):
         assert words in str(caught.value)
     with pytest.raises(HaplyError, match="Without a threshold every pair is possible"):
         hp.join(stream, table, BAND)
+
+
+def test_sql_answers_a_stream_beside_a_table(spark, events, stream, tmp_path):
+    other = rows(6, 50)
+    table = spark.createDataFrame(other)
+    cases = {
+        "pairs": "SELECT e.id, t.id AS other, PROB() FROM e JOIN t ON abs(e.x - t.x) <= 0.8 WITH THRESHOLD 0.4",
+        "alone": "SELECT e.* FROM e ANTI JOIN t ON DISTANCE(e.xy, t.xy) <= 1 AND e.kind = t.kind WITH THRESHOLD 0.4",
+        "windowed": "SELECT upper(e.kind) AS k, t.x.mean AS m, PROB() AS probability FROM t RIGHT JOIN e "
+        "ON abs(GAUSSIAN(e.t, 1) - t.t) <= 2 AND WINDOW(e, t) = 5 WHERE e.id > 3 WITH THRESHOLD 0.2",
+    }
+    for name, query in cases.items():
+        found = answered(spark, hp.sql(query, e=stream, t=table, time="t"), tmp_path, f"sql_{name}")
+        wanted = hp.sql(query, e=events, t=other, time="t")
+        assert found.column_names == wanted.column_names
+        assert rounded(found) == rounded(wanted), name
+        assert found.num_rows
+
+
+def test_words_of_sql_beside_a_stream(spark, stream):
+    table = spark.createDataFrame(rows(7, 5))
+    plan = hp.plan_sql("SELECT * FROM e JOIN t ON abs(e.x - t.x) <= 0.8 WITH THRESHOLD 0.4", e=stream, t=table)
+    assert "Each micro-batch is answered from the whole table, without state." in plan.explain()
+    for query, words in (
+        ("SELECT * FROM t LEFT JOIN e ON abs(e.x - t.x) <= 0.8 WITH THRESHOLD 0.4", "how='left' asks for rows of the"),
+        ("SELECT * FROM e JOIN t ON abs(e.x - t.x) <= 0.8", "Without a threshold every pair is possible"),
+        ("SELECT * FROM e JOIN t ON SAME(e.x, t.x) WITH DENSITY 1 COMPLETENESS .5", "in tables, not in streams"),
+        ("SELECT * FROM e LEFT JOIN t ON abs(e.x - t.x) <= 0.8 GROUP BY e", "Matches are counted of tables"),
+        ("SELECT * FROM e ASOF JOIN t ON t.t <= e.t", "The last event is looked for in tables, not in streams"),
+    ):
+        with pytest.raises(HaplyError) as caught:
+            hp.sql(query, e=stream, t=table)
+        assert str(caught.value).startswith("line 1, column ")
+        assert words in str(caught.value)

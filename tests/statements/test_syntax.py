@@ -21,6 +21,10 @@ QUERIES = [
     "LIMIT 10 WITH THRESHOLD 0.5 STRICT",
     "SELECT g.obj FROM gas g, gas h, gas i WHERE WINDOW(g, h) = '10 seconds' AND WINDOW(h, i) <= INTERVAL 5 MINUTES",
     "select `a b`.`c``d`, cast(x AS double) y from `a b` cross join u where x between 1 and 2 or x in (3, 4)",
+    "SELECT *, P_MATCH(), P_ANY() FROM a LEFT JOIN b ON SAME(a.pos, b.pos) AND SAME(a.m, b.m, 0.1)\n"
+    "WITH DENSITY .02 COMPLETENESS .6 THRESHOLD .5 EXCLUSIVE KEEP BEST PER a",
+    "SELECT a.id, EXPECTED_MATCHES() AS n FROM a LEFT JOIN b ON abs(a.x - b.x) <= 1 WHERE a.id > 1 GROUP BY a",
+    "SELECT * FROM a u ASOF LEFT JOIN b ON u.key = b.key AND b.time <= u.time WITH LOOKBACK INTERVAL 10 SECONDS",
 ]  # fmt: skip
 
 
@@ -48,6 +52,41 @@ def test_the_paper_of_timing_joins_is_read_as_printed() -> None:
     assert [(source.name, source.alias) for source in select.sources] == [(("SEISMIC",), "A"), (("ACOUSTIC",), "B")]
     assert [str(condition) for condition in select.conditions] == ["window(A, B) = 2000"]
     assert select.threshold == 0.6
+
+
+def test_what_a_query_says_after_with() -> None:
+    select = read(QUERIES[5]).select
+    assert [(option.name, str(option.value)) for option in select.options] == [
+        ("DENSITY", "0.02"), ("COMPLETENESS", "0.6"), ("EXCLUSIVE", "TRUE"),
+    ]  # fmt: skip
+    assert (select.threshold, select.strict) == (0.5, False)
+    assert QUERIES[5][select.with_start :].startswith("WITH DENSITY")
+    for text, expected in (
+        ("DENSITY a.rho WITHIN 2", [("DENSITY", "a.rho"), ("WITHIN", "2")]),
+        ("DENSITY density", [("DENSITY", "density")]),
+        ("DENSITY area", [("DENSITY", "area")]),
+        ("DENSITY AREA 400 COMPLETENESS .5", [("AREA", "400"), ("COMPLETENESS", "0.5")]),
+        ("LOOKBACK '10 seconds'", [("LOOKBACK", "'10 seconds'")]),
+    ):
+        options = read(f"SELECT * FROM t WITH {text}").select.options
+        assert [(option.name, str(option.value)) for option in options] == expected
+
+
+def test_groups_and_kinds_of_joins() -> None:
+    select = read(QUERIES[6]).select
+    assert [str(one) for one in select.groups] == ["a"]
+    assert [str(one) for one in select.on] == ["abs(a.x - b.x) <= 1"]
+    assert [str(one) for one in select.filters] == ["a.id > 1"]
+    assert [str(one) for one in read("SELECT * FROM a, b WHERE x < 1 GROUP BY a.k, l").select.groups] == ["a.k", "l"]
+    select = read(QUERIES[7]).select
+    assert [(source.alias, source.name) for source in select.sources] == [("u", ("a",)), ("b", ("b",))]
+    assert select.asof_start == QUERIES[7].index("ASOF")
+    assert select.outer is not None
+    assert (select.outer.how, select.outer.words) == ("left", "an ASOF LEFT JOIN")
+    for kind, how in (("ASOF", None), ("ASOF INNER", None), ("ASOF LEFT OUTER", "left"), ("ASOF ANTI", "anti")):
+        select = read(f"SELECT * FROM a {kind} JOIN b ON a.t >= b.t").select
+        assert (select.outer and select.outer.how, select.asof_start) == (how, 16)
+    assert read("SELECT asof.x FROM a asof").select.sources[0].alias == "asof"
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -91,6 +130,14 @@ def test_comments_and_lines_change_nothing(query: str) -> None:
         ("SELECT * FROM (SELECT * FROM t a WHERE a < 1", "line 1, column 45", "not closed"),
         ("SELECT * FROM explode(x)", "line 1, column 22", "a function, not a table"),
         ("SELECT * FROM t WITH", "line 1, column 21", "something else than THRESHOLD"),
+        ("SELECT * FROM t WITH SPEED 3", "line 1, column 22", "Expected one of THRESHOLD, DENSITY, COMPLETENESS"),
+        ("SELECT * FROM t WITH DENSITY", "line 1, column 29", "DENSITY has no value"),
+        ("SELECT * FROM t WITH DENSITY COMPLETENESS .5", "line 1, column 30", "DENSITY has no value"),
+        ("SELECT * FROM t WITH DENSITY 1 DENSITY 2", "line 1, column 32", "second time"),
+        ("SELECT * FROM a ASOF CROSS JOIN b", "line 1, column 17", "an ASOF CROSS JOIN is not part of a query"),
+        ("SELECT * FROM a ASOF JOIN b WHERE a.x = b.x", "line 1, column 29", "a JOIN has no ON"),
+        ("SELECT * FROM a, b WHERE a.x < 1 GROUP a", "line 1, column 40", "GROUP is not followed by BY"),
+        ("SELECT * FROM a, b WHERE a.x < 1 GROUP BY", "line 1, column 42", "an operand is missing"),
         ("SELECT * FROM t WITH THRESHOLD", "line 1, column 31", "not a probability"),
         ("SELECT * FROM t WITH THRESHOLD 0", "line 1, column 32", "not a probability"),
         ("SELECT * FROM t WITH THRESHOLD 1.01", "line 1, column 32", "up to 1"),

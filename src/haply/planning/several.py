@@ -32,7 +32,7 @@ from haply.query.expressions import And, Comparison
 
 SLACK = 1e-9
 """The joins before the last selection keep a little more: they round differently."""
-_SUFFIXES = ("__haply_left", "__haply_right")
+SUFFIXES = ("__haply_left", "__haply_right")
 """For names that both tables have: columns of the result are taken by their position."""
 _WINDOWS, _CHAIN = 1.0, 20.0
 """Microseconds for a candidate, about."""
@@ -258,6 +258,33 @@ class ChainedJoin:
         return str(with_columns(condition, original))
 
 
+def as_join(node: TablesNode) -> tuple[Expression | None, JoinOptions]:
+    """Return the condition and the options with which ``hp.join`` is asked for the same join of two tables."""
+    left, right = node.names
+    sides: dict[str, SideName] = {left: "left", right: "right"}
+    on: Expression | None = None
+    if node.conditions or not node.windows:  # without any it is the cross product, as it is written
+        on = _all([with_columns(one, lambda c: replace(c, table=sides[str(c.table)])) for one in node.conditions])
+    timed: dict[str, Any] = {}
+    if node.windows:
+        (length,) = node.windows.values()
+        timed = {"time": (node.times[left], node.times[right]), "window": length, "max_delay": node.max_delay}
+    return on, JoinOptions(
+        threshold=node.threshold.value, strict=node.threshold.strict, probability="exact" if node.exact else "none",
+        invalid=node.invalid, suffixes=SUFFIXES, columns=used_columns(node, ("probability",) if node.exact else ()),
+        broadcast=None if node.broadcast is None else sides[node.broadcast], answer=node.answer,
+        wording=Wording(left, right, "write WITH THRESHOLD 0.01"), **timed,
+    )  # fmt: skip
+
+
+def used_columns(node: TablesNode, added: Sequence[str]) -> list[str]:
+    """Name the columns that a join of two tables returns with ``SUFFIXES``, before those that it adds."""
+    tables = dict(zip(("left", "right"), node.names, strict=True))
+    names = [names_of(frame) for frame in node.frames.values()]
+    shown = result_columns(names[0], [] if node.answer.left_only else names[1], SUFFIXES, added)
+    return [one.name for one in shown if node.used is None or (tables[one.side], one.column) in node.used]
+
+
 class TwoTables:
     """A join of two tables, as ``hp.join`` makes it."""
 
@@ -268,28 +295,9 @@ class TwoTables:
         """Fit two tables or streams."""
         if len(node.frames) != 2:
             return DoesNotFit(HaplyError("there are more than two tables"))
-        left, right = node.names
-        sides: dict[str, SideName] = {left: "left", right: "right"}
-        on: Expression | None = None
-        if node.conditions or not node.windows:  # without any it is the cross product, as it is written
-            on = _all([with_columns(one, lambda c: replace(c, table=sides[str(c.table)])) for one in node.conditions])
-        timed: dict[str, Any] = {}
-        if node.windows:
-            (length,) = node.windows.values()
-            timed = {"time": (node.times[left], node.times[right]), "window": length, "max_delay": node.max_delay}
-        columns = [names_of(frame) for frame in node.frames.values()]
-        if node.answer.left_only:
-            columns[1] = []
-        shown = result_columns(columns[0], columns[1], _SUFFIXES, ("probability",) if node.exact else ())
-        tables = {"left": left, "right": right}
-        options = JoinOptions(
-            threshold=node.threshold.value, strict=node.threshold.strict,
-            probability="exact" if node.exact else "none", invalid=node.invalid, suffixes=_SUFFIXES,
-            columns=[one.name for one in shown if node.used is None or (tables[one.side], one.column) in node.used],
-            broadcast=None if node.broadcast is None else sides[node.broadcast], answer=node.answer,
-            wording=Wording(left, right, "write WITH THRESHOLD 0.01"), **timed,
-        )  # fmt: skip
-        join = JoinNode.of(node.frames[left], node.frames[right], on, options)
+        left, right = node.frames.values()
+        on, options = as_join(node)
+        join = JoinNode.of(left, right, on, options)
         if not node.answer.plain:  # which no other strategy can answer
             answered = plan_pairs(join)
             return Fits(0.0, lambda: answered)

@@ -5,19 +5,22 @@ Every error says where in the query it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from haply.errors import HaplyError, unknown_name
+from haply.joins.counting import DISTRIBUTION
 from haply.planning.answers.options import Answer
-from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of
-from haply.query import Column, Expression, Literal, columns_of
+from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of, quoted
+from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.checks import refuse_equalities
 from haply.query.expressions import Call, is_value, rewritten
 from haply.query.forms import Near, Part
 from haply.query.rewrites import split
-from haply.statements.bound import PROBABILITY, Bound, ResultItem, Table
+from haply.statements.asked import question_of
+from haply.statements.bound import Bound, CountQuestion, ResultItem, Table
+from haply.statements.numbers import numbers_in, written
 from haply.statements.scope import Scope, is_field
 from haply.statements.syntax import Item, Select, Source, Statement, spelled
 
@@ -46,48 +49,64 @@ class _Binder:
         self.check_hint(select)
         found = Bound(self.statement, select, tables)
         scope = Scope(found, self.catalog, self.time)
-        written = [(original, scope.condition(original)) for original in select.conditions]
-        filters = self.filters(scope, select)
-        wide = _side_by_side([table.frame for table in tables], found.wide_names())
-        for original, condition in written:
+        found.question = question_of(found, scope)
+        asked = select if found.question is None else found.question
+        pairs = [(original, scope.condition(original)) for original in asked.conditions]
+        filters = [(original, self.filter(scope, original)) for original in asked.filters]
+        wide = _side_by_side([table.frame for table in tables], found.wide_names(), found.known_numbers)
+        for original, condition in pairs:
             if condition is not None:
                 self.sort(found, scope, original, condition, wide)
         found.used.clear()  # conditions name their columns themselves
         found.answer = self.answer(found, scope)
-        found.filters += [found.wide_sql(condition) for condition in filters]
+        if isinstance(found.question, CountQuestion):
+            self.choose_rows(found, filters)
+        else:
+            found.filters += [found.wide_sql(condition) for _, condition in filters]
         self.choose(found, scope, wide, inside)
         self.refuse_right(found)
         return found
 
     # -- outer joins ---------------------------------------------------------------------------------------------------
 
-    def filters(self, scope: Scope, select: Select) -> list[Expression]:
-        """What WHERE asks of the result of an outer join: certain conditions."""
-        found = []
-        for original in select.outer.filters if select.outer is not None else ():
-            condition = scope.condition(original)
-            if condition is None or not all(map(scope.is_certain, columns_of(condition))):
+    def filter(self, scope: Scope, original: Expression) -> Expression:
+        """What WHERE asks of the rows that a join returns: a certain condition."""
+        condition = scope.condition(original)
+        if condition is None or not all(map(scope.is_certain, columns_of(condition))):
+            raise self.statement.error(
+                original, "WHERE acts on the rows that the join returns, and this condition is uncertain",
+                expected="conditions on certain columns", hint=f"move `{original}` into ON",
+            )  # fmt: skip
+        return condition
+
+    def choose_rows(self, found: Bound, filters: list[tuple[Expression, Expression]]) -> None:
+        """Leave out rows of the first table, whose partners are then not counted."""
+        left = found.tables[0]
+        for original, condition in filters:
+            if any(column.table != left.alias for column in columns_of(condition)):
                 raise self.statement.error(
-                    original, "WHERE acts on the rows that the join returns, and this condition is uncertain",
-                    expected="conditions on certain columns", hint=f"move `{original}` into ON",
+                    original, f"WHERE chooses rows of {left.alias}, whose partners are counted",
+                    expected=f"conditions on columns of {left.alias}", found=f"`{original}`",
+                    hint=f"move `{original}` into ON: then it chooses partners",
                 )  # fmt: skip
-            found.append(condition)
-        return found
+            with self.statement.at(original):
+                left.frame = left.frame.where(to_sql(condition, lambda column: quoted(column.name)))
 
     def answer(self, found: Bound, scope: Scope) -> Answer:
         """Which pairs and rows are returned, as ``hp.join`` is asked for them."""
         outer, kept = found.select.outer, found.select.kept
         if outer is not None and len(found.tables) > 2:
             raise self.statement.error(
-                outer.start, f"a {outer.words} is between two tables", found=f"{len(found.tables)} tables",
+                outer.start, f"{outer.words} is between two tables", found=f"{len(found.tables)} tables",
                 hint="join two of them, and the result with the next",
             )  # fmt: skip
         how = outer.how if outer is not None else "inner"
         if kept is None:
-            return Answer(how=how)  # type: ignore[arg-type]
+            # an ASOF JOIN returns one event for each row, as everywhere
+            return Answer(how, "all" if found.select.asof_start is None else "best_left")  # type: ignore[arg-type]
         if len(found.tables) != 2:
             raise self.statement.error(kept.start, "KEEP is for a join of two tables", found=f"{len(found.tables)}")
-        keep = {"MUTUAL": "mutual", "ONE": "one_to_one"}.get(kept.what)
+        keep = {"MUTUAL": "mutual", "ONE": "one_to_one", "ALL": "all"}.get(kept.what)
         if keep is None:
             table = scope.table(str(kept.table), kept.start)
             keep = "best_left" if table is found.tables[0] else "best_right"
@@ -98,19 +117,33 @@ class _Binder:
             return Answer(how, keep, kept.count, named or None, "all" if kept.ties else "first")  # type: ignore[arg-type]
 
     def refuse_right(self, found: Bound) -> None:
-        """Refuse columns of the right table, and a probability, where only rows of the left are returned."""
+        """Refuse columns of the right table, and numbers of pairs, where only rows of the left are returned."""
         outer = found.select.outer
+        if isinstance(found.question, CountQuestion):
+            self.refuse_ungrouped(found, found.question)
         if outer is None or not found.answer.left_only:
             return
         left, right = (table.alias for table in found.tables)
         named = [f"{table}.{column}" for table, column in sorted(found.used) if table == right]
-        if found.with_probability:
-            named.append("PROB()")
+        named += [f"{call.name.upper()}()" for one, _ in written(found.select) for call in numbers_in(one)]
         if named:
             raise self.statement.error(
-                outer.start, f"a {outer.words} returns columns of {left} only", found=named[0],
+                outer.start, f"{outer.words} returns columns of {left} only", found=named[0],
                 hint="put conditions on pairs into ON; a LEFT JOIN returns both tables",
             )  # fmt: skip
+
+    def refuse_ungrouped(self, found: Bound, asked: CountQuestion) -> None:
+        """Refuse columns that rows of the first table do not have, or groups of them."""
+        left = found.tables[0].alias
+        for table, column in sorted(found.used):
+            if table != left or (asked.by and column not in asked.by):
+                kept = ", ".join(f"{left}.{name}" for name in asked.by) or f"columns of {left}"
+                raise self.statement.error(
+                    found.select.groups[0], f"after GROUP BY, {table}.{column} has no single value", expected=kept,
+                    hint=f"leave out {table}.{column}" + (", or add it to GROUP BY" if table == left else ""),
+                )  # fmt: skip
+        for name in asked.by:
+            found.used.add((left, name))  # the plan returns them all
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -162,9 +195,9 @@ class _Binder:
     def inner(self, select: Select) -> Frame:
         """A query in parentheses: columns and certain conditions of one table."""
         error = self.statement.error
-        if select.threshold_start is not None:
+        if select.with_start is not None:
             raise error(
-                select.threshold_start, "a query in parentheses has a threshold", expected="one, at the end of all",
+                select.with_start, "a query in parentheses has a threshold", expected="one, at the end of all",
                 hint="move it behind the outer query",
             )  # fmt: skip
         if len(select.sources) > 1:
@@ -172,9 +205,10 @@ class _Binder:
                 select.sources[1].start, "a query in parentheses has two tables", expected="one",
                 hint="name all tables after the outer FROM: haply sees all conditions at once there",
             )  # fmt: skip
-        for expression, start in _written(select):
-            if _mentions_prob(expression):
-                raise error(start, "PROB() is that of the whole query", hint="move it to the outer SELECT")
+        for expression, start in written(select):
+            for call in numbers_in(expression):
+                name = f"{call.name.upper()}()"
+                raise error(start, f"{name} is that of the whole query", hint="move it to the outer SELECT")
         found = self.bound(select, inside=True)
         if found.uncertain:
             raise error(
@@ -240,15 +274,18 @@ class _Binder:
 
     def choose(self, found: Bound, scope: Scope, wide: Frame, inside: bool) -> None:
         """The columns of the result, and its order."""
-        asked = any(_mentions_prob(expression) for expression, _ in _written(found.select))
+        named = any(True for expression, _ in written(found.select) for _ in numbers_in(expression))
         starred = any(item.expression is None for item in found.select.items)
         starred = starred and not inside and not found.answer.left_only
-        found.with_probability = asked or starred
+        if found.question is not None or named or starred:
+            found.numbers = found.known_numbers
+        if found.answer.left_only:
+            found.numbers = ()
         entries: list[tuple[str, str, str, Item]] = []  # name, the name if that is taken, SQL, where it is written
         for item in found.select.items:
             entries.extend(self.columns(found, scope, item, wide))
-        if starred and not any(sql == PROBABILITY for _, _, sql, _ in entries):
-            entries.append((PROBABILITY, PROBABILITY, PROBABILITY, found.select.items[-1]))
+        if starred and not any(sql in found.numbers for _, _, sql, _ in entries):
+            entries += [(name, name, name, found.select.items[-1]) for name in found.numbers]
         lowered = [name.lower() for name, *_ in entries]
         seen: dict[str, str] = {}
         for name, longer, sql, item in entries:
@@ -264,13 +301,11 @@ class _Binder:
 
     def columns(self, found: Bound, scope: Scope, item: Item, wide: Frame) -> list[tuple[str, str, str, Item]]:
         if item.expression is None:
-            whole = found.tables[:1] if found.answer.left_only else found.tables
-            tables = whole if item.table is None else [scope.table(item.table, item.start)]
-            return [
-                (name, f"{table.alias}_{name}", found.wide_column(Column(table.alias, name)), item)
-                for table in tables
-                for name in table.shown
-            ]
+            columns = found.all_columns()
+            if item.table is not None:
+                table = scope.table(item.table, item.start)
+                columns = [Column(table.alias, name) for name in table.shown]
+            return [(one.name, f"{one.table}_{one.name}", found.wide_column(one), item) for one in columns]
         expression = scope.selected(item.expression)
         sql = found.wide_sql(expression)
         for name, constructor, arguments in scope.new_columns():
@@ -282,8 +317,8 @@ class _Binder:
                 wide.type_of(sql)
         if item.name is not None:
             return [(item.name, item.name, sql, item)]
-        if isinstance(item.expression, Call) and item.expression.name == "prob":
-            return [(PROBABILITY, PROBABILITY, sql, item)]
+        if isinstance(item.expression, Call) and isinstance(expression, Column) and sql in found.numbers:
+            return [(sql, sql, sql, item)]
         if isinstance(expression, Column) and expression.index is None and isinstance(item.expression, Column):
             return [(expression.name, f"{expression.table}_{expression.name}", sql, item)]
         name = spelled(item.expression)
@@ -323,7 +358,7 @@ class _Binder:
                 wide.type_of(sql)
 
 
-def _side_by_side(frames: list[Frame], names: list[str]) -> Frame:
+def _side_by_side(frames: list[Frame], names: list[str], numbers: Sequence[str]) -> Frame:
     """All columns of all tables under these names, to ask what an expression over them is; not to be run."""
     whole: Frame | None = None
     position = 0
@@ -333,7 +368,7 @@ def _side_by_side(frames: list[Frame], names: list[str]) -> Frame:
         whole = renamed if whole is None else whole.beside(renamed)
         position += count
     assert whole is not None
-    return whole.with_columns({PROBABILITY: "1D"})
+    return whole.with_columns({name: "array(1D)" if name == DISTRIBUTION else "1D" for name in numbers})
 
 
 def _certain_parts(part: Part | Near) -> Iterator[Expression]:
@@ -344,17 +379,3 @@ def _certain_parts(part: Part | Near) -> Iterator[Expression]:
         ends = [end for interval in part.intervals for end in (interval.low, interval.high) if end is not None]
         values = [*ends, *part.form.linear.values(), *part.form.squares.values()]
     yield from (value for value in values if isinstance(value, Expression))
-
-
-def _written(select: Select) -> Iterator[tuple[Expression, int]]:
-    """The expressions after SELECT and ORDER BY, and where they begin."""
-    for item in select.items:
-        if item.expression is not None:
-            yield item.expression, item.start
-    for key in select.order:
-        yield key.expression, key.start
-
-
-def _mentions_prob(expression: Expression) -> bool:
-    named = isinstance(expression, Call) and expression.name == "prob"
-    return named or any(map(_mentions_prob, expression.children))

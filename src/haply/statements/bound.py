@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from haply.errors import HaplyError
 from haply.planning.answers.options import Answer
-from haply.planning.frames import Frame, names_of
+from haply.planning.frames import Frame, InvalidMode, names_of
+from haply.planning.nodes import TablesNode
+from haply.planning.plans import PlannedQuery
+from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, to_sql
 from haply.statements.syntax import Select, Statement
 
@@ -50,6 +54,30 @@ class ResultItem:
     sql: str
 
 
+@dataclass(frozen=True)
+class Question:
+    """What a query asks of two tables besides pairs that are likely enough: one of the functions in ``asked``."""
+
+    numbers: tuple[str, ...]
+    """The columns that the answer has behind those of the tables."""
+    conditions: tuple[Expression, ...]
+    """What pairs must fulfil, as it is written."""
+    filters: tuple[Expression, ...]
+    """What WHERE asks, as it is written."""
+
+    def plan(self, bound: Bound, invalid: InvalidMode) -> PlannedQuery:
+        """Plan it as the function of Python does."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CountQuestion(Question):
+    """``GROUP BY a`` or ``GROUP BY a.kind``: how many partners rows have, or groups of rows."""
+
+    by: tuple[str, ...]
+    """The columns of groups; none if each row is asked about."""
+
+
 @dataclass
 class Bound:
     """A query whose names are all known. Columns of conditions carry the aliases of their tables."""
@@ -67,14 +95,33 @@ class Bound:
     made: list[tuple[str, str, list[Any]]] = field(default_factory=list)
     """Columns that the select list makes of the wide rows: name, constructor and arguments."""
     order: list[tuple[str, bool, bool | None]] = field(default_factory=list)
-    with_probability: bool = False
+    numbers: tuple[str, ...] = ()
+    """The columns of the wide rows that no table has, such as the probability."""
     used: set[tuple[str, str]] = field(default_factory=set)
     """Tables and columns whose place in the wide rows somebody has asked for."""
     filters: list[str] = field(default_factory=list)
     """What is asked of the result of an outer join, over the wide rows."""
     answer: Answer = field(default_factory=Answer)
+    question: Question | None = None
     lean: bool = False
     """Whether the wide rows have those columns only."""
+
+    @property
+    def known_numbers(self) -> tuple[str, ...]:
+        """The numbers that the select list may name."""
+        return (PROBABILITY,) if self.question is None else self.question.numbers
+
+    def all_columns(self) -> list[Column]:
+        """The columns that ``*`` means."""
+        asked = self.question
+        if isinstance(asked, CountQuestion) and asked.by:
+            return [Column(self.tables[0].alias, name) for name in asked.by]
+        left_only = self.answer.left_only or isinstance(asked, CountQuestion)
+        return [
+            Column(table.alias, name)
+            for table in (self.tables[:1] if left_only else self.tables)
+            for name in table.shown
+        ]  # fmt: skip
 
     def wide_names(self) -> list[str]:
         """The columns of the wide rows: those of all tables in order."""
@@ -101,6 +148,8 @@ class Bound:
 
     def narrowed(self) -> Bound:
         """The same over tables that have only the columns it needs: a join takes all that it is given to Python."""
+        if self.question is not None or self.answer.ranked:
+            return self  # columns that nobody names may order rows that tie: the plan leaves out what it does not need
         needed = {*self.used, *self.times.items()}
         needed |= {(str(column.table), column.name) for one in self.conditions for column in columns_of(one)}
         tables = []
@@ -114,10 +163,38 @@ class Bound:
             tables.append(replace(table, frame=frame, places=places) if len(places) < len(names) else table)
         return replace(self, tables=tables)
 
+    def node(self, max_delay: Any, invalid: InvalidMode) -> TablesNode:
+        """What is asked of several tables; the wide rows then have the columns that are used, and no others."""
+        self.lean = True
+        broadcast = None
+        if self.select.broadcast is not None:
+            named = self.select.broadcast.table.lower()
+            broadcast = next(table.alias for table in self.tables if table.alias.lower() == named)
+        return TablesNode(
+            {table.alias: table.frame for table in self.tables}, tuple(self.conditions), self.shortest_windows(),
+            self.times, Threshold(self.select.threshold, self.select.strict), PROBABILITY in self.numbers, max_delay,
+            invalid, broadcast, frozenset(self.used), self.answer,
+        )  # fmt: skip
+
+    def shortest_windows(self) -> dict[tuple[str, str], Any]:
+        """The window of each pair of tables that has one, the shortest of those that are written."""
+        found: dict[tuple[str, str], Any] = {}
+        places = [table.alias for table in self.tables]
+        for window in self.windows:
+            one, other = sorted((window.one, window.other), key=places.index)
+            known = found.get((one, other), window.length)
+            if isinstance(known, str) != isinstance(window.length, str) or (
+                isinstance(known, str) and known != window.length
+            ):
+                raise HaplyError(
+                    f"{one} and {other} have two windows", expected="one", found=f"{known} and {window.length}"
+                )
+            found[one, other] = min(known, window.length)
+        return found
+
     def finished(self, wide: Frame) -> Frame:
         """The result, from the wide rows of a plan."""
-        names = [*self.wide_names(), *([PROBABILITY] if self.with_probability else [])]
-        frame = wide.renamed(names)
+        frame = wide.renamed([*self.wide_names(), *self.numbers])
         for condition in self.filters:
             frame = frame.where(condition)
         for name, constructor, arguments in self.made:

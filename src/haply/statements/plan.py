@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from haply.beside import BesideTable
 from haply.errors import HaplyError, advise, without_advice
 from haply.inputs import catalog_for, engine_of, frames_of
 from haply.planning.explain import Description
 from haply.planning.frames import Duration, Engine, Frame, InvalidMode, Tabular, field_of, names_of
-from haply.planning.nodes import TablesNode
 from haply.planning.plans import Chosen, Plan, PlannedQuery
 from haply.planning.selection import plan_selection
-from haply.planning.several import TABLES
+from haply.planning.several import TABLES, as_join
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, Literal, with_columns
 from haply.query.checks import all_certain, meets_itself, taken_as_independent
@@ -84,7 +84,8 @@ def sql(
     query
         ``SELECT ... FROM ... WHERE ... WITH THRESHOLD p``; certain and uncertain conditions, ``WINDOW(A, B) = d``,
         ``DISTANCE(a.x, b.x) < d``, ``PROB()`` in the select list, and the constructors as functions, as in
-        ``GAUSSIAN(m, s)``.
+        ``GAUSSIAN(m, s)``. ``JOIN b ON SAME(a.x, b.x)`` asks as ``hp.match`` does, ``LEFT JOIN b ... GROUP BY a`` as
+        ``hp.count_matches``, and ``ASOF JOIN b`` as ``hp.asof``. Of two tables one may be a stream.
     spark
         The session; by default that of the tables, or the one that runs.
     time
@@ -132,6 +133,8 @@ class _Finished:
 
 def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
     """What the author of a query should know of it, each with a hint."""
+    if bound.question is not None and not bound.conditions:
+        return  # SAME and ASOF are asked of certain values as well
 
     def is_certain(column: Column) -> bool:
         (table,) = (table for table in bound.tables if table.alias == column.table)
@@ -171,19 +174,14 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
         if bound.windows:
             raise HaplyError("WINDOW is between tables", expected="two tables or more")
         return _selection(bound, invalid)
-    select = bound.select
-    broadcast = None
-    if select.broadcast is not None:
-        named = select.broadcast.table.lower()
-        broadcast = next(table.alias for table in bound.tables if table.alias.lower() == named)
-    bound.lean = True
-    chosen = TABLES.plan(
-        TablesNode(
-            {table.alias: table.frame for table in bound.tables}, tuple(bound.conditions), _windows_of(bound),
-            bound.times, Threshold(select.threshold, select.strict), bound.with_probability, max_delay, invalid,
-            broadcast, frozenset(bound.used), bound.answer,
-        )
-    )  # fmt: skip
+    if bound.question is not None:
+        return bound.question.plan(bound, invalid)
+    node = bound.node(max_delay, invalid)
+    if len(node.frames) == 2:
+        left, right = node.frames.values()
+        if left.streaming != right.streaming:
+            return BesideTable.of(left, right, *as_join(node))
+    chosen = TABLES.plan(node)
     # of two tables it is the plan that hp.join makes, with what that says of its strategies
     return chosen.query if isinstance(chosen.query, Chosen) else chosen
 
@@ -191,7 +189,7 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
 def _selection(bound: Bound, invalid: InvalidMode) -> PlannedQuery:
     (table,) = bound.tables
     if not bound.conditions:
-        return _WholeTable(table.frame, bound.with_probability)
+        return _WholeTable(table.frame, PROBABILITY in bound.numbers)
     frame, spare = _without_probability(table.frame)
 
     def alone(column: Column) -> Column:
@@ -199,7 +197,7 @@ def _selection(bound: Bound, invalid: InvalidMode) -> PlannedQuery:
 
     return plan_selection(
         frame, _all(bound.conditions, alone), Threshold(bound.select.threshold, bound.select.strict),
-        probability="exact" if bound.with_probability else "none", invalid=invalid,
+        probability="exact" if PROBABILITY in bound.numbers else "none", invalid=invalid,
     )  # fmt: skip
 
 
@@ -210,23 +208,6 @@ def _without_probability(frame: Frame) -> tuple[Frame, str]:
     spare = next(name for name in ("probability_" + "_" * k for k in range(len(taken) + 1)) if name not in taken)
     given = [spare if name.lower() == PROBABILITY else name for name in names]
     return (frame, spare) if given == names else (frame.renamed(given), spare)
-
-
-def _windows_of(bound: Bound) -> dict[tuple[str, str], Any]:
-    """The window of each pair of tables that has one, the shortest of those that are written."""
-    found: dict[tuple[str, str], Any] = {}
-    places = [table.alias for table in bound.tables]
-    for window in bound.windows:
-        one, other = sorted((window.one, window.other), key=places.index)
-        known = found.get((one, other), window.length)
-        if isinstance(known, str) != isinstance(window.length, str) or (
-            isinstance(known, str) and known != window.length
-        ):
-            raise HaplyError(
-                f"{one} and {other} have two windows", expected="one", found=f"{known} and {window.length}"
-            )
-        found[one, other] = min(known, window.length)
-    return found
 
 
 def _all(conditions: list[Expression], rename: Callable[[Column], Column]) -> Expression:

@@ -13,10 +13,11 @@ from haply.planning.constructors import PARAMETERS, argument_of, free_name
 from haply.planning.frames import Catalog, field_of, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
-from haply.statements.bound import PROBABILITY, Bound, Table, Window
+from haply.statements.bound import Bound, Table, Window
+from haply.statements.numbers import NUMBER_FUNCTIONS, NUMBERS, has_no_number, number_column
 from haply.statements.syntax import spelled
 
-OURS = ("abs", "distance", "prob", "window", *PARAMETERS)
+OURS = ("abs", "distance", "same", "window", *NUMBER_FUNCTIONS, *PARAMETERS)
 """Functions that are haply's own."""
 
 _INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
@@ -55,8 +56,11 @@ class Scope:
                 each = " or ".join(f"{table.alias}.{node.name}" for table in having)
                 raise self.error(node, f"column '{node.name}' is in more than one table", hint=f"write {each}")
             if not having:
-                if not self.in_condition and node.name.lower() == PROBABILITY:
-                    raise self.error(node, "there is no column 'probability'", hint="write PROB()")
+                functions = [name for name, column in NUMBERS.items() if column == node.name.lower()]
+                if not self.in_condition and functions:
+                    raise self.error(
+                        node, f"there is no column '{node.name.lower()}'", hint=f"write {functions[0].upper()}()"
+                    )
                 names = [column for table in tables for column in table.shown]
                 with self.statement.at(node):
                     raise unknown_name("column", node.name, dict.fromkeys(names))
@@ -94,6 +98,10 @@ class Scope:
         if window is not None:
             self.window(original, *window)
             return None
+        return self.value(original)
+
+    def value(self, original: Expression) -> Expression:
+        """An expression that is part of a condition, over columns of the tables."""
         self.in_condition = True
         return rewritten(original, self.changed)
 
@@ -108,13 +116,12 @@ class Scope:
                 return self.column(node)
             case Opaque((Column() as column, str(text))) if is_field(node):
                 return self.field(Opaque((self.column(column), text)), node)
-            case Call("prob", arguments):
-                if self.in_condition:
-                    raise self.error(node, "PROB() is a condition's result, not part of one",
-                                     hint="write WITH THRESHOLD p at the end")  # fmt: skip
-                if arguments:
-                    raise self.error(node, "PROB() takes no arguments")
-                return Column(None, PROBABILITY)
+            case Call(name) if name in NUMBER_FUNCTIONS:
+                return self.number(node)
+            case Call("same"):
+                raise self.error(
+                    node, "SAME stands alone", expected="ON SAME(a.x, b.x) of two tables, AND-ed with others like it"
+                )
             case Call("window"):
                 raise self.error(
                     node, "WINDOW stands alone", expected="WINDOW(A, B) = a number or duration, AND-ed with the rest"
@@ -128,6 +135,19 @@ class Scope:
                     self.catalog.check_function(name, OURS)
                 self.functions.add(name)
         return None
+
+    def number(self, node: Call) -> Expression:
+        """The column of the answer that a function such as PROB() means."""
+        if self.in_condition:
+            raise self.error(
+                node, f"{node.name.upper()}() is a condition's result, not part of one",
+                hint="write WITH THRESHOLD p at the end",
+            )  # fmt: skip
+        with self.statement.at(node):
+            column = number_column(node)
+            if column not in self.found.known_numbers:
+                raise has_no_number(node, self.found)
+        return Column(None, column)
 
     def field(self, node: Opaque, place: Expression) -> Expression:
         """A field of a column, or whether it is null: certain also where the column is not, so it gets its own."""
@@ -195,7 +215,7 @@ class Scope:
         tables = [self.table(one.name, one) for one in names]
         if len({table.alias for table in tables}) < len(tables):
             raise self.error(call, "WINDOW names a table twice", expected="different tables")
-        value = _length(length)
+        value = length_of_time(length)
         if value is None:
             raise self.error(
                 original, "the window is no length of time", expected="a number, or a duration",
@@ -235,7 +255,7 @@ def _window_call(condition: Expression) -> tuple[str, Call, Expression] | None:
     return None
 
 
-def _length(length: Expression) -> Any:
+def length_of_time(length: Expression) -> Any:
     """A number, or a duration as text; none if it is neither."""
     match length:
         case Literal(bool() | None):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from haply.errors import HaplyError
 from haply.query.expressions import RESERVED, And, Column, Expression, Literal, sql_text
 from haply.query.text import Parser, TextPlaces, Token, place_in, tokens_of
 
-_JOIN_WORDS = "JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL LATERAL"
+_JOIN_WORDS = "JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL LATERAL ASOF"
 _JOINS = frozenset(_JOIN_WORDS.split())
 _HOW = {
     "": "inner", "INNER": "inner", "CROSS": "inner", "LEFT": "left", "LEFT OUTER": "left", "RIGHT": "right",
@@ -18,7 +18,9 @@ _HOW = {
     "LEFT ANTI": "anti", "ANTI": "anti",
 }  # fmt: skip
 """What the words before JOIN mean, as ``how`` of ``hp.join``."""
-_KNOWN_JOINS = "LEFT, RIGHT, FULL, LEFT SEMI, LEFT ANTI and CROSS JOIN"
+_KNOWN_JOINS = "LEFT, RIGHT, FULL, LEFT SEMI, LEFT ANTI, CROSS, ASOF and ASOF LEFT JOIN"
+_OPTIONS = ("THRESHOLD", "DENSITY", "COMPLETENESS", "WITHIN", "EXCLUSIVE", "LOOKBACK")
+"""What WITH may say."""
 _CLAUSE_WORDS = (
     "WHERE WITH KEEP ORDER LIMIT GROUP HAVING UNION EXCEPT MINUS INTERSECT OFFSET SORT CLUSTER DISTRIBUTE ON USING "
     "JOIN INNER CROSS FULL NATURAL TABLESAMPLE PIVOT UNPIVOT QUALIFY FETCH SELECT FROM AS"
@@ -92,8 +94,17 @@ class Hint:
 
 
 @dataclass(frozen=True)
+class Option:
+    """What WITH says besides the threshold, as ``COMPLETENESS 0.6``. ``DENSITY AREA 400`` is called AREA."""
+
+    name: str
+    value: Expression
+    start: int
+
+
+@dataclass(frozen=True)
 class Kept:
-    """``KEEP BEST 3 PER a WITH TIES``, ``KEEP MUTUAL`` or ``KEEP ONE TO ONE``."""
+    """``KEEP BEST 3 PER a WITH TIES``, ``KEEP MUTUAL``, ``KEEP ONE TO ONE`` or ``KEEP ALL``."""
 
     what: str
     table: str | None
@@ -109,8 +120,6 @@ class Outer:
     how: str
     words: str
     start: int
-    filters: tuple[Expression, ...] = ()
-    """What WHERE asks of the result: unlike ON it cannot make a row one without a partner."""
 
 
 @dataclass(frozen=True)
@@ -120,15 +129,30 @@ class Select:
     start: int
     items: tuple[Item, ...]
     sources: tuple[Source, ...]
-    conditions: tuple[Expression, ...]
+    on: tuple[Expression, ...]
+    where: tuple[Expression, ...]
     threshold: float | None
     strict: bool
-    threshold_start: int | None
+    with_start: int | None
     order: tuple[SortKey, ...]
     limit: int | None
     broadcast: Hint | None = None
     outer: Outer | None = None
     kept: Kept | None = None
+    options: tuple[Option, ...] = ()
+    groups: tuple[Expression, ...] = ()
+    """The columns after GROUP BY; the name of a table is read as a column."""
+    asof_start: int | None = None
+
+    @property
+    def conditions(self) -> tuple[Expression, ...]:
+        """What pairs must fulfil: WHERE is the same as ON, unless rows without a partner are returned."""
+        return self.on if self.outer is not None else self.on + self.where
+
+    @property
+    def filters(self) -> tuple[Expression, ...]:
+        """What WHERE asks of the result of an outer join: unlike ON it cannot make a row one without a partner."""
+        return self.where if self.outer is not None else ()
 
 
 @dataclass(frozen=True)
@@ -202,27 +226,28 @@ class _SelectParser(Parser):
         if self.next.key != "FROM":
             raise self.misplaced("the columns are not followed by FROM", expected="FROM, or a comma and a column")
         self.take()
-        sources, conditions = [self.table()], []
+        sources: list[Source] = [self.table()]
+        on: list[Expression] = []
         outer: Outer | None = None
+        asof_start: int | None = None
         while True:
             if self.take_if(","):
                 sources.append(self.table())
             elif self.next.key in _JOINS:
-                joined, on, found = self.join()
+                if self.next.key == "ASOF" and asof_start is None:
+                    asof_start = self.next.start
+                joined, more, found = self.join()
                 sources.append(joined)
-                conditions += on
+                on += more
                 outer = outer or found
             else:
                 break
-        if self.take_if("WHERE"):
-            asked = self.conditions()
-            if outer is None:
-                conditions += asked
-            else:
-                outer = replace(outer, filters=tuple(asked))
-        threshold, strict, threshold_start, limit = None, False, None, None
+        where = self.conditions() if self.take_if("WHERE") else []
+        groups = self.groups() if self.next.key == "GROUP" and len(sources) > 1 else ()
+        threshold, strict, with_start, limit = None, False, None, None
         order: tuple[SortKey, ...] = ()
         kept: Kept | None = None
+        options: tuple[Option, ...] = ()
         seen: set[str] = set()
         while self.next.key in ("WITH", "KEEP", "ORDER", "LIMIT"):
             token = self.take()
@@ -230,8 +255,8 @@ class _SelectParser(Parser):
                 raise self.error(token, f"{token.key} stands here for the second time")
             seen.add(token.key)
             if token.key == "WITH":
-                threshold_start = token.start
-                threshold, strict = self.threshold()
+                with_start = token.start
+                threshold, strict, options = self.options()
             elif token.key == "KEEP":
                 kept = self.kept(token.start)
             elif token.key == "ORDER":
@@ -240,8 +265,8 @@ class _SelectParser(Parser):
                 limit = self.limit()
         self.inside -= 1
         return Select(
-            start, tuple(items), tuple(sources), tuple(conditions), threshold, strict, threshold_start, order, limit,
-            broadcast, outer, kept,
+            start, tuple(items), tuple(sources), tuple(on), tuple(where), threshold, strict, with_start, order, limit,
+            broadcast, outer, kept, options, groups, asof_start,
         )  # fmt: skip
 
     def hint(self) -> Hint:
@@ -313,28 +338,29 @@ class _SelectParser(Parser):
 
     def table_alias(self) -> str | None:
         self.refuse_what_is_for_the_result()
-        if self.next.key in ("LEFT", "RIGHT", "SEMI", "ANTI", "OUTER", "LATERAL") and self.after().key in _JOINS:
+        kinds = ("LEFT", "RIGHT", "SEMI", "ANTI", "OUTER", "LATERAL", "ASOF")
+        if self.next.key in kinds and self.after().key in _JOINS:
             return None  # a kind of join
         return self.alias()
 
     def join(self) -> tuple[Source, list[Expression], Outer | None]:
         token = self.next
-        words: list[str] = []
+        kinds: list[str] = []
         while self.next.key in _JOINS - {"JOIN"}:
-            words.append(self.take().key)
-        text = " ".join(words)
-        if text not in _HOW:
-            raise self.error(
-                token, f"a {text} JOIN is not part of a query", expected="JOIN, or one of " + _KNOWN_JOINS
-            )  # fmt: skip
+            kinds.append(self.take().key)
+        text = " ".join(kinds)
+        words = f"{'an' if text.startswith('A') else 'a'} {text} JOIN"
+        kind = text.removeprefix("ASOF").lstrip()
+        if kind not in _HOW or text == "ASOF CROSS":
+            raise self.error(token, f"{words} is not part of a query", expected="JOIN, or one of " + _KNOWN_JOINS)
         self.require("JOIN", "this does not continue the tables")
         source = self.table()
         if self.next.key == "USING":
             raise self.error(self.next, "USING is not part of a query", hint="write ON a.id = b.id")
-        if "CROSS" not in words and self.next.key != "ON":
+        if "CROSS" not in kinds and self.next.key != "ON":
             raise self.error(self.next, "a JOIN has no ON", expected="ON and a condition", hint="or write CROSS JOIN")
         on = self.conditions() if self.take_if("ON") else []
-        return source, on, None if _HOW[text] == "inner" else Outer(_HOW[text], f"{text} JOIN", token.start)
+        return source, on, None if _HOW[kind] == "inner" else Outer(_HOW[kind], words, token.start)
 
     def conditions(self) -> list[Expression]:
         """Conditions that must hold all."""
@@ -343,8 +369,48 @@ class _SelectParser(Parser):
 
     # -- what stands behind --------------------------------------------------------------------------------------------
 
+    def groups(self) -> tuple[Expression, ...]:
+        self.take()
+        self.require("BY", "GROUP is not followed by BY")
+        found = [self.expression()]
+        while self.take_if(","):
+            found.append(self.expression())
+        return tuple(found)
+
+    def options(self) -> tuple[float | None, bool, tuple[Option, ...]]:
+        """The threshold, whether it is strict, and everything else."""
+        threshold, strict, found = None, False, []
+        seen: set[str] = set()
+        if self.next.key not in _OPTIONS:
+            raise self.error(
+                self.next, "WITH is followed by something else than THRESHOLD or another option",
+                expected="one of " + ", ".join(_OPTIONS),
+            )  # fmt: skip
+        while self.next.key in _OPTIONS:
+            token = self.take()
+            if token.key in seen:
+                raise self.error(token, f"{token.key} stands here for the second time")
+            seen.add(token.key)
+            if token.key == "THRESHOLD":
+                threshold, strict = self.threshold()
+            else:
+                found.append(self.option(token))
+        return threshold, strict, tuple(found)
+
+    def option(self, token: Token) -> Option:
+        if token.key == "EXCLUSIVE":
+            return Option(token.key, Literal(True), token.start)
+        following = self.next
+        # a column may be called as its option: DENSITY density
+        another = following.key in _OPTIONS and following.key != token.key and self.after().key != "."
+        if following.kind == "end" or another:
+            raise self.error(following, f"{token.key} has no value", expected="a number", hint=f"as in {token.key} 0.5")
+        by_area = token.key == "DENSITY" and following.key == "AREA" and self.after().kind == "number"
+        if by_area:
+            self.take()
+        return Option("AREA" if by_area else token.key, self.expression(), token.start)
+
     def threshold(self) -> tuple[float, bool]:
-        self.require("THRESHOLD", "WITH is followed by something else than THRESHOLD")
         token = self.next
         value = self.number(self.take()) if token.kind == "number" else None
         if not isinstance(value, Literal) or not isinstance(value.value, (int, float)) or not 0 < value.value <= 1:
@@ -364,9 +430,9 @@ class _SelectParser(Parser):
         elif self.take_if("ONE"):
             self.require("TO", "ONE is not followed by TO ONE")
             self.require("ONE", "TO is not followed by ONE")
-        elif not self.take_if("MUTUAL"):
+        elif not self.take_if("MUTUAL", "ALL"):
             raise self.error(
-                self.next, "KEEP does not say which pairs", expected="BEST [n] PER table, MUTUAL or ONE TO ONE"
+                self.next, "KEEP does not say which pairs", expected="BEST [n] PER table, MUTUAL, ONE TO ONE or ALL"
             )
         ties = self.next.key == "WITH" and self.after().key == "TIES"
         if ties:

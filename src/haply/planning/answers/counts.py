@@ -71,7 +71,7 @@ class CountPlan:
     threshold: Threshold | None
 
     @classmethod
-    def plan(cls, left: Frame, right: Frame, on: Expression | str, options: CountOptions) -> CountPlan:
+    def plan(cls, left: Frame, right: Frame, on: Expression | str | None, options: CountOptions) -> CountPlan:
         """Check and plan it."""
         least = options.tolerance / most_rows(right)
         join_options = JoinOptions(

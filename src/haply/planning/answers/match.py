@@ -77,6 +77,7 @@ class MatchOptions:
             raise HaplyError(
                 "hp.match needs a density: right rows per unit area that are unrelated to a left row",
                 expected="e.g. density=0.02 or hp.density(area=...)",
+                hint="in SQL, WITH DENSITY 0.02 or WITH DENSITY AREA 400",
             )
         number = self.density.area if isinstance(self.density, Density) else self.density
         if not isinstance(number, str) and not (_is_number(number) and 0.0 < number < math.inf):
@@ -107,6 +108,8 @@ class MatchPlan(AnsweredJoin):
     @classmethod
     def plan(cls, left: Frame, right: Frame, same: Same | Sequence[Same], options: MatchOptions) -> MatchPlan:
         """Check and plan it."""
+        if left.streaming or right.streaming:
+            raise HaplyError("Rows that are the same thing are looked for in tables, not in streams")
         frames: dict[str | None, Frame] = {"left": left, "right": right}
         given = _attributes(same, frames)
         added = ("bayes_factor", "p_match", *(("p_low", "p_high") if options.exclusive else ()), "p_any")
@@ -237,7 +240,7 @@ def _found(frames: dict[str | None, Frame], side: str, name: str) -> str:
             f"Column '{column}' of the {side} table is no measurement",
             expected="a model of a number or a position, or certain ones",
             found=field_of(frames[side], column).text,
-            hint="categories are compared with by_category",
+            hint="categories are compared with by_category, in SQL with SAME(a.kind, b.kind, 0.9, 0.1)",
         )
     return column
 
