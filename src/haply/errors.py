@@ -80,19 +80,21 @@ def without_advice() -> Iterator[None]:
         _advising.reset(token)
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> HaplyError:
+def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "") -> HaplyError:
     """Make the error for a name that does not exist; it suggests one that does if that is likely what was meant."""
     names = list(known)
     meant = _meant(name, names)
     return HaplyError(
         f"There is no {what} '{name}'",
         expected="one of " + ", ".join(names) if names else "",
-        hint="" if meant is None else f"did you mean '{meant}'?",
+        hint=hint if meant is None else f"did you mean '{meant}'?",
     )
 
 
 def one_of(what: str, value: str, known: Sequence[str]) -> None:
     """Refuse a value that is none of the known ones."""
+    if not isinstance(value, str):
+        raise HaplyError(f"The choice of {what} is no name", expected="one of " + ", ".join(known), found=repr(value))
     if value not in known:
         raise unknown_name(f"choice of {what}", value, known)
 

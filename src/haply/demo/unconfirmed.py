@@ -33,7 +33,7 @@ HEADER = ("method", "alarms reported", "nothing had passed", "still open at the 
 
 @dataclass(frozen=True)
 class UnconfirmedScore:
-    """What an anti join reported: how many alarms, how many of them are no passage, and how many had not been decided."""
+    """What an anti join reported: how many alarms, how many of them are no passage, and how many are undecided."""
 
     method: str
     reported: int
@@ -52,7 +52,7 @@ class UnconfirmedResult:
     haply: UnconfirmedScore
     detections: UnconfirmedScore
     equals_tables: bool
-    """Whether the stream reported the alarms that an anti join of the whole tables returns, but for those still open."""
+    """Whether the stream reported the alarms that an anti join of the tables returns, but for those still open."""
     alone: int
     """Alarms of the night for which there is no noise in truth."""
 
@@ -112,8 +112,9 @@ def _scene() -> str:
     return (
         "The events of the same night arrive as two streams. Which seismic alarms did no acoustic event confirm? An "
         f"alarm is confirmed if some noise happened within {WINDOW:g} s of it with a probability of at least "
-        f"{THRESHOLD:g}. A noise may be noticed seconds late and arrive out of order, so that an alarm is reported when "
-        "no noise can confirm it any more: not earlier, once, and also if the query is stopped and restarted between."
+        f"{THRESHOLD:g}. A noise may be noticed seconds late and arrive out of order, so that an alarm is "
+        "reported when no noise can confirm it any more: not earlier, once, and also if the query is stopped and "
+        "restarted between."
     )
 
 
@@ -123,9 +124,10 @@ def verdict(result: UnconfirmedResult) -> str:
     waiting = f" {ours.still_open} more were still open when the data ended." if ours.still_open else ""
     same = " They are those of an anti join of the whole tables." if result.equals_tables else ""
     return (
-        f"The stream reported {ours.reported} alarms; in {ours.rightly} of these cases nothing had passed.{waiting}{same} By "
-        f"times of detection {other.reported} alarms would seem unconfirmed, and {other.reported - other.rightly} of them were "
-        f"real passages that a sensor heard; with haply {ours.reported - ours.rightly}."
+        f"The stream reported {ours.reported} alarms; in {ours.rightly} of these cases nothing had passed."
+        f"{waiting}{same} By times of detection {other.reported} alarms would seem unconfirmed, and "
+        f"{other.reported - other.rightly} of them were real passages that a sensor heard; with haply "
+        f"{ours.reported - ours.rightly}."
     )
 
 

@@ -12,7 +12,7 @@ from haply.models import Model
 from haply.models.columns import MODELS
 from haply.planning.frames import Frame, Text, field_of, find_column, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
-from haply.query.expressions import Call, Negative, rewritten
+from haply.query.expressions import Call, MadeColumn, Negative, rewritten
 
 PLAIN: dict[str, type[Model]] = {model.kind: model for model in MODELS if model.has_constructor}
 """Models whose constructors take their parameters as they are."""
@@ -63,7 +63,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         if table not in frames:
             return None  # the column is refused where all are looked up
         frame = frames[table]
-        named = {column.name: find_column(frame, column.name, str(table or "given")) for column in columns}
+        named = {column.name: find_column(frame, column.name, str(table or "given"), frames) for column in columns}
         for column in columns:
             if field_of(frame, named[column.name]).uncertain_model is not None:
                 raise HaplyError(f"`{node}` is made of `{column}`, which is uncertain", expected="certain columns")
@@ -73,7 +73,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
             arguments = [argument_of(one, lambda column: quoted(named[column.name])) for one in node.args]
             frames[table] = frame.with_model(name, node.name, arguments)
             made[table, text] = name
-        return Column(table, made[table, text])
+        return MadeColumn(table, made[table, text], written=str(node))
 
     return rewritten(expression, change)
 

@@ -51,6 +51,8 @@ class Field:
     """Its Arrow type; none if Arrow has no such type."""
     text: str
     """The type as Spark SQL spells it."""
+    unit: str | None = None
+    """The unit of its values, if the table's metadata says so under ``unit``."""
 
     @property
     def model(self) -> type[Model] | None:
@@ -276,19 +278,24 @@ def field_of(frame: Frame, name: str) -> Field:
     return next(field for field in frame.fields if field.name == name)
 
 
-def find_column(frame: Frame, name: str, table: str) -> str:
-    """Return the column's name as the table spells it; an unknown one raises and suggests the nearest."""
-    return find_name(names_of(frame), name, table)
+def find_column(frame: Frame, name: str, table: str, others: Mapping[Any, Frame] | None = None) -> str:
+    """Return the column's name as the table spells it; an unknown one raises and suggests the nearest.
+
+    ``others`` are all tables of the query by name: if one of them has such a column, the error says so.
+    """
+    having = [other for other, columns in (others or {}).items() if other != table and name in names_of(columns)]
+    hint = f"the {having[0]} table has such a column: did you mean {having[0]}.{name}?" if having else ""
+    return find_name(names_of(frame), name, table, hint)
 
 
-def find_name(names: Sequence[str], name: str, table: str) -> str:
+def find_name(names: Sequence[str], name: str, table: str, hint: str = "") -> str:
     """Do the same among the names of a table's columns."""
     if name in names:
         return name
     alike = [column for column in names if column.lower() == name.lower()]
     if len(alike) == 1:
         return alike[0]
-    raise unknown_name(f"column in the {table} table called", name, names)
+    raise unknown_name(f"column in the {table} table called", name, names, hint)
 
 
 def quoted(name: str) -> str:

@@ -5,7 +5,7 @@ A node is frozen, knows its tables but no engine, and refuses what it cannot mea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import pyarrow as pa
 
 from haply.errors import HaplyError, advise, one_of, unknown_name
+from haply.models import OneDimensional
 from haply.planning.answers.options import Answer
-from haply.planning.constructors import bound_constructors
+from haply.planning.constructors import PLAIN, bound_constructors
 from haply.planning.frames import (
     HOW_UNCERTAIN,
     Field,
@@ -30,8 +31,17 @@ from haply.planning.frames import (
 from haply.planning.times import TimeWindow, time_window
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, respelled
-from haply.query.checks import all_certain, meets_itself, refuse_equalities, taken_as_independent
+from haply.query.checks import (
+    all_certain,
+    error_left_out,
+    ignored_errors,
+    meets_itself,
+    refuse_equalities,
+    refuse_units,
+    taken_as_independent,
+)
 from haply.query.conditions import JoinCondition, Misfit, split_join
+from haply.query.expressions import Arithmetic, Between, Call, Comparison, Negative
 from haply.query.text import parse
 
 Strategy = Literal["auto", "sweep", "pages", "pti", "moments", "grid"]
@@ -124,6 +134,7 @@ class JoinNode:
         same_table = left.identity == right.identity and not left.streaming
         frames: dict[str | None, Frame] = {"left": left, "right": right}
         if expression is not None:
+            refuse_units(expression, lambda column: unit_in(frames, column))
             expression = bound_constructors(expression, frames)
         threshold = Threshold(options.threshold, options.strict)
         node = cls(frames["left"], frames["right"], None, window, threshold, tuple(result), options)
@@ -165,7 +176,7 @@ class JoinNode:
                 f"Column '{column}' names no table", expected="left.<column> or right.<column>", found=f"'{column}'"
             )
         frame = self.frames[column.table]
-        return field_of(frame, find_column(frame, column.name, column.table))
+        return field_of(frame, find_column(frame, column.name, column.table, self.frames))
 
     def is_certain(self, column: Column) -> bool:
         """Whether a column of the condition is certain."""
@@ -231,6 +242,7 @@ class JoinNode:
         for column in columns_of(expression):
             self.field(column)
         spelled = respelled(expression, lambda column: self.field(column).name)
+        refuse_no_numbers(spelled, self.field)
         refuse_equalities(spelled, lambda column: self.field(column).uncertain_model)
         return spelled
 
@@ -238,10 +250,14 @@ class JoinNode:
         """Warn of what is answered, but probably not as it is meant."""
         condition, window = self.condition, self.window
         plain = None
+        errors: list[str] = []
         if condition is not None:
             plain = all_certain(condition, self.is_certain, self.threshold.value is not None)
+            errors = ignored_errors(condition, self.is_certain, lambda column: names_of(self.frames[str(column.table)]))
         if plain is not None and self.certain_times:
-            advise(plain, HOW_UNCERTAIN)
+            advise(plain, f"write {errors[0]} in the condition" if errors else HOW_UNCERTAIN)
+        elif errors:
+            advise(*error_left_out(errors[0]))
         if same_table and self.options.self_key is None:
             in_both = not self.certain_times and window is not None and window.left == window.right
             if in_both or (condition is not None and meets_itself(condition, "left", "right", self.is_certain)):
@@ -312,9 +328,55 @@ class TablesNode:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
+def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]) -> None:
+    """Refuse to compute with, or order, what is no number: positions, and structs that are no model."""
+    for child in condition.children:
+        refuse_no_numbers(child, field_at)
+    computes = isinstance(condition, (Arithmetic, Negative, Between))
+    orders = isinstance(condition, Comparison) and condition.op not in ("=", "!=")
+    if not computes and not orders and not (isinstance(condition, Call) and condition.name == "abs"):
+        return
+    for column in condition.children:
+        if not isinstance(column, Column) or column.index is not None:
+            continue
+        found = field_at(column)
+        model = found.uncertain_model
+        if model is not None and not issubclass(model, OneDimensional):
+            raise HaplyError(
+                f"`{condition}` computes with `{column}`, which is a position ({model.kind})",
+                expected="numbers",
+                hint="write distance(left.pos, right.pos) <= 1 for positions, or left.pos[0] for a coordinate",
+            )
+        if found.arrow is not None and pa.types.is_struct(found.arrow) and found.model is None:
+            known = "; ".join(
+                f"{', '.join(parameter.name for parameter in model.parameters)} (hp.{name})"
+                for name, model in PLAIN.items()
+                if not name.startswith("sky")
+            )
+            raise HaplyError(
+                f"`{condition}` computes with `{column}`, a struct that is no uncertain value",
+                expected=f"the fields of a model: {known}",
+                found=found.text,
+                hint="make one in the condition, as in hp.gaussian(hp.left.value, hp.left.error)",
+            )
+
+
+def unit_in(frames: Mapping[str | None, Frame], column: Column) -> str | None:
+    """Return the unit of a column, if its table is known and says so."""
+    frame = frames.get(column.table)
+    return next((one.unit for one in frame.fields if one.name == column.name), None) if frame is not None else None
+
+
 def condition_of(value: Expression | str) -> Expression:
     """Return a condition that is an expression, or the text of one."""
     expression = parse(value) if isinstance(value, str) else value
+    if type(expression).__module__.startswith("pyspark."):
+        raise HaplyError(
+            "The condition is made of Spark columns, which do not say to which table they belong",
+            expected="an expression of haply, or its text",
+            found=str(expression),
+            hint="write hp.left.kg and hp.right.kg for columns of two tables, or hp.col('kg') if there is one table",
+        )
     if not isinstance(expression, Expression):
         raise HaplyError("The condition cannot be read", expected="an expression or text", found=type(value).__name__)
     return expression

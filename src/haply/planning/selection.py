@@ -23,10 +23,10 @@ from haply.planning.frames import (
     names_of,
     quoted,
 )
-from haply.planning.nodes import condition_of
+from haply.planning.nodes import condition_of, refuse_no_numbers, unit_in
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
-from haply.query.checks import all_certain, refuse_equalities
+from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.rewrites import RowCondition, split_rows
 from haply.selection.evaluate import STAR, Group
 from haply.selection.select import PLANNINGS, Planning, Selection
@@ -146,10 +146,12 @@ def plan_selection(
     expression = condition_of(condition)
     given = names_of(frame)
     tables: dict[str | None, Frame] = {None: frame}
+    refuse_units(expression, lambda column: unit_in(tables, column))
     expression = bound_constructors(expression, tables)
     frame = tables[None]
     expression = respelled(expression, lambda column: _spelled(frame, column))
     kinds = Kinds(expression, lambda column: field_of(frame, column.name))
+    refuse_no_numbers(expression, lambda column: field_of(frame, column.name))
     refuse_equalities(expression, kinds.uncertain_model)
     plain = all_certain(
         expression, lambda column: kinds.is_certain(column) or kinds.is_point(column), threshold.value is not None

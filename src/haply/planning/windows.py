@@ -14,13 +14,13 @@ from haply.models import Certain, Model
 from haply.planning.constructors import bound_constructors
 from haply.planning.explain import Description
 from haply.planning.frames import HOW_UNCERTAIN, Engine, Frame, field_of, find_column, names_of, quoted
-from haply.planning.nodes import by_table, condition_of
+from haply.planning.nodes import by_table, condition_of, refuse_no_numbers, unit_in
 from haply.planning.times import certain_times, length_of
 from haply.probability.joint import ZERO, Joint
 from haply.pruning.candidates.windows import POLICIES
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, respelled, to_sql
-from haply.query.checks import all_certain, refuse_equalities
+from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.conditions import Misfit
 from haply.query.rewrites import ManyCondition, split_many
 
@@ -184,7 +184,9 @@ def conditions_over(
     tables: dict[str | None, Frame] = dict(streams.items())
     if on is None:
         return dict(streams), None
-    condition = bound_constructors(condition_of(on), tables)
+    condition = condition_of(on)
+    refuse_units(condition, lambda column: unit_in(tables, column))
+    condition = bound_constructors(condition, tables)
     frames = {name: tables[name] for name in streams}
 
     def spelled(column: Column) -> str:
@@ -193,6 +195,7 @@ def conditions_over(
         return find_column(frames[column.table], column.name, column.table)
 
     condition = respelled(condition, spelled)
+    refuse_no_numbers(condition, lambda column: field_of(frames[str(column.table)], column.name))
     refuse_equalities(condition, lambda column: _kind(frames, column))
     return frames, condition
 

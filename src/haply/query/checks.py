@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 
 from haply.errors import HaplyError
 from haply.models import Model, OneDimensional
 from haply.query.columns import columns_of
-from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal
+from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal, Negative
 from haply.query.forms import Form, Near, form_or_reason
 
 ModelOf = Callable[[Column], type[Model] | None]
@@ -30,7 +30,8 @@ def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
             f"The condition `{comparison}` {'never' if comparison.op == '=' else 'always'} holds: "
             f"`{column}` is continuous ({model.kind}), and equals any other value with probability 0",
             expected="a tolerance",
-            hint=f"write {_with_tolerance(comparison, column.index is None and not issubclass(model, OneDimensional))}",
+            hint=f"write {_with_tolerance(comparison, column.index is None and not issubclass(model, OneDimensional))}"
+            + ("; whether two rows are the same thing is a question for hp.match" if comparison.op == "=" else ""),
         )
 
 
@@ -108,6 +109,78 @@ def _compares_values(node: Expression) -> bool:
         case Comparison("=" | "!=") | Comparison(_, Column(), Column()):
             return False
     return isinstance(node, (Comparison, Between)) or any(map(_compares_values, node.children))
+
+
+_ERROR_WORDS = ("err", "error", "sigma", "sd", "std", "stddev", "unc", "uncertainty")
+
+
+def ignored_errors(
+    condition: Expression, is_certain: Callable[[Column], bool], columns_beside: Callable[[Column], Sequence[str]]
+) -> list[str]:
+    """Return what to write for certain columns that are compared although an error stands beside them in their table.
+
+    A column is taken for the error of ``kg`` if it is called ``kg_err``, ``e_kg``, ``sigma_kg`` and the like, or
+    ``err``, ``sigma`` and the like if that is the only such column.
+    """
+    found = []
+    for column in columns_of(condition):
+        if column.index is None and is_certain(column) and _is_measured(condition, column):
+            error = _error_of(column.name, columns_beside(column))
+            if error is not None:
+                prefix = "" if column.table is None else f"{column.table}."
+                found.append(f"gaussian({prefix}{column.name}, {prefix}{error})")
+    return found
+
+
+def error_left_out(written: str) -> tuple[str, str]:
+    """What to tell the author of a condition that leaves out a column that looks like an error, and the hint."""
+    value, error = (part.strip(" )") for part in written.partition("(")[2].split(","))
+    return (
+        f"`{value}` is compared as a certain value, but `{error}` looks like its error.",
+        f"write {written} in the condition",
+    )
+
+
+def _error_of(name: str, columns: Sequence[str]) -> str | None:
+    lowered = {column.lower(): column for column in columns}
+    stem = name.lower()
+    for word in _ERROR_WORDS:
+        for spelled in (f"{stem}_{word}", f"{word}_{stem}", f"{stem}{word}", f"e_{stem}"):
+            if spelled in lowered:
+                return lowered[spelled]
+    alone = [lowered[word] for word in _ERROR_WORDS if word in lowered]
+    return alone[0] if len(alone) == 1 else None
+
+
+def _is_measured(node: Expression, column: Column) -> bool:
+    """Whether a column stands in a difference or distance, as measured values do; keys and times are compared alone."""
+    if isinstance(node, Arithmetic) or (isinstance(node, Call) and node.name == "distance"):
+        return any(one.same_as(column) for one in columns_of(node)) and len(columns_of(node)) > 1
+    return any(_is_measured(child, column) for child in node.children)
+
+
+def refuse_units(condition: Expression, unit_of: Callable[[Column], str | None]) -> None:
+    """Refuse a comparison, sum or difference of values whose units are known and differ."""
+
+    def unit_in(node: Expression) -> tuple[str, Expression] | None:
+        if isinstance(node, Column):
+            unit = unit_of(node)
+            return None if unit is None else (unit, node)
+        units = [unit_in(child) for child in node.children]
+        adds = isinstance(node, (Comparison, Between)) or (isinstance(node, Arithmetic) and node.op in "+-")
+        known = [one for one in units if one is not None]
+        if adds or (isinstance(node, Call) and node.name == "distance"):
+            for unit, where in known[1:]:
+                if unit != known[0][0]:
+                    raise HaplyError(
+                        f"`{node}` mixes units: `{known[0][1]}` is in {known[0][0]}, `{where}` in {unit}",
+                        expected="one unit",
+                        hint="convert one of the columns first, and its error with it",
+                    )
+        keeps = adds or isinstance(node, (Negative, Call))
+        return known[0] if known and keeps and not isinstance(node, (Comparison, Between)) else None
+
+    unit_in(condition)
 
 
 def meets_itself(condition: Expression, one: str, other: str, is_certain: Callable[[Column], bool]) -> bool:

@@ -130,6 +130,27 @@ class Expression(ABC):
             "write 0 < x < 1 as (0 < x) & (x < 1)",
         )
 
+    def isin(self, *values: Any) -> Expression:
+        """Return the condition that this equals one of some values: ``hp.left.kind.isin("a", "b")``.
+
+        Parameters
+        ----------
+        values
+            The values, or one list of them.
+
+        Returns
+        -------
+        Expression
+            The condition.
+        """
+        listed = list(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple, set)) else list(values)
+        if not listed:
+            raise HaplyError(f"`{self}` is compared with no value at all", expected="at least one value in isin()")
+        found: Expression = Comparison("=", self, as_expression(listed[0]))
+        for value in listed[1:]:
+            found = found | Comparison("=", self, as_expression(value))
+        return found
+
     def __add__(self, other: Any) -> Expression:
         return Arithmetic("+", self, as_expression(other))
 
@@ -233,6 +254,13 @@ class Column(Expression):
 
     def _sql(self, writer: _Writer) -> str:
         return writer.column(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MadeColumn(Column):
+    """A column that was made of a constructor in a condition. Messages and plans show it as it was written."""
+
+    written: str = ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -641,6 +669,8 @@ def _require_operator(op: str, known: Iterable[str]) -> None:
 
 
 def _column_text(column: Column) -> str:
+    if isinstance(column, MadeColumn):
+        return column.written if column.index is None else f"{column.written}[{column.index}]"
     table = f"{quote_name(column.table)}." if column.table is not None else ""
     index = f"[{column.index}]" if column.index is not None else ""
     return f"{table}{quote_name(column.name)}{index}"

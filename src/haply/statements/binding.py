@@ -13,6 +13,7 @@ from haply.errors import HaplyError, unknown_name
 from haply.joins.counting import DISTRIBUTION
 from haply.planning.answers.options import Answer
 from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of, quoted
+from haply.planning.nodes import refuse_no_numbers
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.checks import refuse_equalities
 from haply.query.expressions import Call, is_value, rewritten
@@ -244,6 +245,7 @@ class _Binder:
 
     def understood(self, found: Bound, scope: Scope, condition: Expression, wide: Frame) -> None:
         """Refuse an uncertain condition that has no normal form, or compares what cannot be compared."""
+        refuse_no_numbers(condition, lambda column: wide.type_of(found.wide_column(column)))
         refuse_equalities(condition, lambda column: None if scope.is_certain(column) else scope.model(column))
         for part in (part for group in split(condition, scope.is_certain).groups for part in group):
             for value in _certain_parts(part):

@@ -27,6 +27,11 @@ Give = Callable[[pa.Table], Any]
 """Makes of an Arrow table what its user knows."""
 
 
+def _unit_of(field: pa.Field) -> str | None:
+    unit = (field.metadata or {}).get(b"unit")
+    return None if unit is None else unit.decode()
+
+
 class LocalFrame:
     """A table, of which columns are read or computed when they are asked for."""
 
@@ -81,7 +86,9 @@ class LocalFrame:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns in their order."""
-        return tuple(Field(field.name, plain_type(field.type), type_text(field.type)) for field in self.schema)
+        return tuple(
+            Field(field.name, plain_type(field.type), type_text(field.type), _unit_of(field)) for field in self.schema
+        )
 
     streaming = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -38,7 +39,10 @@ class SparkFrame:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns in their order."""
-        return tuple(field_from(field.name, field.dataType) for field in self.df.schema.fields)
+        return tuple(
+            replace(field_from(field.name, field.dataType), unit=(field.metadata or {}).get("unit"))
+            for field in self.df.schema.fields
+        )
 
     @property
     def streaming(self) -> bool:

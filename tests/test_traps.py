@@ -1,0 +1,142 @@
+"""Natural mistakes: each is an error or a warning that says how to mend it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import haply as hp
+from haply.errors import HaplyError, HaplyWarning
+
+SHOP = pd.DataFrame({"id": [1, 2], "kg": [1.0, 2.0], "err": [0.1, 0.1]})
+DEPOT = pd.DataFrame({"id": [1, 2], "weight": [1.0, 2.1], "weight_err": [0.1, 0.1]})
+PLACES = pa.table(
+    {
+        "id": [1],
+        "pos": [{"mean": [0.0, 0.0], "cov": [1.0, 0.0, 0.0, 1.0]}],
+        "pair": [{"a": 1.0, "b": 2.0}],
+        "x": [{"mean": 1.0, "sd": 0.1}],
+    }
+)
+KG, WEIGHT = hp.gaussian(hp.left.kg, hp.left.err), hp.gaussian(hp.right.weight, hp.right.weight_err)
+NEAR = abs(KG - WEIGHT) <= 0.2
+
+
+def refused(*arguments, ask=hp.join, **options) -> str:
+    with pytest.raises(HaplyError) as caught:
+        ask(*arguments, **{"threshold": 0.5, **options})
+    return str(caught.value)
+
+
+def warned(*arguments, ask=hp.join, **options) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ask(*arguments, **{"threshold": 0.5, **options})
+    return [str(one.message) for one in caught if issubclass(one.category, HaplyWarning)]
+
+
+def test_equality_of_continuous_values_names_a_tolerance_and_match() -> None:
+    said = refused(SHOP, DEPOT, KG == WEIGHT)
+    assert "`gaussian(left.kg, left.err) = gaussian(right.weight, right.weight_err)` never holds" in said
+    assert "abs(gaussian(left.kg, left.err) - gaussian(right.weight, right.weight_err)) <= c" in said
+    assert "hp.match" in said
+
+
+def test_a_query_in_which_nothing_is_uncertain_names_the_error_beside_it() -> None:
+    (said,) = warned(SHOP, DEPOT, "abs(left.kg - right.weight) <= 0.2")
+    assert "No column of the condition" in said
+    assert "write gaussian(left.kg, left.err) in the condition" in said
+    (said,) = warned(SHOP[["id", "kg"]], DEPOT[["id", "weight"]], "abs(left.kg - right.weight) <= 0.2")
+    assert "hp.gaussian(mean, sd), hp.uniform(lo, hi) or another constructor" in said
+
+
+def test_a_certain_value_with_an_error_beside_it_is_told() -> None:
+    (said,) = warned(SHOP, DEPOT, abs(KG - hp.right.weight) <= 0.2)
+    assert "`right.weight` is compared as a certain value, but `right.weight_err` looks like its error" in said
+    assert "write gaussian(right.weight, right.weight_err) in the condition" in said
+    assert warned(SHOP, DEPOT, NEAR & (hp.left.id == hp.right.id)) == []
+    assert warned(SHOP, DEPOT[["weight"]], abs(KG - hp.right.weight) <= 0.2) == []
+
+
+def test_a_table_joined_with_itself() -> None:
+    (said,) = warned(PLACES, PLACES, "abs(left.x - right.x) <= 1")
+    assert 'self_key="id"' in said
+    assert warned(PLACES, PLACES, "abs(left.x - right.x) <= 1", self_key="id") == []
+
+
+@pytest.mark.parametrize("ask", [hp.join, hp.match])
+def test_a_name_that_the_other_table_has(ask) -> None:
+    same = hp.gaussian(hp.right.kg, hp.right.weight_err) == KG
+    on = same if ask is hp.match else abs(same.left - same.right) <= 1
+    more = {"density": 1.0, "completeness": 0.5} if ask is hp.match else {}
+    said = refused(SHOP, DEPOT, on, ask=ask, **more)
+    assert "There is no column in the right table called 'kg'" in said
+    assert "the left table has such a column: did you mean left.kg?" in said
+
+
+def test_computing_with_positions_and_with_structs() -> None:
+    said = refused(PLACES, PLACES, "abs(left.pos - right.pos) <= 1", self_key="id")
+    assert "computes with `left.pos`, which is a position" in said
+    assert "distance(left.pos, right.pos) <= 1" in said
+    said = refused(PLACES, PLACES, "abs(left.pair - right.pair) <= 1", self_key="id")
+    assert "computes with `left.pair`, a struct that is no uncertain value" in said
+    assert "mean, sd (hp.gaussian)" in said
+    assert "hp.gaussian(hp.left.value, hp.left.error)" in said
+    assert "a struct that is no uncertain value" in refused(PLACES, "pair > 1", ask=hp.where)
+    tables = {"a": PLACES.append_column("time", [[0.0]]), "b": PLACES.append_column("time", [[0.0]])}
+    said = refused(tables, {("a", "b"): 1}, on="abs(a.pair - b.x) < 1", ask=hp.window_join)
+    assert "a struct that is no uncertain value" in said
+    with pytest.raises(HaplyError, match="which is a position"):
+        hp.sql("SELECT * FROM a WHERE pos < 1 WITH THRESHOLD 0.5", a=PLACES)
+
+
+def test_values_of_a_list() -> None:
+    on = NEAR & hp.left.id.isin([1, 7])
+    assert hp.join(SHOP, DEPOT, on, threshold=0.5)["id_left"].tolist() == [1]
+    assert hp.join(SHOP, DEPOT, NEAR & hp.left.id.isin(2), threshold=0.5)["id_left"].tolist() == [2]
+    with pytest.raises(HaplyError, match="no value at all"):
+        hp.left.id.isin()
+
+
+def test_choices_that_are_no_names() -> None:
+    assert "Expected one of left, right. Found True" in refused(SHOP, DEPOT, NEAR, broadcast=True)
+    said = refused(SHOP, DEPOT, NEAR, how="leftouter")
+    assert "one of inner, left, right, outer, semi, anti" in said
+    said = refused(SHOP, DEPOT, NEAR, strategy="fast")
+    assert "did you mean" not in said
+    assert "did you mean 'sweep'" in refused(SHOP, DEPOT, NEAR, strategy="sweeep")
+
+
+def test_units_that_differ() -> None:
+    def in_unit(unit: str) -> pa.Table:
+        kind = pa.float64()
+        schema = pa.schema([pa.field("x", kind, metadata={"unit": unit}), pa.field("err", kind)])
+        return pa.table([[1.0], [0.1]], schema=schema)
+
+    on = abs(hp.gaussian(hp.left.x, hp.left.err) - hp.gaussian(hp.right.x, hp.right.err)) <= 1
+    said = refused(in_unit("km"), in_unit("m"), on)
+    assert "mixes units: `left.x` is in km, `right.x` in m" in said
+    assert "convert one of the columns" in said
+    assert hp.join(in_unit("m"), in_unit("m"), on, threshold=0.5).num_rows == 1
+    assert "mixes units" in refused(in_unit("km"), in_unit("m"), "left.x > right.x")
+    twice = in_unit("km").append_column(pa.field("y", pa.float64(), metadata={"unit": "m"}), [[1.0]])
+    assert "mixes units" in refused(twice, "gaussian(x, err) - y < 1", ask=hp.where)
+
+
+def test_columns_of_spark_in_a_condition(spark) -> None:
+    from pyspark.sql import functions as F
+
+    frame = spark.createDataFrame(SHOP)
+    said = refused(frame, frame, F.abs(F.col("kg") - F.col("kg")) <= 1)
+    assert "made of Spark columns" in said
+    assert "hp.left.kg and hp.right.kg" in said
+
+
+def test_units_on_spark(spark) -> None:
+    one = spark.createDataFrame(SHOP)
+    left, right = (one.withMetadata("kg", {"unit": unit}) for unit in ("kg", "g"))
+    said = refused(left, right, abs(KG - hp.gaussian(hp.right.kg, hp.right.err)) <= 1)
+    assert "`left.kg` is in kg, `right.kg` in g" in said
