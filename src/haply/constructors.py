@@ -257,14 +257,14 @@ def gps(
     lon: ColumnLike,
     accuracy: ColumnLike | None = None,
     hdop: ColumnLike | None = None,
-    uere: ColumnLike = 5.0,
+    uere: float = 5.0,
     origin: Sequence[float] | None = None,
 ) -> Any:
     """Make positions on a plane, in metres, from latitudes and longitudes with their accuracy.
 
     The plane touches the Earth (the ellipsoid WGS 84) at the origin; its first coordinate points east and its second
-    one north. Distances on it are too short by up to 1e-6 of their length at 10 km from the origin, by 1e-4 at 100 km
-    and by 1.3 % at 1000 km. Heights are not used. The error is the same in all directions.
+    one north. Distances on it are too short by up to 1.3e-6 of their length at 10 km from the origin, by 1.3e-4 at
+    100 km and by 1.3 % at 1000 km. Heights are not used. The error is the same in all directions.
 
     Parameters
     ----------
@@ -278,7 +278,8 @@ def gps(
         of each coordinate is ``hdop * uere / sqrt(2)``, as ``hdop`` times ``uere`` is the error of both coordinates
         together.
     uere
-        The error of the distance to one satellite in metres (user equivalent range error), for ``hdop``.
+        The error of the distance to one satellite in metres (user equivalent range error), for ``hdop``:
+        a number, the same for all rows.
     origin
         Where the plane touches the Earth: ``(lat, lon)`` in degrees, as numbers. Give one place near your data, the
         same for all tables that are compared.

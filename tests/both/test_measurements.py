@@ -259,6 +259,7 @@ REFUSED = {
     "gps(a, b, 5, NULL, 5, array(95, 1))": r"gps\(\) cannot take this origin. Expected a latitude from -90 to 90",
     "gps(91, b, 5, NULL, 5, array(1, 1))": r"gps\(\) cannot take this lat",
     "gps(a, b, -5, NULL, 5, array(1, 1))": r"gps\(\) cannot take this accuracy",
+    "gps(a, b, NULL, 1, b, array(1, 1))": r"The uere of gps\(\) cannot come from a column",
     "counts(a, b)": r"Expected counts\(n\). Found 2 arguments",
 }  # fmt: skip
 

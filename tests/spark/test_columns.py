@@ -196,7 +196,7 @@ def test_error_columns_are_named_or_given_as_columns_and_numbers(spark):
             hp.gps(F.col("a"), "b", accuracy=F.col("my n"), origin=list(origin)),
             hp.gps(52.6, 13.5, 4, origin=origin),
         ],
-        "hdop": [hp.gps("a", "b", hdop="my n", origin=origin), hp.gps("a", "b", hdop=4, uere=F.lit(5), origin=origin)],
+        "hdop": [hp.gps("a", "b", hdop="my n", origin=origin), hp.gps("a", "b", hdop=4, uere=5, origin=origin)],
         "ellipse": [hp.ellipse("a", "b", "my n", 1, 30), hp.ellipse(52.6, 13.5, 4, 1.0, F.lit(30))],
         "parse": [hp.parse("t"), hp.parse(F.col("t")), hp.parse(F.lit("1.5(2)"))],
     }

@@ -26,10 +26,10 @@ SHARE_WITHIN_ACCURACY = 0.68
 FARTHEST = 1.0e6
 """How far a position may be from the origin of its plane, in metres."""
 
-_EQUATOR, _FLATTENING = 6378137.0, 1.0 / 298.257223563  # WGS 84
-_SQUASH = _FLATTENING * (2.0 - _FLATTENING)
-_DEPTH = 6371008.8 * (1.0 - math.cos(FARTHEST / 6371008.8))
-"""How deep below the plane the ground is that far away."""
+_EQUATOR_RADIUS, _FLATTENING = 6378137.0, 1.0 / 298.257223563  # WGS 84
+_SQUARED_ECCENTRICITY = _FLATTENING * (2.0 - _FLATTENING)
+_DEPTH_THERE = 6371008.8 * (1.0 - math.cos(FARTHEST / 6371008.8))
+"""How far below the plane the ground is at that distance."""
 
 _DIGITS = "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)"
 _EXPONENT = "[eE][+-]?[0-9]{1,3}"
@@ -93,7 +93,7 @@ def counts(call: Any, n: Any) -> Made:
 
 
 def gps(
-    call: Any, lat: Any, lon: Any, accuracy: Any = None, hdop: Any = None, uere: Any = 5.0, origin: Any = None
+    call: Any, lat: Any, lon: Any, accuracy: Any = None, hdop: Any = None, uere: Any = None, origin: Any = None
 ) -> Made:
     """Make a normal on a plane from a position on Earth and its accuracy."""
     if (accuracy is None) == (hdop is None):
@@ -110,12 +110,14 @@ def gps(
         raise HaplyError("The origin of gps() is no place", expected="two numbers, origin=(lat, lon)", found=found)
     for argument, given in (("lat", lat), ("origin", origin[0])):
         _refuse_unless("gps", argument, given, "a latitude from -90 to 90", lambda number: -90.0 <= number <= 90.0)
+    uere = 5.0 if uere is None else uere
+    _refuse_column("gps", "uere", uere)
     for argument, given in (("accuracy", accuracy), ("hdop", hdop), ("uere", uere)):
         _refuse_unless("gps", argument, given, "a number from 0", lambda number: number >= 0.0)
     if accuracy is not None:
         sd = _number(call, accuracy) / math.sqrt(-2.0 * math.log(1.0 - SHARE_WITHIN_ACCURACY))
     else:
-        sd = _number(call, hdop) * _number(call, uere) / math.sqrt(2.0)
+        sd = _number(call, hdop) * (uere / math.sqrt(2.0))
     variance = _signed_square(call, sd)
     return _normal(_on_plane(call, lat, lon, *origin), [variance, 0.0, 0.0, variance])
 
@@ -193,14 +195,14 @@ def _on_plane(call: Any, lat: Any, lon: Any, lat0: float, lon0: float) -> list[A
     latitude = _number(call, lat)
     turn, tilt, tilt0 = call("radians", _number(call, lon) - lon0), call("radians", latitude), math.radians(lat0)
     sin, sin0, cos0 = call("sin", tilt), math.sin(tilt0), math.cos(tilt0)
-    radius = _EQUATOR * call("power", 1.0 - _SQUASH * sin * sin, -0.5)
-    radius0 = _EQUATOR * (1.0 - _SQUASH * sin0 * sin0) ** -0.5
+    radius = _EQUATOR_RADIUS * call("power", 1.0 - _SQUARED_ECCENTRICITY * sin * sin, -0.5)
+    radius0 = _EQUATOR_RADIUS * (1.0 - _SQUARED_ECCENTRICITY * sin0 * sin0) ** -0.5
     from_axis = radius * call("cos", tilt)
     outwards = from_axis * call("cos", turn) - radius0 * cos0
-    upwards = (1.0 - _SQUASH) * (radius * sin - radius0 * sin0)
+    upwards = (1.0 - _SQUARED_ECCENTRICITY) * (radius * sin - radius0 * sin0)
     east, north = from_axis * call("sin", turn), cos0 * upwards - sin0 * outwards
-    nowhere = (call("abs", latitude) > 90.0) | (cos0 * outwards + sin0 * upwards < -_DEPTH)
-    return [call("if", nowhere, call("double", "NaN"), metres) for metres in (east, north)]
+    out_of_range = (call("abs", latitude) > 90.0) | (cos0 * outwards + sin0 * upwards < -_DEPTH_THERE)
+    return [call("if", out_of_range, call("double", "NaN"), metres) for metres in (east, north)]
 
 
 def _signed_square(call: Any, value: Any) -> Any:
