@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from haply.planning.constructors import PARAMETERS, PLAIN
-from haply.query import Expression, Literal
+from haply.planning.constructors import PARAMETERS, PLAIN, lifted, without_recipe
+from haply.query import Expression
 from haply.query.expressions import ArrayColumnLike, Call, ColumnLike
 
 _GIVEN = {
@@ -118,6 +118,260 @@ def latency(detected_at: ColumnLike, edges: ArrayColumnLike, probs: ArrayColumnL
     return _made("latency", detected_at, edges, probs)
 
 
+def measured(value: ColumnLike, error: ColumnLike, level: float | None = None) -> Any:
+    """Make normal values from measurements and their errors.
+
+    Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.
+
+    Parameters
+    ----------
+    value
+        The measured value.
+    error
+        One standard deviation, or half the width of an interval around the value if ``level`` is given.
+    level
+        The probability that the true value is within ``error`` of the measured one, such as 0.95: a number between 0
+        and 1. By default ``error`` is one standard deviation, which is a level of 0.683.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds the struct of ``hp.gaussian``, which is null
+        where an argument is. A row whose error is negative is a bad row.
+
+    Raises
+    ------
+    HaplyError
+        If ``level`` is not between 0 and 1, or a column, or if ``error`` is a negative number.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.measured(hp.left.kg, hp.left.err, level=0.95) > 20)
+    measured(left.kg, left.err, 0.95) > 20
+    """
+    return _made("measured", value, error, level)
+
+
+def rounded(value: ColumnLike, step: ColumnLike) -> Any:
+    """Make values that are uniform around a number to which they were rounded.
+
+    Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.
+
+    Parameters
+    ----------
+    value
+        The rounded number.
+    step
+        The distance between two neighbours of the numbers to which values are rounded: 0.1 for one decimal, 5 for
+        multiples of 5.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds the struct of ``hp.uniform`` from
+        ``value - step / 2`` to ``value + step / 2``, which is null where an argument is. A row with a negative step is
+        a bad row, a row with step 0 a certain value.
+
+    Raises
+    ------
+    HaplyError
+        If ``step`` is a number that is not above 0.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.rounded(hp.left.kg, 0.1) > 20)
+    rounded(left.kg, 0.1) > 20
+    """
+    return _made("rounded", value, step)
+
+
+def quantiles(levels: Sequence[float], values: ArrayColumnLike) -> Any:
+    """Make values from quantiles: between two of them, a value is uniform.
+
+    Parameters
+    ----------
+    levels
+        The levels of the quantiles: increasing numbers that begin at 0 and end at 1, the same for all rows.
+    values
+        The quantiles of these levels, strictly increasing. The first and the last one are the least and the largest
+        possible value. Give a list of columns or numbers, or an array column.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds the struct of ``hp.histogram``, which is null
+        where a quantile is. A row whose quantiles do not increase is a bad row.
+
+    Raises
+    ------
+    HaplyError
+        If levels are columns, do not increase, or do not go from 0 to 1, or if there are more or fewer values.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.quantiles([0, 0.5, 1], [hp.left.least, hp.left.median, hp.left.most]) > 20)
+    quantiles(array(0, 0.5, 1), array(left.least, left.median, left.most)) > 20
+    """
+    return _made("quantiles", levels, values)
+
+
+def counts(n: ColumnLike) -> Any:
+    """Make the expected number of events from the number that was counted.
+
+    The true mean of a Poisson variable is taken to be normal around the count, with a standard deviation of
+    ``sqrt(max(n, 1))``. This is an approximation. Compared with the exact distribution of the mean given the count (a
+    gamma distribution with shape ``n + 1``, if all means are equally likely before), probabilities differ by up to
+    ``0.27 / sqrt(n)``: 0.13 for a count of 4, 0.027 for 100, 0.003 for 10,000. For a count of 0 half of the normal is
+    below zero. If counts are small, give the quantiles of the exact distribution to ``hp.quantiles``.
+
+    Parameters
+    ----------
+    n
+        The count: the name of a column, a Spark column, an expression (``hp.left.hits``) or a number.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if the argument is one, else a Spark column. It holds the struct of ``hp.gaussian``, which is null
+        where the count is. A row with a negative count is a bad row.
+
+    Raises
+    ------
+    HaplyError
+        If the count is a negative number.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.counts(hp.left.hits) > hp.counts(hp.right.hits))
+    counts(left.hits) > counts(right.hits)
+    """
+    return _made("counts", n)
+
+
+def gps(
+    lat: ColumnLike,
+    lon: ColumnLike,
+    accuracy: ColumnLike | None = None,
+    hdop: ColumnLike | None = None,
+    uere: float = 5.0,
+    origin: Sequence[float] | None = None,
+) -> Any:
+    """Make positions on a plane, in metres, from latitudes and longitudes with their accuracy.
+
+    The plane touches the Earth (the ellipsoid WGS 84) at the origin; its first coordinate points east and its second
+    one north. Distances on it are too short by up to 1.3e-6 of their length at 10 km from the origin, by 1.3e-4 at
+    100 km and by 1.3 % at 1000 km. Heights are not used. The error is the same in all directions.
+
+    Parameters
+    ----------
+    lat, lon
+        Latitude and longitude in degrees.
+    accuracy
+        The radius in metres of the circle that contains the true position with probability 0.68, as Android reports
+        it. The standard deviation of each coordinate is ``accuracy / 1.51``.
+    hdop
+        The horizontal dilution of precision, which many receivers report instead of an accuracy. The standard deviation
+        of each coordinate is ``hdop * uere / sqrt(2)``, as ``hdop`` times ``uere`` is the error of both coordinates
+        together.
+    uere
+        The error of the distance to one satellite in metres (user equivalent range error), for ``hdop``:
+        a number, the same for all rows.
+    origin
+        Where the plane touches the Earth: ``(lat, lon)`` in degrees, as numbers. Give one place near your data, the
+        same for all tables that are compared.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds the struct of ``hp.gaussian_nd`` in two
+        dimensions, which is null where an argument is. A row is bad if its accuracy is negative, if its latitude is
+        beyond 90 degrees, or if it is more than 1000 km away from the origin, where the plane would be wrong.
+
+    Raises
+    ------
+    HaplyError
+        If both ``accuracy`` and ``hdop`` are given, or neither, if there is no ``origin``, or if a number is outside of
+        its range.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> here = hp.gps(hp.left.lat, hp.left.lon, accuracy=hp.left.accuracy, origin=(52.5, 13.4))
+    >>> print(hp.distance(here, hp.right.pos) < 50)
+    distance(gps(left.lat, left.lon, left.accuracy, NULL, 5.0, array(52.5, 13.4)), right.pos) < 50
+    """
+    return _made("gps", lat, lon, accuracy, hdop, uere, origin)
+
+
+def ellipse(x: ColumnLike, y: ColumnLike, major: ColumnLike, minor: ColumnLike, angle: ColumnLike) -> Any:
+    """Make points on a plane from coordinates and error ellipses.
+
+    Give numbers as the name of a column, a Spark column, an expression (``hp.left.x``) or a number. For positions on
+    the sky there is ``hp.sky.ellipse``.
+
+    Parameters
+    ----------
+    x, y
+        The coordinates of the point.
+    major, minor
+        Semi-axes of the ellipse of one standard deviation, in the unit of the coordinates.
+    angle
+        Angle of the major axis in degrees, from the y-axis towards the x-axis: from north to east if ``x`` points east
+        and ``y`` north, as in ``hp.sky.ellipse``. If yours is from the x-axis towards the y-axis, give ``90 - angle``.
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if an argument is one, else a Spark column. It holds the struct of ``hp.gaussian_nd`` in two
+        dimensions, which is null where an argument is. A row with a negative semi-axis is a bad row.
+
+    Raises
+    ------
+    HaplyError
+        If a semi-axis is a negative number.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> strike = hp.ellipse(hp.left.x, hp.left.y, hp.left.major, hp.left.minor, hp.left.angle)
+    >>> print(hp.distance(strike, hp.right.pos) < 50)
+    distance(ellipse(left.x, left.y, left.major, left.minor, left.angle), right.pos) < 50
+    """
+    return _made("ellipse", x, y, major, minor, angle)
+
+
+def parse(text: ColumnLike) -> Any:
+    """Make normal values from texts that hold a value and its error.
+
+    These texts are read: ``12.3 ± 0.4``, ``12.3 +/- 0.4``, ``12.3+-0.4``, ``1.23e-5 ± 4e-7``,
+    ``(1.23 ± 0.04)e-5``, ``(1.23 ± 0.04) x 10^-5``, ``12.3(4)`` and ``1.23(4)e-5``, where the digits in parentheses are
+    the error of the last digits, and a plain number, which is certain. The error is one standard deviation.
+
+    Parameters
+    ----------
+    text
+        The texts: the name of a column, a Spark column or an expression (``hp.left.mass``).
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if the argument is one, else a Spark column. It holds the struct of ``hp.gaussian``, which is null
+        where the text is null. A row whose text cannot be read is a bad row. So is one with two different errors, like
+        ``12.3 +0.4 -0.2``: split it into columns for ``hp.asymmetric``.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.parse(hp.left.mass) > 20)
+    parse(left.mass) > 20
+    """
+    return _made("parse", text)
+
+
 def _plain(name: str) -> Callable[..., Any]:
     """Make the constructor of a model."""
     model = PLAIN[name]
@@ -178,7 +432,9 @@ def _described(name: str) -> str:
 
 def _made(name: str, *given: Any) -> Any:
     if any(map(_has_expression, given)):
-        return Call(name, tuple(map(_lifted, given)))
+        made = Call(name, tuple(map(lifted, given)))
+        without_recipe(made)  # refuses numbers that no row could have where they are written
+        return made
     from haply.engines.spark.columns import CONSTRUCTORS
 
     return CONSTRUCTORS[name](*given)
@@ -188,16 +444,11 @@ def _has_expression(value: Any) -> bool:
     return isinstance(value, Expression) or (isinstance(value, (list, tuple)) and any(map(_has_expression, value)))
 
 
-def _lifted(value: Any) -> Expression:
-    if isinstance(value, Expression):
-        return value
-    return Call("array", tuple(map(_lifted, value))) if isinstance(value, (list, tuple)) else Literal(value)
-
-
 CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     **{name: _plain(name) for name in PLAIN},
-    "samples": samples,
-    "gaussian_nd": gaussian_nd,
-    "latency": latency,
+    **{
+        made.__name__: made
+        for made in (samples, gaussian_nd, latency, measured, rounded, quantiles, counts, gps, ellipse, parse)
+    },
 }
 """All constructors by their names."""

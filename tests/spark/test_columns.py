@@ -175,3 +175,58 @@ def test_a_covariance_may_be_a_column_of_nested_arrays(spark):
 def test_one_number_is_no_probabilities():
     with pytest.raises(HaplyError, match=r"probs of samples are one number.*Found 3.*dim=3"):
         hp.samples("points", 3)
+
+
+def test_error_columns_are_named_or_given_as_columns_and_numbers(spark):
+    """What they mean is tested on both engines; here, that each way to name an argument makes the same struct."""
+    table = spark.createDataFrame(
+        [(52.6, 13.5, 4.0, "1.5(2)"), (None, None, None, None)], "a double, b double, `my n` double, t string"
+    )
+    origin = (52.5, 13.4)
+    ways = {
+        "measured": [hp.measured("a", "b", 0.9), hp.measured(F.col("a"), F.col("b"), level=0.9)],
+        "certain level": [hp.measured(52.6, 13.5), hp.measured(F.lit(52.6), np.float64(13.5))],
+        "rounded": [hp.rounded("a", 0.1), hp.rounded(F.col("a"), F.lit("0.1")), hp.rounded(table.a, np.float64(0.1))],
+        "quantiles": [
+            hp.quantiles([0, 0.5, 1], ["my n", "b", "a"]),
+            hp.quantiles((0, 0.5, 1), F.array("my n", "b", "a")),
+            hp.quantiles(np.array([0, 0.5, 1]), [F.col("my n"), 13.5, "a"]),
+        ],
+        "counts": [hp.counts("my n"), hp.counts(F.col("my n")), hp.counts(4)],
+        "gps": [
+            hp.gps("a", "b", "my n", origin=origin),
+            hp.gps(F.col("a"), "b", accuracy=F.col("my n"), origin=list(origin)),
+            hp.gps(52.6, 13.5, 4, origin=origin),
+        ],
+        "hdop": [hp.gps("a", "b", hdop="my n", origin=origin), hp.gps("a", "b", hdop=4, uere=5, origin=origin)],
+        "ellipse": [hp.ellipse("a", "b", "my n", 1, 30), hp.ellipse(52.6, 13.5, 4, 1.0, F.lit(30))],
+        "parse": [hp.parse("t"), hp.parse(F.col("t")), hp.parse(F.lit("1.5(2)"))],
+    }
+    named = {f"{name} {k}": column for name, columns in ways.items() for k, column in enumerate(columns)}
+    first, unknown = table.select(*(column.alias(name) for name, column in named.items())).collect()
+    for name, columns in ways.items():
+        assert all(first[f"{name} {k}"] == first[f"{name} 0"] for k in range(len(columns))), name
+    assert first["parse 0"].asDict() == {"mean": 1.5, "sd": 0.2}
+    assert all(unknown[f"{name} 0"] is None for name in ("measured", "rounded", "counts", "parse"))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: hp.measured("a", "b", level=95), "cannot take this level"),
+        (lambda: hp.measured("a", "b", level="c"), "cannot come from a column"),
+        (lambda: hp.rounded("a", -1), "cannot take this step"),
+        (lambda: hp.quantiles([0.1, 0.9], "q"), "begin at 0 and end at 1"),
+        (lambda: hp.quantiles("levels", "q"), "cannot come from a column"),
+        (lambda: hp.counts(-1), "cannot take this n"),
+        (lambda: hp.gps("lat", "lon", 5), "needs the origin"),
+        (lambda: hp.gps("lat", "lon", origin=(1, 1)), "Found neither"),
+        (lambda: hp.gps("lat", "lon", 5, 1, origin=(1, 1)), "Found both"),
+        (lambda: hp.gps("lat", "lon", 5, origin="here"), "Found a column"),
+        (lambda: hp.ellipse("x", "y", 1, -1, 0), "cannot take this minor"),
+        (lambda: hp.ellipse("x", "y", float("nan"), 1, 0), "cannot take this major"),
+    ],
+)
+def test_numbers_of_error_columns_are_refused_when_the_column_is_made(spark, make, words):
+    with pytest.raises(HaplyError, match=words):
+        make()

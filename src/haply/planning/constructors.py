@@ -10,9 +10,10 @@ from typing import Any
 from haply.errors import HaplyError
 from haply.models import Model
 from haply.models.columns import MODELS
+from haply.models.measurements import RECIPES, arguments_of
 from haply.planning.frames import Frame, Text, field_of, find_column, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
-from haply.query.expressions import Call, MadeColumn, Negative, rewritten
+from haply.query.expressions import Call, MadeColumn, Negative, as_expression, rewritten
 
 PLAIN: dict[str, type[Model]] = {model.kind: model for model in MODELS if model.has_constructor}
 """Models whose constructors take their parameters as they are."""
@@ -25,11 +26,15 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "samples": ("points", "probs", "dim"),
     "gaussian_nd": ("mean", "sd", "corr", "cov"),
     "latency": ("detected_at", "edges", "probs"),
+    **{name: arguments_of(name)[0] for name in RECIPES},
 }
 """The arguments of all constructors, by the names that these have in SQL, in lower case."""
 
 
-NEEDED = {"samples": 1, "gaussian_nd": 1, "sky": 4, "sky_ellipse": 4}
+NEEDED = {
+    **{"samples": 1, "gaussian_nd": 1, "sky": 4, "sky_ellipse": 4},
+    **{name: arguments_of(name)[1] for name in RECIPES},
+}
 """How many arguments a constructor needs at least, where it does not need all."""
 _LAST = {"sky": 0.0, "sky_ellipse": 0.0}
 """The last argument of a plain constructor, where it may be left out."""
@@ -70,8 +75,8 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         text = str(with_columns(node, lambda column: replace(column, table=None)))
         if (table, text) not in made:
             name = free_name(text, names_of(frame))
-            arguments = [argument_of(one, lambda column: quoted(named[column.name])) for one in node.args]
-            frames[table] = frame.with_model(name, node.name, arguments)
+            constructor, arguments = plain_call(node, lambda column: quoted(named[column.name]))
+            frames[table] = frame.with_model(name, constructor, arguments)
             made[table, text] = name
         return MadeColumn(table, made[table, text], written=str(node))
 
@@ -85,8 +90,34 @@ def free_name(stem: str, taken: Sequence[str]) -> str:
     return next(name for name in names if name.lower() not in lowered)
 
 
-def argument_of(expression: Expression, rename: Callable[[Column], str]) -> Any:
-    """Return an argument of a constructor: a number, None, a list, or SQL."""
+def plain_call(node: Call, rename: Callable[[Column], str]) -> tuple[str, list[Any]]:
+    """Return the constructor that a call means and its arguments, as ``Frame.with_model`` takes them."""
+    made = without_recipe(node)
+    return made.name, [_argument_of(one, rename) for one in map(_known_value, made.args)]
+
+
+def without_recipe(node: Call) -> Call:
+    """Return the constructor of a model for one that is made of it: ``gaussian`` for ``measured``."""
+    if node.name not in RECIPES:
+        return node
+    given = checked_arguments(node.name, [_known_value(one) for one in node.args])
+    name, arguments = RECIPES[node.name](_function, *given)
+    return Call(name, tuple(map(lifted, arguments)))
+
+
+def _function(name: str, *arguments: Any) -> Expression:
+    return Call(name, tuple(map(as_expression, arguments)))
+
+
+def lifted(value: Any) -> Expression:
+    """Return an argument of a constructor as an expression."""
+    if isinstance(value, (list, tuple)):
+        return Call("array", tuple(map(lifted, value)))
+    return as_expression(value)
+
+
+def _known_value(expression: Expression) -> Any:
+    """Return a number, None, or a list, where an argument is one; else the expression itself."""
     match expression:
         case Literal(None):
             return None
@@ -95,8 +126,15 @@ def argument_of(expression: Expression, rename: Callable[[Column], str]) -> Any:
         case Negative(Literal(int() | float() as number)):
             return -number
         case Call("array", arguments):
-            return [argument_of(one, rename) for one in arguments]
-    return Text(to_sql(expression, rename))
+            return [_known_value(one) for one in arguments]
+    return expression
+
+
+def _argument_of(value: Any, rename: Callable[[Column], str]) -> Any:
+    """Return an argument with SQL in the place of expressions."""
+    if isinstance(value, list):
+        return [_argument_of(one, rename) for one in value]
+    return Text(to_sql(value, rename)) if isinstance(value, Expression) else value
 
 
 def checked_arguments(name: str, arguments: Sequence[Any]) -> tuple[Any, ...]:

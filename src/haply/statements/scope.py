@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import unknown_name
-from haply.planning.constructors import PARAMETERS, argument_of, free_name
+from haply.planning.constructors import PARAMETERS, free_name, plain_call
 from haply.planning.frames import Catalog, field_of, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
@@ -182,16 +182,18 @@ class Scope:
             )  # fmt: skip
         if not self.in_condition:
             new = free_name(f"{name}_1", [made for made, *_ in self.found.made])
-            self.found.made.append((new, name, [argument_of(one, self.found.wide_column) for one in bound]))
+            with self.statement.at(node):
+                self.found.made.append((new, *plain_call(Call(name, tuple(bound)), self.found.wide_column)))
             return Column(None, new)
         owner = owners[0] if owners else self.found.tables[0].alias
         (table,) = (table for table in self.found.tables if table.alias == owner)
-        text = str(Call(name, tuple(bound)))
+        made = Call(name, tuple(bound))
+        text = str(made)
         if text not in table.made:
-            new = free_name(spelled(Call(name, tuple(bound))), names_of(table.frame))
-            given = [argument_of(one, lambda column: quoted(column.name)) for one in bound]
+            new = free_name(spelled(made), names_of(table.frame))
             with self.statement.at(node):
-                table.frame = table.frame.with_model(new, name, given)
+                given = plain_call(made, lambda column: quoted(column.name))
+                table.frame = table.frame.with_model(new, *given)
             table.made[text] = new
         return Column(table.alias, table.made[text])
 

@@ -14,14 +14,15 @@ import sqlglot
 from sqlglot import exp
 
 from haply.errors import HaplyError, unknown_name
+from haply.models.measurements import PATTERNS
 from haply.planning.frames import Frame
 
 FUNCTIONS = (
-    "abs", "array", "cast", "ceil", "ceiling", "char_length", "coalesce", "concat", "contains", "date_add", "date_diff",
-    "date_sub", "datediff", "day", "dayofmonth", "endswith", "exp", "floor", "get", "greatest", "hour",
+    "abs", "array", "cast", "ceil", "ceiling", "char_length", "coalesce", "concat", "contains", "cos", "date_add",
+    "date_diff", "date_sub", "datediff", "day", "dayofmonth", "endswith", "exp", "floor", "get", "greatest", "hour",
     "if", "ifnull", "instr", "isnan", "isnotnull", "isnull", "lcase", "least", "length", "ln", "log10", "lower",
-    "ltrim", "minute", "month", "named_struct", "nullif", "nvl", "pow", "power", "replace", "round", "rtrim",
-    "second", "sign", "signum", "size", "sqrt", "startswith", "struct", "substr", "substring", "to_date", "trim",
+    "ltrim", "minute", "month", "named_struct", "nullif", "nvl", "pow", "power", "radians", "replace", "round", "rtrim",
+    "second", "sign", "signum", "sin", "size", "sqrt", "startswith", "struct", "substr", "substring", "to_date", "trim",
     "ucase", "upper", "year",
 )  # fmt: skip
 """Functions of Spark that mean the same here."""
@@ -49,6 +50,8 @@ def to_duckdb(sql: str) -> str:
     """Translate an expression of Spark SQL."""
     tree = sqlglot.parse_one(sql, read="spark")
     for call in tree.find_all(exp.Func):
+        if isinstance(call, exp.RegexpExtract) and call.expression.name in PATTERNS:
+            continue  # other patterns may mean something else to Spark
         if not isinstance(call, exp.Anonymous) and not {name.lower() for name in call.sql_names()} & _KNOWN:
             check_function(call.sql_name())
     return tree.transform(_translated).sql(dialect="duckdb")

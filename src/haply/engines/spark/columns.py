@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from haply.engines.spark.runtime.failures import translate_failures
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Histogram, Model, Samples
+from haply.models.measurements import RECIPES
 from haply.models.points import flat_matrices, flat_points
 from haply.models.sky import AngleUnit, Sky, SkyEllipse, arcseconds_in
 from haply.planning.constructors import PARAMETERS, PLAIN, fields_of, flattened
@@ -214,11 +215,31 @@ def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
     return struct(edges=back, probs=F.reverse(_numbers(probs)))
 
 
+def from_recipe(name: str, *given: Value) -> Column:
+    """A column of a constructor that is made of another one, as its recipe tells."""
+    model, arguments = RECIPES[name](_function, *map(_operand, given))
+    return CONSTRUCTORS[model](*arguments)
+
+
+def _operand(value: Value) -> Any:
+    """A column that operators take; numbers, and None, stay as they are."""
+    if value is None or isinstance(value, Column):
+        return value
+    if isinstance(value, str):
+        return F.col(value)
+    return float(value) if isinstance(value, (Real, Decimal)) else [_operand(one) for one in value]
+
+
+def _function(name: str, *arguments: Any) -> Column:
+    return F.call_function(name, *(one if isinstance(one, Column) else F.lit(one) for one in arguments))
+
+
 CONSTRUCTORS: dict[str, Callable[..., Column]] = {
     **{name: partial(plain, name) for name in PLAIN},
     "samples": samples,
     "gaussian_nd": gaussian_nd,
     "latency": latency,
+    **{name: partial(from_recipe, name) for name in RECIPES},
 }
 """By the names that they have in SQL, in lower case."""
 

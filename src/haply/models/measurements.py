@@ -1,0 +1,238 @@
+"""Models from the error columns that people have: what each constructor makes of its arguments, written once.
+
+A recipe returns the name of a model's constructor and its arguments. It writes formulas with operators, and functions
+of Spark's SQL with ``call(name, *arguments)``. What ``call`` and the operators make is the caller's matter: columns of
+Spark, or expressions that either engine evaluates. Numbers stay numbers, so recipes refuse those that no row could
+have before any data is read. In a formula, a row that no distribution fits gets parameters that are none, such as a
+negative variance or NaN: it is then a bad row as everywhere else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
+
+from haply.errors import HaplyError
+
+Made = tuple[str, list[Any]]
+"""The name of a constructor, and its arguments."""
+
+SHARE_WITHIN_ACCURACY = 0.68
+"""How likely a position is within ``accuracy`` of the truth, as Android and others define it."""
+FARTHEST = 1.0e6
+"""How far a position may be from the origin of its plane, in metres."""
+
+_EQUATOR_RADIUS, _FLATTENING = 6378137.0, 1.0 / 298.257223563  # WGS 84
+_SQUARED_ECCENTRICITY = _FLATTENING * (2.0 - _FLATTENING)
+_DEPTH_THERE = 6371008.8 * (1.0 - math.cos(FARTHEST / 6371008.8))
+"""How far below the plane the ground is at that distance."""
+
+_DIGITS = "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)"
+_EXPONENT = "[eE][+-]?[0-9]{1,3}"
+_SPACE = "[ \t\r\n\u0085\u00a0\u2009\u2028\u2029\u202f]*"  # all ends of lines: before one, only Java's $ fits too
+_TIMES_POWER = f"(?:(?:[eE]|{_SPACE}[x×*]{_SPACE}10[*^]{{1,2}})([+-]?[0-9]{{1,3}}))?"
+_PLUS_MINUS = f"{_SPACE}(?:±|[+]/?-){_SPACE}"
+_SEPARATE = f"^{_SPACE}([+-]?{_DIGITS}(?:{_EXPONENT})?)(?:{_PLUS_MINUS}({_DIGITS}(?:{_EXPONENT})?))?{_SPACE}$"
+_ENCLOSED = f"^{_SPACE}[(]{_SPACE}([+-]?{_DIGITS}){_PLUS_MINUS}({_DIGITS}){_SPACE}[)]{_TIMES_POWER}{_SPACE}$"
+_CONCISE = f"^{_SPACE}([+-]?[0-9]+(?:[.]([0-9]*))?)[(]([0-9]+)[)]{_TIMES_POWER}{_SPACE}$"
+PATTERNS = (_SEPARATE, _ENCLOSED, _CONCISE)
+"""What ``parse`` reads. Java's and RE2's regular expressions understand them alike; a text fits one of them at most."""
+
+
+def measured(call: Any, value: Any, error: Any, level: Any = None) -> Made:
+    """Make a normal from a value and its error."""
+    _refuse_unless("measured", "error", error, "a number from 0", lambda number: number >= 0.0)
+    if level is None:
+        return "gaussian", [value, error]
+    _refuse_column("measured", "level", level)
+    hint = f"{level} % is {level / 100}" if 1.0 < level < 100.0 else ""
+    _refuse_unless("measured", "level", level, "a probability between 0 and 1", lambda number: 0.0 < number < 1.0, hint)
+    return "gaussian", [value, _number(call, error) / NormalDist().inv_cdf(0.5 + 0.5 * level)]
+
+
+def rounded(call: Any, value: Any, step: Any) -> Made:
+    """Make a uniform from a rounded value."""
+    _refuse_unless("rounded", "step", step, "a number above 0", lambda number: number > 0.0)
+    middle, half = _number(call, value), 0.5 * _number(call, step)
+    return "uniform", [middle - half, middle + half]
+
+
+def quantiles(call: Any, levels: Any, values: Any) -> Made:
+    """Make a histogram from quantiles."""
+    numbers = levels if isinstance(levels, list) else [levels]
+    for level in numbers:
+        _refuse_column("quantiles", "levels", level)
+    if len(numbers) < 2 or not _is_increasing(numbers) or (numbers[0], numbers[-1]) != (0, 1):
+        raise HaplyError(
+            "quantiles() cannot take these levels",
+            expected="increasing probabilities that begin at 0 and end at 1",
+            found=str(numbers),
+            hint="quantiles do not tell how far the tails reach: give the least and the largest possible value as the "
+            "quantiles of the levels 0 and 1",
+        )
+    if isinstance(values, list):
+        if len(values) != len(numbers):
+            raise HaplyError(
+                "quantiles() needs a value for each level", expected=f"{len(numbers)} values", found=str(len(values))
+            )
+        if all(map(_is_number, values)) and not _is_increasing(values):
+            raise HaplyError("quantiles() cannot take these values", expected="increasing values", found=str(values))
+    return "histogram", [values, [high - low for low, high in itertools.pairwise(numbers)]]
+
+
+def counts(call: Any, n: Any) -> Made:
+    """Make a normal from a count."""
+    _refuse_unless("counts", "n", n, "a number from 0", lambda number: number >= 0.0)
+    number = _number(call, n)
+    # a count below zero stays as the sd, which makes it a bad row
+    return "gaussian", [n, call("if", number < 0.0, number, call("sqrt", call("greatest", number, 1.0)))]
+
+
+def gps(
+    call: Any, lat: Any, lon: Any, accuracy: Any = None, hdop: Any = None, uere: Any = None, origin: Any = None
+) -> Made:
+    """Make a normal on a plane from a position on Earth and its accuracy."""
+    if (accuracy is None) == (hdop is None):
+        found = "neither" if accuracy is None else "both"
+        raise HaplyError("gps() needs the error of a position once", expected="either accuracy or hdop", found=found)
+    if origin is None:
+        raise HaplyError(
+            "gps() needs the origin of its plane",
+            expected="origin=(lat, lon)",
+            hint="give one place near your data, the same for all tables that are compared: origin=(52.5, 13.4)",
+        )
+    if not isinstance(origin, (list, tuple)) or len(origin) != 2 or not all(map(_is_number, origin)):
+        found = f"{len(origin)} values" if isinstance(origin, (list, tuple)) and len(origin) != 2 else "a column"
+        raise HaplyError("The origin of gps() is no place", expected="two numbers, origin=(lat, lon)", found=found)
+    for argument, given in (("lat", lat), ("origin", origin[0])):
+        _refuse_unless("gps", argument, given, "a latitude from -90 to 90", lambda number: -90.0 <= number <= 90.0)
+    uere = 5.0 if uere is None else uere
+    _refuse_column("gps", "uere", uere)
+    for argument, given in (("accuracy", accuracy), ("hdop", hdop), ("uere", uere)):
+        _refuse_unless("gps", argument, given, "a number from 0", lambda number: number >= 0.0)
+    if accuracy is not None:
+        sd = _number(call, accuracy) / math.sqrt(-2.0 * math.log(1.0 - SHARE_WITHIN_ACCURACY))
+    else:
+        sd = _number(call, hdop) * (uere / math.sqrt(2.0))
+    variance = _signed_square(call, sd)
+    return _normal(_on_plane(call, lat, lon, *origin), [variance, 0.0, 0.0, variance])
+
+
+def ellipse(call: Any, x: Any, y: Any, major: Any, minor: Any, angle: Any) -> Made:
+    """Make a normal on a plane from a point and its error ellipse."""
+    for argument, given in (("major", major), ("minor", minor)):
+        _refuse_unless("ellipse", argument, given, "a number from 0", lambda number: number >= 0.0)
+    long, short = (_signed_square(call, _number(call, axis)) for axis in (major, minor))
+    turn = call("radians", _number(call, angle))
+    along_x, along_y = call("sin", turn), call("cos", turn)
+    both = (long - short) * along_x * along_y
+    return _normal(
+        [x, y],
+        [
+            long * along_x * along_x + short * along_y * along_y,
+            both,
+            both,
+            long * along_y * along_y + short * along_x * along_x,
+        ],
+    )
+
+
+def parse(call: Any, text: Any) -> Made:
+    """Make a normal from a value and its error in one text."""
+    written = call("replace", call("string", text), "−", "-")  # a minus sign as in print
+
+    def part(pattern: str, group: int) -> Any:
+        return call("regexp_extract", written, pattern, group)  # empty where the text does not fit
+
+    def or_else(found: Any, other: Any, given: Any = None) -> Any:
+        """What is found, or what is given if something is; the other if nothing is. Null stays null."""
+        return call("if", found == "", other, found if given is None else given)
+
+    def power(pattern: str, group: int) -> Any:
+        return or_else(part(pattern, group), "0")
+
+    separate, enclosed, concise = (part(pattern, 1) for pattern in PATTERNS)
+    shared, last = power(_ENCLOSED, 3), power(_CONCISE, 4)
+    value = or_else(concise, "NaN", call("concat", concise, "e", last))
+    value = or_else(separate, or_else(enclosed, value, call("concat", enclosed, "e", shared)))
+    # the error's last digit stands where the value's last digit stands
+    place = call("string", call("int", last) - call("length", part(_CONCISE, 2)))
+    error = or_else(concise, "NaN", call("concat", part(_CONCISE, 3), "e", place))
+    error = or_else(enclosed, error, call("concat", part(_ENCLOSED, 2), "e", shared))
+    error = or_else(separate, error, or_else(part(_SEPARATE, 2), "0"))
+    return "gaussian", [call("double", value), call("double", error)]
+
+
+RECIPES: dict[str, Callable[..., Made]] = {
+    recipe.__name__: recipe for recipe in (measured, rounded, quantiles, counts, gps, ellipse, parse)
+}
+"""By the names of their constructors, in Python and in SQL."""
+
+
+def arguments_of(name: str) -> tuple[tuple[str, ...], int]:
+    """Return the names of a recipe's arguments, and how many of them have no default.
+
+    >>> arguments_of("measured")
+    (('value', 'error', 'level'), 2)
+    """
+    parameters = list(inspect.signature(RECIPES[name]).parameters.values())[1:]
+    return tuple(one.name for one in parameters), sum(one.default is one.empty for one in parameters)
+
+
+def _normal(mean: list[Any], cov: list[Any]) -> Made:
+    return "gaussian_nd", [mean, None, None, cov]
+
+
+def _on_plane(call: Any, lat: Any, lon: Any, lat0: float, lon0: float) -> list[Any]:
+    """Return metres to the east and to the north on the plane that touches the ellipsoid of WGS 84 at an origin.
+
+    A place that is far from the origin, or is none, becomes NaN.
+    """
+    latitude = _number(call, lat)
+    turn, tilt, tilt0 = call("radians", _number(call, lon) - lon0), call("radians", latitude), math.radians(lat0)
+    sin, sin0, cos0 = call("sin", tilt), math.sin(tilt0), math.cos(tilt0)
+    radius = _EQUATOR_RADIUS * call("power", 1.0 - _SQUARED_ECCENTRICITY * sin * sin, -0.5)
+    radius0 = _EQUATOR_RADIUS * (1.0 - _SQUARED_ECCENTRICITY * sin0 * sin0) ** -0.5
+    from_axis = radius * call("cos", tilt)
+    outwards = from_axis * call("cos", turn) - radius0 * cos0
+    upwards = (1.0 - _SQUARED_ECCENTRICITY) * (radius * sin - radius0 * sin0)
+    east, north = from_axis * call("sin", turn), cos0 * upwards - sin0 * outwards
+    out_of_range = (call("abs", latitude) > 90.0) | (cos0 * outwards + sin0 * upwards < -_DEPTH_THERE)
+    return [call("if", out_of_range, call("double", "NaN"), metres) for metres in (east, north)]
+
+
+def _signed_square(call: Any, value: Any) -> Any:
+    """Return the square of an error; of a negative one a negative number, which is no variance."""
+    return value * call("abs", value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _is_increasing(numbers: list[float]) -> bool:
+    return all(low < high for low, high in itertools.pairwise(numbers))
+
+
+def _number(call: Any, value: Any) -> Any:
+    """Return a double: a number as it is."""
+    return float(value) if _is_number(value) else call("double", value)
+
+
+def _refuse_unless(
+    name: str, argument: str, value: Any, expected: str, holds: Callable[[float], bool], hint: str = ""
+) -> None:
+    """Refuse a number that no row could have; what a column holds is told row by row."""
+    if _is_number(value) and not (math.isfinite(value) and holds(value)):
+        raise HaplyError(f"{name}() cannot take this {argument}", expected=expected, found=f"{value:g}", hint=hint)
+
+
+def _refuse_column(name: str, argument: str, value: Any) -> None:
+    if not _is_number(value):
+        raise HaplyError(
+            f"The {argument} of {name}() cannot come from a column", expected="numbers, which hold for all rows"
+        )
