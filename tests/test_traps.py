@@ -10,6 +10,7 @@ import pytest
 
 import haply as hp
 from haply.errors import HaplyError, HaplyWarning
+from haply.query import Literal
 
 SHOP = pd.DataFrame({"id": [1, 2], "kg": [1.0, 2.0], "err": [0.1, 0.1]})
 DEPOT = pd.DataFrame({"id": [1, 2], "weight": [1.0, 2.1], "weight_err": [0.1, 0.1]})
@@ -140,3 +141,28 @@ def test_units_on_spark(spark) -> None:
     left, right = (one.withMetadata("kg", {"unit": unit}) for unit in ("kg", "g"))
     said = refused(left, right, abs(KG - hp.gaussian(hp.right.kg, hp.right.err)) <= 1)
     assert "`left.kg` is in kg, `right.kg` in g" in said
+
+
+def test_constant_parameters_are_checked_where_they_are_written() -> None:
+    with pytest.raises(HaplyError, match=r"gaussian\(\).*sd < 0"):
+        hp.gaussian(hp.left.kg, -1)
+    with pytest.raises(HaplyError, match=r"uniform\(\).*lo > hi"):
+        hp.uniform(Literal(3), Literal(2))
+    assert str(hp.gaussian(hp.left.kg, 0.5)) == "gaussian(left.kg, 0.5)"
+
+
+def test_a_negative_sd_of_a_position_is_a_bad_row() -> None:
+    table = pa.table({"x": [0.0, 1.0], "sd": [-1.0, 1.0]})
+    pos = [hp.gaussian_nd([side.x, side.x], sd=[side.sd, 1.0]) for side in (hp.left, hp.right)]
+    on = hp.distance(*pos) <= 3
+    assert "has a row that is not a distribution" in refused(table, table, on)
+    assert hp.join(table, table, on, threshold=0.1, invalid="drop").num_rows == 1
+
+
+def test_a_spark_column_without_a_session_says_so(monkeypatch) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda cls: None))
+    monkeypatch.setattr("haply.engines.spark.columns.is_remote", lambda: False)
+    with pytest.raises(HaplyError, match=r"there is no Spark session.*hp.gaussian\(hp.left.value"):
+        hp.gaussian("kg", "err")

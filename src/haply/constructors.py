@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from haply.planning.constructors import PARAMETERS, PLAIN, lifted, without_recipe
+from haply.planning.constructors import PARAMETERS, PLAIN, lifted, refuse_numbers
 from haply.query import Expression
 from haply.query.expressions import ArrayColumnLike, Call, ColumnLike
 
@@ -433,10 +433,11 @@ def _described(name: str) -> str:
 def _made(name: str, *given: Any) -> Any:
     if any(map(_has_expression, given)):
         made = Call(name, tuple(map(lifted, given)))
-        without_recipe(made)  # refuses numbers that no row could have where they are written
+        refuse_numbers(made)
         return made
-    from haply.engines.spark.columns import CONSTRUCTORS
+    from haply.engines.spark.columns import CONSTRUCTORS, refuse_without_session
 
+    refuse_without_session(name)
     return CONSTRUCTORS[name](*given)
 
 

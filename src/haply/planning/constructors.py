@@ -105,6 +105,22 @@ def without_recipe(node: Call) -> Call:
     return Call(name, tuple(map(lifted, arguments)))
 
 
+def refuse_numbers(node: Call) -> None:
+    """Refuse numbers that no row could have, where they are written: a negative sd, a level above 1."""
+    made = without_recipe(node)
+    if made.name in PLAIN:
+        known = dict(zip(PARAMETERS[made.name], map(_known_value, made.args), strict=False))
+        fields = {name: value for name, value in fields_of(made.name, known).items() if _is_constant(value)}
+        if fields:
+            PLAIN[made.name].refuse_constants(f"{node.name}()", fields)
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_constant, value))
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _function(name: str, *arguments: Any) -> Expression:
     return Call(name, tuple(map(as_expression, arguments)))
 

@@ -161,7 +161,10 @@ def _gaussian_nd(rows: _Rows, given: dict[str, Any]) -> pa.Array:
         raise HaplyError("A single correlation needs two dimensions", found=f"{len(sd)} sds", hint="give cov instead")
     sds = [np.asarray(rows.number(one).fill_null(np.nan)) for one in sd]
     rho = np.zeros(rows.count) if corr is None else np.asarray(rows.number(corr).fill_null(np.nan))
-    entries = np.column_stack([a * b * (1.0 if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)])
+    # A negative sd makes a negative variance, which is a bad row; its square would be a good one.
+    entries = np.column_stack(
+        [a * (np.abs(b) if i == j else b * rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
+    )
     unknown = [rows.number(one) for one in sd] + ([] if corr is None else [rows.number(corr)])
     ends = pa.array(np.arange(rows.count + 1, dtype=np.int32) * entries.shape[1])
     return _struct({"mean": mean, "cov": pa.ListArray.from_arrays(ends, pa.array(entries.ravel()))}, [mean, *unknown])

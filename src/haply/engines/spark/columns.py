@@ -10,8 +10,9 @@ from numbers import Real
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.utils import is_remote
 
 from haply.engines.spark.runtime.failures import translate_failures
 from haply.errors import HaplyError
@@ -76,6 +77,16 @@ def struct(given: Sequence[Column] | None = None, /, **fields: Column) -> Column
     for column in given:
         known = column.isNotNull() if known is None else known & column.isNotNull()
     return F.when(known, whole) if known is not None else whole
+
+
+def refuse_without_session(constructor: str) -> None:
+    """Refuse to make a column where no Spark session could hold it; over Connect columns need none."""
+    if not is_remote() and SparkSession.getActiveSession() is None:
+        raise HaplyError(
+            f"hp.{constructor}() of names and numbers makes a column of Spark, and there is no Spark session",
+            hint=f"for other tables write it in the condition, with hp.{constructor}(hp.left.value, ...); "
+            "hp.local_session() starts Spark",
+        )
 
 
 def refuse_constants(called: str, model: type[Model], **given: Value) -> None:
@@ -201,7 +212,8 @@ def gaussian_nd(mean: Value, sd: Value = None, corr: Value = None, cov: Value = 
     if _is_constant(corr):
         refuse_constants("gaussian_nd()", GaussianND, mean=[0, 0], cov=[1, corr, corr, 1])
     rho = F.lit(0.0) if corr is None else number(corr)
-    entries = [a * b * (F.lit(1.0) if i == j else rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
+    # A negative sd makes a negative variance, which is a bad row; its square would be a good one.
+    entries = [a * (F.abs(b) if i == j else b * rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
     return struct(mean=means, cov=F.array(*entries))
 
 
