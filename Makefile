@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
-CODE := src tests benchmarks docs/conf.py docs/pictures.py
+CODE := src tests benchmarks docs/conf.py docs/front.py docs/pictures.py
 OVER_CONNECT := tests/spark/test_connect.py tests/both/test_join.py tests/both/test_where.py tests/spark/test_whole.py
 
 .DEFAULT_GOAL := help

@@ -8,6 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
+import front  # noqa: E402
 import pictures  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
@@ -37,3 +38,4 @@ napoleon_google_docstring = False
 def setup(app: Sphinx) -> None:
     """Draw the pictures before the pages that show them are read."""
     app.connect("builder-inited", lambda _: pictures.draw_all(HERE / "_pictures"))
+    front.TARGET.write_text(front.drawing(), encoding="utf-8")

@@ -20,6 +20,7 @@ import inspect
 import io
 import re
 import shlex
+import tomllib
 import sys
 import traceback
 from collections.abc import Iterator
@@ -144,6 +145,16 @@ def compare(block: Block, printed: str) -> None:
         raise block.broken("prints something else:\n" + "\n".join(found) + "\ninstead of:\n" + "\n".join(expected))
 
 
+def unknown_extra(words: list[str]) -> str:
+    """Tell what is wrong with the arguments of ``pip install``: a page names haply alone, with extras that exist."""
+    named = re.fullmatch(r"haply(?:\[([\w,]+)\])?", words[0]) if len(words) == 1 else None
+    if named is None:
+        return "installs something else than haply"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    unknown = [one for one in (named[1] or "").split(",") if one and one not in extras]
+    return f"no extra {unknown[0]}" if unknown else ""
+
+
 def check_console(block: Block) -> None:
     """Whether the commands of a console block exist."""
     for number, line in enumerate(block.content.splitlines(), block.line + 1):
@@ -153,7 +164,9 @@ def check_console(block: Block) -> None:
         if " ".join(words) in OTHER_COMMANDS:
             continue
         trouble = "neither make nor haply"
-        if words[0] == "make":
+        if words[:2] == ["pip", "install"]:
+            trouble = unknown_extra(words[2:])
+        elif words[0] == "make":
             trouble = unknown_targets(words[1:])
         elif words[0] == "haply":
             trouble = unknown_arguments(words[1:])
