@@ -20,8 +20,8 @@ import inspect
 import io
 import re
 import shlex
-import tomllib
 import sys
+import tomllib
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
