@@ -122,8 +122,9 @@ def match(
         Two tables.
     same
         What is measured on both sides: a column that both tables have, ``("mag", "vmag")`` for a column of each, or
-        ``hp.left.pos == hp.right.pos``. Of several in a list, which must be independent, each but the first has a
-        third part: the density of its values among unrelated rows, as a number or a right column.
+        ``hp.left.pos == hp.right.pos``. Of several in a list, which must be independent, each but the first also has
+        the density of its values among unrelated rows, a number or a right column: ``("mag", "vmag", 0.1)``, or
+        ``(hp.left.mag == hp.right.mag, 0.1)``.
     density
         Right rows per unit of the first value (per unit area of positions, per square arcsecond on the sky) that are
         unrelated to a left row: a number, a left column, or ``hp.density(area=...)``. It decides the answer, so there

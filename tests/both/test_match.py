@@ -313,3 +313,25 @@ def check_bins(p, true):
             checked += 1
             assert abs(float(true[inside].sum() - p[inside].sum())) <= 3.0 * sd, (low, high)
     assert checked >= 4
+
+
+def test_a_further_value_is_an_expression_with_its_density():
+    one = pa.table({"x": [0.0, 5.0], "e": [0.3, 0.3], "m": [1.0, 2.0], "me": [0.1, 0.1]})
+    other = pa.table({"x": [0.2, 0.4], "e": [0.2, 0.2], "m": [1.05, 3.0], "me": [0.1, 0.1]})
+    x, m = ([hp.gaussian(getattr(t, name), getattr(t, error)) for t in (hp.left, hp.right)] for name, error in
+            (("x", "e"), ("m", "me")))  # fmt: skip
+    options = {"density": 0.5, "completeness": 0.8}
+    found = hp.match(one, other, [x[0] == x[1], (m[0] == m[1], 0.25)], **options)
+
+    def made(table):
+        def column(mean, sd):
+            pairs = zip(table[mean].to_pylist(), table[sd].to_pylist(), strict=True)
+            return [{"mean": a, "sd": b} for a, b in pairs]
+
+        return pa.table({"x": column("x", "e"), "m": column("m", "me")})
+
+    wanted = hp.match(made(one), made(other), ["x", ("m", "m", 0.25)], **options)
+    assert found["p_match"].to_pylist() == wanted["p_match"].to_pylist()
+    assert found.num_rows >= 1
+    with pytest.raises(hp.HaplyError, match="its density among unrelated rows is not known"):
+        hp.match(one, other, [x[0] == x[1], m[0] == m[1]], **options)

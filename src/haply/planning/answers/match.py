@@ -32,7 +32,7 @@ from haply.query.conditions import JoinCondition
 from haply.query.expressions import And, Comparison
 from haply.query.text import parse
 
-Same: TypeAlias = str | tuple[str, str] | tuple[str, str, float | str] | Expression
+Same: TypeAlias = str | tuple[str, str] | tuple[str, str, float | str] | tuple[Expression, float | str] | Expression
 """What two rows have in common if they are the same thing: a column of both tables, or one of each."""
 
 _MOST_EVIDENCE = 1e12
@@ -215,7 +215,10 @@ def _attribute(one: Any, frames: dict[str | None, Frame]) -> _Given:
     if isinstance(one, tuple) and len(one) in (2, 3) and all(isinstance(name, str) for name in one[:2]):
         left, right = (_found(frames, side, name) for side, name in zip(("left", "right"), one, strict=False))
         among = one[2] if len(one) == 3 else None
-        return left, right, find_column(frames["right"], among, "right") if isinstance(among, str) else among
+        return left, right, _among_column(frames, among)
+    among = None
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], (str, Expression)):
+        one, among = one[0], _among_column(frames, one[1])
     expression = parse(one) if isinstance(one, str) else one
     if isinstance(expression, Comparison) and expression.op == "=":
         bound = bound_constructors(expression, frames)
@@ -224,12 +227,17 @@ def _attribute(one: Any, frames: dict[str | None, Frame]) -> _Given:
         tables = [end.table if isinstance(end, Column) and end.index is None else None for end in ends]
         if sorted(map(str, tables)) == ["left", "right"]:
             names = {str(end.table): end.name for end in ends if isinstance(end, Column)}
-            return _found(frames, "left", names["left"]), _found(frames, "right", names["right"]), None
+            return _found(frames, "left", names["left"]), _found(frames, "right", names["right"]), among
     raise HaplyError(
         "What is the same of two rows cannot be read",
-        expected='a column "pos", two columns ("mag", "vmag"), or hp.left.pos == hp.right.pos',
+        expected='a column "pos", two columns ("mag", "vmag"), or hp.left.pos == hp.right.pos; '
+        "a further one with its density, (hp.left.mag == hp.right.mag, 0.1)",
         found=repr(one),
     )
+
+
+def _among_column(frames: dict[str | None, Frame], among: Any) -> Any:
+    return find_column(frames["right"], among, "right") if isinstance(among, str) else among
 
 
 def _found(frames: dict[str | None, Frame], side: str, name: str) -> str:
