@@ -19,6 +19,7 @@ from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, Shown
 from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen, PlannedQuery
+from haply.pruning.best import Best
 from haply.pruning.threshold import Negligible
 from haply.query import columns_of
 from haply.query.conditions import JoinCondition
@@ -96,7 +97,7 @@ class AnsweredJoin:
         ids = [Shown(side, ROW_IDS[side], ROW_IDS[side]) for side in sides]
         if answer.ranked:
             wide = node.result if by_ids else with_columns(node, _compared(node))
-            ranked = JOINS.plan(_inner(node, [*wide, *ids], exact=True))
+            ranked = JOINS.plan(_ranked(node, [*wide, *ids]))
             return cls(node, ranked, ranked, wide)
         only_ids = JOINS.plan(_inner(node, ids, exact=False))
         pairs = only_ids if answer.left_only else JOINS.plan(_inner(node, [*node.result, *ids], node.exact))
@@ -166,7 +167,7 @@ class AnsweredJoin:
         left, right = (rows, self.node.right) if side == "left" else (self.node.left, rows)
         node = replace(self.node, left=left, right=right, threshold=Negligible(level))
         ids = [Shown(name, ROW_IDS[name], ROW_IDS[name]) for name in _SIDES]
-        return JOINS.plan(_inner(node, [*self.wide, *ids], exact=True))
+        return JOINS.plan(_ranked(node, [*self.wide, *ids]))
 
     @property
     def names(self) -> list[str]:
@@ -238,6 +239,15 @@ def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
     """The inner join of the same condition, with other columns."""
     options = replace(node.options, answer=Answer(), probability="exact" if exact else "none")
     return replace(node, result=tuple(result), options=options)
+
+
+def _ranked(node: JoinNode, result: list[Shown]) -> JoinNode:
+    """The inner join whose pairs are ranked: of each row it may leave out all but the best."""
+    inner, answer = _inner(node, result, exact=True), node.options.answer
+    if answer.keep == "one_to_one" or node.window is not None:  # pairs of times are ranked by other columns
+        return inner
+    best = Best(tuple(_SIDES.index(side) for side in answer.ranked), answer.k or 1)
+    return replace(inner, options=replace(inner.options, best=best))
 
 
 def with_columns(node: JoinNode, compared: tuple[str, str] | None, more: Sequence[_Of] = ()) -> tuple[Shown, ...]:
