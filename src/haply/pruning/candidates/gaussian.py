@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -226,6 +227,7 @@ def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_o
     return n, i, j, first, candidates, rejected, evaluated
 
 
+@lru_cache(maxsize=16)
 def _cuts(threshold: Threshold) -> np.ndarray:
     """How far inside a pair must be that pairs ``z`` deviations inside do not beat, by ``z``."""
     tail = np.array([math.erfc(k / _CUTS_PER_UNIT / math.sqrt(2.0)) for k in range(int(_FARTHEST * _CUTS_PER_UNIT))])
