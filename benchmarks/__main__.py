@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
-from benchmarks import main_bench
+from benchmarks import NWAY_PYTHON, main_bench
 from haply.errors import HaplyError
 
 
@@ -17,7 +18,10 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, for a first impression")
     parser.add_argument("--data", metavar="FOLDER", help="where downloaded data lie, for the benches that use some")
     parser.add_argument("--out", default="out/bench", metavar="FOLDER", help="where charts go (default: %(default)s)")
+    parser.add_argument("--nway", metavar="PYTHON", help="a Python that has the package nway, for the bench answers")
     given = parser.parse_args(words)
+    if given.nway:
+        os.environ[NWAY_PYTHON] = given.nway
     try:
         return main_bench(given.name, given.json, given.quick, given.data, given.out)
     except HaplyError as error:

@@ -200,12 +200,10 @@ def test_the_best_without_a_threshold(engine):
         return engine.createDataFrame(rows, types)
 
     left, right = table(60), table(40)
-    if engine.name == "spark":
-        with pytest.raises(HaplyError, match="Without a threshold every pair is possible"):
-            hp.join(left, right, BAND, keep="best_left", k=2)
-        return
     for on, columns in ((BAND, "x"), ("distance(left.xy, right.xy) <= 0.8", "xy")):
         for keep, side, other in (("best_left", "left", "right"), ("best_right", "right", "left")):
+            if engine.name == "spark" and (columns, side) != ("xy", "left"):
+                continue  # seven joins of Spark each
             found = hp.join(left, right, on, keep=keep, k=2).collect()
             one, two = (left, right) if side == "left" else (right, left)
             got = {}

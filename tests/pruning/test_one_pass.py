@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from haply.joins.match import match_overlapping
 from haply.models import Gaussian, Uniform
 from haply.probability import Region
 from haply.probability.exact import PairProbability
@@ -81,3 +82,15 @@ def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
     labels = np.arange(100, 100 + n), np.arange(200, 200 + m)
     named = match(*sides, *intervals, -np.inf, region, threshold, exact, labels)
     assert sorted(zip(named.left - 100, named.right - 200, strict=True)) == sorted(pairs)
+
+
+def test_thresholds_that_rounding_hides_are_not_for_the_one_pass():
+    """Rows reach without end then; and what is less than 1e-12 below the threshold is kept, so that every pair is."""
+    region = Region(-1.0, 1.0)
+    assert one_pass.fits(region, Threshold(1e-11))
+    assert not one_pass.fits(region, Threshold(1e-13))
+    model = Gaussian(np.array([0.0, 3.0, 40.0]), np.array([1.0, 0.5, 1.0]))
+    found = [row_intervals(model, is_left, region, Threshold(1e-13), True) for is_left in (True, False)]
+    matches = match_overlapping(model, model, *found, region, Threshold(1e-13), True)
+    assert len(matches.left) == 9
+    assert matches.counters.candidates == 9

@@ -11,13 +11,14 @@ import numpy as np
 
 from haply.models import Gaussian, OneDimensional, Uniform
 from haply.probability.region import Region
+from haply.pruning.best import Best
 from haply.pruning.bounds.one_dimensional import CONCENTRATION, CONTAINMENT, CURVE, RULES
 from haply.pruning.candidates.gaussian import match_gaussians
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
 from haply.pruning.candidates.one_pass import Labels, PassOutput, fits, ordinary
 from haply.pruning.candidates.sweep import Sweep, sure_pairs
 from haply.pruning.candidates.uniform import match_uniforms
-from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
+from haply.pruning.cascade import BEATEN, SURE_RANGE, Cascade, Counters
 from haply.pruning.threshold import Threshold
 
 EXACT_VALUE, SURE_CODE = 0, max(RULES) + 1
@@ -57,10 +58,12 @@ def match_overlapping(
     left_groups: np.ndarray | None = None,
     right_groups: np.ndarray | None = None,
     labels: Labels = (None, None),
+    best: Best | None = None,
 ) -> Matches:
     """Decide all pairs whose intervals overlap; what lies wholly above or below is the caller's to accept or drop.
 
-    Hopeless rows are passed over. Groups, if given, must be equal for a pair to be one.
+    Hopeless rows are passed over. Groups, if given, must be equal for a pair to be one. With ``best``, which goes with
+    probabilities and without labels, other pairs than the wanted ones may be left out.
     """
     left_labels, right_labels = labels
     started = time.perf_counter()
@@ -68,10 +71,15 @@ def match_overlapping(
         sides: Any = (left, right, left_intervals, right_intervals)
         one_pass, rule = _one_pass_for(left, right, left_intervals, right_intervals, region)
         if one_pass is not None:
-            found = one_pass(*sides, from_position, region, threshold, exact, labels)
+            wanted = {"best": best} if one_pass is match_gaussians else {}
+            found = one_pass(*sides, from_position, region, threshold, exact, labels, **wanted)
             counters = Counters()
             counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
-            counters.rejected[RULES[rule[0]]], counters.accepted[RULES[rule[1]]] = found.rejected, found.accepted
+            counters.rejected[RULES[rule[0]]] = found.rejected
+            if exact:  # nothing is accepted by a bound: what is neither rejected nor evaluated is beaten
+                counters.rejected[BEATEN] = found.accepted
+            else:
+                counters.accepted[RULES[rule[1]]] = found.accepted
             decided_by = np.zeros(len(found.left), np.int8)
             if not exact:
                 decided_by[np.isnan(found.probability)] = rule[1]

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from haply.joins.dimensions import dimensions, known_dimensions, of_dimension
+from haply.joins.match import Matches
 from haply.models import Model, OneDimensional, Samples
 from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
-from haply.pruning.best import best_pairs, score
+from haply.pruning.best import Best, best_pairs, score
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,40 @@ def most_pairs(left: np.ndarray, right: np.ndarray, worth: np.ndarray) -> np.nda
     """Tell which pairs are in a set that is worth the most in which no row is twice."""
     rows = [np.unique(ids, return_inverse=True) for ids in (left, right)]
     return best_world(rows[0][1], rows[1][1], worth, len(rows[0][0]), len(rows[1][0]))
+
+
+def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best) -> Matches:
+    """Leave out pairs of a cell that are not among the best of their rows, nor tie with those."""
+    kept = np.zeros(len(found.left), bool)
+    for side, rows in enumerate((found.left, found.right)):
+        if side not in best.sides:
+            continue
+        count = len(models[side])
+        chosen = _by_score(rows, count, found.probability, best.k)
+        tied = np.flatnonzero(chosen & (np.bincount(rows[chosen], minlength=count) > best.k)[rows])
+        if len(tied):
+            spreads = _spreads(models, found.left[tied], found.right[tied])
+            ranked = RankedPairs(rows[tied], count, found.probability[tied], spreads)
+            chosen[tied[~ranked.best(best.k, None)]] = False
+        kept |= chosen
+    return found if kept.all() else found.take(np.flatnonzero(kept))
+
+
+def _by_score(rows: np.ndarray, count: int, probability: np.ndarray, most: int) -> np.ndarray:
+    none = np.zeros(len(rows), np.int64)
+    return best_pairs(rows, score(probability), np.zeros(len(rows)), none, count, most, True)
+
+
+def _spreads(models: tuple[Model, Model], left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The expected squared differences of pairs; of few pairs, only their rows are looked at."""
+    sides = []
+    for model, rows in zip(models, (left, right), strict=True):
+        if len(rows) < len(model):
+            sides.append((Centres.of(model.take(rows)), np.arange(len(rows))))
+        else:
+            sides.append((Centres.of(model), rows))
+    (mine, i), (theirs, j) = sides
+    return expected_squares(mine, theirs, i, j)
 
 
 @dataclass(frozen=True)

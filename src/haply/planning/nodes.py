@@ -29,6 +29,7 @@ from haply.planning.frames import (
     names_of,
 )
 from haply.planning.times import TimeWindow, time_window
+from haply.pruning.best import Best
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, respelled
 from haply.query.checks import (
@@ -73,6 +74,8 @@ class JoinOptions:
     columns: Sequence[str] | None = None
     broadcast: SideName | None = None
     answer: Answer = field(default_factory=Answer)
+    best: Best | None = None
+    """Which pairs are wanted by the one who ranks them; the join may leave out others."""
     wording: Wording = field(default_factory=Wording)
 
     def __post_init__(self) -> None:

@@ -43,6 +43,7 @@ from haply.planning.frames import (
 from haply.planning.nodes import Shown
 from haply.planning.times import TimeWindow
 from haply.probability.region import Difference, Distance, Identity
+from haply.pruning.best import Best
 from haply.pruning.cells import Profile, expected_candidates
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, to_sql
@@ -111,6 +112,8 @@ class PairPlan:
     indexed: SideName | None = None
     """The side whose index finds the candidates."""
     wording: Wording = field(default_factory=Wording)
+    best: Best | None = None
+    """Which pairs are wanted by the one who ranks them."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -141,8 +144,14 @@ class PairPlan:
         """What the method has to know of the join."""
         return Setting(
             self.needs_values, self.invalid == "raise", bool(self.grouped_keys) or self.window is not None,
-            self.broadcast is not None, self.length,
+            self.broadcast is not None, self.length, self.best if self._keeps_what_is_found else None,
         )  # fmt: skip
+
+    @property
+    def _keeps_what_is_found(self) -> bool:
+        """Whether all pairs that a cell finds are in the result: only such pairs may take the place of others."""
+        asked = self.selection is not None or self.condition.further or self.asked_of_pairs
+        return not asked and self.window is None and not self.sees_itself and self.exact
 
     # -- one variable on both sides ------------------------------------------------------------------------------------
 

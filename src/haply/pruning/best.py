@@ -6,17 +6,50 @@ by a rank of the other row. Rounding makes ties of what only rounding errors tel
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from haply.numerics.jit import kernel
+from haply.numerics.jit import bare_inner, kernel
 
 DECIMALS = 1e12
 """Probabilities are compared as whole numbers of this many parts."""
+MARGIN = 5e-12
+"""How far an upper bound must be below a probability to tell that its pair is worse: both are rounded to 12 decimals,
+and either may be wrong by as much."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """Only the ``k`` best pairs of each row of these sides are wanted, 0 for the left one and 1 for the right one.
+
+    Of two sides, pairs are wanted that are among the best of either row: which are the best of both is told later.
+    """
+
+    sides: tuple[int, ...]
+    k: int = 1
 
 
 def score(probability: np.ndarray) -> np.ndarray:
     """Round probabilities to whole numbers, in arithmetic that every engine repeats to the bit."""
     return np.floor(probability * DECIMALS + 0.5)
+
+
+@bare_inner
+def hold(value, held, count):
+    """Put a value among the largest ones, which are held in falling order; returns how many there are then."""
+    at = count
+    if at == len(held):
+        if not value > held[at - 1]:
+            return count
+        at -= 1
+    else:
+        count += 1
+    while at > 0 and held[at - 1] < value:
+        held[at] = held[at - 1]
+        at -= 1
+    held[at] = value
+    return count
 
 
 @kernel

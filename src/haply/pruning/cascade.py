@@ -16,6 +16,8 @@ SURE_RANGE = "sure range"
 node are likely enough."""
 
 RULE_NAMES = tuple(RULES.values())
+BEATEN = "beaten"
+"""Pairs whose rows have enough better ones, where only the best are wanted."""
 
 
 class Counters:
@@ -25,7 +27,7 @@ class Counters:
         self, rejecting: tuple[str, ...] = RULE_NAMES, accepting: tuple[str, ...] = (*RULE_NAMES, SURE_RANGE)
     ) -> None:
         self.candidates = self.evaluated = self.kept = 0
-        self.rejected, self.accepted = dict.fromkeys(rejecting, 0), dict.fromkeys(accepting, 0)
+        self.rejected, self.accepted = dict.fromkeys((*rejecting, BEATEN), 0), dict.fromkeys(accepting, 0)
 
     def add_verdicts(self, verdicts: np.ndarray) -> None:
         """Count one block of verdicts."""

@@ -139,7 +139,7 @@ class LocalIndexedJoin(LocalJoin):
         left, right = (side.inner_name for side in join.sides)
         match = MatchPage(self.method.region, self.method.threshold, join.needs_values)
         values = left(join.left.column), right(join.right.column)
-        cell = CellJoin(values, (), match, join.asked(left, right), join.length)
+        cell = CellJoin(values, (), match, join.asked(left, right), join.length, join.setting.best)
         spec = join.row_spec(asked, asked.inner_name, join.invalid == "raise")
 
         def decided(cut: tuple[int, int]) -> tuple[pa.Table, Counter[str]] | None:

@@ -220,7 +220,7 @@ class LocalJoin:
         asked = join.asked(left, right)
         cell = CellJoin(
             (left(join.left.column), right(join.right.column)), keys, join.method.match(join.setting), asked,
-            join.length,
+            join.length, join.setting.best,
         )  # fmt: skip
         meeting = [number for number in parts[0].slices if number in parts[1].slices]
 

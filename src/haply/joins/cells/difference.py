@@ -16,6 +16,7 @@ from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.joins.warm import warm_moments, warm_pair
 from haply.models import Model, OneDimensional
 from haply.probability.region import Region
+from haply.pruning.best import Best
 from haply.pruning.bounds.one_dimensional import RULES
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.cascade import Counters
@@ -62,7 +63,7 @@ class DifferenceMethod:
 
     def match(self, setting: Setting) -> Match:
         """Return what decides the pairs of a cell."""
-        return MatchDifferences(self.region, self.threshold, setting.needs_values, self.strategy)
+        return MatchDifferences(self.region, self.threshold, setting.needs_values, self.strategy, setting.best)
 
     def counters(self) -> Counters:
         """Return counters with the names of all rules."""
@@ -138,6 +139,7 @@ class MatchDifferences:
     threshold: Threshold
     exact: bool
     strategy: str = "auto"
+    best: Best | None = None
 
     def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
@@ -151,7 +153,7 @@ class MatchDifferences:
         return match_overlapping(
             mine, theirs, left.intervals, right.intervals, self.region, self.threshold, self.exact,
             from_position=min(left.first_beginning, right.first_beginning),
-            left_groups=left.groups, right_groups=right.groups,
+            left_groups=left.groups, right_groups=right.groups, best=self.best,
         )  # fmt: skip
 
 

@@ -13,8 +13,10 @@ from haply.joins.cells.asked import PairSelection, Together
 from haply.joins.cells.method import Match
 from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, CellRows
 from haply.joins.match import Matches
+from haply.joins.ranks import best_of_cell
 from haply.joins.slots import in_slots
 from haply.models.columns import view_column
+from haply.pruning.best import Best
 from haply.selection.select import add_codes
 
 _PAIRS_AT_ONCE = 1 << 17
@@ -32,6 +34,8 @@ class CellJoin:
     window: float | None = None
     """How far apart certain times may be. Pairs that are farther apart are left out at the end of a plan; here only
     most of them are."""
+    best: Best | None = None
+    """Which pairs are wanted, if not all (see ``Setting``)."""
 
     def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
         """Return the kept pairs that this cell owns, by row numbers; nothing if no two rows can meet."""
@@ -53,6 +57,10 @@ class CellJoin:
             found = replace(found, right=copies[found.right])
         if self.asked is not None:
             found = self._kept(left, right, found, self.asked)
+        if self.best is not None:
+            begun_last = time.perf_counter()
+            found = best_of_cell(found, (mine.model, theirs.model), self.best)
+            found.seconds["decide"] += time.perf_counter() - begun_last
         seconds = dict(found.seconds)
         seconds["prepare"] += time.perf_counter() - begun - sum(found.seconds.values())
         return replace(found, seconds=seconds)

@@ -9,6 +9,7 @@ from typing import Protocol
 from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches
 from haply.models import Model
+from haply.pruning.best import Best
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
 
@@ -27,6 +28,8 @@ class Setting:
     """Whether the sides are not cut into cells."""
     window: float | None = None
     """How far apart certain times may be."""
+    best: Best | None = None
+    """Which pairs are wanted, if not all: what is kept here is in the result, but for better pairs of its rows."""
 
 
 class Match(Protocol):

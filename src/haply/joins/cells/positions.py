@@ -16,7 +16,8 @@ from haply.joins.operators.position import match_positions
 from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, Samples, Sky, SkyEllipse
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import intervals_on_line, limits, no_counts
+from haply.pruning.best import Best
+from haply.pruning.bounds.positions import REJECTING, intervals_on_line, limits, no_counts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
@@ -51,7 +52,7 @@ class PositionsMethod:
 
     def match(self, setting: Setting) -> Match:
         """Return what decides the pairs of a cell."""
-        return MatchPositions(self.distance, self.threshold, setting.needs_values, setting.raises)
+        return MatchPositions(self.distance, self.threshold, setting.needs_values, setting.raises, setting.best)
 
     def counters(self) -> Counters:
         """Return counters with the names of all rules."""
@@ -59,7 +60,7 @@ class PositionsMethod:
 
     def warm(self, setting: Setting) -> None:
         """Compile the kernels, or load them, before workers need them."""
-        _warm(*self.models, self.threshold, setting.needs_values, setting.whole)  # type: ignore[arg-type]
+        _warm(*self.models, self.threshold, setting.needs_values, setting.whole, setting.best)  # type: ignore[arg-type]
 
     def condition_text(self, left: str, right: str) -> str:
         """Describe the condition between two columns."""
@@ -76,7 +77,7 @@ class PositionsMethod:
     def cascade_text(self) -> str:
         """Describe how candidates are decided."""
         verb = "" if self.exact else ", inside (accept)"
-        return f"{' -> '.join(no_counts().rejected)} (reject){verb} -> exact mass of the disc, or of the ball"
+        return f"{' -> '.join(REJECTING)} (reject){verb} -> exact mass of the disc, or of the ball"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class MatchPositions:
     threshold: Threshold
     exact: bool
     raises: bool
+    best: Best | None = None
 
     def __call__(self, left: CellRows, right: CellRows) -> Matches:
         """Return the kept pairs that this cell owns."""
@@ -124,7 +126,7 @@ class MatchPositions:
             places = None
             if left.begins_here is not None or right.begins_here is not None or left.groups is not None:
                 places = left.places(rows), right.places(others)
-            found = match_positions(mine, theirs, self.distance, self.threshold, self.exact, places)
+            found = match_positions(mine, theirs, self.distance, self.threshold, self.exact, places, self.best)
             columns.append((rows[found.left], others[found.right], found.probability, found.code))
             counters.add(found.funnel)
         i, j, probability, code = (np.concatenate(column) for column in zip(*columns, strict=True))
@@ -142,9 +144,11 @@ def _example(kind: type[Model], dim: int) -> Model:
 
 
 @lru_cache(maxsize=64)
-def _warm(left: type[Model], right: type[Model], threshold: Threshold, exact: bool, whole: bool) -> None:
+def _warm(
+    left: type[Model], right: type[Model], threshold: Threshold, exact: bool, whole: bool, best: Best | None
+) -> None:
     """Run a small join with the layout that rows coming from Arrow have, in a cell or whole."""
-    match = MatchPositions(Distance("", "", 1.0), threshold, exact, True)
+    match = MatchPositions(Distance("", "", 1.0), threshold, exact, True, best)
     place = PlacePositions(match.distance, threshold)
     kinds = left, right
     dim = 3 if any(issubclass(kind, Sky) for kind in kinds) else 2 if GaussianND in kinds or MixtureND in kinds else 1

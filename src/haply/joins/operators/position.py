@@ -18,6 +18,7 @@ from haply.models import Certain, Model, Samples, Sky
 from haply.numerics.scale import power_of
 from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Distance
+from haply.pruning.best import Best
 from haply.pruning.bounds.positions import POSITION_RULES, intervals_on_line, limits, near_pairs, no_counts
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
@@ -110,8 +111,12 @@ def match_positions(
     threshold: Threshold,
     exact: bool,
     places: tuple[Places, Places] | None = None,
+    best: Best | None = None,
 ) -> PositionResult:
-    """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells."""
+    """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells.
+
+    With ``best`` other pairs than the wanted ones may be left out; probabilities are then computed in any case.
+    """
     _check_threshold(threshold)
     power = power_of(distance.limit)
     sides = _parts_of(left, "left", power), _parts_of(right, "right", power)
@@ -121,7 +126,7 @@ def match_positions(
         raise HaplyError("Points differ in dimension", expected=f"dim = {dims[0]}", found=f"{dims[1]}")
     if empty or not threshold.attainable:
         return _no_pairs(np.empty(0, np.int64), np.empty(0, np.int64))
-    found = near_pairs(*sides, limits(math.ldexp(distance.limit, -power), threshold, exact, dims[0]), places)
+    found = near_pairs(*sides, limits(math.ldexp(distance.limit, -power), threshold, exact, dims[0]), places, best)
     left_rows, right_rows, probability, code = found.pairs
     return PositionResult((left_rows, right_rows), probability, code, found.counters)
 

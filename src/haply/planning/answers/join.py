@@ -14,11 +14,12 @@ import pyarrow as pa
 from haply.errors import HaplyError
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Field, Frame, SideName, field_of
+from haply.planning.frames import Engine, Field, Frame, SideName, field_of, names_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, Shown
 from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen, PlannedQuery
+from haply.pruning.best import Best
 from haply.pruning.threshold import Negligible
 from haply.query import columns_of
 from haply.query.conditions import JoinCondition
@@ -47,6 +48,8 @@ _KEPT = {
 
 LEVELS = (0.3, 1e-6, 1e-300)
 """The thresholds of a join that is asked for the best pairs of each row, however unlikely they are."""
+TIES = 1e-11
+"""Probabilities nearer than this may tie: of pairs that tie, none may be below a level."""
 _SIDES: tuple[SideName, SideName] = ("left", "right")
 _MANY_ROWS = 1e12
 """Taken for the number of rows where nobody has counted them."""
@@ -84,7 +87,7 @@ class AnsweredJoin:
     def of(cls, node: JoinNode) -> AnsweredJoin:
         """Plan the inner joins."""
         answer = node.options.answer
-        if answer.k is not None and node.threshold.value is None and node.left.engine_name == "local":
+        if answer.k is not None and node.threshold.value is None:
             node = replace(node, threshold=Negligible(LEVELS[0]))
         # the local engine looks up what ranking needs by row ids, for the few pairs that tie; ids take an index away
         by_ids = node.left.engine_name == "local" and node.left.index is None and node.right.index is None
@@ -96,7 +99,7 @@ class AnsweredJoin:
         ids = [Shown(side, ROW_IDS[side], ROW_IDS[side]) for side in sides]
         if answer.ranked:
             wide = node.result if by_ids else with_columns(node, _compared(node))
-            ranked = JOINS.plan(_inner(node, [*wide, *ids], exact=True))
+            ranked = JOINS.plan(_ranked(node, [*wide, *ids]))
             return cls(node, ranked, ranked, wide)
         only_ids = JOINS.plan(_inner(node, ids, exact=False))
         pairs = only_ids if answer.left_only else JOINS.plan(_inner(node, [*node.result, *ids], node.exact))
@@ -161,12 +164,13 @@ class AnsweredJoin:
         """Whether there is no threshold: it falls from level to level, for rows that have not got all their pairs."""
         return isinstance(self.node.threshold, Negligible)
 
-    def at_level(self, level: float, side: SideName, rows: Frame) -> Chosen:
-        """Plan the pairs of some rows of a side whose probability is at least a level."""
+    def at_level(self, level: float, side: SideName, rows: Frame, only_id: bool = False) -> Chosen:
+        """Plan the pairs of some rows of a side whose probability is at least a level; maybe only the rows' ids."""
         left, right = (rows, self.node.right) if side == "left" else (self.node.left, rows)
         node = replace(self.node, left=left, right=right, threshold=Negligible(level))
-        ids = [Shown(name, ROW_IDS[name], ROW_IDS[name]) for name in _SIDES]
-        return JOINS.plan(_inner(node, [*self.wide, *ids], exact=True))
+        named = (side,) if only_id else [name for name in _SIDES if ROW_IDS[name] in names_of(node.frames[name])]
+        ids = [Shown(name, ROW_IDS[name], ROW_IDS[name]) for name in named]
+        return JOINS.plan(_ranked(node, ids if only_id else [*self.wide, *ids]))
 
     @property
     def names(self) -> list[str]:
@@ -238,6 +242,15 @@ def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
     """The inner join of the same condition, with other columns."""
     options = replace(node.options, answer=Answer(), probability="exact" if exact else "none")
     return replace(node, result=tuple(result), options=options)
+
+
+def _ranked(node: JoinNode, result: list[Shown]) -> JoinNode:
+    """The inner join whose pairs are ranked: of each row it may leave out all but the best."""
+    inner, answer = _inner(node, result, exact=True), node.options.answer
+    if answer.keep == "one_to_one" or node.window is not None:  # pairs of times are ranked by other columns
+        return inner
+    best = Best(tuple(_SIDES.index(side) for side in answer.ranked), answer.k or 1)
+    return replace(inner, options=replace(inner.options, best=best))
 
 
 def with_columns(node: JoinNode, compared: tuple[str, str] | None, more: Sequence[_Of] = ()) -> tuple[Shown, ...]:

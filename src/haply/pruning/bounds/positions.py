@@ -32,8 +32,10 @@ from haply.numerics.multivariate.sphere import ARCSECONDS, lifted, variances
 from haply.numerics.normal import normal_cdf, normal_quantile
 from haply.numerics.order import ordered
 from haply.probability.multivariate import Parts, parts
+from haply.pruning.best import MARGIN, Best, hold
+from haply.pruning.bounds.discs import along_at_most, disc_at_most
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.cascade import Counters
+from haply.pruning.cascade import BEATEN, Counters
 from haply.pruning.ownership import Places, owns
 from haply.pruning.threshold import Negligible, Threshold
 
@@ -50,7 +52,7 @@ _NEGLIGIBLE = 8.4
 _MOST_AXES, _CELLS_OF_AXIS, _KEYS = 3, 1 << 20, 1 << 62
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
-_CANDIDATES, _EVALUATED, _COUNTS = 5, 6, 7
+_CANDIDATES, _EVALUATED, _BEATEN, _COUNTS = 5, 6, 7, 8
 _FIRST_ROOM, _SAMPLED, _LINES = 1 << 12, 1 << 10, 1 << 13
 
 
@@ -594,6 +596,221 @@ def _too_far(away_square, one, other, mixed, limit):
     return beyond * beyond > (one * one + other * other) * (1.0 + 1e-12) + SLACK * limit.square
 
 
+class BestRows(NamedTuple):
+    """What is known of the best pairs of rows, and room for the candidates of one row.
+
+    ``left`` and ``right`` are, for each row, a probability that so many of its pairs reach as are wanted; there is none
+    for right rows if only the best of left ones matter. ``upper`` are bounds of the candidates at ``at``, as a heap.
+    """
+
+    left: np.ndarray
+    right: np.ndarray
+    held: np.ndarray
+    at: np.ndarray
+    upper: np.ndarray
+    swapped: bool
+    """Whether the left rows are those of the right side."""
+
+    @classmethod
+    def of(cls, best: Best, left: int, right: int, swapped: bool) -> BestRows:
+        """Make room for rows of both sides of which nothing is known."""
+        others = np.full(right if 1 in best.sides else 0, -np.inf)
+        size = _FIRST_ROOM
+        return cls(np.full(left, -np.inf), others, np.empty(best.k), np.empty(size, np.int64), np.empty(size), swapped)
+
+    def grown(self) -> BestRows:
+        """Return the same with twice the room."""
+        size = 2 * len(self.at)
+        return self._replace(at=np.empty(size, np.int64), upper=np.empty(size))
+
+
+@bare_inner
+def _push(heap, at, upper, count):
+    """Add a candidate to a heap with the largest bound first."""
+    place = count
+    while place > 0:
+        above = (place - 1) >> 1
+        if heap.upper[above] >= upper:
+            break
+        heap.upper[place], heap.at[place] = heap.upper[above], heap.at[above]
+        place = above
+    heap.upper[place], heap.at[place] = upper, at
+
+
+@bare_inner
+def _pop(heap, last):
+    """Take the first candidate out of a heap: the last one, at ``last``, takes its place and sinks."""
+    upper, at, place = heap.upper[last], heap.at[last], 0
+    while True:
+        below = 2 * place + 1
+        if below >= last:
+            break
+        if below + 1 < last and heap.upper[below + 1] > heap.upper[below]:
+            below += 1
+        if heap.upper[below] <= upper:
+            break
+        heap.upper[place], heap.at[place] = heap.upper[below], heap.at[below]
+        place = below
+    heap.upper[place], heap.at[place] = upper, at
+
+
+@bare_inner
+def _bound(dim, left, i, right, j, mixed, limit, room):
+    """Rule, if one rejects a pair (negative), and an upper bound on its chance."""
+    if mixed:
+        most = 0.0
+        for k in range(left.first[i], left.first[i] + left.many[i]):
+            for m in range(right.first[j], right.first[j] + right.many[j]):
+                share = left.weight[k] * right.weight[m]
+                most += share * _half_space(dim, left.packed[k], right.packed[m], limit, room)
+        return (-SLAB if most < limit.reject_below - 1e-14 else 0), most
+    one, other = left.near[i], right.near[j]
+    if dim == 2:
+        x, y = one[0] - other[0], one[1] - other[1]
+        xx, xy, yy = one[2] + other[2], one[3] + other[3], one[4] + other[4]
+        if _slab(x * x + y * y, x * x * xx + 2.0 * x * y * xy + y * y * yy, limit):
+            return -SLAB, 0.0
+        return 0, disc_at_most(x, y, xx, xy, yy, limit.square)
+    if dim == 3:
+        x, y, z = one[0] - other[0], one[1] - other[1], one[2] - other[2]
+        xx, xy, xz = one[3] + other[3], one[4] + other[4], one[5] + other[5]
+        yy, yz, zz = one[6] + other[6], one[7] + other[7], one[8] + other[8]
+        along = x * (x * xx + 2.0 * (y * xy + z * xz)) + y * (y * yy + 2.0 * z * yz) + z * z * zz
+        away = x * x + y * y + z * z
+        if _slab(away, along, limit):
+            return -SLAB, 0.0
+        u, v, uu, uv, vv, off, change = plane_of(x, y, z, xx, xy, xz, yy, yz, zz)
+        if change <= FLAT_ENOUGH and off <= limit.square:
+            return 0, disc_at_most(u, v, uu, uv, vv, limit.square - off)
+        return 0, along_at_most(away, along, limit.radius)
+    away, along = _difference(dim, one, other, room), 0.0
+    for c in range(dim):
+        for d in range(dim):
+            along += room.mean[c] * room.cov[c, d] * room.mean[d]
+    return (-SLAB if _slab(away, along, limit) else 0), along_at_most(away, along, limit.radius)
+
+
+@bare_inner
+def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
+    """Make a heap of the candidates of a row, by their bounds; returns how many are left that bounds do not reject.
+
+    Of no more candidates than are wanted, none can be beaten: they have no need of bounds.
+    """
+    mine_best, kept = best.left[left.label[i]], 0
+    for n in range(count):
+        j = best.at[n]
+        rule, upper = 0, 1.0
+        if count > len(best.held):
+            rule, upper = _bound(dim, left, i, right, j, mixed, limit, room)
+        theirs = best.right[right.label[j]] if len(best.right) > 0 else math.inf
+        if rule < 0:
+            counts[-rule] += 1
+        elif upper < min(mine_best, theirs) - MARGIN:
+            counts[_BEATEN] += 1
+        else:
+            _push(best, j, upper, kept)
+            kept += 1
+    return kept
+
+
+@bare
+def _walk_best(
+    dim, left, left_key, begin, right, right_key, offset, cursor, mixed, placed, limit, room, out, found, counts, best
+):
+    """``_walk`` where only the best pairs of a row are wanted: its candidates are computed by falling bounds.
+
+    A pair is passed over if its bound is below what enough pairs of its row reach; with two sides, of both rows.
+    """
+    total, last = len(right_key), left.near.shape[1] - 1
+    grouped, both = len(left.group) > 0, len(best.right) > 0
+    for i in range(begin, len(left_key)):
+        mark, count = found, 0
+        for c in range(_COUNTS):
+            counts[_COUNTS + c] = counts[c]
+        for k in range(len(offset)):
+            low = left_key[i] + offset[k] - 1
+            j = cursor[k]
+            while j < total and right_key[j] < low:
+                j += 1
+            cursor[k] = j
+            while j < total and right_key[j] <= low + 2:
+                mine = True
+                if placed:
+                    mine = owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j])
+                    if grouped:
+                        mine = mine and left.group[i] == right.group[j]
+                if mine:
+                    away = 0.0
+                    for c in range(dim):
+                        apart = left.near[i, c] - right.near[j, c]
+                        away += apart * apart
+                    counts[_CANDIDATES] += 1
+                    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
+                        counts[REACH] += 1
+                    else:
+                        if count == len(best.at):  # this row once more, when there is room
+                            for c in range(_COUNTS):
+                                counts[c] = counts[_COUNTS + c]
+                            return i, mark
+                        best.at[count] = j
+                        count += 1
+                j += 1
+        count = _bounded(dim, left, i, right, count, mixed, limit, room, counts, best)
+        held, mine_best = 0, best.left[left.label[i]]
+        while count > 0:
+            j, upper = best.at[0], best.upper[0]
+            theirs = best.right[right.label[j]] if both else math.inf
+            if upper < min(mine_best, theirs) - MARGIN:
+                if not both:  # all others are beaten, too
+                    counts[_BEATEN] += count
+                    break
+                counts[_BEATEN] += 1
+            else:
+                if mixed and best.swapped:  # computed as if they were not, for equal bits
+                    rule, chance = _mixed_verdict(dim, right, j, left, i, limit, room)
+                elif mixed:
+                    rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
+                elif best.swapped:
+                    rule, chance = _pair_verdict(dim, right.near[j], left.near[i], limit, room)
+                else:
+                    rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
+                counts[-rule if rule < 0 else rule if rule > 0 else _EVALUATED] += 1
+                if rule > 0 or (rule == 0 and chance >= limit.keep_from):
+                    if found == len(out.left):
+                        for c in range(_COUNTS):
+                            counts[c] = counts[_COUNTS + c]
+                        return i, mark
+                    out.left[found], out.right[found] = left.label[i], right.label[j]
+                    out.probability[found], out.code[found] = chance, rule
+                    found += 1
+                    held = hold(chance, best.held, held)
+                    if held == len(best.held):
+                        mine_best = max(mine_best, best.held[held - 1])
+                    if both:
+                        best.right[right.label[j]] = max(theirs, chance)
+            count -= 1
+            if count > 0:
+                _pop(best, count)
+        best.left[left.label[i]] = mine_best
+        found = _without_beaten(out, mark, found, mine_best, best)
+    return len(left_key), found
+
+
+@bare_inner
+def _without_beaten(out, begin, end, mine_best, best):
+    """Leave out pairs of one row that others have beaten since they were computed; returns how many there are then."""
+    kept = begin
+    for k in range(begin, end):
+        wanted = out.probability[k] >= mine_best - MARGIN
+        if len(best.right) > 0:
+            wanted = wanted or out.probability[k] >= best.right[out.right[k]] - MARGIN
+        if wanted:
+            out.left[kept], out.right[kept] = out.left[k], out.right[k]
+            out.probability[kept], out.code[kept] = out.probability[k], out.code[k]
+            kept += 1
+    return kept
+
+
 @bare
 def _extent(near, rows, low, high):
     """Lower and upper ends of the centres of some rows, taken together with what is there; returns their reach."""
@@ -654,19 +871,30 @@ class FoundPositions(NamedTuple):
 
 
 def near_pairs(
-    left: Parts | Sky, right: Parts | Sky, limit: Limits, places: tuple[Places, Places] | None = None
+    left: Parts | Sky,
+    right: Parts | Sky,
+    limit: Limits,
+    places: tuple[Places, Places] | None = None,
+    best: Best | None = None,
 ) -> FoundPositions:
-    """All pairs that are kept, each once, with the counts of every rule."""
+    """All pairs that are kept, each once, with the counts of every rule; or some of them, the best ones among these."""
     counters = no_counts()
+    # the best pairs of a row are found while it is walked through, so that the ranked side is the one to walk through
+    swapped = best is not None and best.sides == (1,)
+    if swapped:
+        left, right, places = right, left, None if places is None else (places[1], places[0])
     mixed = any(_has_mixtures(side) for side in (left, right))
     one, other = (
         PositionSide(rows, limit, mixed, None if places is None else places[k]) for k, rows in enumerate((left, right))
     )
     pairs = _Pairs(len(one.usable))
+    if best is not None:
+        pairs.best = BestRows.of(best, len(one.usable), 0 if swapped else len(other.usable), swapped)
     for mine, theirs in product(one.classes(limit.radius), other.classes(limit.radius)):
         _match(one, mine, other, theirs, limit, pairs, counters)
     counters.kept += pairs.found
-    return FoundPositions(pairs.done(), counters)
+    done = pairs.done()
+    return FoundPositions(done._replace(left=done.right, right=done.left) if swapped else done, counters)
 
 
 def _has_mixtures(rows: Parts | Sky) -> bool:
@@ -680,6 +908,7 @@ class _Pairs:
 
     def __init__(self, rows: int) -> None:
         self.room, self.found = _no_room(max(_FIRST_ROOM, rows + rows // 4)), 0
+        self.best: BestRows | None = None
 
     def grow(self) -> None:
         """Twice the room."""
@@ -687,6 +916,8 @@ class _Pairs:
         for old, new in zip(self.room, larger, strict=True):
             new[: self.found] = old[: self.found]
         self.room = larger
+        if self.best is not None:
+            self.best = self.best.grown()
 
     def done(self) -> PositionPairs:
         """What was found, and not much more memory than that."""
@@ -718,10 +949,11 @@ def _match(
         ours = left.take(mine[begin : begin + _LINES], space)
         keys, done = left_key[begin : begin + _LINES], 0
         while True:
-            done, pairs.found = _walk(
-                left.dim, ours, keys, done, others, right_key, offsets, cursor, left.mixed, left.places is not None,
-                limit, room, pairs.room, pairs.found, counts,
-            )  # fmt: skip
+            rest = others, right_key, offsets, cursor, left.mixed, left.places is not None, limit, room, pairs.room
+            if pairs.best is None:
+                done, pairs.found = _walk(left.dim, ours, keys, done, *rest, pairs.found, counts)
+            else:
+                done, pairs.found = _walk_best(left.dim, ours, keys, done, *rest, pairs.found, counts, pairs.best)
             if done == len(keys):
                 break
             pairs.grow()
@@ -733,4 +965,5 @@ def _count(counts: np.ndarray, counters: Counters) -> None:
     counters.evaluated += int(counts[_EVALUATED])
     for rule in (REACH, SLAB, SPREAD):
         counters.rejected[POSITION_RULES[rule]] += int(counts[rule])
+    counters.rejected[BEATEN] += int(counts[_BEATEN])
     counters.accepted[POSITION_RULES[INSIDE]] += int(counts[INSIDE])

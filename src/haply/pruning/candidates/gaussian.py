@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from haply.models import Gaussian
 from haply.numerics.jit import kernel
-from haply.numerics.normal import SQRT_2PI
+from haply.numerics.normal import SQRT_2PI, normal_quantile
 from haply.probability.kernels import normal_region
 from haply.probability.region import Region
+from haply.pruning.best import MARGIN, Best, hold
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.curve import curve_table
 from haply.pruning.candidates.intervals import Intervals
@@ -20,6 +22,7 @@ from haply.pruning.threshold import Threshold
 
 _STEP = 1.0 / 128.0
 _FARTHEST = 8.5  # beyond it half a normal is 0.5 to the last digit
+_CUTS_PER_UNIT = 64.0
 
 
 def _half_masses() -> tuple[np.ndarray, np.ndarray]:
@@ -78,6 +81,11 @@ class GaussianCondition(NamedTuple):
     keep_from: float
     may_accept: bool
     slack: float
+    half: float
+    cut: np.ndarray
+    left_best: np.ndarray
+    right_best: np.ndarray
+    """How far inside, in deviations, the best pairs of each row are; see ``_leave_beaten``. Nothing if all are kept."""
 
 
 class HeldGaussians(NamedTuple):
@@ -118,6 +126,44 @@ def _reject(own, other, sign, from_position, i, j, first, question, held, out_ow
         if other.begin[j] > end:
             i, j = i + U1, U0
     return n, i, j, first, candidates
+
+
+@kernel
+def _reached(best, row, cut):
+    """How far inside a pair of this row must be, in deviations, so that not enough others are better for certain."""
+    z = best[row, best.shape[1] - 1]
+    return -math.inf if z < 0.0 else cut[int(min(z * _CUTS_PER_UNIT, len(cut) - 1.0))]
+
+
+@kernel
+def _leave_beaten(count, sign, question, held, out_own, out_other):
+    """Leave out pairs of whose rows enough others are better; returns how many there are then.
+
+    With ``z`` deviations from the mean of a difference to the nearer end of the region, and ``Q`` the tail of a normal,
+    ``1 - 2 Q(z) <= P <= 1 - Q(z)``: so of two pairs one is better if ``2 Q(z)`` is below the other's ``Q(z)``.
+    """
+    left, right = (out_own, out_other) if sign > 0.0 else (out_other, out_own)
+    for k in range(count):
+        inside = question.half - abs(held.difference[k] - question.centre)
+        held.p[k] = math.inf
+        if held.sd[k] > 0.0:
+            finer = 1.0 / held.sd[k]
+            held.p[k], least = (inside + question.slack) * finer, (inside - question.slack) * finer
+            if len(question.left_best):
+                hold(least, question.left_best[left[k]], question.left_best.shape[1])
+            if len(question.right_best):
+                hold(least, question.right_best[right[k]], question.right_best.shape[1])
+    n = U0
+    for k in range(count):
+        reached = math.inf
+        if len(question.left_best):
+            reached = _reached(question.left_best, left[k], question.cut)
+        if len(question.right_best):
+            reached = min(reached, _reached(question.right_best, right[k], question.cut))
+        out_own[n], out_other[n], held.difference[n] = out_own[k], out_other[k], held.difference[k]
+        held.sd[n] = held.sd[k]
+        n += U(not held.p[k] < reached)
+    return n
 
 
 @kernel
@@ -171,12 +217,22 @@ def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_o
     while i < U(len(own.label)) and n + U(len(held.sd)) <= U(len(out_own)):
         room = (out_own[n:], out_other[n:])
         count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, held, *room)
-        kept, computed = _decide(count, question, held, *room, out_p[n:])
-        n += kept
         candidates += seen
         rejected += seen - count
+        if len(question.cut):
+            count = _leave_beaten(count, sign, question, held, *room)
+        kept, computed = _decide(count, question, held, *room, out_p[n:])
+        n += kept
         evaluated += computed
     return n, i, j, first, candidates, rejected, evaluated
+
+
+@lru_cache(maxsize=16)
+def _cuts(threshold: Threshold) -> np.ndarray:
+    """How far inside a pair must be that pairs ``z`` deviations inside do not beat, by ``z``."""
+    tail = np.array([math.erfc(k / _CUTS_PER_UNIT / math.sqrt(2.0)) for k in range(int(_FARTHEST * _CUTS_PER_UNIT))])
+    cuts = np.array([-math.inf if each >= 1.0 - MARGIN else -normal_quantile(each + MARGIN) - 1e-9 for each in tail])
+    return np.where(1.0 - tail >= threshold.keeps_from() + MARGIN, cuts, -np.inf)  # what beats others must be kept
 
 
 def match_gaussians(
@@ -189,14 +245,21 @@ def match_gaussians(
     threshold: Threshold,
     exact: bool,
     labels: Labels = (None, None),
+    best: Best | None = None,
 ) -> PassOutput:
-    """All kept pairs whose reference point is at or above ``from_position``."""
+    """All kept pairs whose reference point is at or above ``from_position``.
+
+    With ``best``, which goes with row numbers only, other pairs than the wanted ones may be left out.
+    """
     reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from)
     largest = sum(float(np.abs(side.values["mean"]).max(initial=0.0)) for side in (left, right))
     question = GaussianCondition(
         float(region.low), float(region.high), region.low_closed, region.high_closed,
         0.5 * (region.low + region.high), (len(inner) - 1) / reach, inner, outer,
-        threshold.keeps_from(), not exact, 1e-15 * largest,
+        threshold.keeps_from(), not exact, 1e-15 * largest, 0.5 * region.width,
+        np.empty(0) if best is None else _cuts(threshold),
+        *(np.full((len(side) * (best is not None and k in best.sides), best.k if best else 1), -np.inf)
+          for k, side in enumerate((left, right))),
     )  # fmt: skip
     held = HeldGaussians(np.empty(one_pass.HELD), np.empty(one_pass.HELD), np.empty(one_pass.HELD))
     mine, theirs = in_order(left_intervals, right_intervals, labels)

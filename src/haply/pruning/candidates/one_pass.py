@@ -48,8 +48,12 @@ class PassOutput(NamedTuple):
 
 
 def fits(region: Region, threshold: Threshold) -> bool:
-    """Whether the one pass answers this condition: an interval of positive length, with a threshold."""
-    return not (region.outside or region.one_sided) and region.width > 0.0 and threshold.value is not None
+    """Whether the one pass answers this condition: an interval of positive length, with a threshold.
+
+    Below a threshold that rounding hides, rows have no ends, and the pass would not know where to stop.
+    """
+    bounded = threshold.value is not None and threshold.reject_below > 0.0
+    return not (region.outside or region.one_sided) and region.width > 0.0 and bounded
 
 
 def ordinary(sizes: np.ndarray, hopeless: np.ndarray, region: Region) -> bool:

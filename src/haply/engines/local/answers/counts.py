@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,14 @@ import pyarrow as pa
 
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
+from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, OWN, VARIANCE, Counting
 from haply.planning.answers.counts import SD, CountPlan
 from haply.planning.answers.join import ROW_IDS
+
+_PAIRS_AT_ONCE = 1 << 16
+"""Pairs that a thread counts at a time, about: all pairs of a row go together."""
 
 
 class LocalCounts:
@@ -97,4 +102,14 @@ def _counted(counting: Counting, pairs: pa.Table, keys: np.ndarray) -> tuple[np.
     """Count the partners of what has one key each; returns the keys, and columns of their numbers."""
     order = np.argsort(keys, kind="stable")
     known, first = np.unique(keys[order], return_index=True)
-    return known, counting.rows(pairs.take(pa.array(order)), np.append(first, len(keys)))
+    start, ordered = np.append(first, len(keys)), pairs.take(pa.array(order))
+    begins = np.searchsorted(first, np.arange(0, len(keys), _PAIRS_AT_ONCE))
+    spans = list(itertools.pairwise(np.unique(np.append(begins, len(known))).tolist()))
+
+    def counted(span: tuple[int, int]) -> dict[str, pa.Array]:
+        bounds = start[span[0] : span[1] + 1]
+        some = ordered.slice(bounds[0], bounds[-1] - bounds[0])
+        return counting.rows(some, bounds - bounds[0])
+
+    parts = list(on_threads(counted, spans or [(0, 0)]))
+    return known, {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}

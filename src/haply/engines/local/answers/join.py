@@ -16,15 +16,11 @@ from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs
 from haply.models.columns import view_column
-from haply.planning.answers.join import LEVELS, ROW_IDS, AnsweredJoin
+from haply.planning.answers.join import LEVELS, ROW_IDS, TIES, AnsweredJoin
 from haply.planning.frames import SideName
 
 _HELD_PAIRS = 1 << 22
 """How many pairs are held before those are left out that are not among the best of their rows."""
-
-
-_TIES = 1e-11
-"""Probabilities nearer than this may tie."""
 
 
 class LocalAnswers:
@@ -96,8 +92,7 @@ class LocalAnswers:
             assert isinstance(found, LocalFrame)
             pairs = found.table()
             ids = pairs[ROW_IDS[side]].to_numpy()
-            # a little above the level: of pairs that tie, none may be below it
-            above = np.bincount(ids[pairs["probability"].to_numpy() >= level + _TIES], minlength=whole.num_rows)
+            above = np.bincount(ids[pairs["probability"].to_numpy() >= level + TIES], minlength=whole.num_rows)
             closed = above >= (join.answer.k or 1) if level != LEVELS[-1] else np.ones(whole.num_rows, bool)
             done = pairs.filter(pa.array(closed[ids]))
             if done.num_rows:

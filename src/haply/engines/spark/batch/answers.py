@@ -21,7 +21,7 @@ from haply.engines.spark.observing import Observing
 from haply.joins.cells.rows import BAD
 from haply.joins.ranks import Centres, expected_squares, most_pairs
 from haply.models.columns import view_column
-from haply.planning.answers.join import ROW_IDS, AnsweredJoin
+from haply.planning.answers.join import LEVELS, ROW_IDS, TIES, AnsweredJoin
 from haply.planning.frames import SideName, quoted
 from haply.planning.plans import Chosen
 from haply.pruning.best import DECIMALS
@@ -59,9 +59,45 @@ class SparkAnswers:
 
     def _pairs(self, plan: Chosen, funnel: Any) -> DataFrame:
         """The pairs that are kept, with the ids of their rows."""
+        if self.join.by_levels:
+            return self._ranked(self._by_levels(funnel))
         frame = plan.run(self.engine, funnel)
         assert isinstance(frame, SparkFrame)
         return self._ranked(frame.df) if self.join.answer.ranked else frame.df
+
+    def _by_levels(self, funnel: Any) -> DataFrame:
+        """The pairs of each row above the first level that enough of its pairs reach; all of them if there is none.
+
+        Rows that have enough are found by a join of their own, with ids only, and left out of the next level. Equal
+        rows have equal pairs, so that fingerprints tell which rows these are.
+        """
+        side, k = self.join.answer.ranked[0], self.join.answer.k or 1
+        frame, prints = self.join.side(side), fingerprints(side)
+        assert isinstance(frame, SparkFrame)
+        columns, parts = frame.df.columns, []
+        for level in LEVELS:
+            pairs = self._at_level(level, frame, only_id=False, funnel=funnel if level == LEVELS[0] else None)
+            if level == LEVELS[-1]:
+                parts.append(pairs)
+                break
+            reaches = F.col("probability") >= level + TIES
+            count = F.count(F.when(reaches, 1)).over(Window.partitionBy(ROW_IDS[side]))
+            parts.append(pairs.withColumn(_COUNT, count).where(F.col(_COUNT) >= k).drop(_COUNT))
+            found = self._at_level(level, frame, only_id=True, funnel=None).where(reaches)
+            full = found.groupBy(ROW_IDS[side]).agg(F.count("*").alias(_COUNT)).where(F.col(_COUNT) >= k)
+            full = full.select(*(part.alias(name) for name, part in prints.items()))
+            frame = SparkFrame(
+                frame.df.withColumns(prints).join(full, list(prints), "left_anti").select(*map(quoted, columns))
+            )
+        whole = parts[0]
+        for more in parts[1:]:
+            whole = whole.unionByName(more)
+        return whole
+
+    def _at_level(self, level: float, rows: SparkFrame, only_id: bool, funnel: Any) -> DataFrame:
+        found = self.join.at_level(level, self.join.answer.ranked[0], rows, only_id).run(self.engine, funnel)
+        assert isinstance(found, SparkFrame)
+        return found.df
 
     def _ranked(self, pairs: DataFrame) -> DataFrame:
         """The best pairs of each row."""

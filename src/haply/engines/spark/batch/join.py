@@ -275,7 +275,8 @@ class BatchJoin:
             counters = join.selection.counters(counters)
         counts = dict.fromkeys(counter_names(counters), "sum")
         asked = join.asked(self.place_of(join.left), self.place_of(join.right))
-        cell = CellJoin((columns[0].value, columns[1].value), tuple(keys), match, asked, join.length)
+        values = columns[0].value, columns[1].value
+        cell = CellJoin(values, tuple(keys), match, asked, join.length, join.setting.best)
         kernel = CellWorker(columns[0], columns[1], arrow_schema(schema), cell, len(counts))
         pairs = cells.mapInArrow(worker(kernel), schema)
         if self.funnel is not None:
