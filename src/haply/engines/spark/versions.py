@@ -14,11 +14,13 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas import types as converters
 
 from haply.engines.spark.runtime.failures import translate_failures
+from haply.errors import HaplyError
 
 if TYPE_CHECKING:
     import pandas
@@ -34,6 +36,16 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
     """
     convert: Any = converters.to_arrow_schema
     return convert(schema, **({"timezone": "UTC"} if "timezone" in inspect.signature(convert).parameters else {}))
+
+
+def check_stateful(spark: Any) -> None:
+    """Refuse a session that has no stateful functions in Python: PySpark 4.0 has them only without Connect."""
+    if not hasattr(spark.range(0).groupBy("id"), "transformWithStateInPandas"):
+        raise HaplyError(
+            "A join of streams over Spark Connect needs a newer PySpark",
+            expected="PySpark 4.1 or newer, or a classic session",
+            found=f"PySpark {pyspark.__version__} with a Spark Connect session",
+        )
 
 
 def arrow_function(function: ArrayFunction, returns: str) -> Any:
