@@ -90,22 +90,19 @@ def translated(failure: PySparkException) -> HaplyError | None:
 
 def _message(text: str) -> str | None:
     """What to say of a failure of Spark; none if it is not about haply."""
-    found = _OURS.findall(text)
-    if found:
-        return str(found[-1])  # the last one, where one error led to another
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1])  # the last one, where one error led to another
     lacking = _NO_PACKAGE.findall(text) if "haply" in text else []
-    if not lacking and not _NO_DAEMON.search(text):
+    if lacking:
+        found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they lack"
+    elif _NO_DAEMON.search(text):
+        found = "that spark.python.daemon.module, which names a module of haply, does not start"
+        mend = "install haply there, or leave that setting out and call hp.ship(spark)"
+    else:
         return None
-    return str(worker_without_haply(lacking[-1] if lacking else "No module named 'haply'"))
-
-
-def worker_without_haply(said: str) -> HaplyError:
-    """Make the error for workers that lack haply, or a package that it needs."""
-    return HaplyError(
-        "The Python of Spark's workers lacks a package that haply needs there",
-        found=said,
-        hint="hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they lack; see docs/howto/clusters.md",
-    )
+    where = "The Python of Spark's workers lacks haply, or a package that haply needs there"
+    return str(HaplyError(where, found=found, hint=f"{mend}; see docs/howto/clusters.md"))
 
 
 @cache
