@@ -10,7 +10,7 @@ CODE := src tests benchmarks docs/conf.py docs/front.py docs/pictures.py
 OVER_CONNECT := tests/spark/test_connect.py tests/both/test_join.py tests/both/test_where.py tests/spark/test_whole.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench docs clean
+.PHONY: help setup demo test test-long lint bench docs dist clean
 
 # Compiled modules are kept: each process of Spark would else compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,8 +25,11 @@ demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 
 # Files are begun in the order of tests/conftest.py, which has the long ones first: xdist would take those with many
 # tests first, and end with one process waiting for the other.
+# HAPLY_TEST_PYTHONS names interpreters with other versions of PySpark, which test-long runs a short job with:
+#   make test-long HAPLY_TEST_PYTHONS="/path/of/one/bin/python /path/of/another/bin/python"
 # HAPLY_TEST_CONNECT=1 runs the tests on Spark over Spark Connect: a handful of them here, whole files in test-long.
 PYTEST := $(BIN)/python -m pytest -q
+export HAPLY_TEST_PYTHONS
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: lint ## check style and types, and run the tests that take minutes
@@ -48,14 +51,21 @@ bench: $(READY) ## measure against other engines
 docs: $(READY) ## build the documentation in docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# With the pinned build tools, and not in an environment of its own: nothing is fetched.
+dist: $(READY) ## build the wheel and the source archive in dist
+	rm -rf build dist
+	$(BIN)/python -c 'from setuptools import build_meta as b; b.build_sdist("dist"); b.build_wheel("dist")'
+	rm -rf build
+
 clean: ## remove everything the other targets made
 	rm -rf $(VENV) out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# requirements.txt holds the packages that haply needs to run, requirements-dev.txt those and the ones for tests, benches
-# and documentation, each with its version and hashes. They are made from pyproject.toml with
+# requirements.txt holds the packages that haply needs to run with Spark and charts, requirements-dev.txt those and the
+# ones for tests, benches and documentation, each with its version and hashes. They are made from pyproject.toml with
 #   LOCK="uv pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml"
-#   $LOCK --extra dev -o requirements-dev.txt && $LOCK -c requirements-dev.txt -o requirements.txt
+#   $LOCK --extra dev -o requirements-dev.txt
+#   $LOCK --extra spark --extra viz -c requirements-dev.txt -o requirements.txt
 # PySpark comes as source: the pinned build tools go in first and build it, so that nothing unpinned is fetched.
 # Kernels are not compiled here: a query compiles those that it needs.
 # The stamps are written last, so that an interrupted set-up is done again.

@@ -224,7 +224,7 @@ def plain_join(left: DataFrame, right: DataFrame, window: int, settings: Setting
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    from haply.engines.spark.columns import arrow_function
+    from haply.engines.spark.versions import arrow_function
 
     dim, count, within = settings.dim, settings.samples, settings.within
     width = within + 2.0 * settings.widest * 1.1  # a centroid may lie off the middle of its ball

@@ -47,6 +47,9 @@ DIRECTIVES = ("eval-rst", "figure", "toctree")
 OTHER_COMMANDS = ("pip install .", "source .venv/bin/activate")
 """Commands a page may name besides make and haply."""
 
+OF_CLUSTERS = ("venv-pack", "spark-submit")
+"""Programs that a page may call with any arguments."""
+
 # A page's tables have a handful of rows: one partition each, and no compiling of queries that run once.
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
@@ -161,7 +164,7 @@ def check_console(block: Block) -> None:
         if not line.startswith("$ "):
             raise block.broken(f"a console line that is no command: {line}", number)
         words = shlex.split(line[2:], comments=True)
-        if " ".join(words) in OTHER_COMMANDS:
+        if " ".join(words) in OTHER_COMMANDS or words[0] in OF_CLUSTERS:
             continue
         trouble = "neither make nor haply"
         if words[:2] == ["pip", "install"]:

@@ -13,6 +13,7 @@ import pytest
 
 import haply as hp
 from haply.constructors import CONSTRUCTORS
+from haply.engines.doctor import Checkup
 from haply.judging import ErrorFit
 from haply.models import Model, OneDimensional
 from haply.planning.plans import Plan
@@ -32,6 +33,7 @@ OTHER_METHODS = {
         *("share", "offset", "scale", "extra", "converged", "rounds", "log_likelihood", "matches", "table"),
         *("apply", "chart"),
     ),
+    Checkup: ("ok",),
     hp.Funnel: ("to_dict", "stages", "filled", "chart"),
     Model: ("take", "show", "problems", "from_arrow", "to_arrow"),
     OneDimensional: ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),

@@ -17,6 +17,8 @@ from haply.report.funnel import Funnel
 if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
+    from haply.engines.doctor import doctor
+    from haply.engines.spark.runtime.cluster import ship
     from haply.engines.spark.runtime.session import local_session
     from haply.judging import calibrate, calibration, shifted
     from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
@@ -37,6 +39,7 @@ __all__ = [
     "count_matches",
     "density",
     "distance",
+    "doctor",
     "join",
     "left",
     "local_session",
@@ -50,6 +53,7 @@ __all__ = [
     "read_index",
     "right",
     "shifted",
+    "ship",
     "sky",
     "sql",
     "where",
@@ -73,7 +77,9 @@ _LAZY = {
     "calibrate": "haply.judging",
     "calibration": "haply.judging",
     "shifted": "haply.judging",
+    "doctor": "haply.engines.doctor",
     "local_session": "haply.engines.spark.runtime.session",
+    "ship": "haply.engines.spark.runtime.cluster",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
     "where": "haply.api",

@@ -53,6 +53,22 @@ def _sentence(text: str) -> str:
     return text if text.endswith("?") else text.rstrip(".") + "."
 
 
+def missing_package(what: str, missing: ImportError, install: str) -> HaplyError:
+    """Make the error for something that needs packages which are not installed.
+
+    Parameters
+    ----------
+    what
+        What needs them, in the plural: ``"Charts"``.
+    missing
+        What Python said.
+    install
+        What to install: ``"haply[viz]"``.
+    """
+    needed = f"{what} need a package that is not installed"
+    return HaplyError(needed, found=str(missing), hint=f'pip install "{install}"')
+
+
 class HaplyWarning(UserWarning):
     """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be."""
 

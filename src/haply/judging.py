@@ -33,7 +33,7 @@ from haply.planning.frames import (
     names_of,
     position_model,
 )
-from haply.report.calibration import Calibration, drawing, rounded, transform_records
+from haply.report.calibration import Calibration, drawing, pandas_frame, rounded, transform_records
 
 if TYPE_CHECKING:
     import altair
@@ -436,14 +436,13 @@ class ErrorFit:
         pandas.DataFrame
             ``name``, ``estimate`` and ``standard_error``, which is NaN where a value is at the border of its range.
         """
-        import pandas
-
-        return pandas.DataFrame(
-            {
-                "name": list(self.fitted.names),
-                "estimate": self.fitted.estimates,
-                "standard_error": self.fitted.standard_errors,
-            }
+        return pandas_frame(
+            [
+                {"name": name, "estimate": estimate, "standard_error": error}
+                for name, estimate, error in zip(
+                    self.fitted.names, self.fitted.estimates, self.fitted.standard_errors, strict=True
+                )
+            ]
         )
 
     def apply(self, table: Tabular, *, side: SideName | None = None) -> Any:

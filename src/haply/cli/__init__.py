@@ -1,4 +1,4 @@
-"""The command ``haply``: ``demo``, ``sql``, ``explain``, ``warm``, ``bench`` and ``--version``.
+"""The command ``haply``: ``demo``, ``sql``, ``explain``, ``warm``, ``doctor``, ``pack``, ``bench``, ``--version``.
 
 Everything heavy is imported by the command that needs it, so that help and version are quick.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _FEW_STEPS = 7
-COMMANDS = ("demo", "sql", "explain", "warm", "bench")
+COMMANDS = ("demo", "sql", "explain", "warm", "doctor", "pack", "bench")
 
 
 def command() -> None:
@@ -93,6 +93,16 @@ def _parser() -> argparse.ArgumentParser:
     warm.add_argument("--report", action="store_true", help="print what each kernel took to compile")
     warm.set_defaults(run=_warm)
 
+    doctor = commands.add_parser("doctor", help="look whether haply can work here")
+    doctor.add_argument("--spark", action="store_true", help="start Spark on this machine, and look at its workers too")
+    doctor.set_defaults(run=_doctor)
+
+    pack = commands.add_parser("pack", help="write haply into a zip, which Spark sends to its workers with --py-files")
+    pack.add_argument(
+        "-o", "--out", default="haply.zip", metavar="FILE", help="where the zip goes (default: %(default)s)"
+    )
+    pack.set_defaults(run=_pack)
+
     bench = commands.add_parser("bench", help="tell where the benchmarks are")
     bench.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     bench.set_defaults(run=_bench)
@@ -139,6 +149,28 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> int:
     command = " ".join(["python -m benchmarks", *arguments.words])
     print(f"The benchmarks are in haply's repository, not in the installed package. In a clone of it: {command}")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from haply.engines.doctor import doctor
+
+    spark = None
+    if arguments.spark:
+        from haply.engines.spark.files import quiet_session
+
+        spark = quiet_session("haply doctor", [])
+    found = doctor(spark)
+    print(found)
+    if not found.ok:
+        print("haply: something is missing, see FAIL above.", file=sys.stderr)
+    return 0 if found.ok else 2
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    from haply.engines.packing import pack
+
+    print(f"haply {__version__} is in {pack(arguments.out)}")
     return 0
 
 

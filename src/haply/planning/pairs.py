@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from haply.errors import HaplyError
-from haply.indexing.pages import PagesOfJoin
 from haply.joins.cells.asked import PairSelection, Together, on_side
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.method import Method, Setting
@@ -309,6 +308,8 @@ class PairPlan:
             return None
         assert isinstance(self.method, DifferenceMethod)
         side = self.side(self.indexed)
+        from haply.indexing.pages import PagesOfJoin
+
         return PagesOfJoin(side.frame.index, self.method, side.is_left).expected_partners
 
     # -- words ---------------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, missing_package
 from haply.joins.calibration.residuals import TENTHS, Transforms
 from haply.joins.calibration.scores import Decomposition, Excess, Fakes, Scores
+from haply.report.page import chart_converter
 
 if TYPE_CHECKING:
     import altair
@@ -145,7 +146,7 @@ class Calibration:
             ``low`` and ``high``, ``mean_probability``, ``n``, and with labels ``share_true`` with its 95% interval
             ``share_low`` to ``share_high``.
         """
-        return _frame(self._bins())
+        return pandas_frame(self._bins())
 
     def fakes_table(self) -> pandas.DataFrame:
         """Return the false pairs at each threshold, as probabilities and as shifted rows say.
@@ -157,7 +158,7 @@ class Calibration:
             (``sum (1 - p_any)``) and ``other_partner`` (``sum (p_any - p_match)``), ``fakes``, ``by_fakes``
             (``(1 - f) fakes``, to be compared with ``without_partner``), and the ``standard_error`` of the difference.
         """
-        return _frame([one._asdict() for one in self.fakes])
+        return pandas_frame([one._asdict() for one in self.fakes])
 
     def residuals_table(self) -> pandas.DataFrame:
         """Return how many pairs have differences in each tenth of their errors' law.
@@ -173,7 +174,7 @@ class Calibration:
         HaplyError
             If the compared columns were not named.
         """
-        return _frame(self._residuals())
+        return pandas_frame(self._residuals())
 
     def _bins(self) -> list[dict[str, Any]]:
         found = []
@@ -391,15 +392,16 @@ def transform_records(shares: np.ndarray, standard_error: float) -> list[dict[st
 
 def drawing(chart: Any, words: str) -> str:
     """Draw a chart into a page: it needs no network, and is white also where the page is dark."""
-    import vl_convert
-
-    svg = vl_convert.vegalite_to_svg(chart.to_dict())
+    svg = chart_converter().vegalite_to_svg(chart.to_dict())
     return f'<div role="img" aria-label="{escape(words)}" style="overflow-x:auto">{svg}</div>'
 
 
-def _frame(records: list[dict[str, Any]]) -> pandas.DataFrame:
-    import pandas
-
+def pandas_frame(records: list[dict[str, Any]]) -> pandas.DataFrame:
+    """Make a table of pandas from records; pandas is not among the packages that haply always needs."""
+    try:
+        import pandas
+    except ImportError as missing:
+        raise missing_package("Tables of pandas", missing, "pandas") from None
     return pandas.DataFrame.from_records(records)
 
 

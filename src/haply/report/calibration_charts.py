@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
-from haply.report.charts import BLUE, GREY, ORANGE, Record
+# Altair comes from there as well: without it that module says how to install it.
+from haply.report.charts import BLUE, GREY, ORANGE, Record, alt
 from haply.report.charts import _data as data_of
 from haply.report.charts import _need as need
 from haply.report.charts import _styled as styled

@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-import altair as alt
+from haply.errors import HaplyError, missing_package
 
-from haply.errors import HaplyError
+try:
+    import altair as alt
+except ImportError as missing:
+    raise missing_package("Charts", missing, "haply[viz]") from None
 
 Record = Mapping[str, Any]
 

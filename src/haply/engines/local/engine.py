@@ -1,37 +1,37 @@
-"""The engine that runs plans in this process."""
+"""The engine that runs plans in this process.
+
+What answers a question is imported when it is asked: a join of two small files need not wait for all the others.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from haply.engines.local import sql
-from haply.engines.local.answers.asof import LocalAsof
-from haply.engines.local.answers.counts import LocalCounts
-from haply.engines.local.answers.join import LocalAnswers
-from haply.engines.local.answers.match import LocalMatches
 from haply.engines.local.frame import LocalFrame
-from haply.engines.local.index import LocalIndexedJoin, build_index
 from haply.engines.local.pairs import LocalJoin
 from haply.engines.local.threads import on_threads
-from haply.engines.local.windows import combinations
 from haply.errors import HaplyError
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
-from haply.planning.answers.asof import AsofPlan
-from haply.planning.answers.counts import CountPlan
-from haply.planning.answers.join import AnsweredJoin
-from haply.planning.answers.match import MatchPlan
 from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
 from haply.planning.selection import RowSelection
-from haply.planning.windows import WindowPlan
 from haply.selection.select import EVALUATED, RULES
+
+if TYPE_CHECKING:
+    from haply.engines.local.answers.join import LocalAnswers
+    from haply.planning.answers.asof import AsofPlan
+    from haply.planning.answers.counts import CountPlan
+    from haply.planning.answers.join import AnsweredJoin
+    from haply.planning.answers.match import MatchPlan
+    from haply.planning.windows import WindowPlan
 
 _ROWS_AT_ONCE = 1 << 17
 
@@ -43,7 +43,7 @@ class LocalEngine:
 
     def pairs(self, join: PairPlan, funnel: Any) -> LocalFrame:
         """Run a join of two tables."""
-        runs = (LocalJoin if join.indexed is None else LocalIndexedJoin)(join, funnel)
+        runs = _join(join, funnel)
         frame: Any = join.left.frame
         return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
 
@@ -53,14 +53,20 @@ class LocalEngine:
 
     def answered(self, join: AnsweredJoin, funnel: Any) -> LocalFrame:
         """Run a join whose pairs are ranked, or whose rows without a pair matter."""
+        from haply.engines.local.answers.join import LocalAnswers
+
         return _streamed(LocalAnswers(join, self, funnel))
 
     def matched(self, match: MatchPlan, funnel: Any) -> LocalFrame:
         """Tell which rows are the same thing."""
+        from haply.engines.local.answers.match import LocalMatches
+
         return _streamed(LocalMatches(match, self, funnel))
 
     def counted(self, count: CountPlan, funnel: Any) -> LocalFrame:
         """Count the partners of rows."""
+        from haply.engines.local.answers.counts import LocalCounts
+
         return _like(count.node.left, LocalCounts(count, self, funnel).table())
 
     def beside(self, join: Any, funnel: Any) -> LocalFrame:
@@ -69,6 +75,8 @@ class LocalEngine:
 
     def last_events(self, asof: AsofPlan, funnel: Any) -> LocalFrame:
         """Find the last event before each time."""
+        from haply.engines.local.answers.asof import LocalAsof
+
         return _streamed(LocalAsof(asof, self, funnel))
 
     def selected(self, selection: RowSelection, funnel: Any) -> LocalFrame:
@@ -101,15 +109,27 @@ class LocalEngine:
 
     def build_index(self, frame: Frame, column: str, path: str, page_rows: int, mode: str) -> None:
         """Write an indexed table."""
+        from haply.engines.local.index import build_index
+
         assert isinstance(frame, LocalFrame)
         build_index(frame, column, path, page_rows, mode)
 
     def combinations(self, plan: WindowPlan, funnel: Any) -> LocalFrame:
         """Run a join of many tables in windows of time."""
+        from haply.engines.local.windows import combinations
+
         return _like(plan.first, combinations(plan, funnel))
 
 
 ENGINE = LocalEngine()
+
+
+def _join(join: PairPlan, funnel: Any) -> LocalJoin:
+    if join.indexed is None:
+        return LocalJoin(join, funnel)
+    from haply.engines.local.index import LocalIndexedJoin
+
+    return LocalIndexedJoin(join, funnel)
 
 
 def _like(frame: Any, table: pa.Table) -> LocalFrame:

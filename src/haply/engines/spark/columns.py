@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -14,7 +13,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
-from haply.engines.spark.runtime.failures import translate_failures
+from haply.engines.spark.versions import arrow_function
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Histogram, Model, Samples
 from haply.models.measurements import RECIPES
@@ -159,17 +158,6 @@ def _flat_points(dim: int | None) -> Any:
         return pa.StructArray.from_arrays(list(flat_points(column, dim)), ["points", "dim"], mask=column.is_null())
 
     return arrow_function(read, "points array<double>, dim int")
-
-
-def arrow_function(function: Callable[..., pa.Array], returns: str) -> Any:
-    """A Spark function over whole Arrow arrays.
-
-    Spark chooses how to call it by its annotations, which must be types and not text.
-    """
-    translate_failures()
-    names = inspect.signature(function).parameters
-    function.__annotations__ = {**dict.fromkeys(names, pa.Array), "return": pa.Array}
-    return F.arrow_udf(function, returns)  # type: ignore[call-overload]
 
 
 def _row_by_row(column: Column) -> Column:

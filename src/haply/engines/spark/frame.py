@@ -14,7 +14,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
-from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.constructed import type_of, with_constructed
 from haply.engines.spark.files import write_table
 from haply.engines.spark.index import index_of, renamed
@@ -22,6 +21,7 @@ from haply.engines.spark.runtime.failures import refused_by_spark, translate_fai
 from haply.engines.spark.streaming.session import check_session
 from haply.engines.spark.times import time_number
 from haply.engines.spark.types import field_from, hashed_parts
+from haply.engines.spark.versions import arrow_function
 from haply.errors import HaplyError
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow

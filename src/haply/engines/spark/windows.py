@@ -36,7 +36,7 @@ from haply.engines.spark.streaming.join import (
 from haply.engines.spark.streaming.parcels import CONTROL, GROUP, NEWEST, Clock, StreamPack, group_of
 from haply.engines.spark.streaming.worker import CellQuery, CellResult, row_batch, stream_counter_names
 from haply.engines.spark.times import HAS_TIME, time_number
-from haply.engines.spark.types import arrow_schema
+from haply.engines.spark.versions import arrow_schema
 from haply.joins.cells.exchange import Blocks
 from haply.joins.cells.rows import FITS, TIME
 from haply.joins.operators.operator import ANY_DELAY

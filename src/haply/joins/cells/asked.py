@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from haply.joins.warm import warm_joint
 from haply.models import Model
 from haply.models.columns import view_column
 from haply.probability.joint import Condition, Joint
@@ -39,6 +38,8 @@ class Together:
         if not conditions:
             return None
         together = cls(Joint.of(conditions, kinds), tuple(kinds.items()), threshold)
+        from haply.joins.warm import warm_joint  # it knows all operators, which few joins need
+
         warm_joint(together.joint, together.kinds)
         return together
 

@@ -13,7 +13,6 @@ from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches, match_all, match_overlapping
 from haply.joins.moments import match_moments
 from haply.joins.paged import OF_STRATEGY, PagedJoin
-from haply.joins.warm import warm_moments, warm_pair
 from haply.models import Model, OneDimensional
 from haply.probability.region import Region
 from haply.pruning.best import Best
@@ -71,6 +70,8 @@ class DifferenceMethod:
 
     def warm(self, setting: Setting) -> None:
         """Compile the kernels, or load them, before workers need them."""
+        from haply.joins.warm import warm_moments, warm_pair  # it knows all operators, which few joins need
+
         pair: Any = (*self.models, self.region, self.threshold, setting.needs_values)
         warm_pair(*pair, self.strategy, keyed=setting.keyed)
         if self.strategy == "moments":

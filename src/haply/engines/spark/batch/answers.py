@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.exchange.prepare import state_function
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
+from haply.engines.spark.versions import arrow_function
 from haply.joins.cells.rows import BAD
 from haply.joins.ranks import Centres, expected_squares, most_pairs
 from haply.models.columns import view_column

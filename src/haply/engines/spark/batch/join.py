@@ -29,7 +29,7 @@ from haply.engines.spark.exchange.worker import COUNTERS, CellWorker, SideColumn
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
 from haply.engines.spark.times import HAS_TIME, time_number, time_slot
-from haply.engines.spark.types import arrow_schema
+from haply.engines.spark.versions import arrow_schema
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.join import CellJoin
 from haply.joins.cells.method import Match

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
 from haply.engines.spark.streaming.join import StreamObserving
+from haply.engines.spark.versions import arrow_function
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.warm import warm_selection
 from haply.planning.frames import quoted

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from haply.engines.spark.columns import arrow_function
 from haply.engines.spark.exchange.stack import CELL, SIDE, field_names
+from haply.engines.spark.versions import arrow_function
 from haply.joins.cells.exchange import LEVELS, TYPICAL_WIDTH, CellEdges, Sent, to_cells
 from haply.joins.cells.rows import (
     BEGINS_HERE,

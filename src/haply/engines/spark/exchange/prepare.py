@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from haply.engines.spark.columns import arrow_function
+from haply.engines.spark.versions import arrow_function
 from haply.joins.cells.rows import HOPELESS, row_states
 from haply.models import Model, OneDimensional
 from haply.models.columns import bad_reasons, read_column

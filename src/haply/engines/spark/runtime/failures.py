@@ -8,7 +8,7 @@ PySpark has one step that all of them share: an exception from the JVM, or from 
 Python, and ``recover_python_exception`` looks for the traceback of a worker in its text. `translate_failures` puts a
 function around this step. It touches nothing but texts in which a worker's traceback ends with a ``HaplyError``: these
 become an exception that is a ``HaplyError`` and also of the class that PySpark chose, so ``except PySparkException``
-and ``except StreamingQueryException`` work as before.
+and ``except StreamingQueryException`` work as before. So do texts that tell of workers without haply.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from pyspark.errors import PySparkException, PythonException
 
 from haply.errors import HaplyError
 
-_CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
-"""The modules of classic PySpark and of Connect that convert exceptions. Connect's is there once a session is."""
+_CONVERTERS = (
+    "pyspark.errors.exceptions.captured",
+    "pyspark.errors.exceptions.connect",
+    "pyspark.sql.connect.client.core",
+)
+"""The modules of classic PySpark and of Connect that convert exceptions. Connect's are there once a session is."""
 
 MARK = f"{HaplyError.__module__}.{HaplyError.__name__}: "
 """What the last line of a worker's traceback begins with, and a text of ours that SQL raises."""
@@ -31,29 +35,48 @@ MARK = f"{HaplyError.__module__}.{HaplyError.__name__}: "
 _OURS = re.compile(r"(?:^|\[USER_RAISED_EXCEPTION\] )" + re.escape(MARK) + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 """Not in the middle of a line: a stream's plan, which is in the text as well, has the messages that SQL may raise."""
 
-_CONVERT = "recover_python_exception"
+_NO_PACKAGE = re.compile(r"^(?:ModuleNotFoundError|ImportError): (No module named '[\w.]+').*$", re.MULTILINE)
+"""The last line of the traceback of a worker that lacks a package."""
+
+_NO_DAEMON = re.compile(r"port number from haply\.|in haply\.[\w.]+'s standard output")
+"""What Spark says if it cannot start haply's parent of workers, which is set by ``spark.python.daemon.module``."""
+
+_RECOVER, _CONVERT = "recover_python_exception", "convert_exception"
+"""The shared step, and the one around it that PySpark 4.0 has alone."""
 
 
 def translate_failures() -> None:
     """Have PySpark raise what workers say as a ``HaplyError``. May be called any number of times."""
     for name in _CONVERTERS:
         module = sys.modules.get(name)
-        if module is not None and not hasattr(getattr(module, _CONVERT), "__wrapped__"):
-            setattr(module, _CONVERT, _translating(getattr(module, _CONVERT)))
+        step = _RECOVER if hasattr(module, _RECOVER) else _CONVERT
+        found = getattr(module, step, None)
+        if found is not None and not hasattr(found, "__wrapped__"):
+            setattr(module, step, (_before if step == _RECOVER else _after)(found))
 
 
-def _translating(convert: Any) -> Any:
+def _before(recover: Any) -> Any:
+    @wraps(recover)
+    def recovered(failure: Any) -> Any:
+        return translated(failure) or recover(failure)
+
+    return recovered
+
+
+def _after(convert: Any) -> Any:
     @wraps(convert)
-    def converted(failure: Any) -> Any:
-        return translated(failure) or convert(failure)
+    def converted(*arguments: Any, **options: Any) -> Any:
+        failure = convert(*arguments, **options)
+        return translated(failure) or failure
 
     return converted
 
 
 def translated(failure: PySparkException) -> HaplyError | None:
-    """The same failure as our error, if a worker of ours has raised it."""
-    found = _OURS.findall(str(failure))
-    if not found:
+    """The same failure as our error, if a worker of ours has raised it, or could not be one."""
+    text = str(failure)
+    message = _message(text)
+    if message is None:
         return None
     chosen = type(failure)
     if chosen.__name__ == "UnknownException":  # classic PySpark raises the Java error instead of one of this class
@@ -61,8 +84,25 @@ def translated(failure: PySparkException) -> HaplyError | None:
     kind = _both(chosen)  # type: ignore[arg-type]  # mypy: a class of exceptions has no hash
     error = kind.__new__(kind)
     error.__dict__.update(failure.__dict__)  # the condition, the SQL state and the Java trace can still be asked for
-    error.args = (found[-1],)  # the last one, where one error led to another
+    error.args = (message,)
     return error
+
+
+def _message(text: str) -> str | None:
+    """What to say of a failure of Spark; none if it is not about haply."""
+    ours = _OURS.findall(text)
+    if ours:
+        return str(ours[-1])  # the last one, where one error led to another
+    lacking = _NO_PACKAGE.findall(text) if "haply" in text else []
+    if lacking:
+        found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they lack"
+    elif _NO_DAEMON.search(text):
+        found = "that spark.python.daemon.module, which names a module of haply, does not start"
+        mend = "install haply there, or leave that setting out and call hp.ship(spark)"
+    else:
+        return None
+    where = "The Python of Spark's workers lacks haply, or a package that haply needs there"
+    return str(HaplyError(where, found=found, hint=f"{mend}; see docs/howto/clusters.md"))
 
 
 @cache

@@ -23,7 +23,7 @@ from haply.engines.spark.streaming.session import STREAM_CELLS
 from haply.engines.spark.streaming.settling import BUCKET, SPREAD, BucketPack, Settling
 from haply.engines.spark.streaming.stateful import BucketProcessor
 from haply.engines.spark.streaming.worker import KIND
-from haply.engines.spark.types import arrow_schema
+from haply.engines.spark.versions import arrow_schema
 from haply.joins.operators.operator import SIDES, other_side
 from haply.joins.ranks import RankedPairs
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin

@@ -14,7 +14,7 @@ from haply.engines.spark.exchange.parcels import PARCEL, in_blocks, to_buffer
 from haply.engines.spark.exchange.worker import COUNTERS
 from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.streaming.join import StreamObserving
-from haply.engines.spark.types import arrow_schema
+from haply.engines.spark.versions import arrow_schema
 from haply.planning.frames import quoted
 
 _SENT = "__sent"

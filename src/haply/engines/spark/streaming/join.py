@@ -41,7 +41,7 @@ from haply.engines.spark.streaming.session import STREAM_CELLS
 from haply.engines.spark.streaming.stateful import CellProcessor
 from haply.engines.spark.streaming.worker import KIND, CellQuery, CellResult, stream_counter_names
 from haply.engines.spark.times import HAS_TIME, time_number
-from haply.engines.spark.types import arrow_schema
+from haply.engines.spark.versions import arrow_schema
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.exchange import Blocks
 from haply.joins.cells.positions import PositionsMethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from haply.engines.spark.exchange.parcels import CellSettings
+from haply.engines.spark.versions import check_stateful
 from haply.errors import HaplyError, advise
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -16,6 +17,7 @@ STREAM_CELLS = 16
 
 def check_session(spark: Any) -> None:
     """Streams need the RocksDB state store: only it knows the kinds of state that are used."""
+    check_stateful(spark)
     found = spark.conf.get(_PROVIDER, "")
     if "RocksDB" not in found:
         raise HaplyError(
