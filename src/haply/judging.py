@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from haply.drawing.inline import drawn
 from haply.errors import HaplyError, advise
 from haply.inputs import engine_of, frame_of, together
 from haply.joins.calibration.fit import Candidates, Fitted, Learned, fit, responsibilities
@@ -33,7 +34,7 @@ from haply.planning.frames import (
     names_of,
     position_model,
 )
-from haply.report.calibration import Calibration, drawing, rounded, transform_records
+from haply.report.calibration import Calibration, rounded, transform_records
 
 if TYPE_CHECKING:
     import altair
@@ -532,7 +533,7 @@ class ErrorFit:
             )
         )
         head = "<tr><th>name</th><th>estimate</th><th>standard error</th></tr>"
-        return f"<div><table>{head}{rows}</table>{drawing(self.chart(), self._title())}</div>"
+        return f"<div><table>{head}{rows}</table>{drawn(self.chart, self._title())}</div>"
 
 
 def _corrected(column: pa.Array, by: Sequence[float], scale: float, extra: float, widened: bool) -> pa.Array:

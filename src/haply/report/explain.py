@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Gaussian, OneDimensional
+from haply.models import Gaussian, OneDimensional, densities
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
 from haply.pruning.bounds import one_dimensional as bounds
@@ -216,20 +216,5 @@ def _exact_value(left: OneDimensional, right: OneDimensional, region: Region, th
 def density_records(
     left: OneDimensional, right: OneDimensional, names: tuple[str, str], points: int = 400
 ) -> list[dict[str, Any]]:
-    """The densities of two one-row models on a common axis: records ``reading, value, density``.
-
-    A density is the mass between neighbouring points over their distance, so that every model has one; an atom shows as
-    a spike.
-    """
-    ends = [side.quantile(level)[0] for side in (left, right) for level in (0.0005, 0.9995)]
-    margin = 0.05 * (max(ends) - min(ends)) or 1.0
-    edges = np.linspace(min(ends) - margin, max(ends) + margin, points + 1)
-    middles, width = 0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0]
-    records = []
-    for side, name in zip((left, right), names, strict=True):
-        masses = np.diff(side.take(np.zeros(points + 1, dtype=np.int64)).cdf(edges))
-        records += [
-            {"reading": name, "value": float(value), "density": float(mass / width)}
-            for value, mass in zip(middles, masses, strict=True)
-        ]
-    return records
+    """The densities of two one-row models on a common axis: records ``reading, value, density``."""
+    return densities.density_records((left, right), names, points)

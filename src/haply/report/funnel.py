@@ -160,7 +160,7 @@ class Funnel:
         altair.LayerChart
             A bar for each stage.
         """
-        from haply.report.charts import funnel_chart
+        from haply.drawing.funnel import funnel_chart
 
         return funnel_chart(self.stages())
 
