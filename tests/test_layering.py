@@ -35,7 +35,7 @@ ORDER = (
     ("report",),
     ("inputs", "constructors", "sky"),
     ("beside",),
-    ("statements", "api", "questions", "judging"),
+    ("statements", "api", "questions", "judging", "looking"),
     ("demo",),
     ("cli", "__main__"),
 )

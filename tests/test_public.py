@@ -23,7 +23,7 @@ METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "res
 """What people call on an operator of ``haply.joins``."""
 
 OTHER_METHODS = {
-    Plan: ("run", "write", "explain"),
+    Plan: ("run", "write", "explain", "chart"),
     Calibration: (
         *("pairs", "skipped", "brier", "log_loss", "decomposition", "table", "fakes_table", "residuals_table"),
         *("sentences", "chart"),
@@ -33,7 +33,7 @@ OTHER_METHODS = {
         *("apply", "chart"),
     ),
     hp.Funnel: ("to_dict", "stages", "filled", "chart"),
-    Model: ("take", "show", "problems", "from_arrow", "to_arrow"),
+    Model: ("plot", "take", "show", "problems", "from_arrow", "to_arrow"),
     OneDimensional: ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),
 }
 """What people call on other objects."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.engines.spark.runtime.session import local_session
     from haply.judging import calibrate, calibration, shifted
+    from haply.looking import explain_pair, explore, map, threshold_chart
     from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
@@ -37,9 +38,12 @@ __all__ = [
     "count_matches",
     "density",
     "distance",
+    "explain_pair",
+    "explore",
     "join",
     "left",
     "local_session",
+    "map",
     "match",
     "plan_asof",
     "plan_count_matches",
@@ -52,6 +56,7 @@ __all__ = [
     "shifted",
     "sky",
     "sql",
+    "threshold_chart",
     "where",
     "window_join",
 ]
@@ -73,6 +78,10 @@ _LAZY = {
     "calibrate": "haply.judging",
     "calibration": "haply.judging",
     "shifted": "haply.judging",
+    "explain_pair": "haply.looking",
+    "explore": "haply.looking",
+    "map": "haply.looking",
+    "threshold_chart": "haply.looking",
     "local_session": "haply.engines.spark.runtime.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",

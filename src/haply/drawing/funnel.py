@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from haply.drawing.library import alt
 from haply.drawing.style import BLUE, WIDTH, Record, data_of, need, styled
@@ -24,6 +25,11 @@ def in_words(count: float) -> str:
 def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
     """How few pairs had to be looked at: records ``stage, pairs`` as from ``Funnel.stages()``, widest first."""
     need(records, "funnel", ("stage", "pairs"))
+    return styled(funnel_bars(records), _funnel_title(records))
+
+
+def funnel_bars(records: Sequence[Record]) -> Any:
+    """Draw the bars of a funnel alone, to stand beside other panels."""
     counts = [max(0, int(record["pairs"])) for record in records]
     # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar and none is none.
     rows = [
@@ -54,10 +60,7 @@ def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
     labels = (
         alt.Chart(data_of(rows)).mark_tick(opacity=0).encode(y=alt.Y("stage:N", sort=order, title=None, axis=right))
     )
-    return styled(
-        (bars + labels).resolve_axis(y="independent").properties(width=WIDTH - 60, height=38 * len(rows)),
-        _funnel_title(records),
-    )
+    return (bars + labels).resolve_axis(y="independent").properties(width=WIDTH - 60, height=38 * len(rows))
 
 
 def _funnel_title(records: Sequence[Record]) -> str:

@@ -53,6 +53,13 @@ def density_chart(records: Sequence[Record], title: str) -> alt.LayerChart:
 def position_chart(
     shapes: Sequence[Record], titles: tuple[str, str], *, title: str, subtitle: str = "", east_left: bool = False
 ) -> alt.LayerChart:
+    """Draw positions on a plane under a title: see ``position_panel``."""
+    # pages that draw a map narrower make it as much lower
+    panel = position_panel(shapes, titles, east_left=east_left).properties(usermeta={"equalScales": True})
+    return styled(panel, title, subtitle)
+
+
+def position_panel(shapes: Sequence[Record], titles: tuple[str, str], *, east_left: bool = False) -> alt.LayerChart:
     """Draw positions on a plane, where a unit is as long to the right as it is upwards.
 
     Shapes ``kind, points, closed``: one point is a dot, two are a line between partners if the shape is not closed,
@@ -92,10 +99,7 @@ def position_chart(
         alt.Chart(data_of(dots)).mark_point(filled=True, size=30, opacity=0.9).encode(**axes, color=colour),
     ]
     drawn = [layer for layer, rows in zip(layers, (links, outlines, dots), strict=True) if rows]
-    chart = alt.layer(*drawn).properties(
-        width=max(pixels * wide, 120.0), height=max(pixels * high, 120.0), usermeta={"equalScales": True}
-    )
-    return styled(chart, title, subtitle)
+    return alt.layer(*drawn).properties(width=pixels * wide, height=pixels * high)
 
 
 def _colour(field: str, names: Sequence[str]) -> alt.Color:

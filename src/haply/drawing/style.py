@@ -68,3 +68,17 @@ def need(records: Sequence[Record], chart: str, fields: tuple[str, ...]) -> None
             expected=", ".join(fields),
             found=", ".join(records[0]),
         )
+
+
+def panels(drawn: Sequence[tuple[Any, str]], title: str) -> alt.VConcatChart:
+    """Put panels below each other, each with its own name, under a title."""
+    named = [
+        panel.properties(
+            title=alt.TitleParams(
+                name, anchor="start", frame="group", fontSize=12, fontWeight="normal", color="#555555", offset=16
+            )
+        )
+        for panel, name in drawn
+    ]
+    chart = alt.vconcat(*named, spacing=30).resolve_scale(color="independent", x="independent", y="independent")
+    return styled(chart, title)

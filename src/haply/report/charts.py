@@ -225,6 +225,11 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
     Records ``rule, least, most, verdict, used`` as from ``Step.record()``; the last is the exact value, drawn as a dot.
     """
     need(records, "waterfall", ("rule", "least", "most", "verdict", "used"))
+    return styled(waterfall_panel(records, threshold), title or waterfall_title(records))
+
+
+def waterfall_panel(records: Sequence[Record], threshold: float | None) -> Any:
+    """Draw the bounds alone, to stand beside other panels."""
     rows = [
         {
             **{name: record[name] for name in ("rule", "least", "most", "verdict")},
@@ -273,15 +278,14 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
     layers = [bars, *ends, dot]
     if threshold is not None:
         layers += _threshold_line(threshold)
-    chart = alt.layer(*layers).resolve_axis(y="independent").properties(width=WIDTH - 120, height=36 * len(rows))
-    return styled(chart, title or _waterfall_title(rows))
+    return alt.layer(*layers).resolve_axis(y="independent").properties(width=WIDTH - 120, height=36 * len(rows))
 
 
 _ASKED = {True: "asked by this join", False: "not asked by this join"}
 _VERDICTS = {"reject": "rejects", "accept": "accepts", "undecided": "cannot tell"}
 
 
-def _short(probability: float) -> str:
+def short(probability: float) -> str:
     """Three digits, without rounding a near certainty to one or a tiny chance to zero."""
     if 0.0 < probability < 0.001:
         return "<0.001"
@@ -291,18 +295,19 @@ def _short(probability: float) -> str:
 
 
 def _span(least: float, most: float) -> str:
-    low, high = _short(least), _short(most)
+    low, high = short(least), short(most)
     return high if low == high or most < 0.001 else f"{low} to {high}"
 
 
-def _waterfall_title(rows: Sequence[Record]) -> str:
-    asked = [row for row in rows if row["asked"] == _ASKED[True]]
-    last = asked[-1] if asked else rows[-1]
-    if last is not rows[-1]:
+def waterfall_title(records: Sequence[Record]) -> str:
+    """Say how the pair is decided."""
+    asked = [record for record in records if record["used"]]
+    last = asked[-1] if asked else records[-1]
+    if last is not records[-1]:
         outcome = "Rejected" if last["verdict"] == "reject" else "Accepted"
         return f"{outcome} by the rule '{last['rule']}': the exact value is never computed"
     kept = "kept" if last["verdict"] == "accept" else "not kept"
-    return f"Rule by rule the bounds close in on {_short(last['most'])}: {kept}"
+    return f"Rule by rule the bounds close in on {short(last['most'])}: {kept}"
 
 
 def pair_densities(
@@ -313,6 +318,13 @@ def pair_densities(
     ``within`` is the band's two ends: the values of the second that would agree with the middle of the first.
     """
     need(records, "densities", ("reading", "value", "density"))
+    return styled(density_panel(records, unit=unit, within=within), title or "Where the two values may lie")
+
+
+def density_panel(
+    records: Sequence[Record], *, unit: str = "", within: tuple[float, float] | None = None, band: str = "tolerance"
+) -> Any:
+    """Draw the densities alone, to stand beside other panels; ``band`` is what the band is called."""
     names = list(dict.fromkeys(record["reading"] for record in records))
     # A sharp density beside a wide one would hide it: each is drawn relative to its own peak.
     peaks = {name: max(record["density"] for record in records if record["reading"] == name) or 1.0 for name in names}
@@ -346,15 +358,15 @@ def pair_densities(
     layers: list[Any] = []
     if within is not None:
         low, high = (min(max(end, min(values)), max(values)) for end in within)  # not beyond the chart
-        band = alt.Chart(data_of([{"low": low, "high": high, "label": "tolerance"}]))
-        layers.append(band.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
+        held = alt.Chart(data_of([{"low": low, "high": high, "label": band}]))
+        layers.append(held.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
         align: Literal["left", "right"] = "left" if 2.0 * low < min(values) + max(values) else "right"
-        name = band.mark_text(align=align, fontSize=12, color="#7a5600")
+        name = held.mark_text(align=align, fontSize=12, color="#7a5600")
         layers.append(
             name.encode(x=alt.X("low:Q" if align == "left" else "high:Q", scale=scale), y=alt.value(-8), text="label:N")
         )
     layers.append(area)
-    return styled(alt.layer(*layers).properties(width=WIDTH, height=170), title or "Where the two values may lie")
+    return alt.layer(*layers).properties(width=WIDTH, height=170)
 
 
 # -- positions on a map ------------------------------------------------------------------------------------------------
