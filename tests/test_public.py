@@ -17,6 +17,7 @@ from haply.judging import ErrorFit
 from haply.models import Model, OneDimensional
 from haply.planning.plans import Plan
 from haply.report.calibration import Calibration
+from haply.report.pair import PairExplanation
 
 PACKAGES = ("haply", "haply.joins", "haply.models", "haply.probability", "haply.sky")
 METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "restore", "funnel")
@@ -33,6 +34,7 @@ OTHER_METHODS = {
         *("apply", "chart"),
     ),
     hp.Funnel: ("to_dict", "stages", "filled", "chart"),
+    PairExplanation: ("chart",),
     Model: ("plot", "take", "show", "problems", "from_arrow", "to_arrow"),
     OneDimensional: ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),
 }

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
     from haply.engines.spark.runtime.session import local_session
     from haply.judging import calibrate, calibration, shifted
-    from haply.looking import explain_pair, explore, map, threshold_chart
+    from haply.looking.pair import explain_pair
+    from haply.looking.pairs import explore, map, threshold_chart
     from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
@@ -78,10 +79,10 @@ _LAZY = {
     "calibrate": "haply.judging",
     "calibration": "haply.judging",
     "shifted": "haply.judging",
-    "explain_pair": "haply.looking",
-    "explore": "haply.looking",
-    "map": "haply.looking",
-    "threshold_chart": "haply.looking",
+    "explain_pair": "haply.looking.pair",
+    "explore": "haply.looking.pairs",
+    "map": "haply.looking.pairs",
+    "threshold_chart": "haply.looking.pairs",
     "local_session": "haply.engines.spark.runtime.session",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",

@@ -59,7 +59,7 @@ def position_chart(
     return styled(panel, title, subtitle)
 
 
-def position_panel(shapes: Sequence[Record], titles: tuple[str, str], *, east_left: bool = False) -> alt.LayerChart:
+def position_panel(shapes: Sequence[Record], titles: tuple[str, str], *, east_left: bool = False) -> Any:
     """Draw positions on a plane, where a unit is as long to the right as it is upwards.
 
     Shapes ``kind, points, closed``: one point is a dot, two are a line between partners if the shape is not closed,

@@ -12,7 +12,7 @@ _OUTER = 0.0005
 """The share of a value on each side that may lie outside of its picture."""
 
 
-class Numbers(Protocol):
+class NumberRows(Protocol):
     """A model of numbers."""
 
     def take(self, rows: np.ndarray) -> Any:
@@ -22,7 +22,7 @@ class Numbers(Protocol):
         """Compute a quantile of each row."""
 
 
-def density_records(values: Sequence[Numbers], names: Sequence[str], points: int = 400) -> list[dict[str, Any]]:
+def density_records(values: Sequence[NumberRows], names: Sequence[str], points: int = 400) -> list[dict[str, Any]]:
     """Return the densities of one-row models on a common axis: records ``reading, value, density``.
 
     A density is the mass between neighbouring points over their distance, so that every model has one; an atom shows as
