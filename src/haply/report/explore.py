@@ -131,7 +131,7 @@ class ExploredPairs:
         values: list[dict[str, Any]] = []
         places = None
         for left, right in self.compared:
-            sides = [_Rows.of(self.table[name]) for name in (left, right)]
+            sides = [_KnownRows.of(self.table[name]) for name in (left, right)]
             if all(is_number(side.model) for side in sides):
                 parts = [_components(side, packed) for side in sides]
                 if all(part is not None for part in parts):
@@ -234,7 +234,7 @@ def _column(column: pa.ChunkedArray, packed: Packed) -> dict[str, Any]:
         values = pc.cast(column, pa.float64(), safe=False).fill_null(np.nan).to_numpy()
         return {"kind": "number", "whole": whole, "array": packed.add(values)}
     if _drawable(pa.field("", column.type)):
-        rows = _Rows.of(column)
+        rows = _KnownRows.of(column)
         if is_number(rows.model):
             assert isinstance(rows.model, OneDimensional)
             mean, spread = rows.filled(rows.model.mean()), rows.filled(rows.model.deviation())
@@ -272,7 +272,7 @@ def _coordinates(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _KnownRows:
     """The rows of a column that have a value, and where they are."""
 
     model: Model
@@ -280,7 +280,7 @@ class _Rows:
     count: int
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> _Rows:
+    def of(cls, column: pa.ChunkedArray) -> _KnownRows:
         found = read_column(column)
         return cls(found.model.take(np.arange(len(found.model))), found.rows, len(column))
 
@@ -291,7 +291,7 @@ class _Rows:
         return out
 
 
-def _components(side: _Rows, packed: Packed) -> dict[str, int] | None:
+def _components(side: _KnownRows, packed: Packed) -> dict[str, int] | None:
     """Pack the densities of numbers: points, uniform parts and normal parts, whatever the model is."""
     assert isinstance(side.model, OneDimensional)
     parts = side.model.components
@@ -309,7 +309,7 @@ def _components(side: _Rows, packed: Packed) -> dict[str, int] | None:
     }
 
 
-def _map(sides: Sequence[_Rows], names: Sequence[str], packed: Packed) -> dict[str, Any]:
+def _map(sides: Sequence[_KnownRows], names: Sequence[str], packed: Packed) -> dict[str, Any]:
     """Pack positions on a common plane, with their covariances."""
     plane = Plane.of([side.model for side in sides])
     found = [_placed(side, plane.place(side.model), packed) for side in sides]
@@ -317,7 +317,7 @@ def _map(sides: Sequence[_Rows], names: Sequence[str], packed: Packed) -> dict[s
             "left": found[0], "right": found[1]}  # fmt: skip
 
 
-def _placed(side: _Rows, placed: Placed, packed: Packed) -> dict[str, int]:
+def _placed(side: _KnownRows, placed: Placed, packed: Packed) -> dict[str, int]:
     numbers = {"x": placed.x, "y": placed.y, "xx": placed.cov[:, 0, 0], "xy": placed.cov[:, 0, 1],
                "yy": placed.cov[:, 1, 1]}  # fmt: skip
     return {name: packed.add(_as_floats(side.filled(values))) for name, values in numbers.items()}
