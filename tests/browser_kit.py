@@ -14,8 +14,9 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,15 +25,18 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+DARK = ("--blink-settings=preferredColorScheme=0",)
+"""What makes a browser ask for dark colours."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A page at a width: ``html`` is a whole document."""
+    """A page at a width: ``html`` is a whole document, and ``fragment`` what follows its address after a ``#``."""
 
     name: str
     html: str
     width: int
+    fragment: str = ""
 
 
 @cache
@@ -47,7 +51,7 @@ def browser() -> str:
     return found
 
 
-def faults(views: Sequence[View], folder: Path, least_size: float = 0.0) -> dict[str, list[str]]:
+def faults(views: Sequence[View], folder: Path, least_size: float = 0.0, dark: bool = False) -> dict[str, list[str]]:
     """Find what is wrong with the texts of each view, by its name; ``least_size`` is the smallest font in pixels."""
     program = browser()
     frames = []
@@ -56,11 +60,12 @@ def faults(views: Sequence[View], folder: Path, least_size: float = 0.0) -> dict
         before, end, after = view.html.rpartition("</body>")
         page = f"{before}<script>{script}</script>{end}{after}"
         (folder / f"{number}.html").write_text(page, encoding="utf-8")
-        frames.append(f'<iframe src="{number}.html" style="border:0;width:{view.width}px;height:1000px"></iframe>')
+        address = f"{number}.html{'#' * bool(view.fragment)}{view.fragment}"
+        frames.append(f'<iframe src="{escape(address)}" style="border:0;width:{view.width}px;height:1000px"></iframe>')
     outer = _OUTER.replace("COUNT", str(len(views))).replace("FRAMES", "\n".join(frames))
     (folder / "outer.html").write_text(outer, encoding="utf-8")
     command = [
-        *(program, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1200"),
+        *(program, *FLAGS, *DARK[:dark], f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1200"),
         *("--virtual-time-budget=120000", "--dump-dom", (folder / "outer.html").as_uri()),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -70,6 +75,34 @@ def faults(views: Sequence[View], folder: Path, least_size: float = 0.0) -> dict
     answers = json.loads(unescape(verdict[1]))
     assert all(answer is not None for answer in answers), [answer is not None for answer in answers]
     return {view.name: answer for view, answer in zip(views, answers, strict=True)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a page answered to a script, and what its console says: errors, and requests that its policy refused."""
+
+    found: Any
+    console: list[str]
+    dom: str
+
+
+def ask(html: str, script: str, folder: Path, *, fragment: str = "", dark: bool = False) -> Answer:
+    """Open a page in a window of its own and run a script in it, which returns what is to be known."""
+    before, end, after = html.rpartition("</body>")
+    put = f'document.getElementById("answer").textContent = JSON.stringify((() => {{{script}}})());'
+    hook = f'<pre id="answer"></pre><script>{put}</script>'
+    path = folder / "asked.html"
+    path.write_text(f"{before}{hook}{end}{after}", encoding="utf-8")
+    command = [
+        *(browser(), *FLAGS, *DARK[:dark], f"--user-data-dir={folder / 'profile'}", "--window-size=1280,1200"),
+        *("--enable-logging=stderr", "--dump-dom", f"{path.as_uri()}{'#' * bool(fragment)}{fragment}"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    answer = re.search(r'<pre id="answer">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert answer is not None, f"The browser has failed: {done.stderr[-2000:]}"
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert answer[1], f"The page has not answered: {console}"
+    return Answer(json.loads(unescape(answer[1])), console, done.stdout)
 
 
 _OUTER = """<!doctype html><meta charset="utf-8"><body>
@@ -98,6 +131,17 @@ _MEASURE = """
     const around = node.parentElement.closest("pre, .scroll");
     return around && ["auto", "scroll"].includes(getComputedStyle(around).overflowX);
   };
+  // what a box that scrolls or cuts hides is not seen
+  const seenPart = (box, node) => {
+    let {left, right, top, bottom} = box;
+    for (let around = node.parentElement; around && around !== document.body; around = around.parentElement) {
+      if (around.closest("svg") || getComputedStyle(around).overflowY === "visible") continue;
+      const edge = around.getBoundingClientRect();
+      [left, right] = [Math.max(left, edge.left), Math.min(right, edge.right)];
+      [top, bottom] = [Math.max(top, edge.top), Math.min(bottom, edge.bottom)];
+    }
+    return {left, right, top, bottom, width: right - left, height: bottom - top};
+  };
   const boxes = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
@@ -108,8 +152,9 @@ _MEASURE = """
     range.selectNodeContents(node);
     // a text that is turned has the box of its element only
     const rects = svg ? [parent.getBoundingClientRect()] : [...range.getClientRects()];
-    for (const box of rects) {
-      if (box.width && box.height) boxes.push({box, text, node, svg, moves: scrolls(node)});
+    for (const whole of rects) {
+      const box = seenPart(whole, node);
+      if (box.width > 0 && box.height > 0) boxes.push({box, text, node, svg, moves: scrolls(node)});
     }
     if (!svg) continue;
     if (text.endsWith("\\u2026")) faults.push(`cut short: ${text}`);

@@ -56,13 +56,12 @@ def test_what_needs_an_extra_says_how_to_install_it() -> None:
         funnel = hp.Funnel()
         print(hp.join(table, table.slice(0), near, 0.9, funnel=funnel).num_rows)
         pairs = pa.table({"p_match": [0.2, 0.9], "true": [False, True]})
-        from haply.report.page import Page, chart_converter
         for ask in (
             lambda: hp.local_session,
             lambda: hp.gaussian("x", 0.1),
             lambda: hp.read_index("nowhere", engine="spark"),
             funnel.chart,
-            chart_converter,
+            lambda: hp.threshold_chart(pairs),
             hp.calibration(pairs, label="true").table,
             hp.calibration(pairs, label="true").chart,
         ):

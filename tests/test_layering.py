@@ -21,7 +21,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "haply"
 # Low to high. A layer may import itself and what is lower.
 ORDER = (
     ("errors", "_version"),
-    ("folders",),
+    ("folders", "drawing"),
     ("numerics",),
     ("models",),
     ("probability",),
@@ -35,7 +35,7 @@ ORDER = (
     ("report",),
     ("inputs", "constructors", "sky"),
     ("beside",),
-    ("statements", "api", "questions", "judging"),
+    ("statements", "api", "questions", "judging", "looking"),
     ("demo",),
     ("cli", "__main__"),
 )

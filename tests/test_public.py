@@ -18,13 +18,14 @@ from haply.judging import ErrorFit
 from haply.models import Model, OneDimensional
 from haply.planning.plans import Plan
 from haply.report.calibration import Calibration
+from haply.report.pair import PairExplanation
 
 PACKAGES = ("haply", "haply.joins", "haply.models", "haply.probability", "haply.sky")
 METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "restore", "funnel")
 """What people call on an operator of ``haply.joins``."""
 
 OTHER_METHODS = {
-    Plan: ("run", "write", "explain"),
+    Plan: ("run", "write", "explain", "chart"),
     Calibration: (
         *("pairs", "skipped", "brier", "log_loss", "decomposition", "table", "fakes_table", "residuals_table"),
         *("sentences", "chart"),
@@ -35,7 +36,8 @@ OTHER_METHODS = {
     ),
     Checkup: ("ok",),
     hp.Funnel: ("to_dict", "stages", "filled", "chart"),
-    Model: ("take", "show", "problems", "from_arrow", "to_arrow"),
+    PairExplanation: ("chart",),
+    Model: ("plot", "take", "show", "problems", "from_arrow", "to_arrow"),
     OneDimensional: ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),
 }
 """What people call on other objects."""

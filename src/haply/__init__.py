@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from haply.engines.spark.runtime.cluster import ship
     from haply.engines.spark.runtime.session import local_session
     from haply.judging import calibrate, calibration, shifted
+    from haply.looking.pair import explain_pair
+    from haply.looking.pairs import explore, map, threshold_chart
     from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
@@ -40,9 +42,12 @@ __all__ = [
     "density",
     "distance",
     "doctor",
+    "explain_pair",
+    "explore",
     "join",
     "left",
     "local_session",
+    "map",
     "match",
     "plan_asof",
     "plan_count_matches",
@@ -56,6 +61,7 @@ __all__ = [
     "ship",
     "sky",
     "sql",
+    "threshold_chart",
     "where",
     "window_join",
 ]
@@ -78,6 +84,10 @@ _LAZY = {
     "calibration": "haply.judging",
     "shifted": "haply.judging",
     "doctor": "haply.engines.doctor",
+    "explain_pair": "haply.looking.pair",
+    "explore": "haply.looking.pairs",
+    "map": "haply.looking.pairs",
+    "threshold_chart": "haply.looking.pairs",
     "local_session": "haply.engines.spark.runtime.session",
     "ship": "haply.engines.spark.runtime.cluster",
     "plan_sql": "haply.statements",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from haply.errors import HaplyError
-from haply.planning.frames import Catalog, Engine, Frame
+from haply.planning.frames import Catalog, Engine, Frame, field_of, find_column
 
 
 def is_spark(value: Any) -> bool:
@@ -31,6 +31,22 @@ def frame_of(value: Any, where: str, hint: str = "") -> Frame:
     from haply.engines.local.inputs import local_frame
 
     return local_frame(value, where, hint)
+
+
+def table_of(value: Any, where: str) -> Frame:
+    """Return a table as planning sees it; refuses a stream."""
+    frame = frame_of(value, where)
+    if frame.streaming:
+        raise HaplyError(f"{where} is a stream", expected="a table")
+    return frame
+
+
+def number_column(frame: Frame, name: str) -> str:
+    """Return the name of a column of numbers as its table spells it."""
+    column = find_column(frame, name, "given")
+    if not field_of(frame, column).is_number:
+        raise HaplyError(f"Column '{column}' is no column of numbers", found=field_of(frame, column).text)
+    return column
 
 
 def engine_of(frame: Frame) -> Engine:

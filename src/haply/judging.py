@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from haply.drawing.inline import drawn
 from haply.errors import HaplyError, advise
-from haply.inputs import engine_of, frame_of, together
+from haply.inputs import engine_of, frame_of, number_column, table_of, together
 from haply.joins.calibration.fit import Candidates, Fitted, Learned, fit, responsibilities
 from haply.joins.calibration.residuals import Transforming, Transforms, place_of, sums_of, transform_problem
 from haply.joins.calibration.scores import Scores, Scoring, compare_fakes, count_excess
@@ -33,7 +34,7 @@ from haply.planning.frames import (
     names_of,
     position_model,
 )
-from haply.report.calibration import Calibration, drawing, pandas_frame, rounded, transform_records
+from haply.report.calibration import Calibration, pandas_frame, rounded, transform_records
 
 if TYPE_CHECKING:
     import altair
@@ -105,10 +106,10 @@ def calibration(
     """
     if not (isinstance(bins, int) and 1 <= bins <= _MOST_BINS):
         raise HaplyError("bins is no number of bins", expected=f"1 to {_MOST_BINS}", found=repr(bins))
-    frame = _pairs_of(pairs, "The table of pairs")
-    p = _number_column(frame, probability)
+    frame = table_of(pairs, "The table of pairs")
+    p = number_column(frame, probability)
     truth = None if label is None else find_column(frame, label, "given")
-    some = _number_column(frame, "p_any") if fakes is not None else None
+    some = number_column(frame, "p_any") if fakes is not None else None
     scoring = Scoring(bins, p, truth, some, _factor(frame) if fakes is not None else None)
     scores = scoring.read(frame.totals(scoring.columns, scoring))
     transforms = None if same is None else _transforms(frame, same, p, truth)
@@ -117,27 +118,13 @@ def calibration(
     share = _completeness(scores, completeness)
     counts = []
     for number, table in enumerate(fakes, 1):
-        fake = _pairs_of(table, f"Table {number} of the fakes")
-        counted = Scoring(bins, _number_column(fake, probability), factor=_factor(fake))
+        fake = table_of(table, f"Table {number} of the fakes")
+        counted = Scoring(bins, number_column(fake, probability), factor=_factor(fake))
         counts.append(counted.read(fake.totals(counted.columns, counted)))
     if not counts:
         raise HaplyError("fakes has no tables", expected="one for each shift", hint="leave it out, or see hp.shifted")
     found = tuple(compare_fakes(scores, counts, share))
     return Calibration(scores, truth is not None, transforms, found, count_excess(scores, counts), share)
-
-
-def _pairs_of(pairs: Tabular, where: str) -> Frame:
-    frame = frame_of(pairs, where)
-    if frame.streaming:
-        raise HaplyError(f"{where} is a stream", expected="a table")
-    return frame
-
-
-def _number_column(frame: Frame, name: str) -> str:
-    column = find_column(frame, name, "given")
-    if not field_of(frame, column).is_number:
-        raise HaplyError(f"Column '{column}' is no column of numbers", found=field_of(frame, column).text)
-    return column
 
 
 def _factor(frame: Frame) -> str | None:
@@ -531,7 +518,7 @@ class ErrorFit:
             )
         )
         head = "<tr><th>name</th><th>estimate</th><th>standard error</th></tr>"
-        return f"<div><table>{head}{rows}</table>{drawing(self.chart(), self._title())}</div>"
+        return f"<div><table>{head}{rows}</table>{drawn(self.chart, self._title())}</div>"
 
 
 def _corrected(column: pa.Array, by: Sequence[float], scale: float, extra: float, widened: bool) -> pa.Array:

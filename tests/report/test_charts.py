@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import vl_convert
 
+from haply.drawing.funnel import funnel_chart, in_words
 from haply.errors import HaplyError
 from haply.models import Gaussian
 from haply.probability.region import Region
@@ -32,9 +33,7 @@ from haply.report.charts import (
     TRACK,
     USUAL,
     alarm_timeline,
-    funnel_chart,
     histogram_records,
-    in_words,
     pair_densities,
     position_map,
     probability_histogram,
@@ -340,7 +339,6 @@ def test_the_timeline_of_tracks_names_who_was_followed_most_often() -> None:
 @pytest.mark.parametrize(
     "chart",
     [
-        funnel_chart,
         probability_histogram,
         threshold_curves,
         waterfall_chart,

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from browser_kit import View, faults
+from haply.drawing.funnel import funnel_chart
+from haply.drawing.style import FONT
 from haply.models import Gaussian
 from haply.probability.region import Region
 from haply.pruning.threshold import Threshold
@@ -163,7 +165,7 @@ def report() -> str:
     stages = ("pairs possible", "candidates", "not rejected by a bound", "evaluated exactly", "kept")
     for counts in ((897_806_220, 31_413, 29_216, 29_216, 29_140), (12, 1, 0, 0, 0)):
         rows = [{"stage": stage, "pairs": count} for stage, count in zip(stages, counts, strict=True)]
-        page.chart(charts.funnel_chart(rows), "a funnel")
+        page.chart(funnel_chart(rows), "a funnel")
     page.chart(charts.threshold_curves(scores()), "curves")
     page.chart(charts.precision_recall(scores()), "one curve")
     add_pair(page, Gaussian(44.13, 0.12), Gaussian(42.63, 2.19), 0.05)
@@ -179,7 +181,7 @@ def report() -> str:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Faults by view."""
     html = report()
-    fonts = {"": html, ", wide font": html.replace(charts._FONT, WIDE_FONT)}
+    fonts = {"": html, ", wide font": html.replace(FONT, WIDE_FONT)}
     assert len(set(fonts.values())) == 2
     views = [View(f"{width} px{font}", page, width) for width in (DESK, PHONE) for font, page in fonts.items()]
     # texts of a chart that shrinks with its page become too small to read

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from haply.report.charts import funnel_chart
+from haply.drawing.funnel import funnel_chart
 from haply.report.page import Page
 
 STAGES = [{"stage": "pairs possible", "pairs": 100}, {"stage": "kept </script><script>alert(1)", "pairs": 3}]

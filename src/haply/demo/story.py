@@ -488,6 +488,7 @@ def _conclude(console: Console, result: DemoResult, world: World, funnel: Any) -
 def _write_report(
     result: DemoResult, world: World, every: pa.Table, swept: list[Score], widest: pa.Table, funnel: Any
 ) -> None:
+    from haply.drawing.funnel import in_words
     from haply.report import charts
     from haply.report.page import Page
 
@@ -534,7 +535,7 @@ def _write_report(
     page.section("The funnel")
     counts = funnel.to_dict()
     page.prose(
-        f"{charts.in_words(counts['pairs_possible'])} pairs are possible. Intervals around each reading, cut so that "
+        f"{in_words(counts['pairs_possible'])} pairs are possible. Intervals around each reading, cut so that "
         f"pairs apart cannot reach the threshold, and the equal hour leave {counts['candidates']:,} candidates; sound "
         f"bounds reject {sum(counts['rejected'].values()):,} of these, and {counts['evaluated']:,} are evaluated. No "
         "pair above the threshold is ever lost."

@@ -6,16 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
+from haply.models.densities import density_records
+from haply.models.plane import OUTLINED, NormalParts, Plane
 from haply.models.ragged import NumberLists, Ragged, floats
 from haply.numerics import rows as kernels
 from haply.numerics.rows import Components, Line
+
+if TYPE_CHECKING:
+    import altair
 
 WEIGHT_SLACK = 1e-6
 """Weights may miss a sum of 1 by this much; they are then scaled to it."""
@@ -66,6 +71,8 @@ class Model:
     """What its constructor calls the parameters, if not by their names."""
     has_constructor: ClassVar[bool] = True
     """Whether its constructor takes the parameters as they are; those that do more are made by hand."""
+    on_sky: ClassVar[bool] = False
+    """Whether its values are positions on the sky."""
     continuous: ClassVar[bool] = True
     """Whether a value of this kind equals a given number with probability 0, unless its spread is 0."""
 
@@ -202,6 +209,62 @@ class Model:
             else:
                 out[name] = None if column is None else float(column[row])
         return out
+
+    # -- pictures -----------------------------------------------------------------------------------------------------
+
+    def normal_parts(self) -> NormalParts:
+        """Return the rows as mixtures of normal positions."""
+        raise HaplyError(f"{type(self).__name__} holds no positions", expected="a model of positions")
+
+    def plot(self, *, most: int = 8) -> altair.LayerChart:
+        """Draw where the values of the first rows may lie.
+
+        Numbers have a density each. Positions have an ellipse, which holds 68% of them; samples are dots. Of more than
+        two coordinates the first two are drawn. On the sky east is on the left.
+
+        Parameters
+        ----------
+        most
+            How many rows are drawn.
+
+        Returns
+        -------
+        altair.LayerChart
+            A chart; ``.save("file.svg")`` writes it.
+
+        Raises
+        ------
+        HaplyError
+            If there are no rows, or if the chart library is missing.
+
+        Examples
+        --------
+        >>> from haply.models import Gaussian
+        >>> Gaussian([20.0, 20.4], [0.5, 0.3]).plot().to_dict()["title"]["text"]
+        'Where the 2 values may lie'
+        """
+        if not len(self):
+            raise HaplyError(f"{type(self).__name__} has no rows to draw")
+        shown = self.take(np.arange(min(len(self), most)))
+        return shown._picture(_shown_rows(len(shown), len(self), shown._on_a_line))
+
+    _on_a_line: bool = False
+    """Whether values are numbers."""
+
+    def _picture(self, title: str) -> altair.LayerChart:
+        from haply.drawing.shapes import position_chart
+
+        plane = Plane.of([self])
+        start, _, placed = plane.parts(self)
+        shapes: list[dict[str, Any]] = []
+        for row in range(len(self)):
+            for part in range(start[row], start[row + 1]):
+                outline = placed.outline(part)
+                points = [[(placed.x[part], placed.y[part])], *([outline] if outline is not None else [])]
+                shapes += [{"kind": f"row {row}", "points": one, "closed": True} for one in points]
+        each = "part" if start[-1] > len(self) else "position"
+        ellipses = f"Ellipses hold {OUTLINED:.0%} of each {each}" if len(shapes) > start[-1] else ""
+        return position_chart(shapes, plane.titles, title=title, subtitle=ellipses, east_left=plane.on_sky)
 
     # -- validation -------------------------------------------------------------------------------------------------
 
@@ -517,3 +580,21 @@ class OneDimensional(Model, ABC):
     def equal_weight_samples(self) -> bool:
         """Whether every row is a set of equally likely points, so that probabilities are counts."""
         return False
+
+    _on_a_line: bool = True
+
+    def _picture(self, title: str) -> altair.LayerChart:
+        from haply.drawing.shapes import density_chart
+
+        rows = [self.take(np.array([row])) for row in range(len(self))]
+        return density_chart(density_records(rows, [f"row {row}" for row in range(len(rows))]), title)
+
+
+def _shown_rows(shown: int, of: int, on_a_line: bool) -> str:
+    """Say which rows a picture shows."""
+    what = "value" if on_a_line else "position"
+    if of == 1:
+        return f"Where the {what} may lie"
+    return (
+        f"Where the {of:,} {what}s may lie" if shown == of else f"Where the first {shown:,} of {of:,} {what}s may lie"
+    )

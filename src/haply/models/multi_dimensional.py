@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from haply.models.base import Model, Parameter
+from haply.models.plane import NormalParts, one_dimension
 from haply.models.ragged import NumberLists, Ragged
 from haply.numerics.multivariate.covariance import indefinite
 
@@ -47,6 +48,11 @@ class GaussianND(Model):
         """Return the mean of each row."""
         return self.values["mean"]
 
+    def normal_parts(self) -> NormalParts:
+        means, dim = self.values["mean"], one_dimension(self.values["mean"].lengths)
+        covs = self.cov.values.reshape(-1, dim, dim)
+        return NormalParts(np.arange(len(self) + 1), np.ones(len(self)), means.values.reshape(-1, dim), covs)
+
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         dims = self.values["mean"].lengths
         agree = self.cov.lengths == dims * dims
@@ -80,6 +86,14 @@ class MixtureND(Model):
 
     def __init__(self, weights: NumberLists, means: NumberLists, covs: NumberLists) -> None:
         super().__init__(weights=weights, means=means, covs=covs)
+
+    def normal_parts(self) -> NormalParts:
+        weights = self.weights
+        dim = one_dimension(self.means.lengths // np.maximum(weights.lengths, 1))
+        shares = weights.values / weights.sums()[weights.owner()]
+        return NormalParts(
+            weights.start, shares, self.means.values.reshape(-1, dim), self.covs.values.reshape(-1, dim, dim)
+        )
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         count = self.weights.lengths

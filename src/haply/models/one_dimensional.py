@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,14 @@ from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
 from haply.models.base import Model, OneDimensional, Parameter
+from haply.models.plane import NormalParts, one_dimension
 from haply.models.ragged import NumberLists, Ragged, floats
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.normal import normal_quantile
 from haply.numerics.rows import Components, Line, too_long
+
+if TYPE_CHECKING:
+    import altair
 
 
 def _single(
@@ -425,6 +429,23 @@ class Samples(OneDimensional):
     def one_dimensional(self) -> bool:
         """Whether every row's points are single numbers."""
         return bool((self.dim == 1).all())
+
+    @property
+    def _on_a_line(self) -> bool:  # type: ignore[override]
+        return self.one_dimensional
+
+    def normal_parts(self) -> NormalParts:
+        dim, start = one_dimension(self.dim), self.points.start
+        counts = np.diff(start) // dim
+        if self.probs is None:
+            weight = np.repeat(1.0 / np.maximum(counts, 1), counts)
+        else:
+            weight = self.probs.values / self.probs.sums()[self.probs.owner()]
+        points = self.points.values.reshape(-1, dim)
+        return NormalParts(start // dim, weight, points, np.zeros((len(points), dim, dim)))
+
+    def _picture(self, title: str) -> altair.LayerChart:
+        return super()._picture(title) if self.one_dimensional else Model._picture(self, title)
 
     def _make_components(self) -> Components:
         if not self.one_dimensional:

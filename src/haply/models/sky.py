@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from haply.errors import unknown_name
 from haply.models.base import Model, Parameter
+from haply.models.plane import NormalParts
 from haply.numerics.multivariate.sphere import ARCSECONDS, lift
 
 AngleUnit = Literal["arcsec", "mas", "deg"]
@@ -55,6 +56,7 @@ class Sky(Model):
     """
 
     kind: ClassVar[str] = "sky"
+    on_sky: ClassVar[bool] = True
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("ra", degree=0),
         Parameter("dec", degree=0),
@@ -78,6 +80,15 @@ class Sky(Model):
     def columns(self) -> list[np.ndarray]:
         """Its parameters, one after another."""
         return [self.values[parameter.name] for parameter in self.parameters]
+
+    def normal_parts(self) -> NormalParts:
+        east, north = np.asarray(self.ra_error) ** 2, np.asarray(self.dec_error) ** 2
+        return self._touching(east, self.corr * self.ra_error * self.dec_error, north)
+
+    def _touching(self, east: np.ndarray, both: np.ndarray, north: np.ndarray) -> NormalParts:
+        """Rows with these variances in the plane that touches the sky."""
+        cov = np.stack([np.stack([east, both], axis=-1), np.stack([both, north], axis=-1)], axis=-1)
+        return NormalParts(np.arange(len(self) + 1), np.ones(len(self)), np.column_stack([self.ra, self.dec]), cov)
 
     def lifted(self) -> tuple[np.ndarray, np.ndarray]:
         """Means (n, 3) and covariances (n, 3, 3) in space."""
@@ -117,6 +128,13 @@ class SkyEllipse(Sky):
         self, ra: ArrayLike, dec: ArrayLike, major: ArrayLike, minor: ArrayLike, angle: ArrayLike = 0.0
     ) -> None:
         Model.__init__(self, ra=ra, dec=dec, major=major, minor=minor, angle=angle)
+
+    def normal_parts(self) -> NormalParts:
+        sin, cos = np.sin(np.radians(self.angle)), np.cos(np.radians(self.angle))
+        long, short = np.asarray(self.major) ** 2, np.asarray(self.minor) ** 2
+        return self._touching(
+            long * sin**2 + short * cos**2, (long - short) * sin * cos, long * cos**2 + short * sin**2
+        )
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
         yield from Model.reasons(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 _WIDTH = 13
 """Of the names of lines."""
@@ -30,6 +31,8 @@ class Description:
     not_taken: tuple[NotTaken, ...] = ()
     parts: tuple[Description, ...] = field(default=())
     """Plans that this one is made of."""
+    estimate: tuple[float, float] | None = None
+    """How many pairs are possible, and about how many will be looked at, where that is known."""
 
     def with_more(self, other: Description) -> Description:
         """Add what an engine knows to what a plan says."""
@@ -39,11 +42,12 @@ class Description:
             lines=self.lines + other.lines,
             details=self.details + other.details,
             not_taken=self.not_taken + other.not_taken,
+            estimate=other.estimate or self.estimate,
         )
 
     def text(self, verbose: bool = False) -> str:
         """Put it into words: the verdict first, then the tree, then strategies that were not taken."""
-        verdict = self._first_verdict()
+        verdict = self.first_verdict()
         lines = [*([verdict] if verdict else []), *self._tree(verbose, "")]
         rejected = self._all_not_taken()
         if rejected:
@@ -51,8 +55,19 @@ class Description:
             lines += [f"  {one.strategy:<{_WIDTH}} {one.reason}" for one in rejected]
         return "\n".join(lines)
 
-    def _first_verdict(self) -> str:
-        return self.verdict or next((found for part in self.parts if (found := part._first_verdict())), "")
+    def records(self, depth: int = 0) -> list[dict[str, Any]]:
+        """Return the tree as records ``depth, name, said``, for a chart; titles have no name."""
+        found = [{"depth": depth, "name": "", "said": self.title or "Plan"}]
+        found += [{"depth": depth, "name": name, "said": said} for name, said in self.lines]
+        return found + [record for part in self.parts for record in part.records(depth + 1)]
+
+    def first_estimate(self) -> tuple[float, float] | None:
+        """Return the estimate of the plan, or of the first of its parts that has one."""
+        return self.estimate or next((found for part in self.parts if (found := part.first_estimate())), None)
+
+    def first_verdict(self) -> str:
+        """Return the verdict of the plan, or of the first of its parts that has one."""
+        return self.verdict or next((found for part in self.parts if (found := part.first_verdict())), "")
 
     def _all_not_taken(self) -> list[NotTaken]:
         found = [*self.not_taken, *(one for part in self.parts for one in part._all_not_taken())]

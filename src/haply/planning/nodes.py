@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, advise, one_of, unknown_name
 from haply.models import OneDimensional
+from haply.models.columns import MODELS
 from haply.planning.answers.options import Answer
 from haply.planning.constructors import PLAIN, bound_constructors
 from haply.planning.frames import (
@@ -350,7 +351,7 @@ def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]
                 expected="numbers",
                 hint="write distance(left.pos, right.pos) <= 1 for positions, or left.pos[0] for a coordinate",
             )
-        if found.arrow is not None and pa.types.is_struct(found.arrow) and found.model is None:
+        if _is_other_struct(found):
             known = "; ".join(
                 f"{', '.join(parameter.name for parameter in model.parameters)} (hp.{name})"
                 for name, model in PLAIN.items()
@@ -362,6 +363,14 @@ def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]
                 found=found.text,
                 hint="make one in the condition, as in hp.gaussian(hp.left.value, hp.left.error)",
             )
+
+
+def _is_other_struct(found: Field) -> bool:
+    """Whether a column holds structs with other fields than those of models. Fields of models may hold only nulls."""
+    if found.arrow is None or not pa.types.is_struct(found.arrow) or found.model is not None:
+        return False
+    fields = {part.name for part in found.arrow}
+    return all({parameter.name for parameter in model.parameters} != fields for model in MODELS)
 
 
 def unit_in(frames: Mapping[str | None, Frame], column: Column) -> str | None:

@@ -371,7 +371,10 @@ class PairPlan:
                 for name, value in seconds.items()
                 if name != chosen
             )
-        return Description("", looked_at(candidates, pairs), tuple(lines), (("partitioning", how),), not_taken)
+        return Description(
+            "", looked_at(candidates, pairs), tuple(lines), (("partitioning", how),), not_taken,
+            estimate=(pairs, candidates),
+        )  # fmt: skip
 
     def describe_index(self) -> Description:
         """Describe the pages of the index that finds the candidates."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from html import escape
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from haply.drawing.inline import drawn
 from haply.errors import HaplyError
 from haply.planning.explain import Description, NotTaken
 from haply.planning.frames import Engine, Frame
+
+if TYPE_CHECKING:
+    import altair
 
 Node = TypeVar("Node", contravariant=True)
 
@@ -175,5 +180,31 @@ class Plan:
         str
             How many pairs or rows are expected, the plan, and the strategies that were not taken.
         """
-        said = self.query.describe(self.engine).text(verbose)
-        return "\n".join([said, *(f"  note          {note}" for note in self.notes)])
+        return self._text(self.query.describe(self.engine), verbose)
+
+    def _text(self, described: Description, verbose: bool = False) -> str:
+        return "\n".join([described.text(verbose), *(f"  note          {note}" for note in self.notes)])
+
+    def chart(self) -> altair.VConcatChart:
+        """Draw the plan: its tree, and how few of the possible pairs it expects to look at.
+
+        For joins this reads the inputs once, to estimate sizes, as ``explain`` does.
+
+        Returns
+        -------
+        altair.VConcatChart
+            A chart; ``.save("file.svg")`` writes it.
+        """
+        return _chart_of(self.query.describe(self.engine))
+
+    def _repr_html_(self) -> str:
+        described = self.query.describe(self.engine)
+        text = escape(self._text(described))
+        return f"<div>{drawn(lambda: _chart_of(described), described.first_verdict())}<pre>{text}</pre></div>"
+
+
+def _chart_of(described: Description) -> altair.VConcatChart:
+    from haply.drawing.plan import plan_chart
+
+    verdict = described.first_verdict() or described.title
+    return plan_chart(described.records(), described.first_estimate(), verdict.rstrip("."))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from haply.drawing.inline import drawn
 from haply.errors import HaplyError, missing_package
 from haply.joins.calibration.residuals import TENTHS, Transforms
 from haply.joins.calibration.scores import Decomposition, Excess, Fakes, Scores
-from haply.report.page import chart_converter
 
 if TYPE_CHECKING:
     import altair
@@ -372,7 +372,7 @@ class Calibration:
         words = "".join(f"<p>{escape(one)}</p>" for one in self.sentences())
         if self.labelled and self.pairs:
             words += f"<p>Brier score {self.brier:.4f}, log loss {self.log_loss:.4f}, {self.pairs:,} pairs.</p>"
-        return f"<div>{words}{drawing(self.chart(), ' '.join(self.sentences())) if self.pairs else ''}</div>"
+        return f"<div>{words}{drawn(self.chart, ' '.join(self.sentences())) if self.pairs else ''}</div>"
 
 
 def _deviations(difference: Any, variance: Any) -> np.ndarray:
@@ -388,12 +388,6 @@ def transform_records(shares: np.ndarray, standard_error: float) -> list[dict[st
         {"low": k / TENTHS, "high": (k + 1) / TENTHS, "share": float(shares[k]), "standard_error": standard_error}
         for k in range(TENTHS)
     ]
-
-
-def drawing(chart: Any, words: str) -> str:
-    """Draw a chart into a page: it needs no network, and is white also where the page is dark."""
-    svg = chart_converter().vegalite_to_svg(chart.to_dict())
-    return f'<div role="img" aria-label="{escape(words)}" style="overflow-x:auto">{svg}</div>'
 
 
 def pandas_frame(records: list[dict[str, Any]]) -> pandas.DataFrame:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-# Altair comes from there as well: without it that module says how to install it.
-from haply.report.charts import BLUE, GREY, ORANGE, Record, alt
-from haply.report.charts import _data as data_of
-from haply.report.charts import _need as need
-from haply.report.charts import _styled as styled
+from haply.drawing.library import alt
+from haply.drawing.style import BLUE, GREY, ORANGE, Record, data_of, need, styled
 
 _WIDTH, _HEIGHT = 250, 240
 _BAND = "#dfe9f1"

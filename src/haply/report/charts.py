@@ -12,139 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from haply.errors import HaplyError, missing_package
-
-try:
-    import altair as alt
-except ImportError as missing:
-    raise missing_package("Charts", missing, "haply[viz]") from None
-
-Record = Mapping[str, Any]
-
-BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#767676"
-_INK, _PALE = "#222222", "#e4e4e4"
-_FONT = "Helvetica Neue, Helvetica, Arial, sans-serif"
-_WIDTH = 560
-
-
-def _styled(chart: Any, title: str, subtitle: str = "") -> Any:
-    """The look that all charts share, with a title above them."""
-    heading = alt.TitleParams(
-        title,
-        subtitle=subtitle or alt.Undefined,
-        anchor="start",
-        frame="group",
-        fontSize=15,
-        fontWeight=600,
-        color=_INK,
-        subtitleFontSize=12,
-        subtitleColor="#555555",
-        offset=14,
-    )
-    return (
-        chart.properties(title=heading)
-        .configure(font=_FONT, background="white")
-        .configure_axis(
-            labelFontSize=12,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            titlePadding=8,
-            labelColor=_INK,
-            titleColor=_INK,
-            gridColor=_PALE,
-            domainColor="#999999",
-            tickColor="#999999",
-            labelLimit=260,
-            labelPadding=6,
-            labelFlush=False,
-        )
-        .configure_legend(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=3)
-        .configure_header(labelFontSize=12, labelFontWeight="bold")
-        .configure_view(stroke=None)
-    )
-
-
-def _data(records: Iterable[Record]) -> alt.Data:
-    return alt.Data(values=[dict(record) for record in records])
-
-
-def _need(records: Sequence[Record], chart: str, fields: tuple[str, ...]) -> None:
-    """Refuse records that the chart cannot show."""
-    if not records:
-        raise HaplyError(f"The {chart} has nothing to show", expected="at least one record", found="none")
-    missing = [field for field in fields if field not in records[0]]
-    if missing:
-        raise HaplyError(
-            f"The records of the {chart} lack {', '.join(missing)}",
-            expected=", ".join(fields),
-            found=", ".join(records[0]),
-        )
-
-
-def in_words(count: float) -> str:
-    """A count as people say it: exact while short, then rounded to three digits.
-
-    >>> in_words(24_940), in_words(903_993_016)
-    ('24,940', '904 million')
-    """
-    for size, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if count >= size:
-            return f"{count / size:.3g} {name}"
-    return f"{count:,.0f}"
-
-
-# -- the funnel --------------------------------------------------------------------------------------------------------
-
-
-def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
-    """How few pairs had to be looked at: records ``stage, pairs`` as from ``Funnel.stages()``, widest first."""
-    _need(records, "funnel", ("stage", "pairs"))
-    counts = [max(0, int(record["pairs"])) for record in records]
-    # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar and none is none.
-    rows = [
-        {"stage": record["stage"], "pairs": pairs, "end": max(pairs, 0.5), "start": 0.5, "label": f"{pairs:,}"}
-        for record, pairs in zip(records, counts, strict=True)
-    ]
-    top = max(*counts, 10)
-    step = 3 if top > 10_000 else 1
-    ticks = [10 ** (step * k) for k in range(5) if 10 ** (step * k) <= 2 * top]
-    named = {1_000: "1 thousand", 1_000_000: "1 million", 1_000_000_000: "1 billion", 1_000_000_000_000: "1 trillion"}
-    words = {str(tick): named.get(tick, str(tick)) for tick in ticks}
-    order = [row["stage"] for row in rows]
-    counted = json.dumps({row["stage"]: row["label"] for row in rows})
-    scale = alt.Scale(type="log", domain=[0.5, 2.0 * top], nice=False)
-    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(words)}[toString(datum.value)]")
-    plain = alt.Axis(ticks=False, domain=False)
-    bars = (
-        alt.Chart(_data(rows))
-        .mark_bar(color=BLUE, height=22)
-        .encode(
-            x=alt.X("start:Q", scale=scale, title="pairs (logarithmic)", axis=axis),
-            x2="end:Q",
-            y=alt.Y("stage:N", sort=order, title=None, axis=plain),
-        )
-    )
-    # The counts are a second axis: it has the room that they need, whatever the width of the chart.
-    right = alt.Axis(orient="right", ticks=False, domain=False, labelExpr=f"{counted}[datum.value]")
-    labels = alt.Chart(_data(rows)).mark_tick(opacity=0).encode(y=alt.Y("stage:N", sort=order, title=None, axis=right))
-    return _styled(
-        (bars + labels).resolve_axis(y="independent").properties(width=_WIDTH - 60, height=38 * len(rows)),
-        _funnel_title(records),
-    )
-
-
-def _funnel_title(records: Sequence[Record]) -> str:
-    counts = {record["stage"]: int(record["pairs"]) for record in records}
-    possible = counts.get("pairs possible", int(records[0]["pairs"]))
-    evaluated = counts.get("evaluated exactly", int(records[-1]["pairs"]))
-    if not possible:
-        return "No pairs: the join has not run, or a side is empty"
-    if not evaluated:
-        return f"Of {in_words(possible)} possible pairs, none needed its exact probability"
-    return (
-        f"Of {in_words(possible)} possible pairs, one in {in_words(possible / evaluated)} needed its exact probability"
-    )
-
+from haply.drawing.library import alt
+from haply.drawing.style import BLUE, GREEN, GREY, INK, ORANGE, RED, WIDTH, Record, data_of, need, styled
 
 # -- the probabilities -------------------------------------------------------------------------------------------------
 
@@ -170,10 +39,10 @@ def probability_histogram(
     records: Sequence[Record], *, threshold: float | None = None, about: str = "probability of the pair"
 ) -> alt.LayerChart:
     """How sure the pairs are: records ``low, high, kind, pairs``; one colour for each kind, at most four."""
-    _need(records, "histogram", ("low", "high", "kind", "pairs"))
+    need(records, "histogram", ("low", "high", "kind", "pairs"))
     kinds = list(dict.fromkeys(record["kind"] for record in records))
     bars = (
-        alt.Chart(_data(records))
+        alt.Chart(data_of(records))
         .mark_bar(stroke="white", strokeWidth=1)
         .encode(
             x=alt.X(
@@ -199,15 +68,15 @@ def probability_histogram(
     total = sum(record["pairs"] for record in records)
     sure = sum(record["pairs"] for record in records if record["low"] >= 0.5 - 1e-12)
     title = f"{sure / total:.0%} of the pairs are more likely than not" if total else "No pairs"
-    return _styled(alt.layer(*layers).properties(width=_WIDTH, height=240), title)
+    return styled(alt.layer(*layers).properties(width=WIDTH, height=240), title)
 
 
 def _threshold_line(threshold: float) -> list[alt.Chart]:
     """A vertical line at the threshold on an axis of probabilities, with its name at the top."""
-    base = alt.Chart(_data([{"threshold": threshold, "label": f"threshold {threshold:g}"}]))
-    line = base.mark_rule(color=_INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x="threshold:Q")
+    base = alt.Chart(data_of([{"threshold": threshold, "label": f"threshold {threshold:g}"}]))
+    line = base.mark_rule(color=INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x="threshold:Q")
     right = threshold < 0.6
-    name = base.mark_text(align="left" if right else "right", dx=0, fontSize=12, color=_INK).encode(
+    name = base.mark_text(align="left" if right else "right", dx=0, fontSize=12, color=INK).encode(
         x="threshold:Q", y=alt.value(-9), text="label:N"
     )
     return [line, name]
@@ -223,10 +92,10 @@ def threshold_curves(records: Sequence[Record]) -> alt.HConcatChart:
     without (plain join, fixed tolerances) appear on the right; marked ones are named there.
     """
     fields = ("method", "setting", "threshold", "precision", "recall", "f1", "marked")
-    _need(records, "threshold curves", fields)
+    need(records, "threshold curves", fields)
     ours = [record for record in records if record["threshold"] is not None]
     others = [record for record in records if record["threshold"] is None]
-    return _styled(
+    return styled(
         alt.hconcat(_measures(ours), _plane(ours, others), spacing=40).resolve_scale(color="independent"),
         _curves_title(ours, others),
     )
@@ -234,10 +103,10 @@ def threshold_curves(records: Sequence[Record]) -> alt.HConcatChart:
 
 def precision_recall(records: Sequence[Record]) -> Any:
     """Precision against recall alone, for thresholds that lie close together; records as in ``threshold_curves``."""
-    _need(records, "precision and recall", ("method", "setting", "threshold", "precision", "recall", "f1", "marked"))
+    need(records, "precision and recall", ("method", "setting", "threshold", "precision", "recall", "f1", "marked"))
     ours = [record for record in records if record["threshold"] is not None]
     others = [record for record in records if record["threshold"] is None]
-    return _styled(_plane(ours, others).properties(width=420), _curves_title(ours, others))
+    return styled(_plane(ours, others).properties(width=420), _curves_title(ours, others))
 
 
 def _measures(ours: Sequence[Record]) -> Any:
@@ -256,7 +125,7 @@ def _measures(ours: Sequence[Record]) -> Any:
         "measure:N", scale=alt.Scale(domain=["precision", "recall", "F1"], range=[[1, 0], [7, 3], [2, 2]]), legend=None
     )
     line = (
-        alt.Chart(_data(long))
+        alt.Chart(data_of(long))
         .mark_line(strokeWidth=2.5)
         .encode(
             x=alt.X("threshold:Q", scale=alt.Scale(domain=[0, 1]), title="threshold", axis=alt.Axis(tickCount=5)),
@@ -277,7 +146,7 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     legend = alt.Legend(title=None, orient="bottom", direction="horizontal")
     lowest = min((record["precision"] for record in both), default=0.0)
     floor = min(0.9, max(0.0, math.floor(10 * (lowest - 0.02)) / 10))
-    base = alt.Chart(_data(both)).encode(
+    base = alt.Chart(data_of(both)).encode(
         x=alt.X("recall:Q", scale=alt.Scale(domain=[0, 1]), title="recall", axis=alt.Axis(tickCount=5)),
         y=alt.Y("precision:Q", scale=alt.Scale(domain=[floor, 1]), title="precision", axis=alt.Axis(tickCount=5)),
         color=alt.Color("method:N", scale=scale, legend=legend),
@@ -292,7 +161,7 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
         )
     )
     names = [
-        alt.Chart(_data([record]))
+        alt.Chart(data_of([record]))
         .mark_text(fontSize=11, **look)
         .encode(
             x="recall:Q", y="precision:Q", color=alt.Color("method:N", scale=scale, legend=legend), text="setting:N"
@@ -355,7 +224,12 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
 
     Records ``rule, least, most, verdict, used`` as from ``Step.record()``; the last is the exact value, drawn as a dot.
     """
-    _need(records, "waterfall", ("rule", "least", "most", "verdict", "used"))
+    need(records, "waterfall", ("rule", "least", "most", "verdict", "used"))
+    return styled(waterfall_panel(records, threshold), title or waterfall_title(records))
+
+
+def waterfall_panel(records: Sequence[Record], threshold: float | None) -> Any:
+    """Draw the bounds alone, to stand beside other panels."""
     rows = [
         {
             **{name: record[name] for name in ("rule", "least", "most", "verdict")},
@@ -389,28 +263,29 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
         legend=alt.Legend(title=None, orient="bottom", symbolStrokeWidth=0, symbolType="square", symbolOpacity=1),
     )
     bars = (
-        alt.Chart(_data(rows[:-1])).mark_bar(height=16, cornerRadius=2).encode(x=x, x2="most:Q", y=names, color=shade)
+        alt.Chart(data_of(rows[:-1])).mark_bar(height=16, cornerRadius=2).encode(x=x, x2="most:Q", y=names, color=shade)
     )
     # A bar that has shrunk to nothing would vanish: ticks mark both ends.
     ends = [
-        alt.Chart(_data(rows[:-1])).mark_tick(thickness=2, size=16).encode(x=field, y=y, color=shade)
+        alt.Chart(data_of(rows[:-1])).mark_tick(thickness=2, size=16).encode(x=field, y=y, color=shade)
         for field in ("least:Q", "most:Q")
     ]
     dot = (
-        alt.Chart(_data([exact])).mark_point(filled=True, size=110, color=RED, opacity=1).encode(x="most:Q", y=findings)
+        alt.Chart(data_of([exact]))
+        .mark_point(filled=True, size=110, color=RED, opacity=1)
+        .encode(x="most:Q", y=findings)
     )
     layers = [bars, *ends, dot]
     if threshold is not None:
         layers += _threshold_line(threshold)
-    chart = alt.layer(*layers).resolve_axis(y="independent").properties(width=_WIDTH - 120, height=36 * len(rows))
-    return _styled(chart, title or _waterfall_title(rows))
+    return alt.layer(*layers).resolve_axis(y="independent").properties(width=WIDTH - 120, height=36 * len(rows))
 
 
 _ASKED = {True: "asked by this join", False: "not asked by this join"}
 _VERDICTS = {"reject": "rejects", "accept": "accepts", "undecided": "cannot tell"}
 
 
-def _short(probability: float) -> str:
+def short(probability: float) -> str:
     """Three digits, without rounding a near certainty to one or a tiny chance to zero."""
     if 0.0 < probability < 0.001:
         return "<0.001"
@@ -420,18 +295,19 @@ def _short(probability: float) -> str:
 
 
 def _span(least: float, most: float) -> str:
-    low, high = _short(least), _short(most)
+    low, high = short(least), short(most)
     return high if low == high or most < 0.001 else f"{low} to {high}"
 
 
-def _waterfall_title(rows: Sequence[Record]) -> str:
-    asked = [row for row in rows if row["asked"] == _ASKED[True]]
-    last = asked[-1] if asked else rows[-1]
-    if last is not rows[-1]:
+def waterfall_title(records: Sequence[Record]) -> str:
+    """Say how the pair is decided."""
+    asked = [record for record in records if record["used"]]
+    last = asked[-1] if asked else records[-1]
+    if last is not records[-1]:
         outcome = "Rejected" if last["verdict"] == "reject" else "Accepted"
         return f"{outcome} by the rule '{last['rule']}': the exact value is never computed"
     kept = "kept" if last["verdict"] == "accept" else "not kept"
-    return f"Rule by rule the bounds close in on {_short(last['most'])}: {kept}"
+    return f"Rule by rule the bounds close in on {short(last['most'])}: {kept}"
 
 
 def pair_densities(
@@ -441,7 +317,14 @@ def pair_densities(
 
     ``within`` is the band's two ends: the values of the second that would agree with the middle of the first.
     """
-    _need(records, "densities", ("reading", "value", "density"))
+    need(records, "densities", ("reading", "value", "density"))
+    return styled(density_panel(records, unit=unit, within=within), title or "Where the two values may lie")
+
+
+def density_panel(
+    records: Sequence[Record], *, unit: str = "", within: tuple[float, float] | None = None, band: str = "tolerance"
+) -> Any:
+    """Draw the densities alone, to stand beside other panels; ``band`` is what the band is called."""
     names = list(dict.fromkeys(record["reading"] for record in records))
     # A sharp density beside a wide one would hide it: each is drawn relative to its own peak.
     peaks = {name: max(record["density"] for record in records if record["reading"] == name) or 1.0 for name in names}
@@ -449,7 +332,7 @@ def pair_densities(
     values = [record["value"] for record in records]
     scale = alt.Scale(domain=[min(values), max(values)], nice=False, zero=False)
     area = (
-        alt.Chart(_data(rows))
+        alt.Chart(data_of(rows))
         .mark_area(opacity=0.35, line={"strokeWidth": 2})
         .encode(
             x=alt.X(
@@ -475,15 +358,15 @@ def pair_densities(
     layers: list[Any] = []
     if within is not None:
         low, high = (min(max(end, min(values)), max(values)) for end in within)  # not beyond the chart
-        band = alt.Chart(_data([{"low": low, "high": high, "label": "tolerance"}]))
-        layers.append(band.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
+        held = alt.Chart(data_of([{"low": low, "high": high, "label": band}]))
+        layers.append(held.mark_rect(color=ORANGE, opacity=0.25).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"))
         align: Literal["left", "right"] = "left" if 2.0 * low < min(values) + max(values) else "right"
-        name = band.mark_text(align=align, fontSize=12, color="#7a5600")
+        name = held.mark_text(align=align, fontSize=12, color="#7a5600")
         layers.append(
             name.encode(x=alt.X("low:Q" if align == "left" else "high:Q", scale=scale), y=alt.value(-8), text="label:N")
         )
     layers.append(area)
-    return _styled(alt.layer(*layers).properties(width=_WIDTH, height=170), title or "Where the two values may lie")
+    return alt.layer(*layers).properties(width=WIDTH, height=170)
 
 
 # -- positions on a map ------------------------------------------------------------------------------------------------
@@ -499,7 +382,7 @@ BLOCK, ROUTE, USUAL, TODAY, OUTLIER, ALARM, OTHER_ALARM = (
 )
 _DASHES = "M-1.1,-.15H-.2V.15H-1.1ZM.2,-.15H1.1V.15H.2Z"
 _MARKS = {
-    ROUTE: (_INK, _DASHES),
+    ROUTE: (INK, _DASHES),
     TODAY: (BLUE, "circle"),
     ALARM: (RED, "triangle-down"),
     USUAL: (GREY, "circle"),
@@ -528,7 +411,7 @@ def position_map(
     that tells the uncertainty, 0 for a mark of fixed size. ``blocks`` are buildings (left, bottom, right, top), and
     ``names`` words at places.
     """
-    _need(records, "map", ("kind", "x", "y", "radius"))
+    need(records, "map", ("kind", "x", "y", "radius"))
     span = _map_span([*records, *_corners([route, *streets])], blocks)
     scale = _MAP_WIDTH / (span[2] - span[0])
     axes = {
@@ -542,11 +425,11 @@ def position_map(
     looks = _looks(kinds, _MARKS)
 
     def path(lines: Sequence[Line], **style: Any) -> Any:
-        return alt.Chart(_data(_corners(lines))).mark_line(**style).encode(**axes, detail="line:N", order="step:Q")
+        return alt.Chart(data_of(_corners(lines))).mark_line(**style).encode(**axes, detail="line:N", order="step:Q")
 
     def marks(*of: str, **style: Any) -> Any:
         rows = [record for record in records if record["kind"] in of]
-        return alt.Chart(_data(rows)).mark_point(filled=True, **style).encode(**axes, **looks)
+        return alt.Chart(data_of(rows)).mark_point(filled=True, **style).encode(**axes, **looks)
 
     # Vega's size is the area of the square about the circle; a page may draw the map narrower.
     pixels = f"2 * datum.radius * width / {span[2] - span[0]}"
@@ -564,17 +447,17 @@ def position_map(
     words = [{"x": x, "y": y, "name": name} for x, y, name in names]
     layers = [
         path(streets, color="#f0f0ec", strokeWidth=10, strokeCap="round"),
-        alt.Chart(_data(corners)).mark_rect(color=_MARKS[BLOCK][0]).encode(**axes, x2="x2:Q", y2="y2:Q"),
+        alt.Chart(data_of(corners)).mark_rect(color=_MARKS[BLOCK][0]).encode(**axes, x2="x2:Q", y2="y2:Q"),
         marks(USUAL, size=7, opacity=0.7),
         circles,
-        path([route], color=_INK, strokeWidth=1.5, strokeDash=[5, 4]),
+        path([route], color=INK, strokeWidth=1.5, strokeDash=[5, 4]),
         marks(OTHER_ALARM, size=80, opacity=1, stroke="white", strokeWidth=1),
         marks(ALARM, size=170, opacity=1, stroke="white", strokeWidth=1, yOffset=-8),
-        alt.Chart(_data(words)).mark_text(fontSize=12, color=_INK).encode(**axes, text="name:N"),
+        alt.Chart(data_of(words)).mark_text(fontSize=12, color=INK).encode(**axes, text="name:N"),
     ]
     chart = alt.layer(*layers).properties(width=_MAP_WIDTH, height=scale * (span[3] - span[1]))
     chart = chart.properties(usermeta={"equalScales": True})
-    return _styled(chart, _map_title(records))
+    return styled(chart, _map_title(records))
 
 
 def _corners(lines: Sequence[Line]) -> list[dict[str, Any]]:
@@ -626,11 +509,11 @@ _LINE = "M-1.2,-.15H1.2V.15H-1.2Z"
 _DOTS = "M-1,-.15H-.7V.15H-1ZM-.15,-.15H.15V.15H-.15ZM.7,-.15H1V.15H.7Z"
 _EVENT_MARKS = {
     MAY_HAVE: (BLUE, "square"),
-    DETECTION: (_INK, "triangle-down"),
-    FALSE_ALARM: (_INK, "M-.7,-.5L-.5,-.7L0,-.2L.5,-.7L.7,-.5L.2,0L.7,.5L.5,.7L0,.2L-.5,.7L-.7,.5L-.2,0Z"),
+    DETECTION: (INK, "triangle-down"),
+    FALSE_ALARM: (INK, "M-.7,-.5L-.5,-.7L0,-.2L.5,-.7L.7,-.5L.2,0L.7,.5L.5,.7L0,.2L-.5,.7L-.7,.5L-.2,0Z"),
     BOTH_WAYS: (GREY, _LINE),
     BY_OCCURRENCE: (RED, _LINE),
-    BY_DETECTION: (_INK, _DASHES),
+    BY_DETECTION: (INK, _DASHES),
     NEITHER_WAY: (GREY, _DOTS),
 }
 """Colour and shape of each kind, in the order of the legend."""
@@ -645,9 +528,9 @@ def alarm_timeline(events: Sequence[Record], links: Sequence[Record]) -> alt.Lay
     of detection, and the histogram of when the event happened. Links ``kind, left, right, true``: how the events of
     these names were matched, and whether rightly.
     """
-    _need(events, "timeline", ("event", "row", "detected", "edges", "probs"))
+    need(events, "timeline", ("event", "row", "detected", "edges", "probs"))
     if links:
-        _need(links, "timeline", ("kind", "left", "right", "true"))
+        need(links, "timeline", ("kind", "left", "right", "true"))
     heights, labels, height = _stacked(events)
     low, high = min(event["edges"][0] for event in events), max(event["detected"] for event in events)
     room = 0.02 * (high - low)
@@ -681,26 +564,26 @@ def alarm_timeline(events: Sequence[Record], links: Sequence[Record]) -> alt.Lay
 
     def lines(kind: str, **style: Any) -> Any:
         rows = [row for row in ends if row["kind"] == kind]
-        return alt.Chart(_data(rows)).mark_rule(**style).encode(**axes, x2="x2:Q", y2="y2:Q", color=looks["color"])
+        return alt.Chart(data_of(rows)).mark_rule(**style).encode(**axes, x2="x2:Q", y2="y2:Q", color=looks["color"])
 
     layers = [
-        alt.Chart(_data(bars))
+        alt.Chart(data_of(bars))
         .mark_rect()
         .encode(**axes, x2="x2:Q", y2="y2:Q", color=looks["color"], opacity=alt.Opacity("shade:Q", scale=None)),
-        alt.Chart(_data(seen)).mark_rule(color=GREY, strokeWidth=1).encode(**axes, x2="x2:Q"),
+        alt.Chart(data_of(seen)).mark_rule(color=GREY, strokeWidth=1).encode(**axes, x2="x2:Q"),
         lines(NEITHER_WAY, strokeWidth=2, strokeDash=[2, 4]),
         lines(BOTH_WAYS, strokeWidth=2.5),
         lines(BY_OCCURRENCE, strokeWidth=3),
         lines(BY_DETECTION, strokeWidth=1.5, strokeDash=[5, 4]),
-        alt.Chart(_data(seen)).mark_point(filled=True, size=55, opacity=1).encode(**axes, **looks),
-        alt.Chart(_data(crosses))
+        alt.Chart(data_of(seen)).mark_point(filled=True, size=55, opacity=1).encode(**axes, **looks),
+        alt.Chart(data_of(crosses))
         .mark_point(filled=True, size=220, opacity=1, stroke="white", strokeWidth=1)
         .encode(**axes, **looks, fill=alt.Fill("colour:N", scale=None)),
-        alt.Chart(_data(labels))
-        .mark_text(align="right", fontSize=12, fontWeight="bold", color=_INK)
+        alt.Chart(data_of(labels))
+        .mark_text(align="right", fontSize=12, fontWeight="bold", color=INK)
         .encode(x=alt.value(-12), y=axes["y"], text="label:N"),
     ]
-    return _styled(alt.layer(*layers).properties(width=_MAP_WIDTH - 70, height=height), _alarm_title(links))
+    return styled(alt.layer(*layers).properties(width=_MAP_WIDTH - 70, height=height), _alarm_title(links))
 
 
 def _looks(kinds: Sequence[str], marks: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
@@ -795,7 +678,7 @@ def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.La
     Records ``lane, minute, name, track``: the track is a number, or ``None`` for a sighting that belongs to none. The
     name with the most tracks stands out and is written beside them.
     """
-    _need(records, "timeline", ("lane", "minute", "name", "track"))
+    need(records, "timeline", ("lane", "minute", "name", "track"))
     tracked = [record for record in records if record["track"] is not None]
     names = {record["track"]: record["name"] for record in tracked}
     often = list(names.values())
@@ -823,7 +706,7 @@ def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.La
     looks = _looks(kinds, _TRACK_MARKS)
 
     def of(kind: str) -> Any:
-        return alt.Chart(_data([row for row in rows if row["kind"] == kind])).encode(**axes)
+        return alt.Chart(data_of([row for row in rows if row["kind"] == kind])).encode(**axes)
 
     def lines(kind: str, width: float) -> Any:
         return of(kind).mark_line(strokeWidth=width).encode(detail="track:N", order="minute:Q", color=looks["color"])
@@ -843,12 +726,12 @@ def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.La
         points(TRACK, filled=True, size=35, opacity=1),
         lines(FOLLOWED, 3),
         points(FOLLOWED, filled=True, size=70, opacity=1),
-        alt.Chart(_data(starts)).mark_text(fontSize=12, dy=-14, color=_INK).encode(**axes, text="name:N"),
+        alt.Chart(data_of(starts)).mark_text(fontSize=12, dy=-14, color=INK).encode(**axes, text="name:N"),
     ]
     chart = alt.layer(*layers).properties(width=_MAP_WIDTH - 50, height=70 * len(lanes))
     strays = sum(row["kind"] == STRAY for row in rows)
     belong = f"{_many(strays, 'sighting')} {'belongs' if strays == 1 else 'belong'} to none"
-    return _styled(chart, f"{_many(len(names), 'drive')} in {_many(len(rows), 'sighting')}; {belong}")
+    return styled(chart, f"{_many(len(names), 'drive')} in {_many(len(rows), 'sighting')}; {belong}")
 
 
 def _many(number: int, what: str) -> str:
@@ -880,14 +763,14 @@ def sweep_chart(
     Panels share the vertical axis. Where ``x`` is a name and not a number there are points without lines. On a
     logarithmic axis values of zero cannot be shown and are left out.
     """
-    _need(records, "sweep", (x, *lines, *([panel] if panel else [])))
+    need(records, "sweep", (x, *lines, *([panel] if panel else [])))
     long = [
         {"at": record[x], "series": name, "value": record[name], "panel": record[panel] if panel else ""}
         for record in records
         for name in lines
         if record[name] is not None and (record[name] > 0.0 or not log_y)
     ]
-    _need(long, "sweep", ())
+    need(long, "sweep", ())
     values = [row["value"] for row in long]
     # a tenth of the range stays free above and below, so that no point lies on the border
     if log_y:
@@ -901,7 +784,7 @@ def sweep_chart(
     numeric = all(isinstance(row["at"], int | float) for row in long)
     places = list(dict.fromkeys(row["at"] for row in long))
     panels = list(dict.fromkeys(row["panel"] for row in long))
-    width = max(150 if numeric else 24 * len(places), _WIDTH // min(len(panels), _PANELS) - 40)
+    width = max(150 if numeric else 24 * len(places), WIDTH // min(len(panels), _PANELS) - 40)
     if numeric:
         scale = alt.Scale(type="log" if log_x else "linear", nice=False, padding=14, zero=False)
         style = "~s" if max(places) >= 1e4 else "~g"
@@ -934,6 +817,6 @@ def sweep_chart(
         )
         here = marked.transform_filter(f"datum.panel === {json.dumps(name)}")
         drawn.append(here.properties(width=width, height=240))
-    styled = _styled(alt.concat(*drawn, columns=_PANELS, spacing=24), title)
-    styled.data = _data(long)  # last: every step before it copies the chart
-    return styled
+    chart = styled(alt.concat(*drawn, columns=_PANELS, spacing=24), title)
+    chart.data = data_of(long)  # last: every step before it copies the chart
+    return chart

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Gaussian, OneDimensional
+from haply.joins.calibration.residuals import nearer
+from haply.models import Certain, Gaussian, Model, OneDimensional, Samples, densities
+from haply.numerics.normal import normal_cdf
+from haply.probability.distance import within_distance
 from haply.probability.exact import PairProbability
-from haply.probability.region import Region
+from haply.probability.multivariate import Parts, parts
+from haply.probability.region import Distance, Region
 from haply.pruning.bounds import one_dimensional as bounds
+from haply.pruning.bounds.positions import INSIDE, POSITION_RULES, SLAB, SPREAD
 from haply.pruning.candidates import curve
 from haply.pruning.candidates.intervals import accepts_above, accepts_below, pairing, row_intervals
 from haply.pruning.threshold import Threshold
@@ -75,12 +80,40 @@ def explain_pair(
     >>> steps[1].rule, steps[1].verdict
     ('core regions', 'reject')
     """
+    _check_one_row(left, right)
+    return _steps(_findings(left, right, region, threshold, exact), threshold, exact)
+
+
+def explain_distance(
+    left: Model, right: Model, distance: Distance, threshold: Threshold, *, exact: bool = True
+) -> list[ExplainedStep]:
+    """Do the same for the distance of two positions."""
+    _check_one_row(left, right)
+    return _steps(_position_findings(left, right, distance, threshold), threshold, exact)
+
+
+def explain_parts(
+    parts: Sequence[tuple[str, float]], probability: float, kept: bool, threshold: Threshold
+) -> list[ExplainedStep]:
+    """Explain several conditions together: all hold at most as likely as each of them does alone.
+
+    ``parts`` are the conditions, and the probability of each.
+    """
+    findings = [_Finding(name, "holds by itself with this probability", upper=value) for name, value in parts]
+    return _steps([*findings, _value(probability, kept)], threshold, True)
+
+
+def _check_one_row(left: Model, right: Model) -> None:
     for name, side in (("left", left), ("right", right)):
         if len(side) != 1:
             raise HaplyError(f"The {name} model of a pair has several rows", expected="one row", found=str(len(side)))
+
+
+def _steps(findings: Iterable[_Finding], threshold: Threshold, exact: bool) -> list[ExplainedStep]:
+    """Put what each rule found beside what was known before."""
     steps: list[ExplainedStep] = []
     least, most, decided = 0.0, 1.0, False
-    for found in _findings(left, right, region, threshold, exact):
+    for found in findings:
         lower, upper = min(max(found.lower, 0.0), 1.0), min(max(found.upper, 0.0), 1.0)
         least, most = max(least, lower), min(most, upper)
         if found.rule == EXACT_VALUE:  # whatever rounding a bound had
@@ -88,7 +121,7 @@ def explain_pair(
         verdict = found.verdict or _verdict(lower, upper, threshold)
         used = found.used and not decided
         steps.append(ExplainedStep(found.rule, found.says, lower, upper, least, most, verdict, used))
-        accepts = verdict == "accept" and (found.rule == CORE_REGIONS or not exact)
+        accepts = verdict == "accept" and (found.rule == CORE_REGIONS or lower == 1.0 or not exact)
         decided = decided or (used and (verdict == "reject" or accepts))
     return steps
 
@@ -206,30 +239,79 @@ def _gaussian_curve(left: Gaussian, right: Gaussian, region: Region, threshold: 
 def _exact_value(left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold) -> _Finding:
     pair = PairProbability(left, right, region)
     values = pair.evaluate(_FIRST, _FIRST)
-    value = float(values[0])
-    kept = bool(threshold.keep(values, pair.counts)[0])
+    return _value(float(values[0]), bool(threshold.keep(values, pair.counts)[0]))
+
+
+def _value(value: float, kept: bool) -> _Finding:
     return _Finding(
         EXACT_VALUE, f"the probability is {value:.6g}", value, value, verdict="accept" if kept else "reject"
     )
 
 
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+def _position_findings(left: Model, right: Model, distance: Distance, threshold: Threshold) -> Iterator[_Finding]:
+    """The rules of ``pruning.bounds.positions`` in numbers, for normals and mixtures; samples are counted."""
+    clouds = all(isinstance(side, (Certain, Samples)) for side in (left, right))
+    mine, theirs = parts(left), parts(right)
+    if not clouds and mine is not None and theirs is not None:
+        yield from _normal_findings(mine, theirs, distance.limit)
+    values = within_distance(left, right, distance.limit)
+    counts = all(isinstance(side, OneDimensional) and side.equal_weight_samples() for side in (left, right))
+    yield _value(float(values[0]), bool(threshold.keep(values, counts)[0]))
+
+
+def _normal_findings(left: Parts, right: Parts, radius: float) -> Iterator[_Finding]:
+    """Bounds of every pair of parts, weighted: what holds for each part holds for their mixture."""
+    far = near = 0.0
+    wide = 0.0
+    for k, own in enumerate(left.weight):
+        for m, other in enumerate(right.weight):
+            share = float(own * other)
+            apart, cov = left.mean[k] - right.mean[m], _cov_of(left, k) + _cov_of(right, m)
+            away = float(np.linalg.norm(apart))
+            widest = max(float(np.linalg.eigvalsh(cov)[-1]), 0.0)
+            along = float(apart @ cov @ apart) / (away * away) if away > 0.0 else 0.0
+            far += share * (_normal_below(away - radius, along) if away > radius else 1.0)
+            wide += share * _widest_share(radius, widest, cov)
+            near += share * _inside_share(radius - away, widest, cov)
+    slab, spread, inside = (POSITION_RULES[rule] for rule in (SLAB, SPREAD, INSIDE))
+    yield _Finding(slab, "the disc lies in a half-space, which holds at most so much", upper=far)
+    yield _Finding(spread, "no disc of this radius holds more, wherever it lies", upper=wide)
+    yield _Finding(inside, "the disc holds an ellipse around the centre, which holds at least so much", lower=near)
+
+
+def _cov_of(rows: Parts, part: int) -> np.ndarray:
+    return rows.cov[part if len(rows.cov) > 1 else 0]
+
+
+def _normal_below(beyond: float, variance: float) -> float:
+    """The share of a normal that lies beyond this many units on one side."""
+    return float(normal_cdf(-beyond / math.sqrt(variance))) if variance > 0.0 else 0.0
+
+
+def _widest_share(radius: float, widest: float, cov: np.ndarray) -> float:
+    """The most that a disc can hold: a strip along the widest axis holds it, and in the plane so does its area."""
+    if not widest > 0.0:
+        return 1.0
+    strip = 1.0 - 2.0 * float(normal_cdf(-radius / math.sqrt(widest)))
+    det = float(np.linalg.det(cov)) if cov.shape == (2, 2) else 0.0
+    return min(strip, -math.expm1(-0.5 * radius * radius / math.sqrt(det))) if det > 0.0 else strip
+
+
+def _inside_share(inside: float, widest: float, cov: np.ndarray) -> float:
+    """The least that a disc holds whose edge is this far from the centre: by the law of chi squared."""
+    if inside <= 0.0:
+        return 0.0
+    if not widest > 0.0:
+        return 1.0
+    rank = max(int(np.linalg.matrix_rank(cov, hermitian=True)), 1)
+    return float(nearer(np.array([inside * inside / widest]), rank)[0])
+
+
 def density_records(
     left: OneDimensional, right: OneDimensional, names: tuple[str, str], points: int = 400
 ) -> list[dict[str, Any]]:
-    """The densities of two one-row models on a common axis: records ``reading, value, density``.
-
-    A density is the mass between neighbouring points over their distance, so that every model has one; an atom shows as
-    a spike.
-    """
-    ends = [side.quantile(level)[0] for side in (left, right) for level in (0.0005, 0.9995)]
-    margin = 0.05 * (max(ends) - min(ends)) or 1.0
-    edges = np.linspace(min(ends) - margin, max(ends) + margin, points + 1)
-    middles, width = 0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0]
-    records = []
-    for side, name in zip((left, right), names, strict=True):
-        masses = np.diff(side.take(np.zeros(points + 1, dtype=np.int64)).cdf(edges))
-        records += [
-            {"reading": name, "value": float(value), "density": float(mass / width)}
-            for value, mass in zip(middles, masses, strict=True)
-        ]
-    return records
+    """The densities of two one-row models on a common axis: records ``reading, value, density``."""
+    return densities.density_records((left, right), names, points)

@@ -6,7 +6,10 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any
+
+from haply.drawing.inline import drawn
 
 if TYPE_CHECKING:
     import altair
@@ -160,9 +163,13 @@ class Funnel:
         altair.LayerChart
             A bar for each stage.
         """
-        from haply.report.charts import funnel_chart
+        from haply.drawing.funnel import funnel_chart
 
         return funnel_chart(self.stages())
+
+    def _repr_html_(self) -> str:
+        picture = drawn(self.chart, "Pairs that reach each stage of the join.") if self.filled else ""
+        return f"<div>{picture}<pre>{escape(str(self))}</pre></div>"
 
 
 class _Source:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from haply._version import __version__
-from haply.errors import missing_package
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -159,6 +158,8 @@ class Page:
         """The whole page."""
         scripts = []
         if self._charts:
+            from haply.drawing.library import chart_converter
+
             vl_convert = chart_converter()
             scripts.append(f"<script>{vl_convert.javascript_bundle('window.vegaEmbed=vegaEmbed;')}</script>")
             scripts.append(f"<script>{_DRAW}</script>")
@@ -209,12 +210,3 @@ def _looks_numeric(text: str) -> bool:
     except ValueError:
         return text in ("", "-", "–")
     return True
-
-
-def chart_converter() -> Any:
-    """Return the package that draws charts without a browser, and has the scripts that draw them in one."""
-    try:
-        import vl_convert
-    except ImportError as missing:
-        raise missing_package("Charts", missing, "haply[viz]") from None
-    return vl_convert

@@ -1,0 +1,1 @@
+"""Charts of plain records, which know nothing of what they are about: any room above may draw."""

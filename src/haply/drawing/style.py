@@ -1,0 +1,84 @@
+"""The look that all charts of haply share, and the records that they are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from haply.drawing.library import alt
+from haply.errors import HaplyError
+
+Record = Mapping[str, Any]
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#767676"
+INK, PALE = "#222222", "#e4e4e4"
+FONT = "Helvetica Neue, Helvetica, Arial, sans-serif"
+WIDTH = 560
+
+
+def styled(chart: Any, title: str, subtitle: str = "") -> Any:
+    """The look that all charts share, with a title above them."""
+    heading = alt.TitleParams(
+        title,
+        subtitle=subtitle or alt.Undefined,
+        anchor="start",
+        frame="group",
+        fontSize=15,
+        fontWeight=600,
+        color=INK,
+        subtitleFontSize=12,
+        subtitleColor="#555555",
+        offset=14,
+    )
+    return (
+        chart.properties(title=heading)
+        .configure(font=FONT, background="white")
+        .configure_axis(
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            titlePadding=8,
+            labelColor=INK,
+            titleColor=INK,
+            gridColor=PALE,
+            domainColor="#999999",
+            tickColor="#999999",
+            labelLimit=260,
+            labelPadding=6,
+            labelFlush=False,
+        )
+        .configure_legend(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=3)
+        .configure_header(labelFontSize=12, labelFontWeight="bold")
+        .configure_view(stroke=None)
+    )
+
+
+def data_of(records: Iterable[Record]) -> alt.Data:
+    return alt.Data(values=[dict(record) for record in records])
+
+
+def need(records: Sequence[Record], chart: str, fields: tuple[str, ...]) -> None:
+    """Refuse records that the chart cannot show."""
+    if not records:
+        raise HaplyError(f"The {chart} has nothing to show", expected="at least one record", found="none")
+    missing = [field for field in fields if field not in records[0]]
+    if missing:
+        raise HaplyError(
+            f"The records of the {chart} lack {', '.join(missing)}",
+            expected=", ".join(fields),
+            found=", ".join(records[0]),
+        )
+
+
+def panels(drawn: Sequence[tuple[Any, str]], title: str) -> alt.VConcatChart:
+    """Put panels below each other, each with its own name, under a title."""
+    named = [
+        panel.properties(
+            title=alt.TitleParams(
+                name, anchor="start", frame="group", fontSize=12, fontWeight="normal", color="#555555", offset=16
+            )
+        )
+        for panel, name in drawn
+    ]
+    chart = alt.vconcat(*named, spacing=30).resolve_scale(color="independent", x="independent", y="independent")
+    return styled(chart, title)

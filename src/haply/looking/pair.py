@@ -1,0 +1,167 @@
+"""``hp.explain_pair``: why a join keeps a pair of rows, or why it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from haply.errors import HaplyError, without_advice
+from haply.inputs import engine_of, frame_of
+from haply.joins.cells.rows import bad_row
+from haply.models import Model
+from haply.models.columns import read_column
+from haply.planning.frames import Frame
+from haply.planning.join import JOINS
+from haply.planning.nodes import JoinNode, JoinOptions, condition_of
+from haply.probability.region import Distance
+from haply.pruning.threshold import Negligible, Threshold
+from haply.query import Expression, columns_of
+from haply.query.conditions import JoinCondition
+from haply.query.expressions import And
+from haply.report.explain import explain_distance, explain_parts
+from haply.report.explain import explain_pair as explain_difference
+from haply.report.pair import ComparedPair, PairExplanation, compared_pairs
+
+TableRow: TypeAlias = object
+"""A row of a table: a mapping from names of columns to values, a row of pandas, or a Row of Spark."""
+
+_LEAST = 1e-300
+"""A threshold that every possible pair reaches."""
+
+
+def explain_pair(
+    left_row: TableRow, right_row: TableRow, on: Expression | str, threshold: float | None = None
+) -> PairExplanation:
+    """Explain why ``hp.join`` keeps a pair of rows, or why it does not.
+
+    Parameters
+    ----------
+    left_row, right_row
+        A row of each table: a dict from names of columns to values, a row of pandas, an entry of ``to_pylist()`` of
+        an Arrow table, or a ``Row`` of Spark. Uncertain values are dicts with the fields of their struct.
+    on
+        The condition, or its text, as in ``hp.join``.
+    threshold
+        The least probability of a pair that is kept. By default every possible pair is.
+
+    Returns
+    -------
+    PairExplanation
+        ``str()`` is the verdict in a sentence. ``probability``, ``kept`` and ``steps`` are its parts, and ``chart()``
+        draws the two values and the bounds that the rules prove.
+
+    Raises
+    ------
+    HaplyError
+        If a row lacks a column of the condition, or holds no value there.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> one, other = {"temp": {"mean": 20.0, "sd": 0.5}}, {"temp": {"mean": 20.4, "sd": 0.3}}
+    >>> print(hp.explain_pair(one, other, on="abs(left.temp - right.temp) <= 0.5", threshold=0.1))
+    Kept: the probability of `abs(left.temp - right.temp) <= 0.5` is 0.5067, at least the threshold of 0.1.
+    """
+    frames = [
+        frame_of(_one_row(row, where), where)
+        for row, where in ((left_row, "The left row"), (right_row, "The right row"))
+    ]
+    limit = Threshold(threshold)
+    with without_advice():
+        node = JoinNode.of(frames[0], frames[1], on, JoinOptions(threshold=_LEAST))
+        return _explained(node, str(condition_of(on)), limit)
+
+
+def _explained(node: JoinNode, text: str, threshold: Threshold) -> PairExplanation:
+    assert node.condition is not None
+    every = node.condition.conditions if isinstance(node.condition, And) else (node.condition,)
+    certain = [one for one in every if _is_certain(node, one)]
+    uncertain = [one for one in every if not _is_certain(node, one)]
+    failed = next((str(one) for one in certain if _probability(node, one) == 0.0), "")
+    compared = compared_pairs([found for one in uncertain or every if (found := _compared(node, one)) is not None])
+    if failed or not uncertain:
+        value = 0.0 if failed else 1.0
+        steps = explain_parts([], value, not failed and threshold.attainable, threshold)
+    else:
+        steps = _steps(node, uncertain, threshold)
+    last = steps[-1]
+    return PairExplanation(
+        last.most, last.verdict == "accept", threshold.value, text, tuple(steps), compared, failed
+    )  # fmt: skip
+
+
+def _steps(node: JoinNode, uncertain: Sequence[Expression], threshold: Threshold) -> list[Any]:
+    """Ask the rules, if the conditions compare one value of each row; else each condition by itself, then all."""
+    whole = uncertain[0] if len(uncertain) == 1 else And(tuple(uncertain))
+    one = _compared(node, whole)
+    if one is None:
+        value = _probability(node, whole)
+        kept = bool(threshold.keep(np.array([value]), False)[0])
+        parts = [(str(part), _probability(node, part)) for part in uncertain] if len(uncertain) > 1 else []
+        return explain_parts(parts, value, kept, threshold)
+    if isinstance(one.condition, Distance):
+        return explain_distance(one.left, one.right, one.condition, threshold)
+    return explain_difference(one.left, one.right, one.condition.region, threshold)  # type: ignore[arg-type]
+
+
+def _compared(node: JoinNode, condition: Expression) -> ComparedPair | None:
+    """The values that a condition compares, if it is one on a difference or a distance."""
+    found = replace(node, condition=condition).pair_condition
+    one = found.difference or found.distance if isinstance(found, JoinCondition) else None
+    if one is None:
+        return None
+    left, right = _value(node.left, one.left, "left"), _value(node.right, one.right, "right")
+    return ComparedPair(left, right, one)
+
+
+def _value(frame: Frame, column: str, side: str) -> Model:
+    found = read_column(frame.gathered([column], 1)[column])
+    if len(found.bad_rows):
+        raise bad_row(f"Column '{column}' of the {side} row", found.example)
+    if not len(found.rows):
+        raise HaplyError(f"The {side} row has no value in '{column}'", expected="a value", found="null")
+    # in arrays of their own, for which kernels are compiled already
+    return found.model.take(np.arange(1))
+
+
+def _probability(node: JoinNode, condition: Expression) -> float:
+    """Ask the join itself, which understands every condition."""
+    threshold = Threshold(None) if _is_certain(node, condition) else Negligible(_LEAST)
+    found = JOINS.plan(replace(node, condition=condition, threshold=threshold)).run(engine_of(node.left), None)
+    values = found.gathered(["probability"], 1)["probability"].to_pylist()
+    return float(values[0]) if values else 0.0
+
+
+def _is_certain(node: JoinNode, condition: Expression) -> bool:
+    return all(node.is_certain(column) for column in columns_of(condition))
+
+
+def _one_row(row: TableRow, where: str) -> pa.Table:
+    if hasattr(row, "asDict"):
+        given: Any = row.asDict(recursive=True)
+    elif isinstance(row, Mapping):
+        given = row
+    elif hasattr(row, "to_dict"):
+        given = row.to_dict()
+    else:
+        raise HaplyError(
+            f"{where} is of type {type(row).__name__}",
+            expected="a dict from names of columns to values, a row of pandas, or a Row of Spark",
+            hint='table.to_pylist()[0], frame.iloc[0], or df.first()',
+        )  # fmt: skip
+    return pa.Table.from_pylist([{str(name): _plain(value) for name, value in given.items()}])
+
+
+def _plain(value: Any) -> Any:
+    """A value without types of numpy, which Arrow does not take inside of others."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
