@@ -21,6 +21,8 @@ from haply.engines.doctor import EXTRAS, NEEDED, Check, Checkup, doctor
 from haply.engines.packing import packed
 
 ROOT = Path(__file__).parents[1]
+DATA = {"haply/py.typed", "haply/report/explore.html"}
+"""Files of the package that are no Python."""
 CORE = ("numpy", "numba", "llvmlite", "pyarrow", "duckdb", "sqlglot", "rich", "markdown-it-py", "mdurl", "pygments")
 """The packages that haply needs, and those that they need."""
 
@@ -110,7 +112,7 @@ def test_the_wheel_and_the_archive_hold_the_package_and_nothing_else(dist: Path)
     (wheel,), (archive,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     names = set(zipfile.ZipFile(wheel).namelist())
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "haply").rglob("*.py")}
-    assert {name for name in names if not re.match(r"haply-[\d.]+\.dist-info/", name)} == sources | {"haply/py.typed"}
+    assert {name for name in names if not re.match(r"haply-[\d.]+\.dist-info/", name)} == sources | DATA
     said = zipfile.ZipFile(wheel).read(next(name for name in names if name.endswith("METADATA"))).decode()
     for part in ("License-Expression: Apache-2.0", "Project-URL: Repository", "Provides-Extra: spark", "# haply"):
         assert part in said

@@ -25,7 +25,8 @@ _TASKS = 16
 def ship(spark: SparkSession) -> None:
     """Send haply to the workers of a Spark session, where it is not installed.
 
-    Call it once for each session, before the first query. The packages that haply needs are not sent: numpy, numba,
+    Call it once for each session, before the first query: a DataFrame of a query that was made before does not find
+    it. The packages that haply needs are not sent: numpy, numba,
     PyArrow, pandas, sqlglot and DuckDB must be installed where the workers run. A worker that has haply takes the one
     that was sent.
 
