@@ -215,7 +215,7 @@ _COMMANDS: dict[str, tuple[str, str, _Options, Sequence[str]]] = {
         "ask:answer", "find pairs of rows of two files for which a condition is likely",
         (_two_files, _condition, _threshold, _strict, _pairs, _self_key, _rows, *_ANSWER),
         (
-            "shop.csv depot.csv --left 'kg=gaussian(kg, err)' --right 'kg=gaussian(kg, err)' "
+            "shop.csv depot.csv --left 'kg=gaussian(kg, err)' --right 'kg=gaussian(kg, err)' \\\n    "
             "--on 'abs(left.kg - right.kg) <= 0.05' --threshold 0.5",
             "a.parquet b.parquet --on 'left.x < right.x' --threshold 0.9 --how left -o pairs.parquet",
         ),
@@ -224,7 +224,7 @@ _COMMANDS: dict[str, tuple[str, str, _Options, Sequence[str]]] = {
         "ask:answer", "find rows of two files that are the same thing, and how likely that is",
         (_two_files, _same, _threshold, _pairs, _rows, *_ANSWER),
         (
-            "shop.csv depot.csv --left 'kg=gaussian(kg, err)' --right 'kg=gaussian(kg, err)' "
+            "shop.csv depot.csv --left 'kg=gaussian(kg, err)' --right 'kg=gaussian(kg, err)' \\\n    "
             "--same kg --density 1.5 --completeness 0.8",
             "a.parquet b.parquet --same pos --area 3600 --completeness 0.7 --keep one_to_one -o same.parquet",
         ),

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from haply.engines.spark.runtime.failures import refused_by_spark
 from haply.engines.spark.runtime.session import SHORT_RUN, is_connect, local_session
-from haply.errors import HaplyError
+from haply.errors import HaplyError, count_of
 from haply.outputs import ON_SPARK, check_output, checkpoint_of, files_of, kind_of, there, value_text
 from haply.planning.frames import quoted
 
@@ -150,7 +150,7 @@ def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
                 if progress["batchId"] > told:
                     told = progress["batchId"]
                     seconds = progress["batchDuration"] / 1000
-                    yield f"micro-batch {told}: {progress['numInputRows']:,} rows in {seconds:.1f} s"
+                    yield f"micro-batch {told}: {count_of(progress['numInputRows'], 'row')} in {seconds:.1f} s"
     except PySparkException as refusal:
         raise HaplyError(refused_by_spark(refusal)) from None
 
