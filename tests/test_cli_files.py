@@ -186,6 +186,13 @@ def test_without_astropy_the_extra_is_named(
     assert 'pip install "haply[astro]"' in said
 
 
+def test_an_answer_can_be_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    told(capsys, *JOIN, "--columns", "parcel,ticket", "-o", "pairs.arrow")
+    found = rows_of(told(capsys, "sql", "SELECT parcel, probability AS p FROM 'pairs.arrow'", "-o", "-"))
+    assert [(row["parcel"], round(float(row["p"]), 3)) for row in found] == [("A", 0.697), ("B", 0.771)]
+    assert "parcel" in told(capsys, "sql", "SELECT * FROM 'pairs.arrow'")
+
+
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 

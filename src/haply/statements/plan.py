@@ -209,9 +209,9 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
 
 def _selection(bound: Bound, invalid: InvalidMode) -> PlannedQuery:
     (table,) = bound.tables
-    if not bound.conditions:
-        return _WholeTable(table.frame, PROBABILITY in bound.numbers)
     frame, spare = _without_probability(table.frame)
+    if not bound.conditions:
+        return _WholeTable(frame, PROBABILITY in bound.numbers)
 
     def alone(column: Column) -> Column:
         return replace(column, table=None, name=spare if column.name.lower() == PROBABILITY else column.name)
