@@ -6,6 +6,7 @@ The answer is a table of the kind of the first argument, so that its type is not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from haply.beside import BesideTable
@@ -15,8 +16,11 @@ from haply.inputs import engine_of, frame_of, spark_runs, together
 from haply.joins.operators.window import Algorithm
 from haply.planning.answers.join import plan_pairs
 from haply.planning.answers.options import Answer, How, Keep, Ties
+from haply.planning.explain import Description
 from haply.planning.frames import (
     Duration,
+    Engine,
+    Frame,
     InvalidMode,
     ProbabilityMode,
     SideName,
@@ -399,6 +403,11 @@ def check(df: Tabular, column: str) -> Any:
     >>> hp.check(readings, "temp").to_pylist()
     [{'temp': {'mean': 21.0, 'sd': -1.0}, 'reason': 'sd < 0'}]
     """
+    return plan_check(df, column).run()
+
+
+def plan_check(df: Tabular, column: str) -> Plan:
+    """Check a search for bad rows without running it; the arguments are those of ``hp.check``."""
     frame = frame_of(df, "The table")
     field = field_of(frame, find_column(frame, column, "given"))
     if field.model is None:
@@ -407,7 +416,21 @@ def check(df: Tabular, column: str) -> Any:
             expected="a struct made by hp.gaussian, hp.uniform, ... or a number",
             found=field.text,
         )
-    return engine_of(frame).bad_rows(frame, field.name).give()
+    return Plan(_BadRows(frame, field.name), engine_of(frame))
+
+
+@dataclass(frozen=True)
+class _BadRows:
+    """The search for the rows of a column that are not a distribution."""
+
+    frame: Frame
+    column: str
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        return engine.bad_rows(self.frame, self.column)
+
+    def describe(self, engine: Engine) -> Description:
+        return Description("Bad rows", "Every row is looked at.", (("column", f"'{self.column}'"),))
 
 
 def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_ROWS, mode: IndexMode = "error") -> None:

@@ -69,6 +69,15 @@ def missing_package(what: str, missing: ImportError, install: str) -> HaplyError
     return HaplyError(needed, found=str(missing), hint=f'pip install "{install}"')
 
 
+def count_of(count: int, one: str, many: str = "") -> str:
+    """Say how many there are: ``1 row``, ``2 rows``.
+
+    >>> count_of(1, "cell"), count_of(1200, "cell"), count_of(0, "entry", "entries")
+    ('1 cell', '1,200 cells', '0 entries')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 class HaplyWarning(UserWarning):
     """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be."""
 

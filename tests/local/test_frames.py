@@ -106,7 +106,7 @@ def test_only_columns_that_are_needed_are_read(tmp_path: Path, monkeypatch: pyte
         asked.append(columns)
         return read(source, columns=columns)
 
-    monkeypatch.setattr("haply.engines.local.inputs.pq.read_table", watched)
+    monkeypatch.setattr("haply.engines.local.files.read.pq.read_table", watched)
     hp.join(path, DEPOT, "abs(left.kg - uniform(right.kg, right.kg + 1)) <= 0.5", 0.1, columns=["ticket"])
     assert asked == [["kg"]]
 

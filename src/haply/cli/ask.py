@@ -1,4 +1,4 @@
-"""The commands ``haply sql`` and ``haply explain``: tables from files, a query, and the answer into a file."""
+"""The commands that ask something of files: tables in, a question, and the answer shown or in a file."""
 
 from __future__ import annotations
 
@@ -6,27 +6,42 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from haply.errors import HaplyError
+from haply.cli.progress import Note, followed, followed_here
+from haply.cli.questions import QUESTIONS, Asked
+from haply.cli.tables import room, table_text
+from haply.errors import HaplyError, count_of
+from haply.inputs import frame_of
 from haply.numerics.jit import seconds_compiling
-from haply.outputs import check_output
+from haply.outputs import ON_SPARK, check_folder, check_output, kind_of
+from haply.planning.constructors import with_named_models
 from haply.planning.plans import Plan
 from haply.report.funnel import Funnel
 from haply.report.page import Page
-from haply.statements import plan_sql
-from haply.statements.syntax import read
 
 _SHOWN = 20
 """Rows that are printed where no file is asked for."""
+_PIPE = "-"
 
 
-class Note(str):
-    """A line about a step that goes on."""
+def answer(arguments: argparse.Namespace) -> int:
+    """Answer a question, and tell what was found; the exit status."""
+    begun = time.perf_counter()
+    request = Request(arguments, QUESTIONS[arguments.command](arguments), begun)
+    # progress is told apart from the answer, so that the answer can be piped on
+    aside = Console(highlight=False, stderr=True)
+    title = "Answering the query"
+    steps = request.answer()
+    told = followed(aside, title, steps, request.steps) if request.on_spark else followed_here(aside, title, steps)
+    for _ in told:
+        pass
+    request.tell()
+    if request.on_spark or aside.is_terminal:
+        aside.print(str(request.laps), soft_wrap=True)
+    return int(arguments.command == "check" and bool(request.rows))
 
 
 class Laps:
@@ -51,36 +66,37 @@ class Laps:
 
 
 class Request:
-    """One call of a command: what is asked, of what, and where the answer goes."""
+    """One call of a command: what is asked, of what, and where the answer goes. Files are looked for at once."""
 
-    def __init__(self, arguments: argparse.Namespace, begun: float) -> None:
-        self.laps = Laps(begun)
-        self.query = read_query(arguments.query)
-        read(self.query)  # what is written wrong is told before Spark is started
-        self.tables = _pairs("--table", arguments.table)
-        self.streams = _pairs("--stream", arguments.stream)
-        twice = [name for name in self.streams if name in self.tables]
-        if twice:
-            raise HaplyError(f"'{twice[0]}' is a table and a stream", expected="one of them")
-        if self.streams and arguments.engine == "local":
+    def __init__(self, arguments: argparse.Namespace, asked: Asked, begun: float) -> None:
+        self.laps, self.asked, self.command = Laps(begun), asked, arguments.command
+        if asked.streams and arguments.engine == "local":
             raise HaplyError("Streams need Spark", expected="--engine spark, or no --engine", found="--engine local")
-        self.on_spark = arguments.engine == "spark" or bool(self.streams)
-        self.time, self.max_delay = arguments.time, _number_or_text(arguments.max_delay)
+        self.on_spark = arguments.engine == "spark" or bool(asked.streams)
         self.out: str | None = getattr(arguments, "out", None)
         self.report: str | None = getattr(arguments, "report", None)
-        self.explains = bool(getattr(arguments, "explain", True))
+        self.explains = arguments.command == "explain" or bool(getattr(arguments, "explain", False))
         self.verbose = bool(getattr(arguments, "verbose", False))
         self.computes = self.out is not None or self.report is not None or not self.explains
-        if self.streams and self.computes and self.out is None:
-            raise HaplyError("The answer of streams goes into a file", expected="--out with a name")
-        if self.streams and self.report is not None:
-            raise HaplyError("A report is of tables only", hint="leave out --report")
-        if self.out is not None:
-            check_output(self.out, stream=bool(self.streams))
-        self.plan: Plan | None = None
+        self._check_files()
         self.funnel = Funnel()
+        self.explanation = ""
         self.rows: int | None = None
         self.shown: tuple[list[str], list[list[str]]] | None = None
+
+    def _check_files(self) -> None:
+        streams = bool(self.asked.streams)
+        if streams and self.computes and self.out in (None, _PIPE):
+            raise HaplyError("The answer of streams goes into a file", expected="--out with a name")
+        if streams and self.report is not None:
+            raise HaplyError("A report is of tables only", hint="leave out --report")
+        for path in self.asked.tables.values():
+            kind_of(path)
+        if self.out not in (None, _PIPE):
+            check_output(str(self.out), stream=streams)
+        for place in (self.out, self.report):
+            if place not in (None, _PIPE):
+                check_folder(str(place))
 
     @property
     def steps(self) -> int:
@@ -90,128 +106,131 @@ class Request:
     def answer(self) -> Iterator[str]:
         """Do it, step by step; yields what was done, and how a stream goes on as a ``Note``."""
         self.laps.end("imports")
-        yield from self._answer_on_spark() if self.on_spark else self._answer_here()
-        if self.report is not None:
-            assert self.plan is not None
-            self._page(self.plan).write(self.report)
-            self.laps.end("report")
-            yield "report written"
+        if self.on_spark:
+            from haply.engines.spark import files
 
-    def _planned(self, spark: Any, frames: dict[str, Any]) -> Plan:
+            paths = [*self.asked.tables.values(), *self.asked.streams.values()]
+            spark = files.quiet_session(f"haply {self.command}", paths)
+            self.laps.end("Java and Spark session")
+            yield "Spark started"
+            tables = {name: _on_spark(spark, path) for name, path in self.asked.tables.items()}
+            tables |= {name: files.read_stream(spark, path) for name, path in self.asked.streams.items()}
+        else:
+            tables = dict(self.asked.tables)
+        for name, models in self.asked.models.items():
+            if models:
+                made: Any = with_named_models(frame_of(tables[name], f"The {name} table"), models, name)
+                tables[name] = made.give() if self.on_spark else made
         self.laps.end("tables")
-        options: dict[str, Any] = {"max_delay": self.max_delay, "funnel": self.funnel}
-        self.plan = plan_sql(self.query, spark, self.time, **options, **frames)
-        self.explanation = self.plan.explain(self.verbose) if self.explains else ""
-        return self.plan
-
-    def _answer_here(self) -> Iterator[str]:
-        from haply.engines.local.files import first_rows, read_table
-        from haply.engines.local.inputs import local_frame
-
-        frames = {name: read_table(path) for name, path in self.tables.items()}
         yield "tables read"
-        plan = self._planned(None, frames)
+        plan = self.asked.plan(tables, self.funnel)
+        self.explanation = plan.explain(self.verbose) if self.explains else ""
         self.laps.end("plan")
         yield "query planned"
         if self.explains:
             yield "plan explained"
         if self.computes:
-            if self.out is not None:
-                self.rows = plan.write(self.out)
-            if self.out is None:
-                self.shown = first_rows(plan.run(), _SHOWN)
-            elif self.report is not None:  # what has been written is not computed twice
-                self.shown = first_rows(local_frame(self.out, "The answer").table(), _SHOWN)
+            yield from self._compute_on_spark(plan) if self.on_spark else self._compute_here(plan)
             self.laps.end("run")
             yield "answer computed"
+        if self.report is not None:
+            self._page(plan).write(self.report)
+            self.laps.end("report")
+            yield "report written"
 
-    def _answer_on_spark(self) -> Iterator[str]:
+    def _compute_here(self, plan: Plan) -> Iterator[Note]:
+        from haply.engines.local.files.write import first_rows, write_csv
+
+        if self.out is not None and self.out != _PIPE:
+            self.rows = plan.write(self.out)
+            if self.report is not None:  # what has been written is not computed twice
+                self.shown = first_rows(_here(self.out), _SHOWN)
+        else:
+            frame: Any = plan.query.run(plan.engine, plan.funnel)
+            if self.out == _PIPE:
+                self.rows = write_csv(frame.schema, frame.tables(), sys.stdout.buffer)
+            else:
+                table = frame.table()
+                self.rows, self.shown = table.num_rows, first_rows(table, _SHOWN)
+        yield Note("done")
+
+    def _compute_on_spark(self, plan: Plan) -> Iterator[Note]:
         from haply.engines.spark import files
 
-        spark = files.quiet_session("haply sql", [*self.tables.values(), *self.streams.values()])
-        self.laps.end("Java and Spark session")
-        yield "Spark started"
-        frames = {name: files.read_table(spark, path) for name, path in self.tables.items()}
-        frames |= {name: files.read_stream(spark, path) for name, path in self.streams.items()}
-        yield "tables read"
-        plan = self._planned(spark, frames)
-        result: Any = plan.run() if self.computes else None
-        self.laps.end("plan")
-        yield "query planned"
-        if self.explains:
-            yield "plan explained"
-        if not self.computes:
-            return
-        if self.streams:
-            assert self.out is not None
-            yield from map(Note, files.write_stream(result, self.out))
+        result: Any = plan.run()
+        if self.asked.streams:
+            yield from map(Note, files.write_stream(result, str(self.out)))
+        elif self.out is None:
+            names, rows = files.first_rows(result, _SHOWN + 1)
+            self.shown = names, rows[:_SHOWN]
+            self.rows = len(rows) if len(rows) <= _SHOWN else None
+        elif self.out == _PIPE or check_output(self.out, stream=False) not in ON_SPARK:
+            self.rows = _from_spark(result, self.out)
         else:
-            if self.out is not None:
-                self.rows = files.write_table(result, self.out)
-            if self.out is None or self.report is not None:
-                # what has been written is not computed twice
-                shown = result if self.out is None else files.read_table(spark, self.out)
-                self.shown = files.first_rows(shown, _SHOWN)
-        self.laps.end("run")
-        yield "answer computed"
+            self.rows = files.write_table(result, self.out)
+        if self.report is not None and self.out is not None:  # what has been written is not computed twice
+            written = result if self.out == _PIPE else _on_spark(result.sparkSession, self.out)
+            self.shown = files.first_rows(written, _SHOWN)
 
     def _page(self, plan: Plan) -> Page:
         page = Page("A query", "What was asked, how it was answered, and how few pairs had to be looked at.")
-        page.section("The query").code(self.query.strip())
+        page.section("The query").code(self.asked.text)
         page.section("The plan").code(self.explanation or plan.explain())
         if self.funnel.filled:
             page.section("The funnel").code(str(self.funnel))
             if len({record["pairs"] for record in self.funnel.stages()}) > 1:
                 page.chart(self.funnel.chart(), "Pairs that are left after each stage, fewer and fewer.")
-        assert self.shown is not None
-        names, rows = self.shown
+        names, rows = self.shown or ([], [])
         page.section("The answer")
-        if self.rows is not None:
-            page.prose(f"{self.rows:,} rows, in {self.out}.")
-        page.table(names, rows, caption=f"The first {len(rows)} rows" if rows else "No rows")
+        if self.out is not None and self.rows is not None:
+            page.prose(f"{count_of(self.rows, 'row')}, in {self.out}.")
+        page.table(names, rows, caption=f"The first {count_of(len(rows), 'row')}" if rows else "No rows")
         return page
 
+    def tell(self) -> None:
+        """Print what was found."""
+        if self.explains:  # not among the rows of a pipe
+            print(self.explanation, file=sys.stderr if self.out == _PIPE else sys.stdout)
+        if self.out == _PIPE:
+            sys.stdout.flush()
+        elif self.out is not None:
+            count = "The answer" if self.rows is None else count_of(self.rows, "row")
+            print(f"{count} written to {self.out}")
+        elif self.shown is not None and (self.rows != 0 or self.command != "check"):
+            names, rows = self.shown
+            print(table_text(names, rows, room()))
+            if self.rows is None or self.rows > len(rows):
+                print(f"The first {count_of(len(rows), 'row')}{self._of_all()}; -o FILE writes all of them.")
+            else:
+                print(count_of(self.rows, "row"))
+        if self.command == "check" and not self.rows and self.out != _PIPE:
+            print("No bad rows.")
+        if self.report is not None:
+            print(f"Report: {self.report}")
 
-def tell(question: Request, console: Console) -> None:
-    """Print what was found."""
-    if question.explains:
-        console.print(question.explanation, highlight=False, markup=False, soft_wrap=True)
-    if question.out is not None:
-        count = "The answer" if question.rows is None else f"{question.rows:,} row{'' if question.rows == 1 else 's'}"
-        console.print(f"{count} written to {question.out}", highlight=False, markup=False, soft_wrap=True)
-    elif question.shown is not None:
-        names, rows = question.shown
-        table = Table(*names)
-        for row in rows:
-            table.add_row(*row)
-        console.print(table, markup=False)
-        if len(rows) == _SHOWN:
-            console.print(f"The first {_SHOWN} rows; --out writes all of them.", soft_wrap=True)
-    if question.report is not None:
-        console.print(f"Report: {question.report}", highlight=False, markup=False, soft_wrap=True)
-
-
-def read_query(given: str) -> str:
-    """The query itself, or from standard input (``-``) or a file (``@name``)."""
-    if given == "-":
-        return sys.stdin.read()
-    return Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given
+    def _of_all(self) -> str:
+        return "" if self.rows is None else f" of {self.rows:,}"
 
 
-def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given or []:
-        name, sign, path = text.partition("=")
-        if not name or not sign or not path:
-            raise HaplyError(f"{option} {text} names no file", expected="name=path", hint=f"{option} a=a.parquet")
-        if name in found:
-            raise HaplyError(f"{option} gives '{name}' twice", expected="a name for each")
-        found[name] = path
-    return found
+def _here(path: str) -> Any:
+    """The table in a file, whole."""
+    from haply.engines.local.inputs import local_frame
+
+    return local_frame(path, "The table").table()
 
 
-def _number_or_text(given: str) -> float | str:
-    try:
-        return float(given)
-    except ValueError:
-        return given
+def _on_spark(spark: Any, path: str) -> Any:
+    """A file as a table of Spark; what Spark cannot read goes through this process."""
+    from haply.engines.spark import files
+
+    return files.read_table(spark, path) if kind_of(path) in ON_SPARK else spark.createDataFrame(_here(path))
+
+
+def _from_spark(result: Any, out: str) -> int:
+    """Write a result of Spark, of which this process gets all rows."""
+    from haply.engines.local.files.write import write_csv, write_tables
+
+    table = result.toArrow()
+    if out == _PIPE:
+        return write_csv(table.schema, [table], sys.stdout.buffer)
+    return write_tables(table.schema, [table], out)

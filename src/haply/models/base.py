@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, count_of
 from haply.models.densities import density_records
 from haply.models.plane import OUTLINED, NormalParts, Plane
 from haply.models.ragged import NumberLists, Ragged, floats
@@ -105,7 +105,7 @@ class Model:
             elif column is not None and len(column) != length:
                 raise HaplyError(
                     f"The parameters of {cls.__name__} differ in length",
-                    expected=f"{length} rows of '{name}'",
+                    expected=f"{count_of(length, 'row')} of '{name}'",
                     found=str(len(column)),
                 )
         return columns
@@ -121,7 +121,7 @@ class Model:
         return len(self.values[self.parameters[0].name])
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} rows>"
+        return f"<{type(self).__name__}: {count_of(len(self), 'row')}>"
 
     def __getattr__(self, name: str) -> Any:
         values = self.__dict__.get("values", {})
@@ -443,7 +443,7 @@ class OneDimensional(Model, ABC):
             return np.ascontiguousarray(np.broadcast_to(array, (len(self),)))
         except ValueError:
             raise HaplyError(
-                f"An argument for {len(self)} rows has the wrong length",
+                f"An argument for {count_of(len(self), 'row')} has the wrong length",
                 expected=f"one number, or {len(self)}",
                 found=f"shape {array.shape}",
             ) from None

@@ -14,6 +14,7 @@ from haply.models.measurements import RECIPES, arguments_of
 from haply.planning.frames import Frame, Text, field_of, find_column, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
 from haply.query.expressions import Call, MadeColumn, Negative, as_expression, rewritten
+from haply.query.text import parse
 
 PLAIN: dict[str, type[Model]] = {model.kind: model for model in MODELS if model.has_constructor}
 """Models whose constructors take their parameters as they are."""
@@ -81,6 +82,29 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         return MadeColumn(table, made[table, text], written=str(node))
 
     return rewritten(expression, change)
+
+
+def with_named_models(frame: Frame, models: Mapping[str, str], table: str) -> Frame:
+    """Add uncertain columns that are written as text: ``{"kg": "gaussian(kg, err)"}``.
+
+    A column of the same name is replaced. ``table`` says in errors which table it is.
+    """
+    for name, text in models.items():
+        node = parse(text)
+        if not isinstance(node, Call) or node.name not in PARAMETERS:
+            raise HaplyError(
+                f"`{text}` makes no uncertain column",
+                expected="one of " + ", ".join(PARAMETERS),
+                hint=f"{name}=gaussian({name}, error), if the column error holds standard deviations",
+            )
+        refuse_numbers(node)
+        named = {column.name: find_column(frame, column.name, table) for column in columns_of(node)}
+        for column in columns_of(node):
+            if field_of(frame, named[column.name]).uncertain_model is not None:
+                raise HaplyError(f"`{text}` is made of '{column.name}', which is uncertain", expected="certain columns")
+        constructor, arguments = plain_call(node, lambda column: quoted(named[column.name]))  # noqa: B023 (used at once)
+        frame = frame.with_model(name, constructor, arguments)
+    return frame
 
 
 def free_name(stem: str, taken: Sequence[str]) -> str:

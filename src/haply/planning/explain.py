@@ -96,6 +96,7 @@ def about(number: float) -> str:
 def looked_at(candidates: float, pairs: float) -> str:
     """Write the verdict on a join: how many of all pairs will be looked at."""
     candidates = min(candidates, pairs)
+    noun = "pair" if round(pairs) == 1 else "pairs"
     if candidates < 1.0:
-        return f"Hardly any of {about(pairs)} pairs will be looked at."
-    return f"About {about(candidates)} of {about(pairs)} pairs will be looked at."
+        return f"Hardly any of {about(pairs)} {noun} will be looked at."
+    return f"About {about(candidates)} of {about(pairs)} {noun} will be looked at."

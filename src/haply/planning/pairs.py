@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from haply.errors import HaplyError
+from haply.errors import HaplyError, count_of
 from haply.joins.cells.asked import PairSelection, Together, on_side
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.method import Method, Setting
@@ -357,7 +357,8 @@ class PairPlan:
         lines = [
             (
                 "estimates",
-                f"{one.rows:,} x {other.rows:,} usable rows, about {candidates:,.0f} candidate pairs of {pairs:,}",
+                f"{one.rows:,} x {count_of(other.rows, 'usable row')}, "
+                f"about {count_of(round(candidates), 'candidate pair')} of {pairs:,}",
             )
         ]
         not_taken: tuple[NotTaken, ...] = ()
@@ -382,12 +383,12 @@ class PairPlan:
         index, asking = self.side(self.indexed).frame.index, "right" if self.indexed == "left" else "left"
         return Description(
             "",
-            f"Of {len(index):,} pages only those are read that rows of the {asking} table may match.",
+            f"Of {count_of(len(index), 'page')} only those are read that rows of the {asking} table may match.",
             (
                 (
                     "index",
-                    f"{len(index):,} pages of {index.page_rows:,} rows of the {self.indexed} table, "
-                    f"by x-bounds at {index.left.shape[1]} levels",
+                    f"{count_of(len(index), 'page')} of {count_of(index.page_rows, 'row')} of "
+                    f"the {self.indexed} table, by x-bounds at {count_of(index.left.shape[1], 'level')}",
                 ),
                 ("strategy", f"index: pages that no row of the {asking} table may match are not read"),
             ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from haply.beside import BesideTable
 from haply.errors import HaplyError, advise, without_advice
-from haply.inputs import catalog_for, engine_of, frames_of
+from haply.inputs import catalog_for, engine_of, frame_of, frames_of
 from haply.planning.explain import Description
 from haply.planning.frames import Duration, Engine, Frame, InvalidMode, Tabular, field_of, names_of
 from haply.planning.plans import Chosen, Plan, PlannedQuery
@@ -22,7 +22,7 @@ from haply.query.expressions import And
 from haply.report.funnel import Funnel
 from haply.statements.binding import bind
 from haply.statements.bound import PROBABILITY, Bound
-from haply.statements.syntax import read
+from haply.statements.syntax import Statement, read
 
 
 def plan_sql(
@@ -54,6 +54,7 @@ def plan_sql(
     """
     frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
     statement = read(query)
+    frames |= _files(statement, frames, spark)
     bound = bind(statement, catalog_for(spark, frames.values()), time, frames).narrowed()
     notes = list(_notes(bound))
     select = statement.select
@@ -93,7 +94,8 @@ def sql(
     max_delay, invalid, funnel
         As in ``hp.join``.
     **tables
-        Tables by the names that the query uses. Other names are looked up in the Spark catalog.
+        Tables by the names that the query uses. Other names are looked up in the Spark catalog. Without Spark a query
+        may also name files: ``FROM 'shop.csv'``.
 
     Returns
     -------
@@ -115,6 +117,25 @@ def sql(
     return plan_sql(
         query, spark, time, max_delay=max_delay, invalid=invalid, funnel=funnel, **tables
     ).run()  # fmt: skip
+
+
+def _files(statement: Statement, frames: Mapping[str, Frame], spark: object | None) -> dict[str, Frame]:
+    """The tables that a query names by a path in quotes; those that are given by this name are left out."""
+    found: dict[str, Frame] = {}
+    on_spark = spark is not None or any(frame.engine_name == "spark" for frame in frames.values())
+    for source in statement.sources():
+        (path, *_) = source.name
+        if not source.is_file or path in frames:
+            continue
+        with statement.at(source.start):
+            if on_spark:
+                raise HaplyError(
+                    "A path in quotes is a table of this process, and this query is answered by Spark",
+                    expected="a Spark DataFrame",
+                    hint=f"read the file {path} with spark.read, and give the table as an argument of hp.sql",
+                )
+            found[path] = frame_of(path, "The table")
+    return found
 
 
 @dataclass(frozen=True)
@@ -188,9 +209,9 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
 
 def _selection(bound: Bound, invalid: InvalidMode) -> PlannedQuery:
     (table,) = bound.tables
-    if not bound.conditions:
-        return _WholeTable(table.frame, PROBABILITY in bound.numbers)
     frame, spare = _without_probability(table.frame)
+    if not bound.conditions:
+        return _WholeTable(frame, PROBABILITY in bound.numbers)
 
     def alone(column: Column) -> Column:
         return replace(column, table=None, name=spare if column.name.lower() == PROBABILITY else column.name)

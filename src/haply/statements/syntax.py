@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from haply.errors import HaplyError
 from haply.query.expressions import RESERVED, And, Column, Expression, Literal, sql_text
@@ -67,12 +68,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Source:
-    """A table by its name, of several parts if it lies in a schema, or a query in parentheses."""
+    """A table by its name, of several parts if it lies in a schema, or a file in quotes, or a query in parentheses."""
 
     name: tuple[str, ...]
     query: Select | None
     alias: str
     start: int
+    is_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,10 @@ class Statement:
     select: Select
     places: TextPlaces
 
+    def sources(self) -> list[Source]:
+        """All tables that the query names, also those in parentheses."""
+        return list(_named_sources(self.select))
+
     def error(
         self, at: Expression | int, what: str, *, expected: str = "", found: str = "", hint: str = ""
     ) -> HaplyError:
@@ -181,6 +187,14 @@ class Statement:
             yield
         except HaplyError as refusal:
             raise refusal.at(self.place(place)) from None
+
+
+def _named_sources(select: Select) -> Iterator[Source]:
+    for source in select.sources:
+        if source.query is None:
+            yield source
+        else:
+            yield from _named_sources(source.query)
 
 
 def read(text: str) -> Statement:
@@ -324,6 +338,9 @@ class _SelectParser(Parser):
                     self.next, "a query in parentheses has no name", expected="a name", hint="write (SELECT ...) a"
                 )
             return Source((), query, alias, token.start)
+        if token.kind == "string":
+            path = self.take().text
+            return Source((path,), None, self.table_alias() or PurePath(path).stem, token.start, is_file=True)
         parts = [self.table_name()]
         while self.take_if("."):
             parts.append(self.name("a name is missing after the dot"))

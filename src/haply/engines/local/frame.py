@@ -13,7 +13,7 @@ import pyarrow as pa
 from haply.engines.local import sql
 from haply.engines.local.constructors import constructed
 from haply.engines.local.dialect import columns_in
-from haply.engines.local.files import write_tables
+from haply.engines.local.files.write import write_tables
 from haply.engines.local.times import time_numbers
 from haply.errors import HaplyError
 from haply.indexing.index import Index
@@ -115,7 +115,7 @@ class LocalFrame:
         return self._give(self.table())
 
     def write(self, path: str) -> int:
-        """Write the rows as they come into a new Parquet or CSV file; returns how many there are."""
+        """Write the rows as they come into a new file; returns how many there are."""
         return write_tables(self.schema, self.tables(), path)
 
     # -- what becomes of it --------------------------------------------------------------------------------------------
@@ -324,3 +324,21 @@ def type_text(kind: pa.DataType) -> str:
         if test(kind):
             return text
     return str(kind)
+
+
+def usual_types(table: pa.Table) -> pa.Table:
+    """Return lists and texts with 32-bit offsets, and no dictionaries: so kernels and engines read them."""
+    schema = pa.schema([field.with_type(_usual(field.type)) for field in table.schema])
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def _usual(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_usual(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([part.with_type(_usual(part.type)) for part in kind])
+    if pa.types.is_dictionary(kind):  # those of two tables differ, and keys are compared between them
+        return _usual(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return kind

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame
-from haply.engines.local.threads import Once, cores, on_threads
+from haply.engines.local.threads import Once, cores, on_threads, tell_follower
+from haply.errors import count_of
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.exchange import CellEdges, Sent, profile_of, to_cells
 from haply.joins.cells.join import CellJoin
@@ -236,7 +237,8 @@ class LocalJoin:
             rows = mine[ROW].to_numpy()[found.left], theirs[ROW].to_numpy()[found.right]
             return FoundPairs(*rows, found.probability), counts
 
-        for one in on_threads(decided, meeting):
+        for done, one in enumerate(on_threads(decided, meeting), 1):
+            tell_follower(done, len(meeting))
             if one is not None:
                 self._counts.update(one[1])
                 yield one[0]
@@ -359,8 +361,10 @@ class LocalJoin:
         edges, placed = self.layout()
         one, other = (profile_of(intervals) for intervals in placed)
         sliced = int((edges.slices != 0).sum()) if len(edges.slices) else 0
-        how = f"{len(edges.edges) + 1} cells by quantiles of the {'times' if edges.in_time else 'intervals'}"
-        return self.join.describe_cells(one, other, f"{how}, {sliced} of them sliced; {cores()} threads")
+        how = (
+            f"{count_of(len(edges.edges) + 1, 'cell')} by quantiles of the {'times' if edges.in_time else 'intervals'}"
+        )
+        return self.join.describe_cells(one, other, f"{how}, {sliced} of them sliced; {count_of(cores(), 'thread')}")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,33 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 _Item = TypeVar("_Item")
 _Done = TypeVar("_Done")
+
+Follower = Callable[[int, int], None]
+"""Is told how many cells of a join are done, and of how many."""
+_follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
+
+
+@contextmanager
+def followed_by(follower: Follower) -> Iterator[None]:
+    """Tell a function how far the joins are that run meanwhile."""
+    token = _follower.set(follower)
+    try:
+        yield
+    finally:
+        _follower.reset(token)
+
+
+def tell_follower(done: int, total: int) -> None:
+    """Tell whoever follows a join how far it is."""
+    follower = _follower.get()
+    if follower is not None:
+        follower(done, total)
 
 
 class Once(Generic[_Done]):

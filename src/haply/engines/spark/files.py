@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from haply.engines.spark.runtime.failures import refused_by_spark
 from haply.engines.spark.runtime.session import SHORT_RUN, is_connect, local_session
-from haply.errors import HaplyError
-from haply.outputs import check_output, checkpoint_of, kind_of, there, value_text
+from haply.errors import HaplyError, count_of
+from haply.outputs import ON_SPARK, check_output, checkpoint_of, files_of, kind_of, there, value_text
 from haply.planning.frames import quoted
 
 _SECONDS_BETWEEN_LOOKS = 1
@@ -31,7 +31,7 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factor
 
 def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
     """Start an embedded session for one query over these files, which prints nothing of its own."""
-    small = sum(_bytes_in(Path(path)) for path in paths) < _SMALL
+    small = sum(_bytes_in(Path(one)) for path in paths for one in files_of(path)) < _SMALL
     with _silenced_jvm():
         spark = local_session(name, extra_conf=SHORT_RUN | _INTERPRETED if small else None)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -67,13 +67,14 @@ def _bytes_in(place: Path) -> int:
 
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
-    """A table from a file or a folder of files: Parquet, CSV with a header, or a JSON object in each line."""
-    kind, place = kind_of(path), Path(path)
-    reader = spark.read
+    """A table from a file, a folder or a pattern: Parquet, CSV with a header, or a JSON object in each line."""
+    kind, reader = kind_of(path), spark.read
     if kind == "csv":
         reader = reader.option("header", True).option("inferSchema", True)
+        if path.lower().endswith(".tsv"):
+            reader = reader.option("sep", "\t")
     try:
-        return reader.format(kind).load(str(place))
+        return reader.format(kind).load(path)
     except PySparkException as refusal:
         raise HaplyError(f"The table {path} cannot be read: {refused_by_spark(refusal)}") from None
 
@@ -90,36 +91,39 @@ def read_stream(spark: SparkSession, path: str) -> DataFrame:
 
 
 def write_table(frame: DataFrame, path: str) -> int:
-    """Write a result, a folder of Parquet files or one CSV file; the number of its rows."""
-    kind = check_output(path, stream=False)
+    """Write a result, a folder of Parquet files or one file of CSV or JSON; the number of its rows."""
+    kind = check_output(path, stream=False, kinds=ON_SPARK)
     observation = Observation()
     observed = frame.observe(observation, F.count(F.lit(1)).alias("rows"))
     try:
         if kind == "parquet":
             observed.write.parquet(path)
         else:
-            _write_csv(observed, Path(path))
+            _write_text(observed, Path(path), kind)
     except PySparkException as refusal:
         raise HaplyError(refused_by_spark(refusal)) from None
     return int(observation.get["rows"])
 
 
-def _write_csv(frame: DataFrame, path: Path) -> None:
-    """One file: Spark's parts in their order, behind a header. Structs and arrays become JSON."""
-    columns = [
-        F.to_json(F.col(quoted(field.name))).alias(field.name)
-        if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType))
-        else F.col(quoted(field.name))
-        for field in frame.schema.fields
-    ]
+def _write_text(frame: DataFrame, path: Path, kind: str) -> None:
+    """One file: Spark's parts in their order, CSV behind a header. There structs and arrays become JSON."""
+    if kind == "csv":
+        columns = [
+            F.to_json(F.col(quoted(field.name))).alias(field.name)
+            if isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType))
+            else F.col(quoted(field.name))
+            for field in frame.schema.fields
+        ]
+        frame = frame.select(*columns)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".haply-") as folder:
         parts = Path(folder) / "parts"
-        frame.select(*columns).write.option("escape", '"').csv(str(parts))
-        whole = Path(folder) / "whole.csv"
+        frame.write.format(kind).option("escape", '"').save(str(parts))
+        whole = Path(folder) / "whole"
         with whole.open("wb") as out:
-            out.write((",".join(_csv_name(name) for name in frame.columns) + "\n").encode())
-            for part in sorted(parts.glob("part-*.csv")):
+            if kind == "csv":
+                out.write((",".join(_csv_name(name) for name in frame.columns) + "\n").encode())
+            for part in sorted(parts.glob(f"part-*.{kind}")):
                 with part.open("rb") as lines:
                     shutil.copyfileobj(lines, out)
         whole.rename(path)
@@ -146,7 +150,7 @@ def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
                 if progress["batchId"] > told:
                     told = progress["batchId"]
                     seconds = progress["batchDuration"] / 1000
-                    yield f"micro-batch {told}: {progress['numInputRows']:,} rows in {seconds:.1f} s"
+                    yield f"micro-batch {told}: {count_of(progress['numInputRows'], 'row')} in {seconds:.1f} s"
     except PySparkException as refusal:
         raise HaplyError(refused_by_spark(refusal)) from None
 

@@ -30,6 +30,7 @@ from haply.engines.spark.frame import SparkFrame
 from haply.engines.spark.observing import Observing
 from haply.engines.spark.times import HAS_TIME, time_number, time_slot
 from haply.engines.spark.versions import arrow_schema
+from haply.errors import count_of
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.join import CellJoin
 from haply.joins.cells.method import Match
@@ -452,7 +453,8 @@ class BatchJoin:
         one, other, in_time = profiles_of(self._sketches(1.0).collect(), 1.0, join.length)
         layout = lay_out(one, other, rows_per_cell=self.settings.rows_per_cell, cells=self.settings.cells)
         sliced = int(((layout.left_slices > 1) | (layout.right_slices > 1)).sum())
-        how = f"{layout.cells} cells by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
+        cells = count_of(layout.cells, "cell")
+        how = f"{cells} by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
         if join.broadcast is not None:
             how = f"none: the {join.broadcast} table goes whole to every task of the other"
         return join.describe_cells(one, other, how)

@@ -6,7 +6,7 @@ from typing import Any
 
 from haply.engines.spark.exchange.parcels import CellSettings
 from haply.engines.spark.versions import check_stateful
-from haply.errors import HaplyError, advise
+from haply.errors import HaplyError, advise, count_of
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -31,7 +31,7 @@ def check_session(spark: Any) -> None:
     if partitions > _PARTITIONS_PER_CELL * max(cells, STREAM_CELLS):
         advise(
             f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
-            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {cells} cells "
+            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {count_of(cells, 'cell')} "
             "(spark.haply.cells). The checkpoint keeps the number of the first start for good.",
             f'before it, spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}',
         )

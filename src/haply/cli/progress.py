@@ -1,0 +1,79 @@
+"""How far work is: a bar with the time left on a terminal, lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from haply.errors import count_of
+
+_FEW_STEPS = 7
+
+
+class Note(str):
+    """A line about a step that goes on."""
+
+
+def followed(console: Console, title: str, work: Iterable[str], total: int) -> Iterator[str]:
+    """Pass the steps on while showing progress: a bar on a terminal, lines elsewhere (of many steps, every seventh).
+
+    A ``Note`` is shown, and is not counted as a step.
+    """
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task(title, total=total)
+            for item in work:
+                progress.update(task, advance=not isinstance(item, Note), description=f"{title}: {item}")
+                yield item
+            progress.update(task, description=title)
+        return
+    console.print(f"{title} ({count_of(total, 'step')})")
+    done = 0
+    for item in work:
+        done += not isinstance(item, Note)
+        if isinstance(item, Note):
+            console.print(f"  {item}")
+        elif total <= _FEW_STEPS or done % _FEW_STEPS == 0 or done == total:
+            console.print(f"  {done}/{total} {item}")
+        yield item
+
+
+def followed_here(console: Console, title: str, work: Iterable[str]) -> Iterator[str]:
+    """Pass the steps of a query of this process on: on a terminal with the time left, elsewhere in silence.
+
+    How long is left is known while the cells of a join are worked on; before and after, the time that has passed is
+    shown. What was shown is gone at the end, so that only the answer stays.
+    """
+    if not console.is_terminal:
+        yield from work
+        return
+    from haply.engines.local.threads import followed_by
+
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with ExitStack() as stack:
+        progress = stack.enter_context(Progress(*columns, console=console, transient=True))
+        task = progress.add_task(title, total=None)
+
+        def cells(done: int, total: int) -> None:
+            ended = done == total  # what comes after the last cell takes a time that nobody knows
+            progress.update(task, completed=done, total=None if ended else total)
+
+        stack.enter_context(followed_by(cells))
+        for item in work:
+            progress.update(task, description=f"{title}: {item}", total=None)
+            yield item

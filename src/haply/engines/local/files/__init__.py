@@ -1,0 +1,1 @@
+"""Tables from files, and answers into files."""
