@@ -335,3 +335,12 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
         )
         found = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
         assert found.stdout.split() == [expected], words
+
+
+def test_a_page_of_pairs(tmp_path, capsys):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("a_left,a_right,probability\n1,2,0.9\n3,4,0.6\n", encoding="utf-8")
+    page = tmp_path / "page.html"
+    assert main(["explore", str(pairs), "-o", str(page), "--title", "Parcels"]) == 0
+    assert "It needs no network" in capsys.readouterr().out.replace("it needs", "It needs")
+    assert "Parcels" in page.read_text(encoding="utf-8")
