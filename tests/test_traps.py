@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pyarrow as pa
@@ -159,10 +162,14 @@ def test_a_negative_sd_of_a_position_is_a_bad_row() -> None:
     assert hp.join(table, table, on, threshold=0.1, invalid="drop").num_rows == 1
 
 
-def test_a_spark_column_without_a_session_says_so(monkeypatch) -> None:
-    from pyspark.sql import SparkSession
+def test_a_spark_column_without_a_session_says_so() -> None:
+    program = "import haply as hp\ntry:\n    hp.gaussian('kg', 'err')\nexcept hp.HaplyError as error:\n    print(error)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+    assert "there is no Spark session" in said
+    assert "hp.gaussian(hp.left.value, ...)" in said
 
-    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda cls: None))
-    monkeypatch.setattr("haply.engines.spark.columns.is_remote", lambda: False)
-    with pytest.raises(HaplyError, match=r"there is no Spark session.*hp.gaussian\(hp.left.value"):
-        hp.gaussian("kg", "err")
+
+def test_other_threads_make_columns_too(spark) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        made = threads.submit(lambda: hp.gaussian("kg", "err")).result()
+    assert spark.createDataFrame(SHOP).select(made.alias("x")).first()["x"]["sd"] == 0.1

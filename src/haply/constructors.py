@@ -435,10 +435,14 @@ def _made(name: str, *given: Any) -> Any:
         made = Call(name, tuple(map(lifted, given)))
         refuse_numbers(made)
         return made
-    from haply.engines.spark.columns import CONSTRUCTORS, refuse_without_session
+    from haply.engines.spark.columns import CONSTRUCTORS, no_session
 
-    refuse_without_session(name)
-    return CONSTRUCTORS[name](*given)
+    try:
+        return CONSTRUCTORS[name](*given)
+    except (AssertionError, RuntimeError) as refusal:  # how PySpark's versions say that there is no session
+        if str(refusal) and "SparkContext" not in str(refusal):
+            raise
+        raise no_session(name) from None
 
 
 def _has_expression(value: Any) -> bool:

@@ -201,5 +201,6 @@ def test_counters_add_up() -> None:
     one.comparisons, one.candidates, other.comparisons = 3, 2, 4
     one.add(other)
     assert one.flat() == {
-        "candidates": 2, "evaluated": 0, "kept": 0, "rejected:windows": 0, "accepted:windows": 0, "comparisons": 7,
+        "candidates": 2, "evaluated": 0, "kept": 0, "rejected:windows": 0, "rejected:beaten": 0, "accepted:windows": 0,
+        "comparisons": 7,
     }  # fmt: skip

@@ -530,6 +530,7 @@ def test_of_two_builds_that_commit_at_once_one_wins(spark, tmp_path, monkeypatch
     monkeypatch.setattr(index, "commit_pages", together)
     with ThreadPoolExecutor(2) as threads:
         said = list(threads.map(build, (100, 200), (one, other)))
+    assert "" in said, said
     winner = said.index("")
     assert "committed first" in said[1 - winner]
     assert "not written" in said[1 - winner]

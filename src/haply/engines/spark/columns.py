@@ -9,9 +9,8 @@ from numbers import Real
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.utils import is_remote
 
 from haply.engines.spark.versions import arrow_function
 from haply.errors import HaplyError
@@ -78,14 +77,13 @@ def struct(given: Sequence[Column] | None = None, /, **fields: Column) -> Column
     return F.when(known, whole) if known is not None else whole
 
 
-def refuse_without_session(constructor: str) -> None:
-    """Refuse to make a column where no Spark session could hold it; over Connect columns need none."""
-    if not is_remote() and SparkSession.getActiveSession() is None:
-        raise HaplyError(
-            f"hp.{constructor}() of names and numbers makes a column of Spark, and there is no Spark session",
-            hint=f"for other tables write it in the condition, with hp.{constructor}(hp.left.value, ...); "
-            "hp.local_session() starts Spark",
-        )
+def no_session(constructor: str) -> HaplyError:
+    """Make the error for a column that is made where there is no Spark session."""
+    return HaplyError(
+        f"hp.{constructor}() of names and numbers makes a column of Spark, and there is no Spark session",
+        hint=f"for other tables write it in the condition, with hp.{constructor}(hp.left.value, ...); "
+        "hp.local_session() starts Spark",
+    )
 
 
 def refuse_constants(called: str, model: type[Model], **given: Value) -> None:
