@@ -14,7 +14,7 @@ import numpy as np
 
 from haply.numerics.components import NORMAL, gap
 from haply.numerics.jit import bare, bare_fused, bare_summed, kernel
-from haply.numerics.normal import SQRT_2PI
+from haply.numerics.normal import SQRT_2PI, root_sum
 
 FARTHEST = 8.3
 """Beyond so many standard deviations of its mean a normal has 5e-17 of its mass: nothing, beside 1."""
@@ -28,6 +28,8 @@ _BITS = 2.0**24
 _FARTHEST_NODE = 2.0**28
 """Products of numbers of so many nodes with numbers of so many bits are exact."""
 _LEAST, _MOST = 1e-250, 1e250
+_RANK, _RANKS = 3.0, 10
+"""Candidates are ranked by the logarithms of their chances."""
 _NOTHING = 9.0
 """A density that far from its mean is 3e-18 of what it is there."""
 _DUST = 1e-15
@@ -72,6 +74,7 @@ class NodeGrid(NamedTuple):
     some: np.ndarray
     mean: np.ndarray
     fixed: np.ndarray
+    bends: np.ndarray
 
 
 @kernel
@@ -86,6 +89,7 @@ def room_for_grid(a, low, high, used):
         np.array([origin, width, math.ldexp(math.floor(share * _BITS) / _BITS, power)]),
         np.full(slots, -1), np.zeros(slots), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
         np.empty((slots, 2, room)), np.empty(room), np.empty(room), np.empty(room), np.empty(9),
+        np.empty(_RANKS),
     )  # fmt: skip
 
 
@@ -99,21 +103,35 @@ def trapezoid_step(bends):
 
 
 @bare
-def grid_step(a, k, b, candidates, grid):
-    """The step of the grid for left component ``k``: 0 if it is not for a grid."""
+def grid_step(a, k, b, candidates, low, grid):
+    """The step of the grid for left component ``k``: 0 if it is not for a grid.
+
+    With ``q`` from the likeliest on, no match is ``1 - sum q_k prod_(j < k) (1 - q_j)``. A distance ``t`` away from the
+    real line ``q_j`` and ``1 - q_j`` grow by at most ``exp((t / sd_j)**2 / 2)``, so that a step h errs in the term of
+    ``k`` by at most ``2 p_k exp(-2 pi**2 / (h**2 (1 + bends up to k)))``: what is unlikely needs no fine step.
+    """
     if a.kind[k] != NORMAL or a.low[k] != -math.inf or a.high[k] != math.inf:
         return 0.0
-    sd, bends, width = a.sd[k], 0.0, grid.frame[1]
+    sd, width, bends = a.sd[k], grid.frame[1], grid.bends
+    bends[:] = 0.0
     widest, farthest = 2.0 * FARTHEST * sd, abs(a.mean[k] - grid.frame[0])
     for j in candidates:
         m = b.start[j]
         if b.start[j + 1] - m != 1 or b.kind[m] != NORMAL or b.low[m] != -math.inf or b.high[m] != math.inf:
             return 0.0
         ratio = sd / b.sd[m]
-        bends += ratio * ratio
+        middle = (b.mean[m] - a.mean[k]) + (low + 0.5 * width)
+        outside = max(0.0, abs(middle) - 0.5 * width) / root_sum(sd, b.sd[m])
+        # its chance is below exp(-outside**2 / 2)
+        bends[int(min(_RANKS - 1.0, 0.5 * outside * outside / _RANK))] += ratio * ratio
         widest = max(widest, width + 2.0 * FARTHEST * b.sd[m])
         farthest = max(farthest, abs(b.mean[m] - grid.frame[0]))
-    most = sd * trapezoid_step(bends)
+    together, needed = 1.0, 0.0
+    for rank in range(_RANKS):
+        together += bends[rank]
+        if rank == 0 or bends[rank] > 0.0:
+            needed = max(needed, (EXACT - _RANK * rank) * together)
+    most = sd * trapezoid_step(needed / EXACT - 1.0)
     if not (
         _LEAST < most < _MOST and _LEAST < width < _MOST
         and widest < (_ROOM // 2 - 16) * most and farthest < (0.25 * _FARTHEST_NODE) * most

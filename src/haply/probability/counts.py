@@ -441,7 +441,7 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
             )
             for k in range(a.start[i], a.start[i + 1]):
-                step = grid_step(a, k, b, mine, grid) if gridded else 0.0
+                step = grid_step(a, k, b, mine, low, grid) if gridded else 0.0
                 if step > 0.0:
                     whole, mean, squares, own, some = over_grid(a, k, b, mine, low, step, grid, chances)
                     add_sums(tally.sums, whole, mean, squares, own, some)
