@@ -230,6 +230,26 @@ def test_groups_are_sums_over_all_worlds():
         assert found.variance == pytest.approx(squares - totals**2, abs=2e-14)
 
 
+@pytest.mark.parametrize("width", [0.003, 0.6, 2.0, 7.3])
+@pytest.mark.parametrize("far", [0.0, 2.0**31])
+def test_rows_that_share_a_grid_are_those_of_their_own_nodes(width, far):
+    """Without distributions normal rows share nodes; more candidates than are remembered, in any order."""
+    rng = np.random.default_rng(17)
+    count, spread = 700, 120.0
+    mean, sd = np.round(rng.uniform(0.0, spread, (2, count)), 3), rng.uniform(0.05, 1.5, (2, count))
+    mean = far + np.round(mean * 1024) / 1024
+    left, right = Gaussian(mean[0], sd[0]), Gaussian(mean[1], sd[1])
+    near = np.abs(mean[0][:, None] - mean[1]) < 3.0 + 0.5 * width
+    start, rows = np.append(0, np.cumsum(near.sum(axis=1))), np.nonzero(near)[1]
+    region = Region(-0.25 * width, 0.75 * width)
+    found = match_counts(left, right, region, start, rows)
+    wanted = match_counts(left, right, region, start, rows, distribution=True)
+    assert found.p_any == pytest.approx(wanted.p_any, abs=2e-14)
+    assert found.expected == pytest.approx(wanted.expected, abs=1e-13)
+    assert found.variance == pytest.approx(wanted.variance, abs=2e-12)
+    assert found.probability == pytest.approx(wanted.probability, abs=1e-14)
+
+
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 

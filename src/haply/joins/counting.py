@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.errors import HaplyError
-from haply.models import OneDimensional
+from haply.models import Model, OneDimensional
 from haply.models.columns import view_column
 from haply.probability.count_positions import position_counts, position_misfit
 from haply.probability.counts import MatchCounts, match_counts
@@ -48,7 +48,12 @@ class Counting:
 
     def rows(self, pairs: pa.Table, start: np.ndarray) -> dict[str, pa.Array]:
         """Count the partners of rows, whose pairs are at ``start[i]:start[i + 1]``; returns columns by name."""
-        found = self._counts(pairs, start)
+        mine = pairs[self.left].take(pa.array(start[:-1]))
+        return self.count(mine, pairs[self.right], start, np.arange(pairs.num_rows))
+
+    def count(self, left: pa.Array, right: pa.Array, start: np.ndarray, partners: np.ndarray) -> dict[str, pa.Array]:
+        """Count for rows whose partners are known by their places in the other column."""
+        found = self._counts(view_column(left), view_column(right), start, partners)
         count = len(start) - 1
         owner = np.repeat(np.arange(count), np.diff(start))
         chance = found.probability
@@ -65,17 +70,14 @@ class Counting:
                 out[DISTRIBUTION] = found.distribution.to_arrow()
         return out
 
-    def _counts(self, pairs: pa.Table, start: np.ndarray) -> MatchCounts:
+    def _counts(self, mine: Model, theirs: Model, start: np.ndarray, candidates: np.ndarray) -> MatchCounts:
         asked = bool(self.quantiles) or self.distribution
-        mine = view_column(pairs[self.left].take(pa.array(start[:-1])).combine_chunks())
-        theirs = view_column(pairs[self.right].combine_chunks())
-        candidates = np.arange(pairs.num_rows)
         if self.region is not None:
             assert isinstance(mine, OneDimensional)
             assert isinstance(theirs, OneDimensional)
             return match_counts(mine, theirs, self.region, start, candidates, distribution=asked)
         assert self.within is not None
-        if pairs.num_rows:
+        if len(candidates):
             reason = position_misfit(mine, theirs)
             if reason:
                 raise HaplyError("The partners of such positions cannot be counted", found=reason)

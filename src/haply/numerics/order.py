@@ -50,3 +50,45 @@ def _by_digits(keys, low, digits):
         order, next_order = next_order, order
         found, next_found = next_found, found
     return order, found + low
+
+
+def numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number keys that are not negative as they appear; returns the number of each, and where each number comes first.
+
+    >>> numbered(np.array([7, 3, 7, 9]))
+    (array([0, 1, 0, 2]), array([0, 1, 3]))
+    """
+    size = int(keys.max(initial=-1)) + 1
+    if size <= 16 * len(keys) + _FEW:
+        return _numbered(np.ascontiguousarray(keys), size)
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place[number], first[order]
+
+
+@kernel
+def _numbered(keys, size):
+    given, number, first, count = np.full(size, -1), np.empty(len(keys), np.int64), np.empty(len(keys), np.int64), 0
+    for k in range(len(keys)):
+        key = keys[k]
+        if given[key] < 0:
+            given[key], first[count] = count, k
+            count += 1
+        number[k] = given[key]
+    return number, first[:count].copy()
+
+
+@kernel
+def grouped(number, count):
+    """Where each of so many groups begins and ends, and the members of all of them in their order."""
+    start, members = np.zeros(count + 2, np.int64), np.empty(len(number), np.int64)
+    for k in range(len(number)):
+        start[number[k] + 2] += 1
+    for group in range(count):
+        start[group + 2] += start[group + 1]
+    for k in range(len(number)):
+        at = start[number[k] + 1]
+        start[number[k] + 1], members[at] = at + 1, k
+    return start[: count + 1].copy(), members

@@ -20,6 +20,7 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import OneDimensional
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
+from haply.numerics.grid import FARTHEST, trapezoid_step
 from haply.numerics.jit import bare, kernel, solid
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_mass
 from haply.numerics.rows import Components, row_cdf
@@ -27,7 +28,6 @@ from haply.probability.counts import candidate_lists
 from haply.probability.quadrature import (
     CUT_HIGH,
     CUT_LOW,
-    FARTHEST,
     GAIN,
     HIGH,
     LOW,
@@ -47,7 +47,6 @@ from haply.probability.quadrature import (
     sort_breaks,
     start_again,
     survey,
-    trapezoid_step,
     value_at,
     weights_before,
     write_density,

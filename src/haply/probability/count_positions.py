@@ -16,6 +16,7 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.models import Certain, Model, OneDimensional, Samples
+from haply.numerics.grid import FARTHEST
 from haply.numerics.jit import bare, kernel, solid
 from haply.numerics.multivariate.disc import ball_chance, room_for
 from haply.numerics.scale import power_of
@@ -35,7 +36,6 @@ from haply.probability.counts import (
 )
 from haply.probability.distance import Block, clouds, near_weight, scaled_limit, squared_limit
 from haply.probability.multivariate import Parts, parts
-from haply.probability.quadrature import FARTHEST
 from haply.probability.region import Region
 
 MOST_DIMENSIONS = 3

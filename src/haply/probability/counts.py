@@ -18,13 +18,13 @@ from haply.errors import HaplyError
 from haply.models import OneDimensional
 from haply.models.ragged import Ragged
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
+from haply.numerics.grid import FARTHEST, grid_step, over_grid, room_for_grid, trapezoid_step
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
 from haply.probability.quadrature import (
     CUT_HIGH,
     CUT_LOW,
-    FARTHEST,
     GAIN,
     HIGH,
     LOW,
@@ -42,7 +42,6 @@ from haply.probability.quadrature import (
     see,
     sort_breaks,
     survey,
-    trapezoid_step,
     weights_before,
 )
 from haply.probability.region import Region
@@ -170,18 +169,33 @@ def add_candidate(tally, count, distribution):
 
 
 @bare
+def add_sums(sums, weight, mean, squares, own, some):
+    """Add the sums of some nodes to those of a row: the squares around both means become those around the mean."""
+    if weight > 0.0:
+        whole, away = sums[0] + weight, mean - sums[1]
+        sums[1] += away * (weight / whole)
+        sums[2] += squares + away * away * (weight * (sums[0] / whole))
+        sums[0] = whole
+        sums[3] += own
+        sums[4] += some
+
+
+@bare
 def end_block(tally, count, distribution):
-    """Add a block to the sums of its row: the mean and the squares around it by Welford's update."""
-    sums = tally.sums
+    """Add a block to the sums of its row."""
+    whole, mean, squares, own, some = 0.0, 0.0, 0.0, 0.0, 0.0
     for e in range(count):
         weight = tally.weight[e]
-        if weight > 0.0:
-            sums[0] += weight
-            away = tally.mean[e] - sums[1]
-            sums[1] += away * (weight / sums[0])
-            sums[2] += weight * away * (tally.mean[e] - sums[1])
-            sums[3] += weight * tally.own[e]
-            sums[4] += weight * tally.some[e]
+        whole += weight
+        mean += weight * tally.mean[e]
+        own += weight * tally.own[e]
+        some += weight * tally.some[e]
+    if whole > 0.0:
+        mean /= whole
+    for e in range(count):
+        away = tally.mean[e] - mean
+        squares += tally.weight[e] * away * away
+    add_sums(tally.sums, whole, mean, squares, own, some)
     if distribution:
         for number in range(tally.added[0] + 1):
             total = 0.0
@@ -417,6 +431,8 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
     tally, place = room_for_tally(most, distribution), np.empty(BLOCK, np.int64)
     moving = room_for_moving(most, 2 * components)
     found = room_for_found(rows, len(candidates), distribution)
+    gridded = not (distribution or outside or math.isinf(low) or math.isinf(high)) and low < high
+    grid = room_for_grid(a, low, high, gridded)
     for i in range(rows):
         mine, chances = candidates[start[i] : start[i + 1]], found.probability[start[i] : start[i + 1]]
         begin_row(tally, len(mine))
@@ -425,7 +441,11 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
             )
             for k in range(a.start[i], a.start[i + 1]):
-                if a.kind[k] != POINT:
+                step = grid_step(a, k, b, mine, low, grid) if gridded else 0.0
+                if step > 0.0:
+                    whole, mean, squares, own, some = over_grid(a, k, b, mine, low, step, grid, chances)
+                    add_sums(tally.sums, whole, mean, squares, own, some)
+                elif a.kind[k] != POINT:
                     _over_part(
                         a, k, b, before, mine, low, high, outside, distribution, pieces, moving, breaks, tally, chances
                     )

@@ -14,18 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
+from haply.numerics.grid import EXACT, FARTHEST
 from haply.numerics.jit import bare, bare_fused, kernel
 from haply.numerics.normal import SQRT_2PI, cut_cdf, cut_pdf, normal_cdf
 
 MOST_NODES = 32
-FARTHEST = 8.3
-"""Beyond so many standard deviations of its mean a normal has 5e-17 of its mass: nothing, beside 1."""
 _FINE = 16
 """Steps of the table of the normal cdf in a standard deviation."""
 _TERMS = 8
 _ROWS = math.ceil(FARTHEST * _FINE) + 1
-_EXACT = 35.0
-"""The exponent of an error that is none."""
 _FEW_LINES = 8
 """Fewer are not worth a bound: they are exact with few nodes."""
 MOST_BENDS = 1500.0
@@ -131,7 +128,7 @@ def panel_plan(lines, change, lengths):
         nodes = math.inf
         steps, squares = change / panels, (lengths / panels) * (lengths / panels)
         for k in range(len(_ELLIPSES)):
-            nodes = min(nodes, (steps * _ELLIPSES[k, 0] + squares * _ELLIPSES[k, 1] + _EXACT) * _ELLIPSES[k, 2])
+            nodes = min(nodes, (steps * _ELLIPSES[k, 0] + squares * _ELLIPSES[k, 1] + EXACT) * _ELLIPSES[k, 2])
         needed = math.ceil(nodes) if nodes < 1e6 else 1000000
         if lengths <= 0.0:
             needed = min(needed, lines // 2 + 1)
@@ -257,15 +254,6 @@ def pass_by(pieces, r, x):
         pieces.level[r] += pieces.number[k, GAIN]
         k += 1
     pieces.at[r] = k
-
-
-@bare
-def trapezoid_step(bends):
-    """The step of the trapezoidal rule over a standard normal value, among others that bend by so much.
-
-    The transform of the integrand falls like ``exp(-w**2 / (2 (1 + bends)))``; a step h leaves what it is at 2 pi / h.
-    """
-    return math.sqrt(2.0 * math.pi * math.pi / (_EXACT * (1.0 + bends)))
 
 
 @bare

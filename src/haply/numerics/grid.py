@@ -1,0 +1,304 @@
+"""Chances on one grid that all normal left values share: a candidate of many rows is evaluated once, not for each.
+
+The trapezoidal rule is as exact wherever its nodes lie, so that all rows may take the multiples of one step, or of its
+half, its quarter, and so on. The width of the region is such a multiple as well, so that one cdf serves both of its
+ends. What is left to do for a pair is to multiply and add.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from haply.numerics.components import NORMAL, gap
+from haply.numerics.jit import bare, bare_fused, bare_summed, kernel
+from haply.numerics.normal import SQRT_2PI, root_sum
+
+FARTHEST = 8.3
+"""Beyond so many standard deviations of its mean a normal has 5e-17 of its mass: nothing, beside 1."""
+EXACT = 35.0
+"""The exponent of an error that is none."""
+_SLOTS = 256
+"""Candidates that are remembered, by the last digits of their numbers: those of rows that are neighbours are too."""
+_ROOM = 1536
+"""Nodes that a candidate or a left value may have; those that would have more are not for a grid."""
+_BITS = 2.0**24
+_FARTHEST_NODE = 2.0**28
+"""Products of numbers of so many nodes with numbers of so many bits are exact."""
+_LEAST, _MOST = 1e-250, 1e250
+_RANK, _RANKS = 3.0, 10
+"""Candidates are ranked by the logarithms of their chances."""
+_NOTHING = 9.0
+"""A density that far from its mean is 3e-18 of what it is there."""
+_DUST = 1e-15
+"""A chance below this is what rounding leaves of none."""
+
+
+_CELLS, _TERMS = 2, 15
+"""Cells of the table of the normal cdf in a standard deviation, and the terms of a cell's polynomial."""
+_FARTHEST_CELL = 8.5
+
+
+def _cdf_cells() -> np.ndarray:
+    """The Taylor coefficients of the normal cdf around the middles of cells; they err by less than 1e-16."""
+    middles = (np.arange(2 * _FARTHEST_CELL * _CELLS) + 0.5) / _CELLS - _FARTHEST_CELL
+    table = np.empty((len(middles), _TERMS))
+    table[:, 0] = [0.5 * math.erfc(-z * math.sqrt(0.5)) for z in middles]
+    before, now = np.zeros_like(middles), np.exp(-0.5 * middles**2) / SQRT_2PI  # Hermite polynomials and the density
+    for k in range(1, _TERMS):
+        table[:, k] = (-1) ** (k - 1) * now / math.factorial(k)
+        before, now = now, middles * now - (k - 1) * before
+    return table
+
+
+_CDF = _cdf_cells()
+
+
+class NodeGrid(NamedTuple):
+    """What is remembered of candidates, and room for the nodes of a left value.
+
+    ``frame`` is the place of node 0, the width of the region, and its first bits. The chances of candidate
+    ``owner[slot]`` are ``q[slot, 0]``, at the nodes from ``first[slot]`` to before ``beyond[slot]`` of ``step[slot]``;
+    those at even nodes are ``q[slot, 1]``. ``weight``, ``some`` and ``mean`` are as of a tally.
+    """
+
+    frame: np.ndarray
+    owner: np.ndarray
+    step: np.ndarray
+    first: np.ndarray
+    beyond: np.ndarray
+    q: np.ndarray
+    weight: np.ndarray
+    some: np.ndarray
+    mean: np.ndarray
+    fixed: np.ndarray
+    bends: np.ndarray
+
+
+@kernel
+def room_for_grid(a, low, high, used):
+    """Room for a grid that begins at the first left value: none if it is not used."""
+    slots, room = (_SLOTS, _ROOM) if used else (1, 1)
+    width, origin = high - low, 0.0
+    if used and len(a.mean) > 0:
+        origin = a.mean[0]
+    share, power = math.frexp(width if used else 1.0)
+    return NodeGrid(
+        np.array([origin, width, math.ldexp(math.floor(share * _BITS) / _BITS, power)]),
+        np.full(slots, -1), np.zeros(slots), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
+        np.empty((slots, 2, room)), np.empty(room), np.empty(room), np.empty(room), np.empty(9),
+        np.empty(_RANKS),
+    )  # fmt: skip
+
+
+@bare
+def trapezoid_step(bends):
+    """The step of the trapezoidal rule over a standard normal value, among others that bend by so much.
+
+    The transform of the integrand falls like ``exp(-w**2 / (2 (1 + bends)))``; a step h leaves what it is at 2 pi / h.
+    """
+    return math.sqrt(2.0 * math.pi * math.pi / (EXACT * (1.0 + bends)))
+
+
+@bare
+def grid_step(a, k, b, candidates, low, grid):
+    """The step of the grid for left component ``k``: 0 if it is not for a grid.
+
+    With ``q`` from the likeliest on, no match is ``1 - sum q_k prod_(j < k) (1 - q_j)``. A distance ``t`` away from the
+    real line ``q_j`` and ``1 - q_j`` grow by at most ``exp((t / sd_j)**2 / 2)``, so that a step h errs in the term of
+    ``k`` by at most ``2 p_k exp(-2 pi**2 / (h**2 (1 + bends up to k)))``: what is unlikely needs no fine step.
+    """
+    if a.kind[k] != NORMAL or a.low[k] != -math.inf or a.high[k] != math.inf:
+        return 0.0
+    sd, width, bends = a.sd[k], grid.frame[1], grid.bends
+    bends[:] = 0.0
+    widest, farthest = 2.0 * FARTHEST * sd, abs(a.mean[k] - grid.frame[0])
+    for j in candidates:
+        m = b.start[j]
+        if b.start[j + 1] - m != 1 or b.kind[m] != NORMAL or b.low[m] != -math.inf or b.high[m] != math.inf:
+            return 0.0
+        ratio = sd / b.sd[m]
+        middle = (b.mean[m] - a.mean[k]) + (low + 0.5 * width)
+        outside = max(0.0, abs(middle) - 0.5 * width) / root_sum(sd, b.sd[m])
+        # its chance is below exp(-outside**2 / 2)
+        bends[int(min(_RANKS - 1.0, 0.5 * outside * outside / _RANK))] += ratio * ratio
+        widest = max(widest, width + 2.0 * FARTHEST * b.sd[m])
+        farthest = max(farthest, abs(b.mean[m] - grid.frame[0]))
+    together, needed = 1.0, 0.0
+    for rank in range(_RANKS):
+        together += bends[rank]
+        if rank == 0 or bends[rank] > 0.0:
+            needed = max(needed, (EXACT - _RANK * rank) * together)
+    most = sd * trapezoid_step(needed / EXACT - 1.0)
+    if not (
+        _LEAST < most < _MOST and _LEAST < width < _MOST
+        and widest < (_ROOM // 2 - 16) * most and farthest < (0.25 * _FARTHEST_NODE) * most
+    ):  # fmt: skip
+        return 0.0
+    halvings = math.frexp(most / width)[1] - 1
+    return math.ldexp(width, halvings)  # more than half of what it may be
+
+
+@bare
+def _before(grid, node, step, value):
+    """The place of a node less a value, as exact as both are, wherever they lie."""
+    coarse = grid.frame[2] * (step / grid.frame[1])
+    return node * (step - coarse) - gap(value, grid.frame[0], node * coarse)
+
+
+@bare_fused
+def _add_cdf(q, count, start, slope, sign):
+    """Add ``sign * Phi(start + e * slope)`` to the first numbers of an array: nodes in one cell share a polynomial."""
+    e = min(count, max(0, math.ceil((-FARTHEST - start) / slope)))
+    while e < count:
+        cell = int((start + e * slope + _FARTHEST_CELL) * _CELLS)
+        middle = (cell + 0.5) * (1.0 / _CELLS) - _FARTHEST_CELL
+        if cell >= len(_CDF):
+            for rest in range(e, count):
+                q[rest] += sign
+            return
+        end = min(count, max(e + 1, math.ceil((middle + 0.5 / _CELLS - start) / slope)))
+        c0, c1, c2, c3, c4 = _CDF[cell, 0], _CDF[cell, 1], _CDF[cell, 2], _CDF[cell, 3], _CDF[cell, 4]
+        c5, c6, c7, c8, c9 = _CDF[cell, 5], _CDF[cell, 6], _CDF[cell, 7], _CDF[cell, 8], _CDF[cell, 9]
+        c10, c11, c12, c13, c14 = _CDF[cell, 10], _CDF[cell, 11], _CDF[cell, 12], _CDF[cell, 13], _CDF[cell, 14]
+        for at in range(e, end):
+            d = (start - middle) + at * slope
+            d2 = d * d
+            d4 = d2 * d2
+            low_part = ((c3 * d + c2) * d2 + (c1 * d + c0)) + ((c7 * d + c6) * d2 + (c5 * d + c4)) * d4
+            high_part = ((c11 * d + c10) * d2 + (c9 * d + c8)) + (c14 * d2 + (c13 * d + c12)) * d4
+            q[at] += sign * (low_part + high_part * (d4 * d4))
+        e = end
+
+
+@bare
+def _write_chances(grid, slot, mean, sd, step, low):
+    """Write down a candidate's chances at all nodes where it has any."""
+    width, place, q, even = grid.frame[1], gap(mean, grid.frame[0], -low), grid.q[slot, 0], grid.q[slot, 1]
+    first = math.ceil((place - FARTHEST * sd) / step)
+    count = math.floor((place + width + FARTHEST * sd) / step) + 1 - first
+    begin, back = _before(grid, first, step, mean) - low, int(width / step)
+    q[:count] = 0.0
+    _add_cdf(q, count, begin / sd, step / sd, 1.0)
+    if back > 0:
+        for e in range(count - 1, back - 1, -1):
+            q[e] -= q[e - back]
+    else:
+        _add_cdf(q, count, (begin - width) / sd, step / sd, -1.0)
+    for e in range(count):
+        q[e] = min(1.0, q[e]) if q[e] > _DUST else 0.0
+    for e in range(first % 2, count, 2):
+        even[e // 2] = q[e]
+    grid.step[slot], grid.first[slot], grid.beyond[slot] = step, first, first + count
+
+
+@bare
+def _slot_of(grid, j, b, step, low):
+    """The slot of candidate ``j``, whose chances are written down there if they were not, or not as closely."""
+    slot, m = j % _SLOTS, b.start[j]
+    if grid.owner[slot] != j or (grid.step[slot] != step and 2.0 * grid.step[slot] != step):
+        grid.owner[slot] = j
+        _write_chances(grid, slot, b.mean[m], b.sd[m], step, low)
+    return slot
+
+
+@bare_fused
+def _write_weights(grid, count, start, slope, scale):
+    """Write ``scale`` times the density of the standard normal at ``start + e * slope``, sixteen of them at a time.
+
+    Around a place ``z`` it is ``exp(-z * z / 2)`` times powers of ``exp(-z * slope)`` times what does not depend on z.
+    """
+    weight, fixed = grid.weight, grid.fixed
+    for e in range(9):
+        fixed[e] = math.exp(-0.5 * (e * slope) * (e * slope))
+    for middle in range(8, count + 8, 16):
+        z = start + middle * slope
+        here, up = scale * math.exp(-0.5 * z * z) / SQRT_2PI, math.exp(-z * slope)
+        down, ups, downs = 1.0 / up, here, here
+        weight[middle] = here
+        for e in range(1, 8):
+            ups *= up
+            downs *= down
+            weight[middle + e], weight[middle - e] = ups * fixed[e], downs * fixed[e]
+        weight[middle - 8] = downs * down * fixed[8]
+
+
+@bare_summed
+def _add(q, weight, some, mean):
+    """Add one more candidate at the nodes of these arrays; returns its chance, and its variance given the value."""
+    chance, own = 0.0, 0.0
+    for e in range(len(weight)):
+        value = q[e]
+        some[e] += value * (1.0 - some[e])
+        mean[e] += value
+        chance += weight[e] * value
+        own += weight[e] * (value * (1.0 - value))
+    return chance, own
+
+
+@bare_summed
+def _totals(grid, count):
+    """The weight of all nodes, the mean over them, the squares around it, and the sum of ``some``."""
+    whole, mean, some, squares = 0.0, 0.0, 0.0, 0.0
+    for e in range(count):
+        whole += grid.weight[e]
+        mean += grid.weight[e] * grid.mean[e]
+        some += grid.weight[e] * grid.some[e]
+    mean /= whole
+    for e in range(count):
+        away = grid.mean[e] - mean
+        squares += grid.weight[e] * away * away
+    return whole, mean, squares, some
+
+
+@bare
+def _reach(mu, sd, mean, spread, low, width):
+    """Between which places, seen from a left value's mean, its density times a candidate's chance is not nothing.
+
+    Before the place ``d`` from which on the candidate matches, ``t`` from the mean, the product falls like ``exp(-(t**2
+    / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the place up to which it does.
+    """
+    below = gap(mean, mu, -low)
+    above, both = below + width, 1.0 / (sd * sd + spread * spread)
+    left, right = -FARTHEST * sd, FARTHEST * sd
+    most, share, size = _NOTHING * _NOTHING, sd * sd * both, sd * spread
+    if below > -_NOTHING * sd:
+        rest = most - below * below * both
+        left = below * share - size * math.sqrt(rest * both) if rest > 0.0 else math.inf
+    if above < _NOTHING * sd:
+        rest = most - above * above * both
+        right = above * share + size * math.sqrt(rest * both) if rest > 0.0 else -math.inf
+    return left, right
+
+
+@bare
+def over_grid(a, k, b, candidates, low, step, grid, probability):
+    """Integrate over left component ``k``; returns what ``add_sums`` takes."""
+    mu, sd = a.mean[k], a.sd[k]
+    place = mu - grid.frame[0]
+    first = math.ceil((place - FARTHEST * sd) / step)
+    count = math.floor((place + FARTHEST * sd) / step) + 1 - first
+    _write_weights(grid, count, _before(grid, first, step, mu) / sd, step / sd, a.weight[k] * step / sd)
+    grid.some[:count] = 0.0
+    grid.mean[:count] = 0.0
+    own, last = 0.0, first + count - 1
+    for c in range(len(candidates)):
+        j = candidates[c]
+        left, right = _reach(mu, sd, b.mean[b.start[j]], b.sd[b.start[j]], low, grid.frame[1])
+        if left > right:
+            continue
+        slot = _slot_of(grid, j, b, step, low)
+        every = 0 if grid.step[slot] == step else 1
+        at, end = (grid.first[slot] + every) >> every, ((grid.beyond[slot] - 1) >> every) + 1
+        begin = max(first, at, math.floor((place + left) / step))
+        end = min(last + 1, end, math.ceil((place + right) / step) + 1)
+        if begin < end:
+            nodes = slice(begin - first, end - first)
+            q = grid.q[slot, every, begin - at : end - at]
+            chance, spread = _add(q, grid.weight[nodes], grid.some[nodes], grid.mean[nodes])
+            probability[c] += chance
+            own += spread
+    whole, average, squares, some_sum = _totals(grid, count)
+    return whole, average, squares, own, some_sum
