@@ -19,7 +19,7 @@ from haply.joins.cells.method import Setting
 from haply.joins.cells.positions import PositionsMethod
 from haply.joins.cells.samples import SamplesMethod
 from haply.joins.operators.position import join_positions
-from haply.joins.warm import warm_pair, warm_windows
+from haply.joins.warm import warm_pair, warm_times, warm_windows
 from haply.models import Gaussian, Histogram, Samples, Sky, SkyEllipse
 from haply.numerics.jit import cache_folder, compile_silently
 from haply.numerics.order import ordered
@@ -42,6 +42,7 @@ def _walk() -> None:
 
 def _alarms() -> None:
     warm_pair(Histogram, Histogram, Region(-timing.WINDOW, timing.WINDOW), Threshold(timing.THRESHOLD), exact=True)
+    warm_times()  # the same events as streams
 
 
 def _cameras() -> None:
@@ -66,7 +67,7 @@ STORIES: dict[str, Callable[[], None]] = {
 }  # fmt: skip
 """What compiles the kernels of each part of the demo, in the order in which they are needed."""
 
-_SHARES = {"readings": 10, "walk": 30, "alarms": 12, "cameras": 5, "sky": 18, "counterparts": 15}
+_SHARES = {"readings": 10, "walk": 30, "alarms": 30, "cameras": 5, "sky": 18, "counterparts": 15}
 """About how many seconds each takes."""
 
 
