@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -55,7 +56,7 @@ class ResultItem:
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(ABC):
     """What a query asks of two tables besides pairs that are likely enough: one of the functions in ``asked``."""
 
     numbers: tuple[str, ...]
@@ -65,9 +66,9 @@ class Question:
     filters: tuple[Expression, ...]
     """What WHERE asks, as it is written."""
 
+    @abstractmethod
     def plan(self, bound: Bound, invalid: InvalidMode) -> PlannedQuery:
         """Plan it as the function of Python does."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
