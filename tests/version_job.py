@@ -9,6 +9,7 @@ that it runs in environments that have PySpark and haply only. ``tests/spark/tes
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,7 +84,9 @@ def streamed(spark: Any, folder: Path, window: dict[str, Any]) -> Any:
         # The last file moves the clock on, so that everything before it is answered.
         late = pa.table({"id": [-1], "x": pa.array([None], GAUSSIAN), "time": [1000.0]})
         for k, part in enumerate((table.slice(0, 15), table.slice(15), late)):
-            pq.write_table(part.cast(table.schema), folder / name / f"{k}.parquet")
+            file = folder / name / f"{k}.parquet"
+            pq.write_table(part.cast(table.schema), file)
+            os.utime(file, (1e9 + k, 1e9 + k))  # streams read files by their age
         schema = spark.read.parquet(str(folder / name)).schema
         sides.append(spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / name)))
     found = hp.join(*sides, **window)

@@ -7,6 +7,7 @@ noise can come any more that would confirm it: an anti join of streams waits for
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +88,10 @@ def _run(spark: Any, night: Night, folder: Path) -> np.ndarray:
         table = table.select(["event", "detected", "edges", "probs"])
         (folder / name).mkdir()
         for k, rows in enumerate(np.array_split(np.arange(table.num_rows), _ARRIVALS)):
-            pq.write_table(table.take(pa.array(rows)), folder / name / f"{k}.parquet")
+            file = folder / name / f"{k}.parquet"
+            pq.write_table(table.take(pa.array(rows)), file)
+            # Spark reads files by their age, in any order if two are equally old, as these could be.
+            os.utime(file, (1e9 + k, 1e9 + k))
         schema = spark.read.parquet(str(folder / name)).schema
         stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / name))
         sides.append(stream.select("event", latency("detected", "edges", "probs").alias("happened")))
