@@ -131,6 +131,7 @@ def test_explain_only_explains(files: list[str], capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == said
 
 
+@pytest.mark.long
 def test_streams_go_into_a_folder_and_go_on(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

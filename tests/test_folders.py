@@ -122,7 +122,7 @@ def planted(folder: Path, proof: Path) -> None:
         index.write_bytes(pickle.dumps(Attack()))
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("variable", ["TMPDIR", "NUMBA_CACHE_DIR"])
 def test_what_another_user_planted_is_not_loaded(tmp_path: Path, variable: str) -> None:
     """The attack: make the folder that a user without a writable home compiles into, before that user does."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -92,13 +93,13 @@ def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]
                 base = ".".join([*parents, base] if base else parents)
             for alias in node.names:
                 yield Import(f"{base}.{alias.name}", node.lineno, in_function)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {
-            "importlib.import_module",
-            "import_module",
-            "__import__",
-        }:
-            match node.args:
-                case [ast.Constant(value=str(name)), *_]:
+        elif isinstance(node, ast.Call):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="importlib"), attr="import_module")
+                    | ast.Name(id="import_module" | "__import__"),
+                    args=[ast.Constant(value=str(name)), *_],
+                ):
                     yield Import(name, node.lineno, in_function)
         inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
@@ -121,9 +122,15 @@ class Module:
         parts = self.inner.with_suffix("").parts
         return ".".join(parts[:2]) if parts[0] == "engines" and len(parts) > 2 else parts[0]
 
+    @cached_property
     def imports(self) -> list[Import]:
         """All its imports."""
         return list(imports(self.tree, self.name, self.inner.name == "__init__.py"))
+
+    @cached_property
+    def definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
+        """All its functions and classes, inner ones too."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
 
 
 def modules_of(package: Path) -> list[Module]:
@@ -157,7 +164,7 @@ def wrong_arrows(modules: list[Module], package: str) -> list[str]:
         if module.room.split(".")[0] not in LEVEL:
             problems.append(f"{module.inner}:1: '{module.room}' has no place in the order of layers")
             continue
-        for found in module.imports():
+        for found in module.imports:
             problem = judge(module.room, found, package)
             if problem:
                 problems.append(f"{module.inner}:{found.line}: {problem}")
@@ -198,7 +205,7 @@ def circles(modules: list[Module]) -> list[str]:
     arrows = {
         module.name: {
             found
-            for each in module.imports()
+            for each in module.imports
             if (found := resolved(each.target)) not in (None, module.name) and not module.name.startswith(f"{found}.")
         }
         for module in modules
@@ -240,7 +247,7 @@ def repeated_classes(modules: list[Module]) -> list[str]:
     seen: dict[str, Path] = {}
     problems = []
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.definitions:
             if isinstance(node, ast.ClassDef) and seen.setdefault(node.name, module.inner) != module.inner:
                 problems.append(f"{module.inner}:{node.lineno}: class {node.name} is also in {seen[node.name]}")
     return problems
@@ -253,7 +260,7 @@ def long_signatures(modules: list[Module]) -> list[str]:
     """
     problems = []
     for module in modules:
-        for node in ast.walk(module.tree):
+        for node in module.definitions:
             if not isinstance(node, ast.FunctionDef) or not node.name.startswith("_") or node.name.startswith("__"):
                 continue
             if any(ast.unparse(decorator) in COMPILED for decorator in node.decorator_list):

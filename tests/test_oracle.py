@@ -158,7 +158,7 @@ def test_fast_engine_agrees_with_exact_engine(nasty):
             assert abs(exact - probability_float(a, b, c + s * low, c + s * high, *flags)) < 1e-13, (a, b, c, s, flags)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("a", "b", "low", "high"),
     [

@@ -379,6 +379,7 @@ def test_rational_counts_by_quadrature():
         assert exact.mean == sum(exact.p)
 
 
+@pytest.mark.long
 def test_counts_in_doubles():
     """Every kind of left value with mixed right values: mean from the pmf = sum of p, doubles = quadrature."""
     rng = np.random.default_rng(6)
@@ -632,6 +633,7 @@ def test_calibration_on_the_plane(margin):
     assert brier(p[likely], truth[likely]) == pytest.approx(np.mean(p[likely] * (1 - p[likely])), abs=0.02)
 
 
+@pytest.mark.long
 def test_one_to_one_worlds_are_calibrated_in_crowded_fields():
     """Many small crowded worlds: marginals of matchings with the background density hold.
 
@@ -664,6 +666,7 @@ LINE_ERRORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", LINE_ERRORS)
 def test_calibration_on_the_line(kind):
     lefts, rights, truth, field = simulate_line(
@@ -709,6 +712,7 @@ def test_golden_e1():
     assert meets(fit.scale, ".24083870254899245", slack=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learn", [("share", "offset", "scale"), ("share", "offset", "scale", "extra")])
 def test_em_rises_to_the_truth(learn):
     world = simulate_world(
@@ -816,6 +820,7 @@ def test_golden_g4():
     assert abs(sum(answer.p) + answer.none - 1) < mpf(10) ** -18
 
 
+@pytest.mark.long
 def test_golden_g5():
     """The note's first two values are 1e-15 and 2e-15 too low, and its four add up to 1 - 3e-15."""
     answer = asof(Normal(1, F(1, 2)), G_NORMALS, digits=12)
@@ -861,6 +866,7 @@ def test_asof_of_rational_times():
                 assert sum((p for p, early in zip(answer.p, gone, strict=True) if early), F(0)) <= room + 1e-12
 
 
+@pytest.mark.long
 def test_asof_of_mixed_times_in_doubles():
     rng = np.random.default_rng(14)
     cases = [

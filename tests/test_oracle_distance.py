@@ -343,6 +343,7 @@ def linear_sp_prunes(a: Cloud, b: Cloud, eps: float, gamma: float, slack: float)
     return False, steps
 
 
+@pytest.mark.long
 def test_sample_level_rule() -> None:
     """Sound; contains the object-level rule; contained in the staircase; equal to the linear search."""
     pruned = more_than_objects = fewer_than_staircase = 0
@@ -379,6 +380,7 @@ def test_an_equality_in_the_sample_level_rule_can_be_an_answer() -> None:
     assert sp_prunes(heavier, y, 7, "0.2600001")
 
 
+@pytest.mark.long
 def test_bounds_that_promise_to_be_tighter_are() -> None:
     for _, a, b, eps in random_pairs(6, 600):
         slack = safe_slack(a, b, eps)

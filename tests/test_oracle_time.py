@@ -358,6 +358,7 @@ def test_areas_give_the_merged_grid() -> None:
         assert float(ge(h, v)) == pytest.approx(theorem_1(h, v), abs=1e-14)
 
 
+@pytest.mark.long
 def test_the_band_is_two_order_probabilities_less_one() -> None:
     inner = 0
     for u, v, rng in template_pairs(4, 400):
@@ -1533,7 +1534,7 @@ GAUSSIAN_GRAPHS = {
 }
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long
 @pytest.mark.parametrize("graph", GAUSSIAN_GRAPHS)
 def test_gaussians_two_ways_and_by_drawing(graph: str) -> None:
     rng = np.random.default_rng(46)

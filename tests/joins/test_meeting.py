@@ -53,7 +53,7 @@ def a_case(rng, kinds, region, level):
     return sides, times, groups, window, wanted, hairline
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(list(product(oracle.KINDS, repeat=2))),
     st.sampled_from(REGIONS),

@@ -77,22 +77,26 @@ def rounded(table):
     return bag(table.set_column(at, "probability", pa.array(values, pa.float64())))
 
 
-def test_every_event_is_answered_as_in_a_table(spark, events, stream, tmp_path):
+CASES = {
+    "inner": (BAND, 0.4, {}),
+    "left": (f"{BAND} AND left.kind = right.kind AND left.id < right.id", 0.4, {"how": "left"}),
+    "anti": ("distance(left.xy, right.xy) <= 1", 0.4, {"how": "anti"}),
+    "greater": ("left.x > right.x AND left.kind = 'a'", 0.9, {"how": "left", "keep": "best_left", "k": 2}),
+    "windowed": (BAND, 0.4, {"time": "t", "window": 5.0}),
+}
+
+
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("name", CASES)
+def test_every_event_is_answered_as_in_a_table(spark, events, stream, tmp_path, name):
     other = rows(2, 50)
-    table = spark.createDataFrame(other)
-    cases = {
-        "inner": (BAND, 0.4, {}),
-        "left": (f"{BAND} AND left.kind = right.kind AND left.id < right.id", 0.4, {"how": "left"}),
-        "anti": ("distance(left.xy, right.xy) <= 1", 0.4, {"how": "anti"}),
-        "greater": ("left.x > right.x AND left.kind = 'a'", 0.9, {"how": "left", "keep": "best_left", "k": 2}),
-        "windowed": (BAND, 0.4, {"time": "t", "window": 5.0}),
-    }
-    for name, (on, threshold, options) in cases.items():
-        found = answered(spark, hp.join(stream, table, on, threshold, **options), tmp_path, f"beside_{name}")
-        wanted = hp.join(events, other, on, threshold, **options)
-        assert found.column_names == wanted.column_names
-        assert rounded(found) == rounded(wanted), name
-        assert found.num_rows
+    on, threshold, options = CASES[name]
+    query = hp.join(stream, spark.createDataFrame(other), on, threshold, **options)
+    found = answered(spark, query, tmp_path, f"beside_{name}")
+    wanted = hp.join(events, other, on, threshold, **options)
+    assert found.column_names == wanted.column_names
+    assert rounded(found) == rounded(wanted)
+    assert found.num_rows
 
 
 def test_the_stream_may_be_the_right_side_and_the_table_empty(spark, events, stream, tmp_path):

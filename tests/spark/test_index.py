@@ -280,8 +280,9 @@ LOOKS = {
 }
 
 
-@pytest.mark.long(keep=1)
-@pytest.mark.parametrize("how", LOOKS)
+@pytest.mark.parametrize(
+    "how", [look if look == "collect" else pytest.param(look, marks=pytest.mark.long) for look in LOOKS]
+)
 def test_a_changed_page_is_noticed_when_it_is_read(spark, sound, tmp_path, how):
     """Whatever byte of it changed, and whatever of it is asked for; to read the index alone does not look at pages."""
     path = tmp_path / "index"
@@ -435,6 +436,7 @@ def test_a_folder_of_foreign_files_is_not_touched(spark, tmp_path, fill, mode):
     assert _contents(path) == before
 
 
+@pytest.mark.long
 def test_foreign_files_beside_an_index_stay(spark, tmp_path):
     path = tmp_path / "index"
     path.mkdir()  # an empty folder is as good as none

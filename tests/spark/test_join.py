@@ -62,6 +62,7 @@ def test_all_rows_in_one_place(spark):
     assert len(found) == 1200
 
 
+@pytest.mark.long
 def test_one_value_repeated_100_000_times(spark):
     """A heavy value on one side is split; the other side meets every part of it once."""
     heavy = 100_000

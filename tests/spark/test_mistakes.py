@@ -171,29 +171,35 @@ def bad_parcels(spark):
     return rows.select("parcel", hp.gaussian("mean", "sd").alias("kg"))
 
 
-def test_bad_rows_reach_the_caller_as_one_sentence(spark, tmp_path):
+ACTIONS = {
+    "collect": lambda pairs, folder: pairs.collect(),
+    "count": lambda pairs, folder: pairs.count(),
+    "show": lambda pairs, folder: pairs.show(),
+    "first": lambda pairs, folder: pairs.first(),
+    "toPandas": lambda pairs, folder: pairs.toPandas(),
+    "toArrow": lambda pairs, folder: pairs.toArrow(),
+    "toLocalIterator": lambda pairs, folder: list(pairs.toLocalIterator()),
+    "write": lambda pairs, folder: pairs.write.parquet(str(folder / "pairs")),
+    "further": lambda pairs, folder: pairs.select("parcel_left").groupBy("parcel_left").count().collect(),
+}
+
+
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_bad_rows_reach_the_caller_as_one_sentence(spark, tmp_path, action):
     bad = bad_parcels(spark)
     pairs = hp.join(bad, bad.select("*"), NEAR, 0.5)
-    actions = {
-        "collect": lambda: pairs.collect(),
-        "count": lambda: pairs.count(),
-        "show": lambda: pairs.show(),
-        "first": lambda: pairs.first(),
-        "toPandas": lambda: pairs.toPandas(),
-        "toArrow": lambda: pairs.toArrow(),
-        "toLocalIterator": lambda: list(pairs.toLocalIterator()),
-        "write": lambda: pairs.write.parquet(str(tmp_path / "pairs")),
-        "further": lambda: pairs.select("parcel_left").groupBy("parcel_left").count().orderBy("count").collect(),
-    }
-    for name, act in actions.items():
-        with pytest.raises(hp.HaplyError) as caught:
-            act()
-        assert str(caught.value) == BAD, name
-        assert isinstance(caught.value, PySparkException), "as it was before"
-        assert caught.value.__cause__ is None
-        assert caught.value.__suppress_context__, "no Java is printed"
     with pytest.raises(hp.HaplyError) as caught:
-        hp.where(bad, "kg > 1", 0.5).collect()
+        ACTIONS[action](pairs, tmp_path)
+    assert str(caught.value) == BAD
+    assert isinstance(caught.value, PySparkException), "as it was before"
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__, "no Java is printed"
+
+
+def test_bad_rows_of_a_selection_reach_the_caller_as_one_sentence(spark):
+    with pytest.raises(hp.HaplyError) as caught:
+        hp.where(bad_parcels(spark), "kg > 1", 0.5).collect()
     assert str(caught.value).startswith("Column 'kg' has a row that is not a distribution. Found sd < 0")
 
 

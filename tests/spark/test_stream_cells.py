@@ -156,7 +156,7 @@ def go_back(stream, rows):
         stream_worker._cached_states.update(stream.kept)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(10))
 def test_cells_give_each_pair_once_whatever_a_worker_remembers(seed, monkeypatch):
     case = random_case(seed)

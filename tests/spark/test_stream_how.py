@@ -113,7 +113,7 @@ CASES = {
 }
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("asked", CASES.values(), ids=CASES)
 def test_streams_answer_as_tables_do(spark, streams, tmp_path, asked):
     options = {"on": ON, "threshold": 0.4, "time": "t", "window": 10, "max_delay": DELAY, **asked}

@@ -190,6 +190,7 @@ def test_late_rows_are_joined_or_counted(long_run):
     assert "late rows" in long_run.text
 
 
+@pytest.mark.long
 def test_the_funnel_of_a_stream(long_run):
     counts = long_run.funnel
     assert [counts["rows_left"], counts["rows_right"]] == long_run.rows
@@ -200,6 +201,7 @@ def test_the_funnel_of_a_stream(long_run):
     assert counts["pairs_possible"] >= counts["candidates"] >= counts["kept"] > 100
 
 
+@pytest.mark.long
 def test_idle_cells_are_emptied(spark, long_run):
     last = long_run.progress[-1]["batchId"]
     assert set(remembered(spark, long_run.checkpoint, 0)) == {0, 1}
@@ -207,6 +209,7 @@ def test_idle_cells_are_emptied(spark, long_run):
     assert set(remembered(spark, long_run.checkpoint, last)) == {0}
 
 
+@pytest.mark.long
 def test_state_stays_flat_over_ten_windows(spark, long_run):
     totals = [progress["stateOperators"][0]["numRowsTotal"] for progress in long_run.progress]
     assert len(totals) >= 11

@@ -187,6 +187,7 @@ def test_kill_9_and_restart_is_exactly_once(spark, survived, name):
     assert 0 < survived.read[name] < rows, "the last run began where the victim had come to"
 
 
+@pytest.mark.long
 def test_the_kill_tore_batches(survived):
     """What the test above relies on: batches that had begun and were not committed."""
     assert survived.torn

@@ -59,7 +59,7 @@ def write_streams(folder, events, files, shuffled, seed=3):
             write_file(folder / side, k, table.take(pa.array(rows)))
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize(("cells", "shuffled", "valued"), [(1, False, True), (5, True, False)])
 def test_streams_give_the_pairs_of_tables(spark, tmp_path, events, cells, shuffled, valued):
     write_streams(tmp_path, events, 3, shuffled)

@@ -47,6 +47,7 @@ def numbered(frame):
     return frame.select("n", F.expr(f"n DIV {WINDOW}").alias("w"), hp.gaussian("mean", "sd").alias("u"))
 
 
+@pytest.mark.long
 def test_a_table_has_the_pairs_of_the_operator(spark, sides):
     folder, pairs = sides
     left, right = (numbered(spark.read.parquet(str(folder / side))) for side in ("left", "right"))
