@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from haply.joins.cells.exchange import Blocks, CellEdges, to_blocks, to_cells
+from haply.joins.cells.exchange import SLICE_BITS, Blocks, CellEdges, to_blocks, to_cells
 from haply.joins.cells.rows import window_ahead
 from haply.models import Certain
 from haply.pruning.candidates.intervals import Intervals
@@ -72,6 +72,29 @@ def test_tables_each_pair_is_owned_by_one_cell(seed):
     assert not found or max(found.values()) == 1
     assert set(found) >= wanted
     assert len(wanted) > 20
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_go_to_every_cell_that_they_touch(seed):
+    rng = np.random.default_rng(seed)
+    side = random_intervals(rng, 40)
+    side.start[:3], side.end[:3] = (-np.inf, 1.0, 2.0), (0.5, np.inf, 2.0)
+    edges = np.unique(np.append(rng.integers(-8, 8, 5).astype(float), rng.choice(side.end, 2)))
+    edges = edges[np.isfinite(edges)]
+    sent = to_cells(side, 0, CellEdges(edges, np.empty(0, np.int64)), None)
+    low = np.minimum(side.start, side.end)
+    bounds = list(zip([-np.inf, *edges], [*edges, np.inf], strict=True))  # a cell has its lower bound
+    first = [sum(edge <= at for edge in edges) for at in low]
+    wanted = {
+        (row, cell): cell == first[row]
+        for row in range(40)
+        for cell, (begin, _) in enumerate(bounds)
+        if cell == first[row] or (cell > first[row] and begin <= side.end[row])
+    }
+    cells = (sent.cell >> (2 * SLICE_BITS)).tolist()
+    assert dict(zip(zip(sent.rows.tolist(), cells, strict=True), sent.begins_here.tolist(), strict=True)) == wanted
+    assert len(cells) == len(wanted)
+    assert cells == sorted(cells)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -15,6 +15,7 @@ from typing import Self
 import numpy as np
 
 from haply.demo import counterparts, route, sky, timing
+from haply.joins.cells.exchange import warm_exchange
 from haply.joins.cells.method import Setting
 from haply.joins.cells.positions import PositionsMethod
 from haply.joins.cells.samples import SamplesMethod
@@ -22,14 +23,15 @@ from haply.joins.operators.position import join_positions
 from haply.joins.warm import warm_pair, warm_times, warm_windows
 from haply.models import Gaussian, Histogram, Samples, Sky, SkyEllipse
 from haply.numerics.jit import cache_folder, compile_silently
-from haply.numerics.order import ordered
+from haply.numerics.order import ordered_values
 from haply.probability.region import Distance, Region
 from haply.pruning.threshold import Threshold
 from haply.report.explain import explain_pair
 
 
 def _readings() -> None:
-    ordered(np.zeros(1 << 12, np.int64))
+    warm_exchange()
+    ordered_values(np.arange(float(1 << 12)))
     near, threshold = Region(-1.0, 1.0), Threshold(0.05)
     warm_pair(Gaussian, Gaussian, near, threshold, exact=True, keyed=True)
     explain_pair(Gaussian(0.0, 1.0), Gaussian(0.0, 1.0), near, threshold)

@@ -10,6 +10,7 @@ from typing import get_args
 
 import numpy as np
 
+from haply.joins.cells.exchange import warm_exchange
 from haply.joins.match import match_overlapping
 from haply.joins.moments import match_moments
 from haply.joins.operators.position import join_positions
@@ -29,7 +30,7 @@ from haply.models import (
     Uniform,
 )
 from haply.models.one_dimensional import ONE_DIMENSIONAL
-from haply.numerics.order import ordered
+from haply.numerics.order import ordered_values
 from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
 from haply.probability.multivariate import box
@@ -206,7 +207,8 @@ def warm_everything() -> Iterator[str]:
         box(points, -np.ones(dim), np.ones(dim))
         for probability in ("exact", "none"):
             join_positions(points, points, 1.0, 0.5, probability=probability)
-    ordered(np.arange(1 << 12))  # the cells of many positions
+    warm_exchange()
+    ordered_values(np.arange(float(1 << 12)))
     yield "several dimensions"
     calibrate()
     yield "selections, and what they cost here"

@@ -1,6 +1,7 @@
-"""The order of many whole numbers that lie close together, as the numbers of cells do: by digits, without comparing.
+"""The order of many whole numbers that lie close together, as the numbers of cells do, and of values spread evenly.
 
-NumPy's ``argsort`` takes three times as long for a million of them where the processor has no wide vectors.
+The first by digits, the others by buckets. NumPy's ``argsort`` takes three times as long for a million of them where
+the processor has no wide vectors.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from haply.numerics.jit import kernel
 
 _DIGIT = 11
 _FEW, _MOST_DIGITS = 1 << 12, 4
+_MOST_OF_BUCKET = 64
+"""Values of a bucket that may be compared with one another."""
 
 
 def ordered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -50,6 +53,58 @@ def _by_digits(keys, low, digits):
         order, next_order = next_order, order
         found, next_found = next_found, found
     return order, found + low
+
+
+def ordered_values(values: np.ndarray) -> np.ndarray:
+    """``argsort`` of numbers, those that are equal in any order.
+
+    >>> ordered_values(np.array([0.7, 0.3, 0.9]))
+    array([1, 0, 2])
+    """
+    if len(values) >= _FEW:
+        order = _by_buckets(np.ascontiguousarray(values))
+        if len(order):
+            return order
+    return np.argsort(values)
+
+
+@kernel
+def _by_buckets(values):
+    """The order of values that lie about evenly between the least and the largest: nothing if they do not.
+
+    As many buckets as values are cut from that range, so that most hold a value or two, which are compared.
+    """
+    size, nothing = len(values), np.empty(0, np.int64)
+    low, high = values[0], values[0]
+    for k in range(size):
+        if np.isnan(values[k]):
+            return nothing
+        low, high = min(low, values[k]), max(high, values[k])
+    scale = (size - 1) / (high - low) if high > low else 0.0
+    if not (0.0 < scale < np.inf):  # equal, infinite, or too close to one another
+        return nothing
+    starts, crowd = np.zeros(size + 1, np.int64), 0
+    for k in range(size):
+        of = int((values[k] - low) * scale) + 1
+        starts[of] += 1
+        crowd = max(crowd, starts[of])
+    if crowd > _MOST_OF_BUCKET:
+        return nothing
+    for k in range(1, size + 1):
+        starts[k] += starts[k - 1]
+    order = np.empty(size, np.int64)
+    for k in range(size):
+        of = int((values[k] - low) * scale)
+        order[starts[of]] = k
+        starts[of] += 1
+    for at in range(1, size):  # buckets are in order, so that values are moved within their own
+        row = order[at]
+        value, to = values[row], at
+        while to and values[order[to - 1]] > value:
+            order[to] = order[to - 1]
+            to -= 1
+        order[to] = row
+    return order
 
 
 def numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from haply.numerics.jit import kernel
+
 QUANTILES = 512
 """The data are summarised by this many quantiles a side; cells are runs of them."""
 
@@ -92,3 +94,34 @@ def expected_candidates(left: Profile, right: Profile) -> float:
     centre = left.quantiles
     inside = _rows_below(right, centre + left.width) - _rows_below(right, centre - right.width)
     return float(left.rows * np.mean(np.maximum(inside, 0.0)))
+
+
+@kernel
+def touched_cells(start, end, edges):
+    """The rows that touch each cell, cell by cell: their numbers, whether they begin there, and the cell.
+
+    A row begins at its lower end, and touches all cells up to the one that its end is in.
+    """
+    size, cells = len(start), len(edges) + 1
+    first, last, starts = np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(cells + 1, np.int64)
+    for row in range(size):
+        at = np.searchsorted(edges, min(start[row], end[row]), "right")
+        first[row] = at
+        while at < cells - 1 and end[row] >= edges[at]:
+            starts[at + 1] += 1
+            at += 1
+        starts[at + 1] += 1
+        last[row] = at
+    for k in range(1, cells + 1):
+        starts[k] += starts[k - 1]
+    rows, begins_here, cell = (
+        np.empty(starts[-1], np.int64),
+        np.empty(starts[-1], np.bool_),
+        np.empty(starts[-1], np.int64),
+    )
+    for row in range(size):
+        for k in range(first[row], last[row] + 1):
+            at = starts[k]
+            rows[at], begins_here[at], cell[at] = row, k == first[row], k
+            starts[k] = at + 1
+    return rows, begins_here, cell

@@ -10,7 +10,7 @@ import numpy as np
 from haply.joins.cells.rows import LEFT
 from haply.numerics.order import ordered
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.cells import QUANTILES, Layout, Profile
+from haply.pruning.cells import QUANTILES, Layout, Profile, touched_cells
 
 SLICE_BITS = 9
 LEVELS = np.arange(1, QUANTILES) / QUANTILES
@@ -56,21 +56,18 @@ class Sent(NamedTuple):
 
     def by_cell(self) -> tuple[Sent, dict[int, tuple[int, int]]]:
         """Sort by cell; returns also where each cell begins and ends in that order."""
-        order, cell = ordered(self.cell)
-        cuts = [0, *(np.flatnonzero(np.diff(cell)) + 1).tolist(), len(cell)] if len(cell) else [0]
-        slices = {int(cell[begin]): (begin, end) for begin, end in itertools.pairwise(cuts)}
-        return Sent(self.rows[order], self.begins_here[order], cell), slices
+        sent = self
+        steps = np.diff(self.cell)
+        if (steps < 0).any():
+            order, cell = ordered(self.cell)
+            sent, steps = Sent(self.rows[order], self.begins_here[order], cell), np.diff(cell)
+        cuts = [0, *(np.flatnonzero(steps) + 1).tolist(), len(sent.cell)] if len(sent.cell) else [0]
+        return sent, {int(sent.cell[begin]): (begin, end) for begin, end in itertools.pairwise(cuts)}
 
 
 def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray | None) -> Sent:
     """Send rows to their cells; ``salt`` has a number for each row, by which those of sliced cells are dealt out."""
-    first = np.searchsorted(edges.edges, intervals.begins, "right")
-    last = first.copy()
-    crossing = np.flatnonzero(intervals.end >= np.append(edges.edges, np.inf)[first])  # few: they are looked up again
-    last[crossing] = np.maximum(first[crossing], np.searchsorted(edges.edges, intervals.end[crossing], "right"))
-    rows, at = _spread(last - first + 1)
-    at += first[rows]
-    begins_here = at == first[rows]
+    rows, begins_here, at = touched_cells(intervals.start, intervals.end, edges.edges)
     cell = at << (2 * SLICE_BITS)
     if len(edges.slices):
         assert salt is not None
@@ -82,6 +79,13 @@ def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray
         rows, begins_here, cell, mine = rows[again], begins_here[again], cell[again], mine[again]
         cell = cell + (mine * size + theirs if side == LEFT else theirs * size + mine)
     return Sent(rows, begins_here, cell)
+
+
+def warm_exchange() -> None:
+    """Compile here what sends many rows to their cells."""
+    ordered(np.zeros(1 << 12, np.int64))
+    ends = np.zeros(1)
+    to_cells(Intervals(ends, ends, np.zeros(1, bool)), LEFT, CellEdges(np.zeros(1), np.empty(0, np.int64)), None)
 
 
 def to_blocks(intervals: Intervals, group: np.ndarray, blocks: Blocks) -> Sent:

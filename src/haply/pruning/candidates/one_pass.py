@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from haply.numerics.jit import kernel
+from haply.numerics.order import ordered_values
 from haply.probability.region import Region
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.threshold import Threshold
@@ -83,7 +84,7 @@ def in_order(left: Intervals, right: Intervals, labels: Labels) -> tuple[Order, 
 
 def _order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | None) -> Order:
     rows, begin = _within(side.start, side.end, side.hopeless, *reach)
-    order = np.argsort(begin)
+    order = ordered_values(begin)
     rows = rows.take(order)
     label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
     return Order(rows, np.append(begin.take(order), np.inf), side.end.take(rows), label)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from haply.engines.spark.exchange.stack import CELL, SIDE, field_names
 from haply.engines.spark.versions import arrow_function
-from haply.joins.cells.exchange import LEVELS, TYPICAL_WIDTH, CellEdges, Sent, to_cells
+from haply.joins.cells.exchange import LEVELS, TYPICAL_WIDTH, CellEdges, Sent, to_cells, warm_exchange
 from haply.joins.cells.rows import (
     BEGINS_HERE,
     END,
@@ -36,7 +36,6 @@ from haply.joins.cells.rows import (
     in_window,
     usable_rows,
 )
-from haply.numerics.order import ordered
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cells import ROWS_PER_CELL, Profile, expected_candidates, lay_out
 
@@ -151,7 +150,7 @@ def with_layout(stacked: DataFrame, layout: DataFrame, salt: list[str]) -> DataF
 @cache
 def warm_parcels() -> None:
     """Compile here what makes parcels in workers."""
-    ordered(np.zeros(1 << 12, np.int64))
+    warm_exchange()
 
 
 @dataclass(frozen=True)
