@@ -56,14 +56,6 @@ def test_equalities_with_atoms_and_of_certain_columns_stay(text):
     refuse_equalities(parse(text), model_of)
 
 
-def test_an_or_with_a_certain_condition_says_how_to_ask_instead():
-    with pytest.raises(hp.HaplyError) as caught:
-        normal_form(parse("abs(left.kg - right.kg) <= 1 OR left.parcel = 'A'"), is_certain)
-    assert "cancel" not in str(caught.value)
-    assert "OR of a certain and an uncertain condition" in str(caught.value)
-    assert "NOT left.parcel = 'A' AND abs(left.kg - right.kg) <= 1" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("text", "where"),
     [

@@ -63,19 +63,6 @@ def test_an_absolute_value_in_a_range_has_two_sides(spark, parcels):
     assert [(row.parcel, round(row.probability, 6)) for row in kept] == [("A", 0.999999)]
 
 
-@pytest.mark.filterwarnings("ignore:A table is joined with itself")
-def test_an_or_with_a_certain_condition_is_refused_in_true_words(parcels):
-    for query in (
-        lambda: hp.join(parcels, parcels, NEAR | (hp.left.parcel == "A"), 0.5),
-        lambda: hp.where(parcels, (hp.col("kg") < 1) | (hp.col("parcel") == "A"), 0.5),
-    ):
-        with pytest.raises(hp.HaplyError, match="OR of a certain and an uncertain condition") as caught:
-            query()
-        assert "cancel" not in str(caught.value)
-    with pytest.raises(hp.HaplyError, match=r"NOT left.parcel = 'A' AND abs\(left.kg - right.kg\) <= 0.05"):
-        hp.join(parcels, parcels, NEAR | (hp.left.parcel == "A"), 0.5)
-
-
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ from haply.query.conditions import JoinCondition, sorted_by_side
 from haply.query.expressions import Call, Not
 from haply.query.rewrites import RowCondition, split_rows
 from haply.selection.bands import Band, Terms, bands_of
+from haply.selection.cases import Either
 from haply.selection.conditions import Apart, Polynomial
 from haply.selection.select import Selection
 
@@ -146,7 +147,7 @@ class MixedJoin:
     ) -> tuple[PairSelection | None, JoinCondition]:
         """Ask pairs all conditions where they are found: possible if each certain number is about one side."""
         numbers = {name: _side_of(expression) for name, expression in self._rows.numbers.items()}
-        if None in numbers.values():
+        if None in numbers.values() or self._selection.may_miss_columns:
             return None, condition
         known = []
         for k, (name, side) in enumerate(numbers.items()):
@@ -168,6 +169,8 @@ class MixedJoin:
         """What finds the candidates: the first that few pairs fulfil, or else the first."""
         bands: list[Band] = []
         for condition in (condition for group in self._rows.groups for condition in group):
+            if isinstance(condition, Either):
+                continue
             if isinstance(condition, Polynomial):
                 found = bands_of(condition, lambda name: self._columns[name].table == "left")
                 bands += [band for band in found if self._can_derive(band.left) and self._can_derive(band.right)]

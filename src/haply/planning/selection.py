@@ -218,6 +218,7 @@ def _in_words(group: Group) -> str:
         if group.cost_name == STAR
         else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
+        "cases": f"{group.size} case{'s' if group.size > 1 else ''} that exclude one another, of",
     }[group.method]
     return f"{group.text}: {how} {shared}"
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from haply.errors import HaplyError
 from haply.models import Model, OneDimensional
+from haply.query.choices import spelled_out
 from haply.query.columns import columns_of
 from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal, Negative
 from haply.query.forms import Form, Near, form_or_reason
@@ -20,7 +21,7 @@ def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
 
     Values with atoms, as samples, have equalities that are worth asking for.
     """
-    for comparison in _equalities(condition):
+    for comparison in _equalities(spelled_out(condition, lambda column: model_of(column) is None)):
         column = _continuous_column(comparison, model_of)
         if column is None:
             continue

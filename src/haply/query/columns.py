@@ -8,16 +8,23 @@ from dataclasses import replace
 from haply.query.expressions import Call, Column, Expression, rewritten, sql_text
 
 
+_REMEMBERED = "_columns_inside"
+
+
 def columns_of(expression: Expression) -> tuple[Column, ...]:
-    """List the columns of an expression, each once, in the order they are written."""
-    found: dict[tuple[str | None, str, int | None], Column] = {}
-    stack: list[Expression] = [expression]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Column):
-            found.setdefault((node.table, node.name, node.index), node)
-        stack.extend(reversed(node.children))
-    return tuple(found.values())
+    """List the columns of an expression, each once, in the order they are written.
+
+    An expression never changes, and remembers them: rewrites ask for those of the same parts again and again.
+    """
+    known: tuple[Column, ...] | None = expression.__dict__.get(_REMEMBERED)
+    if known is None:
+        found: dict[tuple[str | None, str, int | None], Column] = {}
+        own = (expression,) if isinstance(expression, Column) else ()
+        for column in (*own, *(column for child in expression.children for column in columns_of(child))):
+            found.setdefault((column.table, column.name, column.index), column)
+        known = tuple(found.values())
+        object.__setattr__(expression, _REMEMBERED, known)
+    return known
 
 
 def tables_of(expression: Expression) -> set[str | None]:

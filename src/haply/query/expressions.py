@@ -39,17 +39,18 @@ class Level(IntEnum):
     """How tightly a piece of text holds together, as in Spark's grammar (``**``, which Spark lacks, as in Python)."""
 
     OR = 1
-    AND = 2
-    NOT = 3
-    COMPARISON = 4
-    BIT_OR = 5
-    BIT_XOR = 6
-    BIT_AND = 7
-    SUM = 8
-    PRODUCT = 9
-    SIGN = 10
-    POWER = 11
-    ATOM = 12
+    XOR = 2
+    AND = 3
+    NOT = 4
+    COMPARISON = 5
+    BIT_OR = 6
+    BIT_XOR = 7
+    BIT_AND = 8
+    SUM = 9
+    PRODUCT = 10
+    SIGN = 11
+    POWER = 12
+    ATOM = 13
 
 
 _ARITHMETIC = {"+": Level.SUM, "-": Level.SUM, "*": Level.PRODUCT, "/": Level.PRODUCT, "**": Level.POWER}
@@ -219,6 +220,12 @@ class Expression(ABC):
 
     def __ror__(self, other: Any) -> Expression:
         return Or((as_expression(other), self))
+
+    def __xor__(self, other: Any) -> Expression:
+        return exclusive(self, as_expression(other))
+
+    def __rxor__(self, other: Any) -> Expression:
+        return exclusive(as_expression(other), self)
 
     def __invert__(self) -> Expression:
         return Not(self)
@@ -614,6 +621,13 @@ def distance(a: Operand, b: Operand) -> Expression:
     distance(left.pos, right.pos) < 5
     """
     return Call("distance", (as_expression(a), as_expression(b)))
+
+
+def exclusive(one: Expression, other: Expression) -> Expression:
+    """Return the condition that one of two conditions holds and the other does not."""
+    for condition in (one, other):
+        _require_condition(condition, "XOR")
+    return Comparison("!=", one, other)
 
 
 def as_expression(value: Any) -> Expression:

@@ -14,7 +14,6 @@ from fractions import Fraction
 from haply.errors import HaplyError
 from haply.query.columns import columns_of
 from haply.query.expressions import (
-    And,
     Arithmetic,
     Between,
     Call,
@@ -181,15 +180,35 @@ def form_or_reason(condition: Expression, is_certain: Callable[[Column], bool]) 
     return Part(form, intervals, str(condition))
 
 
-def normal_form(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near:
-    """Return what a single condition says; one without a normal form is refused."""
+def outcome(condition: Expression, is_certain: Callable[[Column], bool]) -> bool | None:
+    """Whether a comparison holds in which all that is uncertain cancels out; None if it does not, or is no number."""
+    if isinstance(condition, Not):
+        inner = outcome(condition.condition, is_certain)
+        return None if inner is None else not inner
+    if not isinstance(condition, Comparison):
+        return None
+    try:
+        form = _without_zeros(
+            _form(condition.left, is_certain).plus(_form(condition.right, is_certain).scaled(Fraction(-1)))
+        )
+    except _MisfitError:
+        return None
+    if not form.is_certain or not isinstance(form.constant, Fraction):
+        return None
+    return any(_low_cut(each) <= (form.constant, 0) < _high_cut(each) for each in _where(condition.op, Fraction(0)))
+
+
+def normal_form(
+    condition: Expression, is_certain: Callable[[Column], bool], *, refuse_never: bool = True
+) -> Part | Near:
+    """Return what a single condition says; one without a normal form is refused, and so is one that never holds."""
     refuse_negative_tolerance(condition)
     found = form_or_reason(condition, is_certain)
     if isinstance(found, str):
         raise HaplyError(
             f"haply does not understand the uncertain condition `{condition}`", expected=UNDERSTOOD, found=found
         )
-    if isinstance(found, Part) and not found.intervals:
+    if refuse_never and isinstance(found, Part) and not found.intervals:
         raise HaplyError(f"The condition `{condition}` can never hold", hint="check the order of the bounds")
     return found
 
@@ -211,7 +230,7 @@ def refuse_negative_tolerance(condition: Expression) -> None:
 
 def _check_tolerance(side: Expression, other: Expression) -> None:
     factor, inner, offset = _factor_of_abs(side)
-    limit = _number(other)
+    limit = number_of(other)
     if inner is not None and limit is not None and (limit - offset) / factor < 0:
         raise HaplyError(
             f"`{side}` is compared with a negative tolerance",
@@ -230,11 +249,10 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
                 raise _MisfitError("a NOT of an OR whose limits are columns: write it as an AND")
             return form, _complement(intervals)
         case Or(conditions):
-            _refuse_certain_among(condition, conditions, is_certain)
             return _any_of([_solved(each, is_certain) for each in conditions])
         case Comparison(op, left, right):
             return _compared(left, right, op, is_certain)
-        case Between(Call("abs", _) as value, low, high) if (_number(low) or 0) < 0 <= (_number(high) or 0):
+        case Between(Call("abs", _) as value, low, high) if (number_of(low) or 0) < 0 <= (number_of(high) or 0):
             return _compared(value, high, "<=", is_certain)
         case Between(value, low, high):
             form, above = _compared(value, low, ">=", is_certain)
@@ -243,21 +261,6 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
                 raise _MisfitError("uncertain ends of BETWEEN")
             return form, _in_both(above, below)
     raise _MisfitError(f"`{condition}`, which is not a comparison")
-
-
-def _refuse_certain_among(
-    condition: Expression, conditions: tuple[Expression, ...], is_certain: Callable[[Column], bool]
-) -> None:
-    """Refuse an OR of uncertain conditions and certain ones, and tell how to ask instead."""
-    certain = [each for each in conditions if all(is_certain(column) for column in columns_of(each))]
-    rest = [each for each in conditions if not any(each is one for one in certain)]
-    if certain and rest:
-        sure, left = (each[0] if len(each) == 1 else Or(tuple(each)) for each in (certain, rest))
-        raise HaplyError(
-            f"`{condition}` is an OR of a certain and an uncertain condition, which haply cannot answer in one query",
-            expected="an AND of them, or an OR of conditions on one uncertain value",
-            hint=f"unite two queries: one for `{sure}`, the other for `{And((Not(sure), left))}`",
-        )
 
 
 def _in_both(above: tuple[Interval, ...], below: tuple[Interval, ...]) -> tuple[Interval, ...]:
@@ -414,16 +417,16 @@ def _factor_of_abs(node: Expression) -> tuple[Fraction, Expression | None, Fract
             factor, found, offset = _factor_of_abs(operand)
             return -factor, found, -offset
         case Arithmetic("*", left, right):
-            for number, other in ((_number(left), right), (_number(right), left)):
+            for number, other in ((number_of(left), right), (number_of(right), left)):
                 if number:
                     factor, found, offset = _factor_of_abs(other)
                     return factor * number, found, offset * number
-        case Arithmetic("/", left, right) if number := _number(right):
+        case Arithmetic("/", left, right) if number := number_of(right):
             factor, found, offset = _factor_of_abs(left)
             return factor / number, found, offset / number
         case Arithmetic("+" | "-" as op, left, right):
             sign = 1 if op == "+" else -1
-            moved, taken = _number(right), _number(left)
+            moved, taken = number_of(right), number_of(left)
             if moved is not None:
                 factor, found, offset = _factor_of_abs(left)
                 return factor, found, offset + sign * moved
@@ -454,7 +457,7 @@ def _near(condition: Expression, is_certain: Callable[[Column], bool]) -> Near |
 
 def _form(node: Expression, is_certain: Callable[[Column], bool]) -> Form:
     if all(is_certain(column) for column in columns_of(node)):
-        number = _number(node)
+        number = number_of(node)
         return Form(node if number is None else number, {}, {}, {})
     match node:
         case Column():
@@ -475,7 +478,7 @@ def _form(node: Expression, is_certain: Callable[[Column], bool]) -> Form:
                 raise _MisfitError("a division by zero")
             return _form(left, is_certain).scaled(_inverse(below.constant))
         case Arithmetic("**", base, exponent) | Call("power" | "pow", (base, exponent)):
-            if _number(exponent) != 2:
+            if number_of(exponent) != 2:
                 raise _MisfitError(f"the power `{node}`: only squares are understood")
             inner = _form(base, is_certain)
             return inner.product(inner)
@@ -486,17 +489,18 @@ def _form(node: Expression, is_certain: Callable[[Column], bool]) -> Form:
     raise _MisfitError(f"`{node}`")
 
 
-def _number(node: Expression) -> Fraction | None:
+def number_of(node: Expression) -> Fraction | None:
+    """Return the number that an expression of literals is, or nothing."""
     match node:
         case Literal(bool() | str() | None):
             return None
         case Literal(number):
             return Fraction(repr(number))
         case Negative(operand):
-            value = _number(operand)
+            value = number_of(operand)
             return None if value is None else -value
         case Arithmetic(op, left, right):
-            one, two = _number(left), _number(right)
+            one, two = number_of(left), number_of(right)
             if one is None or two is None:
                 return None
             if op in "+-*":

@@ -15,22 +15,23 @@ from typing import NamedTuple
 from haply.errors import HaplyError
 from haply.probability.joint import ZERO, independent_groups
 from haply.probability.region import Difference, Distance, Linear, Region
+from haply.query.choices import Branch, Choice, Combination, Known, changed, part_or_choice, parts_of, spelled_out
 from haply.query.columns import columns_of
 from haply.query.conditions import Misfit, one_range
-from haply.query.expressions import And, Column, Expression, Not, Or, is_value
+from haply.query.expressions import And, Column, Expression, Not, Opaque, Or, is_value
 from haply.query.forms import (
     Form,
     Near,
     Part,
     Scalar,
     as_float,
-    normal_form,
     owner_of,
     plus,
     same_form,
     shared,
     uncertain_columns,
 )
+from haply.selection.cases import FALSE, TRUE, UNKNOWN, AllOf, AnyOf, Either, Sure, Tree
 from haply.selection.conditions import Apart, Number, Polynomial, Range, Value
 
 
@@ -45,6 +46,10 @@ class Columns(NamedTuple):
         return all(self.is_certain(column) for column in columns_of(condition))
 
 
+Group = tuple[Part | Near | Choice, ...]
+"""Conditions that share uncertain columns; all must hold."""
+
+
 @dataclass(frozen=True)
 class Draft:
     """A condition on its way; everything in it must hold.
@@ -55,7 +60,7 @@ class Draft:
 
     conditions: tuple[Expression, ...]
     certain: tuple[Expression, ...] = ()
-    groups: tuple[tuple[Part | Near, ...], ...] = ()
+    groups: tuple[Group, ...] = ()
 
     def __str__(self) -> str:
         said = [*map(str, self.conditions), *(f"certain: {condition}" for condition in self.certain)]
@@ -64,6 +69,12 @@ class Draft:
 
 
 # -- the rewrites, in their order --------------------------------------------------------------------------------------
+
+
+def functions_spelled_out(draft: Draft, columns: Columns) -> Draft:
+    """XOR, CASE, IN, greatest, quotients and the like become comparisons of sums with AND and OR between them."""
+    conditions = tuple(spelled_out(condition, columns.is_certain) for condition in draft.conditions)
+    return replace(draft, conditions=conditions)
 
 
 def negations_inward(draft: Draft, columns: Columns) -> Draft:
@@ -109,8 +120,11 @@ def certain_pushed_down(draft: Draft, columns: Columns) -> Draft:
 
 
 def in_normal_form(draft: Draft, columns: Columns) -> Draft:
-    """Comparisons, BETWEEN, abs, OR and NOT become forms that lie in intervals; distances stay what they are."""
-    parts = tuple(normal_form(condition, columns.is_certain) for condition in draft.conditions)
+    """Comparisons, BETWEEN, abs, OR and NOT become forms that lie in intervals; distances stay what they are.
+
+    An OR of conditions on different forms becomes a combination of them.
+    """
+    parts = tuple(part_or_choice(condition, columns.is_certain) for condition in draft.conditions)
     return replace(draft, conditions=(), groups=(parts,) if parts else ())
 
 
@@ -120,8 +134,8 @@ def one_part_a_form(draft: Draft, columns: Columns) -> Draft:
     Those whose limits are columns stay apart, and so do those that can never hold together: they are computed, to 0.
     """
 
-    def united(parts: tuple[Part | Near, ...]) -> tuple[Part | Near, ...]:
-        found: list[Part | Near] = []
+    def united(parts: Group) -> Group:
+        found: list[Part | Near | Choice] = []
         for part in parts:
             for k, other in enumerate(found):
                 if isinstance(part, Part) and isinstance(other, Part) and same_form(part.form, other.form):
@@ -145,18 +159,39 @@ def independent(draft: Draft, columns: Columns) -> Draft:
     found = independent_groups(
         parts,
         lambda part: [
-            owner_of(one) for one in uncertain_columns(part, columns.is_certain) if not columns.is_point(one)
+            owner_of(one)
+            for leaf in parts_of(part)
+            for one in uncertain_columns(leaf, columns.is_certain)
+            if not columns.is_point(one)
         ],
     )
     return replace(draft, groups=tuple(found))
 
 
+def one_choice_a_group(draft: Draft, columns: Columns) -> Draft:
+    """A combination and the conditions that share columns with it become one combination."""
+
+    def united(parts: Group) -> Group:
+        if len(parts) == 1 or not any(isinstance(part, Choice) for part in parts):
+            return parts
+        tree = Branch(True, tuple(part.tree if isinstance(part, Choice) else part for part in parts))
+        texts = [f"({part.text})" if isinstance(part, Choice) else part.text for part in parts]
+        return (Choice(tree, " AND ".join(texts)),)
+
+    return replace(draft, groups=tuple(map(united, draft.groups)))
+
+
 def squares_centred(draft: Draft, columns: Columns) -> Draft:
     """Squares as seen from where they are least, without linear terms: ``(x - 1000)^2`` keeps its digits so."""
-    groups = tuple(
-        tuple(part if isinstance(part, Near) else _centred(part) for part in group) for group in draft.groups
-    )
-    return replace(draft, groups=groups)
+
+    def centred(part: Part | Near | Choice) -> Part | Near | Choice:
+        if isinstance(part, Choice):
+            tree = changed(part.tree, _centred)
+            assert isinstance(tree, Branch)
+            return replace(part, tree=tree)
+        return _centred(part) if isinstance(part, Part) else part
+
+    return replace(draft, groups=tuple(tuple(map(centred, group)) for group in draft.groups))
 
 
 class Rewrite(NamedTuple):
@@ -167,12 +202,14 @@ class Rewrite(NamedTuple):
 
 
 REWRITES = (
+    Rewrite("spelled out", functions_spelled_out),
     Rewrite("NOT inward", negations_inward),
     Rewrite("one by one", one_by_one),
     Rewrite("push down", certain_pushed_down),
     Rewrite("normal form", in_normal_form),
     Rewrite("same form", one_part_a_form),
     Rewrite("independent", independent),
+    Rewrite("combined", one_choice_a_group),
     Rewrite("centre", squares_centred),
 )
 
@@ -189,7 +226,7 @@ class Split:
     """
 
     certain: tuple[Expression, ...]
-    groups: tuple[tuple[Part | Near, ...], ...]
+    groups: tuple[Group, ...]
     steps: tuple[tuple[str, str], ...] = ()
 
 
@@ -225,7 +262,15 @@ def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> M
     probability has to take them together.
     """
     sorted_parts = split(condition, is_certain)
-    parts = [part for group in sorted_parts.groups for part in group]
+    choice = next((part for group in sorted_parts.groups for part in group if isinstance(part, Choice)), None)
+    if choice is not None:
+        return Misfit(
+            HaplyError(
+                f"The condition `{choice.text}` cannot be part of a join of many tables",
+                expected="conditions that all must hold",
+            )
+        )
+    parts = [part for group in sorted_parts.groups for part in group if not isinstance(part, Choice)]
     problem = next((found for k, part in enumerate(parts) if (found := _many_problem(part, parts[:k]))), None)
     if problem is not None:
         return Misfit(problem)
@@ -277,7 +322,7 @@ class RowCondition:
     expressions that these need the value of, by the names they use."""
 
     certain: tuple[Expression, ...]
-    groups: tuple[tuple[Polynomial | Apart, ...], ...]
+    groups: tuple[tuple[Polynomial | Apart | Either, ...], ...]
     numbers: dict[str, Expression]
     steps: tuple[tuple[str, str], ...] = ()
     """See ``Split``."""
@@ -320,10 +365,28 @@ def split_rows(
     def apart(near: Near) -> Apart:
         return Apart(str(near.one), str(near.other), number(near.limit), near.closed, near.beyond, near.text)
 
-    groups = tuple(
-        tuple(apart(part) if isinstance(part, Near) else polynomial(part) for part in group)
-        for group in sorted_parts.groups
-    )
+    def known(condition: Expression) -> Sure:
+        name, unknown = str(condition), f" THEN {FALSE!r}D ELSE {UNKNOWN!r}D END"
+        numbers[name] = Opaque(("CASE WHEN ", condition, f" THEN {TRUE!r}D WHEN NOT ", condition, unknown))
+        return Sure(name, text=name)
+
+    def tree(node: Combination) -> Tree:
+        match node:
+            case Branch(all_of, inner):
+                return (AllOf if all_of else AnyOf)(tuple(map(tree, inner)))
+            case Known(condition):
+                return known(condition)
+            case Near():
+                return apart(node)
+            case Part():
+                return polynomial(node)
+
+    def condition_of(part: Part | Near | Choice) -> Polynomial | Apart | Either:
+        if isinstance(part, Choice):
+            return Either(tree(part.tree), part.text)
+        return apart(part) if isinstance(part, Near) else polynomial(part)
+
+    groups = tuple(tuple(map(condition_of, group)) for group in sorted_parts.groups)
     return RowCondition(sorted_parts.certain, groups, numbers, sorted_parts.steps)
 
 

@@ -32,12 +32,14 @@ from haply.query.expressions import (
     Not,
     Opaque,
     Or,
+    exclusive,
     quote_name,
 )
 
 _COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _OPERATORS = {
     "OR": Level.OR,
+    "XOR": Level.XOR,
     "AND": Level.AND,
     **dict.fromkeys([*_COMPARISONS, "<=>"], Level.COMPARISON),
     "|": Level.BIT_OR,
@@ -305,6 +307,8 @@ class Parser:
         key = token.key
         if key in ("AND", "OR"):
             return self.make(token, And if key == "AND" else Or, (left, right))
+        if key == "XOR":
+            return self.make(token, exclusive, left, right)
         if key in _COMPARISONS:
             return self.make(token, Comparison, _COMPARISONS[key], left, right)
         if key in ("+", "-", "*", "/", "**"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -9,10 +10,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Gaussian, GaussianND, Histogram, Mixture, Model, Uniform
+from haply.models import Gaussian, GaussianND, Histogram, Mixture, MixtureND, Model, Uniform
 from haply.numerics.scale import powers_of
+from haply.probability.region import Region
 from haply.pruning.bounds.region import Bounds
 from haply.selection.ranges import Ends, above, below, disjoint, divided, roots
+
+NORMALS = (Gaussian, Mixture, GaussianND, MixtureND)
+"""Laws whose joint one is known in closed form."""
 
 Number = float | str
 """A number, or the name of a column of certain numbers, one a row."""
@@ -222,3 +227,19 @@ def _without_atoms(model: Model) -> np.ndarray:
         case Histogram():
             return np.ones(1, bool)
     return np.zeros(1, bool)
+
+
+def one_region(ranges: tuple[Range, ...]) -> Region | None:
+    """The ranges as a region of numbers, if they are one."""
+    ends = [end for each in ranges for end in (each.low, each.high)]
+    if any(isinstance(end, str) for end in ends):
+        return None
+    if len(ranges) == 1:
+        (only,) = ranges
+        return Region(float(only.low), float(only.high), only.low_closed, only.high_closed)
+    if len(ranges) == 2 and ranges[0].low == -math.inf and ranges[1].high == math.inf:
+        below, above = ranges
+        low, high = float(below.high), float(above.low)
+        if low <= high:
+            return Region(low, high, not below.high_closed, not above.low_closed, outside=True)
+    return None

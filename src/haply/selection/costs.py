@@ -35,6 +35,8 @@ class Costs:
 
     def of(self, group: Group) -> float:
         """What a row of a group costs, about."""
+        if group.either:
+            return sum(map(self.of, group.inner), 1e-9)
         known = dict(self.seconds)
         found = known.get(group.cost_name)
         if found is not None:

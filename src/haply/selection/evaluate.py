@@ -2,8 +2,8 @@
 
 A group holds all conditions that share uncertain columns. What can be computed depends on what they ask and of which
 laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; any of
-these together, of normals (see ``selection.curved``); and trees of differences of any laws. ``group_of`` picks one,
-and refuses what none can do, before any data is read.
+these together, of normals (see ``selection.curved``); trees of differences of any laws; and any combination of these,
+case by case (see ``selection.cases``). ``group_of`` picks one, and refuses what none can do, before any data is read.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from haply.errors import HaplyError
-from haply.models import Certain, Gaussian, GaussianND, Mixture, MixtureND, Model, OneDimensional, Samples, Sky
+from haply.models import Certain, GaussianND, MixtureND, Model, OneDimensional, Samples, Sky
 from haply.numerics.jit import solid
 from haply.numerics.multivariate.multinormal import box_rows
 from haply.numerics.multivariate.quadratic import canonical_rows, form_rows
@@ -25,26 +25,29 @@ from haply.probability.distance import within_distance
 from haply.probability.exact import interval_probability
 from haply.probability.joint import POINTS, ZERO, Joint
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
-from haply.probability.region import Difference, Distance, Linear, Region
+from haply.probability.region import Difference, Distance, Linear
 from haply.pruning.bounds.region import MARGINALS, REGION_RULES, Bounds, Box, bound_forms, bound_regions
+from haply.selection.cases import AllOf, Either, Sure, computable, leaves_of, numbers_of
 from haply.selection.conditions import (
+    NORMALS,
     Apart,
     Condition,
     Number,
     Polynomial,
     Prepared,
-    Range,
     RowValues,
     Value,
     ends_of,
     in_range,
+    one_region,
     solved,
 )
 from haply.selection.curved import SINGLY, Curved, middle_of
 from haply.selection.normals import Coordinates, fewer_dimensions, take_parts
 from haply.selection.ranges import Ends, both, reachable
 
-NORMALS = (Gaussian, Mixture, GaussianND, MixtureND)
+_CLOSED_BOX = 3
+"""Dimensions up to which the probability of a box of normals is a formula."""
 MOST_BOXES = 64
 """Boxes that a union of ranges may be cut into."""
 
@@ -59,29 +62,39 @@ class Group:
     """What its unit cost is known by."""
     size: int
     """How many conditions or dimensions it is about."""
+    either: Either | None = None
+    """A combination of conditions, instead of conditions that all hold."""
+    inner: tuple[Group, ...] = ()
+    """The groups that its cases are made of, each once."""
+    cases: tuple[CaseOfGroups, ...] = ()
+    """Its cases, whose probabilities add up."""
 
     @property
     def text(self) -> str:
         """For people."""
-        return " AND ".join(condition.text for condition in self.conditions)
+        return self.either.text if self.either else " AND ".join(condition.text for condition in self.conditions)
 
     @property
     def has_bounds(self) -> bool:
         """Whether there are bounds that may cost less than the value."""
+        if self.method == CASES:
+            return any(group.has_bounds for group in self.inner)
         return self.method in (FORM, DISTANCE, CURVED, TREE) or (self.method == BOX and self.size > 1)
+
+    @property
+    def is_nearly_free(self) -> bool:
+        """Whether it is one value in intervals, or one sum of normals: the value costs no more than a bound."""
+        return self.method == INTERVAL or (self.method == BOX and self.size == 1)
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """The columns of certain numbers that it needs."""
-        found: list[Number] = []
-        for condition in self.conditions:
-            if isinstance(condition, Apart):
-                found.append(condition.limit)
-                continue
-            found += [factor for _, factor in condition.linear]
-            found += [factor for _, _, factor in condition.squares]
-            found += [end for each in condition.ranges for end in (each.low, each.high)]
-        return tuple(dict.fromkeys(number for number in found if isinstance(number, str)))
+        return tuple(dict.fromkeys(number for leaf in self._leaves for number in numbers_of(leaf)))
+
+    @property
+    def _leaves(self) -> list[Condition | Sure]:
+        """All conditions, also those of a combination."""
+        return list(leaves_of(self.either.tree)) if self.either else list(self.conditions)
 
     @property
     def shapes(self) -> list[tuple[str, type[Model], int]]:
@@ -89,12 +102,13 @@ class Group:
 
         Those of a distance have the same.
         """
-        asked = [value for condition in self.conditions for value in condition.values]
+        leaves = self._leaves
+        asked = [value for leaf in leaves if not isinstance(leaf, Sure) for value in leaf.values]
         on_a_line = all(issubclass(kind, OneDimensional) for _, kind in self.kinds)
         most = {name: max((i or 0) + 1 for n, i in asked if n == name) for name, _ in self.kinds}
         least = 1 if on_a_line else 3 if any(issubclass(kind, Sky) for _, kind in self.kinds) else 2
         dims = {name: max(least, most[name]) for name, _ in self.kinds}
-        apart = [(one.one, one.other) for one in self.conditions if isinstance(one, Apart)]
+        apart = [(one.one, one.other) for one in leaves if isinstance(one, Apart)]
         flat = {name for name, kind in self.kinds if issubclass(kind, OneDimensional) and kind is not Samples}
         for ends in apart * len(apart):
             dims |= dict.fromkeys(ends, 1 if flat & set(ends) else max(dims[name] for name in ends))
@@ -122,6 +136,8 @@ class Group:
 
         It proves nothing, but tells where bounds are likely to reject.
         """
+        if self.either:
+            return None
         found = np.zeros(len(rows), bool)
         everything = len(rows) == batch.rows
 
@@ -149,14 +165,27 @@ class Group:
         return found
 
 
+class CaseOfGroups(NamedTuple):
+    """One case: its sign, the certain conditions, and the numbers of the groups whose probabilities multiply."""
+
+    sign: float
+    sure: tuple[Sure, ...]
+    groups: tuple[int, ...]
+
+
 INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
+CASES = "cases"
 STAR = "star"
 """The cost of distances from one column to several others, which are curved but have a way of their own."""
 
 
-def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Group:
+def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[Model]]) -> Group:
     """How conditions that share uncertain columns are computed; whatever cannot be is refused here."""
-    given = tuple(conditions)
+    given = tuple(condition for condition in conditions if not isinstance(condition, Either))
+    if len(given) < len(conditions):
+        (either,) = conditions
+        assert isinstance(either, Either)
+        return _case_group(either, kinds)
     named = tuple(dict.fromkeys(name for condition in given for name, _ in condition.values))
     unknown = [name for name in named if name not in kinds]
     if unknown:
@@ -168,6 +197,8 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
     for condition in given:
         if isinstance(condition, Apart):
             _check_points(condition, kinds)
+    if computable(given, kinds) != [(1.0, given)]:
+        return _case_group(Either(AllOf(given), " AND ".join(condition.text for condition in given)), kinds)
     polynomials = [condition for condition in given if isinstance(condition, Polynomial)]
     if len(polynomials) < len(given):
         if len(given) == 1:
@@ -197,6 +228,8 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
         return Group(given, of, FORM, len(curved[0].values)) if len(given) == 1 else _curved_group(given, of)
     if normal:
         forms = {condition.linear for condition in polynomials}
+        if len(forms) > _CLOSED_BOX >= len({value for condition in polynomials for value in condition.values}):
+            return _curved_group(given, of)  # exact, while boxes of many dimensions are sampled
         boxes = math.prod(len(condition.ranges) for condition in polynomials)
         if boxes > MOST_BOXES:
             raise _tied(given, f"at most {MOST_BOXES} combinations of ranges")
@@ -206,6 +239,21 @@ def group_of(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) 
         raise _tied(given, "differences of two columns compared with numbers, or Gaussians and mixtures throughout")
     Joint.of(joint, dict(of))
     return Group(given, of, TREE, len(given))
+
+
+def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
+    """A combination of conditions, by the groups of its cases."""
+    numbers: dict[tuple[Condition, ...], int] = {}
+    inner: list[Group] = []
+    cases = []
+    for case in either.cases(kinds):
+        for conditions in case.groups:
+            if conditions not in numbers:
+                numbers[conditions] = len(inner)
+                inner.append(group_of(conditions, kinds))
+        cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
+    of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
+    return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
 
 
 def _curved_group(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> Group:
@@ -305,22 +353,6 @@ def _joint(conditions: Sequence[Condition]) -> list[Difference | Distance | Line
         else:
             return None
     return found
-
-
-def one_region(ranges: tuple[Range, ...]) -> Region | None:
-    """The ranges as a region of numbers, if they are one."""
-    ends = [end for each in ranges for end in (each.low, each.high)]
-    if any(isinstance(end, str) for end in ends):
-        return None
-    if len(ranges) == 1:
-        (only,) = ranges
-        return Region(float(only.low), float(only.high), only.low_closed, only.high_closed)
-    if len(ranges) == 2 and ranges[0].low == -math.inf and ranges[1].high == math.inf:
-        below, above = ranges
-        low, high = float(below.high), float(above.low)
-        if low <= high:
-            return Region(low, high, not below.high_closed, not above.low_closed, outside=True)
-    return None
 
 
 # -- one value of any law ----------------------------------------------------------------------------------------------
@@ -631,6 +663,71 @@ class _GroupTree:
         return np.broadcast_to(found, (self.rows,)), counts
 
 
+class _Cases:
+    """Cases that exclude one another: the probabilities of their groups multiply, and those of cases add up."""
+
+    def __init__(self, group: Group, batch: RowValues) -> None:
+        self.group, self.rows = group, batch.rows
+        self.inner = [each.prepare(batch) for each in group.inner]
+        self.sure = {number: batch.numbers[number] for case in group.cases for number in _numbers(case)}
+
+    def take(self, rows: np.ndarray) -> _Cases:
+        taken = object.__new__(_Cases)
+        taken.group, taken.rows = self.group, len(rows)
+        taken.inner = [each.take(rows) for each in self.inner]
+        taken.sure = {number: of[rows] for number, of in self.sure.items()}
+        return taken
+
+    def _factor(self, case: CaseOfGroups) -> np.ndarray:
+        """The sign of a case, or 0 where something certain excludes it."""
+        found = np.full(self.rows, case.sign)
+        for sure in case.sure:
+            found = np.where(np.isin(self.sure[sure.number], sure.values), found, 0.0)
+        return found
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+        known = []
+        for group, prepared in zip(self.group.inner, self.inner, strict=True):
+            found = prepared.bounds(0.0, math.inf) if group.has_bounds else None
+            if found is not None:
+                known.append((np.clip(found.lower, 0.0, 1.0), np.clip(found.upper, 0.0, 1.0)))
+            elif group.is_nearly_free:
+                known.append((prepared.exact()[0],) * 2)
+            else:
+                known.append((np.zeros(self.rows), np.ones(self.rows)))
+        lower, upper = np.zeros(self.rows), np.zeros(self.rows)
+        for case in self.group.cases:
+            factor = self._factor(case)
+            least = factor * np.prod([known[number][0] for number in case.groups], axis=0)
+            most = factor * np.prod([known[number][1] for number in case.groups], axis=0)
+            lower, upper = lower + np.minimum(least, most), upper + np.maximum(least, most)
+        slack = _ROUNDING * len(self.group.cases)
+        code = np.full(self.rows, CASE_BY_CASE, np.int8)
+        return Bounds(np.clip(lower - slack, 0.0, 1.0), np.clip(upper + slack, 0.0, 1.0), code)
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        known: dict[int, np.ndarray] = {}
+        found = np.zeros(self.rows)
+        for case in self.group.cases:
+            chance = self._factor(case)
+            for number in case.groups:
+                if not chance.any():
+                    break
+                if number not in known:
+                    known[number] = self.inner[number].exact()[0]
+                chance = chance * known[number]
+            found = found + chance
+        return np.clip(found, 0.0, 1.0), False
+
+
+_ROUNDING = 1e-15
+"""How far the bounds of a case may be off."""
+
+
+def _numbers(case: CaseOfGroups) -> list[str]:
+    return [sure.number for sure in case.sure]
+
+
 def _curved(group: Group, batch: RowValues) -> Curved:
     """With what each condition is by itself, for the bounds."""
     kinds = dict(group.kinds)
@@ -638,8 +735,10 @@ def _curved(group: Group, batch: RowValues) -> Curved:
     return Curved(group.conditions, list(kinds), alone, batch)
 
 
-RULE_NAMES = {**REGION_RULES, SINGLY: "one by one"}
+CASE_BY_CASE = max(*REGION_RULES, SINGLY) + 1
+RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"}
 
 _METHODS: dict[str, Any] = {
     INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, CURVED: _curved, TREE: _GroupTree,
+    CASES: _Cases,
 }  # fmt: skip

@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,9 +22,10 @@ from haply.models import Model
 from haply.pruning.cascade import Counters
 from haply.pruning.groups import choose, residual, settle
 from haply.pruning.threshold import Threshold
+from haply.selection.cases import Either
 from haply.selection.conditions import Condition, Prepared, RowValues
 from haply.selection.costs import Costs
-from haply.selection.evaluate import BOX, INTERVAL, RULE_NAMES, Group, group_of
+from haply.selection.evaluate import CASES, RULE_NAMES, Group, group_of
 
 Planning = Literal["per_row", "static", "optimal"]
 """``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``, for experiments: the
@@ -75,7 +76,7 @@ class Selection:
     @classmethod
     def of(
         cls,
-        groups: Sequence[Sequence[Condition]],
+        groups: Sequence[Sequence[Condition | Either]],
         kinds: Mapping[str, type[Model]],
         threshold: Threshold,
         planning: Planning = "per_row",
@@ -92,6 +93,27 @@ class Selection:
     def columns(self) -> list[str]:
         """The uncertain columns, each once."""
         return [name for group in self.groups for name, _ in group.kinds]
+
+    @property
+    def may_miss_columns(self) -> bool:
+        """Whether rows may be kept in which a column is null."""
+        return any(group.method == CASES for group in self.groups)
+
+    def without(self, unknown: frozenset[str]) -> Selection | None:
+        """Decide rows in which some columns or numbers are null: conditions on these do not hold.
+
+        Returns nothing if no such row can be kept.
+        """
+        groups: list[Group] = []
+        for group in self.groups:
+            if not unknown & {name for name, _ in group.kinds} | unknown & set(group.numbers):
+                groups.append(group)
+                continue
+            left = group.either.without(unknown) if group.either else None
+            if left is None:
+                return None
+            groups.append(group_of([left], dict(group.kinds)))
+        return replace(self, groups=tuple(groups))
 
     def select(self, batch: RowValues, effort: Effort | None = None, known: np.ndarray | None = None) -> Selected:
         """Decide the rows of a batch. ``known`` are the groups' probabilities, if an optimal plan is told them."""
@@ -134,7 +156,7 @@ class _Run:
         self.code = np.zeros(batch.rows, np.int8)
         self.rule = np.full(batch.rows, EVALUATED, np.int8)
         """What was last learnt of each row, and by which rule; EVALUATED once something dear was computed."""
-        self.dear = [not _nearly_free(group) for group in self.groups]
+        self.dear = [not group.is_nearly_free for group in self.groups]
         self.open = np.arange(batch.rows)
         """Rows that are not decided."""
         self.accepted = np.zeros(batch.rows, bool)
@@ -364,8 +386,3 @@ def _where_bounds_pay(
     if max(everywhere, there) < 0.0:
         return "nowhere"
     return "everywhere" if everywhere >= there else "missed"
-
-
-def _nearly_free(group: Group) -> bool:
-    """One value in intervals, or one sum of normals: the exact value costs no more than a bound."""
-    return group.method == INTERVAL or (group.method == BOX and group.size == 1)

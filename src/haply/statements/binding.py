@@ -16,6 +16,7 @@ from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of, 
 from haply.planning.nodes import refuse_no_numbers
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.checks import refuse_equalities
+from haply.query.choices import parts_of
 from haply.query.expressions import Call, is_value, rewritten
 from haply.query.forms import Near, Part
 from haply.query.rewrites import split
@@ -247,7 +248,9 @@ class _Binder:
         """Refuse an uncertain condition that has no normal form, or compares what cannot be compared."""
         refuse_no_numbers(condition, lambda column: wide.type_of(found.wide_column(column)))
         refuse_equalities(condition, lambda column: None if scope.is_certain(column) else scope.model(column))
-        for part in (part for group in split(condition, scope.is_certain).groups for part in group):
+        for part in (
+            part for group in split(condition, scope.is_certain).groups for each in group for part in parts_of(each)
+        ):
             for value in _certain_parts(part):
                 kind = wide.type_of(found.wide_sql(value))
                 if not kind.is_number_or_null:

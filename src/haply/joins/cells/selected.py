@@ -37,26 +37,44 @@ class SelectRows:
 
     def __call__(self, columns: Sequence[pa.Array], numbers: Sequence[pa.Array], count: int) -> Decided:
         """Decide rows, of which these are the uncertain columns and the numbers."""
-        state = np.full(count, USABLE, np.int8)
-        read = []
-        for position, array in enumerate(columns):
-            own, column = row_states(array, None if self.called is None else f"Column '{self.called[position]}'")
-            state = np.maximum(state, own)
-            read.append(column)
+        states, read = {}, {}
+        for position, (name, array) in enumerate(zip(self.names, columns, strict=True)):
+            called = None if self.called is None else f"Column '{self.called[position]}'"
+            states[name], read[name] = row_states(array, called)
         values = {}
         for name, array in zip(self.numbers, numbers, strict=True):
             values[name] = array.to_numpy(zero_copy_only=False)
-            state = np.maximum(state, np.where(np.isnan(values[name]), NULL, USABLE).astype(np.int8))
-        usable = np.flatnonzero(state == USABLE)
-        models = {
-            name: column.model
-            if len(column.rows) == len(usable)
-            else column.model.take(np.searchsorted(column.rows, usable))
-            for name, column in zip(self.names, read, strict=True)
-        }
-        found = self.selection.select(RowValues(models, {name: of[usable] for name, of in values.items()}, len(usable)))
+            states[name] = np.where(np.isnan(values[name]), NULL, USABLE).astype(np.int8)
+        state = np.full(count, USABLE, np.int8)
+        for own in states.values():
+            state = np.maximum(state, own)
         kept, probability, code = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int16)
-        kept[usable[found.rows]] = True
-        probability[usable[found.rows]] = found.probability
-        code[usable] = found.code
+        usable = np.flatnonzero(state == USABLE)
+        decided = [(self.selection, usable)]
+        if self.selection.may_miss_columns and len(usable) < count:
+            decided += self._with_nulls(states, np.flatnonzero(state == NULL))
+        for selection, rows in decided:
+            models = {
+                name: column.model
+                if len(column.rows) == len(rows)
+                else column.model.take(np.searchsorted(column.rows, rows))
+                for name, column in read.items()
+                if name in selection.columns
+            }
+            found = selection.select(RowValues(models, {name: of[rows] for name, of in values.items()}, len(rows)))
+            kept[rows[found.rows]] = True
+            probability[rows[found.rows]] = found.probability
+            code[rows], state[rows] = found.code, USABLE
         return Decided(kept, probability, code, state)
+
+    def _with_nulls(self, states: dict[str, np.ndarray], rows: np.ndarray) -> list[tuple[Selection, np.ndarray]]:
+        """Rows in which something is null, and what decides them: conditions on it do not hold, others may."""
+        names = list(states)
+        missing = np.array([states[name][rows] == NULL for name in names])
+        patterns, which = np.unique(missing, axis=1, return_inverse=True)
+        found = []
+        for k, pattern in enumerate(patterns.T):
+            left = self.selection.without(frozenset(name for name, null in zip(names, pattern, strict=True) if null))
+            if left is not None:
+                found.append((left, rows[which.reshape(-1) == k]))
+        return found

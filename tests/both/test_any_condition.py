@@ -1,0 +1,256 @@
+"""Any combination of conditions: random trees against exact enumeration of samples, and against drawn values.
+
+Trees are made here as text and as a function of plain numbers at once; nothing of the package evaluates them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import both_kit as hp
+
+COLUMNS = ("a", "b", "c")
+
+
+def frame_of(engine, columns):
+    return hp.Table(engine, pa.table(columns))
+
+
+class Trees:
+    """Makes random conditions; ``sums`` may be asked of normal values and of samples only in differences."""
+
+    def __init__(self, seed, *, sums=True, equalities=False):
+        self.random = np.random.default_rng(seed)
+        self.sums, self.equalities = sums, equalities
+
+    def number(self):
+        return float(self.random.integers(-6, 7)) / 4
+
+    def column(self):
+        name = str(self.random.choice(COLUMNS))
+        return name, lambda row: row[name]
+
+    def value(self):
+        text, of = self.column()
+        if self.random.random() < 0.5:
+            return text, of
+        other, of_other = self.column()
+        if other == text:
+            return text, of
+        if self.sums and self.random.random() < 0.4:
+            factor = float(self.random.choice([0.5, 2.0, 1.0]))
+            return f"{text} + {factor} * {other}", lambda row: of(row) + factor * of_other(row)
+        return f"{text} - {other}", lambda row: of(row) - of_other(row)
+
+    def leaf(self):
+        text, of = self.value()
+        k, m = sorted((self.number(), self.number()))
+        kind = int(self.random.integers(0, 9 if self.sums else 6))
+        if kind == 0:
+            return f"{text} BETWEEN {k} AND {m}", lambda row: (of(row) >= k) & (of(row) <= m)
+        if kind == 1:
+            return f"abs({text}) > {abs(m)}", lambda row: np.abs(of(row)) > abs(m)
+        if kind == 2:
+            return "sure > 0", lambda row: row["sure"] > 0
+        if kind == 3 and self.equalities:
+            return f"{text} IN ({k}, {m})", lambda row: (of(row) == k) | (of(row) == m)
+        if kind == 4:
+            return f"{text} < {k}", lambda row: of(row) < k
+        if kind in (6, 7, 8):
+            other, of_other = self.column()
+            name = ("greatest", "least", "abs")[kind - 6]
+            if name == "abs":
+                return (
+                    f"abs({text}) + abs({other}) < {abs(m)}",
+                    lambda row: np.abs(of(row)) + np.abs(of_other(row)) < abs(m),
+                )
+            chosen = np.maximum if name == "greatest" else np.minimum
+            return f"{name}({text}, {other}) >= {k}", lambda row: chosen(of(row), of_other(row)) >= k
+        return f"{text} >= {k}", lambda row: of(row) >= k
+
+    def tree(self, depth):
+        if depth == 0 or self.random.random() < 0.15:
+            return self.leaf()
+        kind = int(self.random.integers(0, 5))
+        one, holds = self.tree(depth - 1)
+        if kind == 0:
+            return f"NOT ({one})", lambda row: ~holds(row)
+        other, also = self.tree(depth - 1)
+        if kind == 1:
+            return f"({one}) XOR ({other})", lambda row: holds(row) ^ also(row)
+        if kind == 2 and depth > 1:
+            third, else_holds = self.tree(depth - 2)
+            return (
+                f"CASE WHEN {one} THEN {other} ELSE {third} END",
+                lambda row: np.where(holds(row), also(row), else_holds(row)).astype(bool),
+            )
+        if kind == 3:
+            return f"({one}) AND ({other})", lambda row: holds(row) & also(row)
+        return f"({one}) OR ({other})", lambda row: holds(row) | also(row)
+
+
+def uncertain(text, constructors):
+    """The text with what makes the columns uncertain in the place of their names."""
+    for name in COLUMNS:
+        text = "".join(constructors[name] if part == name else part for part in _split(text))
+    return text
+
+
+def _split(text):
+    part = ""
+    for letter in text:
+        if letter.isalnum() or letter == "_":
+            part += letter
+            continue
+        yield from ([part] if part else [])
+        yield letter
+        part = ""
+    yield part
+
+
+ROWS = 4
+
+
+@pytest.mark.long(keep=25)
+@pytest.mark.parametrize("seed", range(300))
+def test_trees_of_samples_are_enumerated(engine, seed):
+    make = Trees(seed, sums=False, equalities=True)
+    text, holds = make.tree(int(make.random.integers(1, 4)))
+    if not any(name in _split(text) for name in COLUMNS):
+        return
+    random = np.random.default_rng(1000 + seed)
+    points = {name: [(random.integers(-6, 7, 3) / 4).tolist() for _ in range(ROWS)] for name in COLUMNS}
+    sure = random.integers(-1, 2, ROWS)
+    table = frame_of(engine, {"id": list(range(ROWS)), **points, "sure": sure.tolist()})
+    asked = uncertain(text, {name: f"samples({name})" for name in COLUMNS})
+    if all(f"{one} - {other}" in text or f"{other} - {one}" in text for one, other in itertools.combinations("abc", 2)):
+        return  # a circle of differences, which is refused
+    found = hp.where(table, asked, 1e-9).collect()
+    wanted = {}
+    for k in range(ROWS):
+        worlds = np.array(list(itertools.product(*(points[name][k] for name in COLUMNS)))).T
+        row = dict(zip(COLUMNS, worlds, strict=True)) | {"sure": np.full(worlds.shape[1], sure[k])}
+        wanted[k] = float(np.mean(np.broadcast_to(holds(row), worlds.shape[1:])))
+    assert {row["id"]: row["probability"] for row in found} == pytest.approx(
+        {k: p for k, p in wanted.items() if p > 1e-9}, abs=1e-12
+    ), text
+
+
+@pytest.mark.long(keep=20)
+@pytest.mark.parametrize("seed", range(300))
+def test_trees_of_normal_values_against_drawing(engine, seed):
+    make = Trees(5000 + seed)
+    text, holds = make.tree(int(make.random.integers(1, 4)))
+    if not any(name in _split(text) for name in COLUMNS):
+        return
+    random = np.random.default_rng(seed)
+    means, sds = random.normal(0, 1, (3, ROWS)), random.uniform(0.2, 1.2, (3, ROWS))
+    sure = random.integers(-1, 2, ROWS)
+    columns = {"id": list(range(ROWS)), "sure": sure.tolist()}
+    for name, mean, sd in zip(COLUMNS, means, sds, strict=True):
+        columns |= {f"{name}_mean": mean.tolist(), f"{name}_sd": sd.tolist()}
+    asked = uncertain(text, {name: f"gaussian({name}_mean, {name}_sd)" for name in COLUMNS})
+    found = {row["id"]: row["probability"] for row in hp.where(frame_of(engine, columns), asked, 1e-9).collect()}
+    count = 200_000
+    for k in range(ROWS):
+        row = {name: random.normal(means[j, k], sds[j, k], count) for j, name in enumerate(COLUMNS)}
+        share = float(np.mean(np.broadcast_to(holds(row | {"sure": np.full(count, sure[k])}), count)))
+        p = found.get(k, 0.0)
+        assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (text, k)
+
+
+def test_what_was_refused(engine):
+    """The conditions that the issue names, against formulas."""
+    table = frame_of(engine, {"id": [1, 2], "x": [0.3, -0.5], "y": [0.2, 0.9], "kind": ["a", None]})
+
+    def normal(mean, sd, limit):
+        return 0.5 * math.erfc((mean - limit) / (sd * math.sqrt(2)))
+
+    def asked(text):
+        text = text.replace("X", "gaussian(x, 0.5)").replace("Y", "gaussian(y, 0.3)")
+        return {row["id"]: row["probability"] for row in hp.where(table, text, 1e-9).collect()}
+
+    p = {1: normal(0.3, 0.5, 0.0), 2: normal(-0.5, 0.5, 0.0)}
+    q = {1: 1 - normal(0.2, 0.3, 0.5), 2: 1 - normal(0.9, 0.3, 0.5)}
+    r = {1: normal(0.2, 0.3, 0.0), 2: normal(0.9, 0.3, 0.0)}
+    assert asked("X < 0 OR Y > 0.5") == pytest.approx({k: 1 - (1 - p[k]) * (1 - q[k]) for k in p}, abs=1e-14)
+    assert asked("NOT (X < 0 AND Y < 0)") == pytest.approx({k: 1 - p[k] * r[k] for k in p}, abs=1e-14)
+    assert asked("X < 0 OR kind = 'a'") == pytest.approx({1: 1.0, 2: p[2]}, abs=1e-14)
+    assert asked("X < 0 OR NOT kind = 'a'") == pytest.approx(p, abs=1e-14)  # what is unknown does not hold
+    assert asked("X < 0 OR kind IS NULL") == pytest.approx({1: p[1], 2: 1.0}, abs=1e-14)
+    assert asked("(X < 0) = (Y > 0.5)") == pytest.approx(
+        {k: p[k] * q[k] + (1 - p[k]) * (1 - q[k]) for k in p}, abs=1e-14
+    )
+
+
+def test_a_null_column_does_not_hold_and_others_may(engine):
+    table = frame_of(
+        engine, {"id": [1, 2, 3], "x": [0.0, None, None], "y": [None, 0.0, None], "limit": [1.0, 0.0, None]}
+    )
+    both = "gaussian(x, 1.0) < 0 OR gaussian(y, 1.0) < 0"
+    assert {row["id"]: row["probability"] for row in hp.where(table, both, 0.1).collect()} == {1: 0.5, 2: 0.5}
+    text = "gaussian(x, 1.0) < limit OR gaussian(y, 1.0) < 0 OR id = 3"
+    found = {row["id"]: row["probability"] for row in hp.where(table, text, 0.1).collect()}
+    assert found == pytest.approx({1: 0.5 * math.erfc(-1 / math.sqrt(2)), 2: 0.5, 3: 1.0}, abs=1e-14)
+
+
+def test_pairs_by_any_condition(engine):
+    random = np.random.default_rng(4)
+    sides = [random.normal(0, 1, (2, 6)) for _ in range(2)]
+    frames = [
+        frame_of(engine, {"id": list(range(6)), "x": side[0].tolist(), "y": side[1].tolist(), "k": [0, 1] * 3})
+        for side in sides
+    ]
+    x, y = (f"gaussian(left.{n}, 0.5) - gaussian(right.{n}, 0.4)" for n in "xy")
+    on = f"abs({x}) < 0.5 OR abs({y}) < 0.3 OR left.k < right.k"
+    found = {(row["id_left"], row["id_right"]): row["probability"] for row in hp.join(*frames, on, 0.3).collect()}
+    sd = math.hypot(0.5, 0.4) * math.sqrt(2)
+
+    def within(difference, limit):
+        return 0.5 * (math.erf((limit - difference) / sd) + math.erf((limit + difference) / sd))
+
+    wanted = {}
+    for i, j in itertools.product(range(6), repeat=2):
+        near = [within(sides[0][n][i] - sides[1][n][j], limit) for n, limit in enumerate((0.5, 0.3))]
+        p = 1.0 if i % 2 < j % 2 else 1 - (1 - near[0]) * (1 - near[1])
+        if p >= 0.3:
+            wanted[i, j] = p
+    assert found == pytest.approx(wanted, abs=1e-12)
+    assert 9 < len(wanted) < 36
+
+
+def test_three_tables(engine):
+    frame = frame_of(engine, {"id": [1, 2], "x": [0.0, 1.0]})
+    text = (
+        "SELECT A.id AS a, B.id AS b, C.id AS c, PROB() AS p FROM A, B, C "
+        "WHERE GAUSSIAN(A.x, 0.5) - GAUSSIAN(B.x, 0.4) > 1 OR GAUSSIAN(B.x, 0.4) - GAUSSIAN(C.x, 0.3) > 1 "
+        "WITH THRESHOLD 0.2"
+    )
+    found = {(row["a"], row["b"], row["c"]): row["p"] for row in hp.sql(text, A=frame, B=frame, C=frame).collect()}
+    random = np.random.default_rng(1)
+    count = 400_000
+    for key in itertools.product((1, 2), repeat=3):
+        a, b, c = (random.normal(k - 1.0, sd, count) for k, sd in zip(key, (0.5, 0.4, 0.3), strict=True))
+        share = float(((a - b > 1) | (b - c > 1)).mean())
+        assert abs(found.get(key, 0.0) - share) < 5 * math.sqrt(0.25 / count) or (share < 0.201 and key not in found)
+
+
+def test_too_many_cases_are_refused(engine):
+    table = frame_of(engine, {"id": [1], **{f"x{k}": [0.0] for k in range(30)}})
+    odd = " XOR ".join(f"gaussian(x{k}, 1.0) < 0" for k in range(30))
+    with pytest.raises(hp.HaplyError, match=r"more than 4,096 cases that exclude one another.*Hint: ask for parts"):
+        hp.where(table, odd, 0.5)
+
+
+def test_explain_shows_what_was_rewritten(engine):
+    table = frame_of(engine, {"id": [1], "x": [0.0], "y": [0.0]})
+    text = hp.plan_where(table, "gaussian(x, 1.0) < 0 OR gaussian(y, 1.0) > 1", 0.5).explain(verbose=True)
+    assert "2 cases that exclude one another" in text
+    text = hp.plan_where(table, "greatest(gaussian(x, 1.0), gaussian(y, 1.0)) > 1", 0.5).explain(verbose=True)
+    assert "spelled out" in text
+    assert "gaussian(x, 1.0) > 1 OR gaussian(y, 1.0) > 1" in text
