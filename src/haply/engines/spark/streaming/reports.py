@@ -37,8 +37,7 @@ class BatchReport:
         counters = Counter[str]()
         for name, row in (progress.get("observedMetrics") or {}).items():
             if name.startswith(OBSERVED):
-                found = row if isinstance(row, Mapping) else row.asDict()
-                counters.update({key: int(value or 0) for key, value in found.items()})
+                counters.update({key: int(value or 0) for key, value in _fields(row).items()})
         states = progress.get("stateOperators") or []
         return cls(
             int(progress["batchId"]), int(progress["numInputRows"]), progress["batchDuration"] / 1000,
@@ -60,6 +59,15 @@ class BatchReport:
             candidates, kept = (self.counters.get(name, 0) for name in ("candidates", "kept"))
             parts.append(f"{kept:,} kept of {count_of(candidates, 'candidate')}")
         return "; ".join(parts)
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    """Return the fields of an observed row by name; over Connect its values and its schema come apart."""
+    found: dict[str, Any] = row.asDict()
+    if set(found) == {"schema", "values"}:
+        names = (one["name"] for one in found["schema"]["fields"])
+        return dict(zip(names, found["values"], strict=True))
+    return found
 
 
 def batches_of(query: StreamingQuery, seconds: float | None = None) -> Iterator[list[BatchReport]]:
