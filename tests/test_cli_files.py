@@ -388,4 +388,4 @@ def test_plot_says_what_is_wrong(words: list[str], expected: str, capsys: pytest
 def test_plot_leaves_bad_rows_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "bad.csv").write_text("kg,err\n1,0.1\n2,-1\n")
     assert main(["plot", "bad.csv", "gaussian(kg, err)"]) == 0
-    assert "note: 1 bad row left out, such as: sd is negative" in capsys.readouterr().err
+    assert "note: 1 bad row left out, such as: sd < 0" in capsys.readouterr().err

@@ -81,5 +81,5 @@ def _write(chart: Any, path: str) -> None:
         target.write_bytes(chart_converter().vegalite_to_png(chart.to_dict(), scale=2))
     else:
         page = Page(chart.to_dict()["title"]["text"])
-        page.chart(chart.properties(title=""), "The chart.")
+        page.chart(chart.properties(title={"text": ""}), "The chart.")
         page.write(target)
