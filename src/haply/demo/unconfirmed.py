@@ -17,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from haply.demo.route import score_table
 from haply.demo.timing import THRESHOLD, WINDOW, Night
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 MAX_DELAY = 5.0
 """Seconds that an event may arrive after newer ones of its side."""
@@ -135,12 +134,13 @@ def verdict(result: UnconfirmedResult) -> str:
     )
 
 
-def tell(console: Console, result: UnconfirmedResult) -> None:
-    """Print the story and the scores."""
-    console.print(f"\n[bold]{HEADING}[/]\n")
-    console.print(f"{_scene()}\n")
-    console.print(score_table(HEADER, [result.haply.cells(), result.detections.cells()]))
-    console.print(f"\n{verdict(result)}")
+def in_short(result: UnconfirmedResult) -> tuple[str, str]:
+    """Say how many alarms are reported that somebody had heard, by haply and by times of detection."""
+    ours, other = (
+        f"{score.reported} reported, {score.reported - score.rightly} wrongly"
+        for score in (result.haply, result.detections)
+    )
+    return f"{ours}, as a stream", f"{other} ({result.detections.method})"
 
 
 def add_section(page: Any, result: UnconfirmedResult) -> None:
