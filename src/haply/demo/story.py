@@ -123,7 +123,12 @@ def _start_spark(out: Path, cores: int) -> Any:
 
 
 def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, begun: float) -> DemoResult:
+    from haply.engines.spark.runtime.session import INTERPRETED
+
     readings = _match_readings(rows, spark, steps)
+    if steps.ahead is not None:  # a session of its own: what follows is small, and not timed
+        for name, value in INTERPRETED.items():
+            spark.conf.set(name, str(value).lower() if isinstance(value, bool) else value)
     walk, _ = steps.run(
         f"A walk: within {route.WITHIN:g} m of its usual route with P ≥ {route.THRESHOLD:g}",
         lambda: route.follow_route(spark),

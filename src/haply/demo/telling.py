@@ -83,11 +83,16 @@ def headline(example: list[PairOfReadings]) -> str:
 
 def told_apart(example: list[PairOfReadings]) -> str:
     """Say how haply tells the two pairs apart."""
-    found = " and ".join(f"{pair.probability():.2g} for the pair of {pair.truth}" for pair in example)
+    found = " and ".join(f"{_plain(pair.probability())} for the pair of {pair.truth}" for pair in example)
     return (
         "A tolerance keeps both or neither. haply knows the error of each device, and says how likely the two true "
         f"temperatures are within {WITHIN:g} °C: {found}. With a threshold of {THRESHOLD:g} it keeps the right one."
     )
+
+
+def _plain(probability: float) -> str:
+    """A probability in two digits, without an exponent."""
+    return np.format_float_positional(float(f"{probability:.2g}"), trim="-")
 
 
 def verdict(result: ReadingsResult) -> str:
@@ -162,7 +167,7 @@ def conclude(console: Console, result: DemoResult) -> None:
         _table(
             ("reading", "and reading", "in truth", "probability", f"P ≥ {THRESHOLD:g}"),
             [
-                [*pair.titles, pair.truth, f"{pair.probability():.2g}", "kept" if _kept(pair) else "not kept"]
+                [*pair.titles, pair.truth, f"{_plain(pair.probability())}", "kept" if _kept(pair) else "not kept"]
                 for pair in example
             ],
         )
@@ -250,7 +255,7 @@ def _draw_pair(page: Page, pair: PairOfReadings) -> None:
             density_records(*pair.models(), pair.titles),
             unit="°C",
             within=(centre - WITHIN, centre + WITHIN),
-            title=f"{pair.gap:.2f} °C apart, in truth {pair.truth}: haply {kept} it, P = {pair.probability():.2g}",
+            title=f"{pair.gap:.2f} °C apart, in truth {pair.truth}: haply {kept} it, P = {_plain(pair.probability())}",
         ),
         f"Densities of {pair.titles[0]} and {pair.titles[1]}, with the tolerance as a band.",
     )
