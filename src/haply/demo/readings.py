@@ -150,6 +150,8 @@ class ReadingsResult:
     every: pa.Table = field(repr=False)
     """All pairs that are likelier than ``FAINTEST``, with their probabilities."""
     funnel: Any = field(repr=False)
+    beside_compilers: bool = False
+    """Whether kernels were compiled while joins were timed."""
 
     @property
     def tolerances(self) -> list[Score]:

@@ -219,4 +219,5 @@ def _match_readings(rows: int, spark: Any, steps: _Steps) -> ReadingsResult:
     for table in (probes, loggers):
         table.unpersist()
     curve = sweep_thresholds(every, world.true_pairs)
-    return ReadingsResult(world, plain, swept, best, ours, curve, widest, every, funnel)
+    busy = steps.ahead is not None and steps.ahead.busy
+    return ReadingsResult(world, plain, swept, best, ours, curve, widest, every, funnel, busy)

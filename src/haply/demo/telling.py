@@ -112,9 +112,10 @@ def verdict(result: ReadingsResult) -> str:
 def timed(result: ReadingsResult) -> str:
     """Say what the answer costs, beside the join that was timed in the same way."""
     ours, best = result.haply.seconds or 0.0, result.best_tolerance.seconds or 0.0
+    noise = " Kernels were compiled beside them: a second run is quicker." if result.beside_compilers else ""
     return (
         f"haply took {ours:.1f} s, the join by the best tolerance {best:.1f} s: both on the same Spark, on the same "
-        "tables, and each the second join of its kind."
+        f"tables, and each the second join of its kind.{noise}"
     )
 
 
