@@ -344,3 +344,48 @@ def test_a_page_of_pairs(tmp_path, capsys):
     assert main(["explore", str(pairs), "-o", str(page), "--title", "Parcels"]) == 0
     assert "It needs no network" in capsys.readouterr().out.replace("it needs", "It needs")
     assert "Parcels" in page.read_text(encoding="utf-8")
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def test_plot_draws_models_thresholds_and_maps(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    said = told(capsys, "plot", "shop.csv", "gaussian(kg, err)", "-o", "models.svg", "--rows", "2")
+    assert said == "The chart is in models.svg: Where the first 2 of 3 values may lie\n"
+    picture = (folder / "models.svg").read_text(encoding="utf-8")
+    assert picture.startswith("<svg")
+    said = told(capsys, "plot", "shop.csv", "x", "--model", "x=measured(kg, err)")
+    assert "chart.svg" in said
+    told(capsys, *JOIN, "-o", "pairs.parquet")
+    assert "At 0.5, 2 of 2 pairs are kept" in told(capsys, "plot", "pairs.parquet", "-o", "thresholds.png")
+    assert (folder / "thresholds.png").read_bytes().startswith(b"\x89PNG")
+    places = [[0.0, 1.0], [2.0, 3.0]]
+    pyarrow.parquet.write_table(
+        pa.table({"here": places, "there": places, "probability": [0.9, 0.8]}), "places.parquet"
+    )
+    assert "2 pairs of positions" in told(capsys, "plot", "places.parquet", "here", "there", "-o", "map.html")
+    page = (folder / "map.html").read_text(encoding="utf-8")
+    assert "2 pairs of positions" in page
+    assert 'src="http' not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["shop.csv", "kg"], "Column 'kg' is not uncertain. Expected a column of models"),
+        (["shop.csv"], "The table has no column of probabilities"),
+        (["shop.csv", "a", "b", "c"], "3 columns are too many for a chart"),
+        (["shop.csv", "gaussian(kg, err)", "-o", "chart.pdf"], "Expected a name that ends in .svg, .png, .html"),
+        (["shop.csv", "gaussian(kg, err)", "-o", "none/chart.svg"], "There is no folder none"),
+        (["shop.csv", "gaussian(kg, err)", "--rows", "0"], "Expected --rows of at least 1"),
+        (["none.csv", "kg"], "There is no file or folder none.csv"),
+    ],
+)
+def test_plot_says_what_is_wrong(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert expected in told(capsys, "plot", *words, status=2)
+
+
+def test_plot_leaves_bad_rows_out(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "bad.csv").write_text("kg,err\n1,0.1\n2,-1\n")
+    assert main(["plot", "bad.csv", "gaussian(kg, err)"]) == 0
+    assert "note: 1 bad row left out, such as: sd < 0" in capsys.readouterr().err

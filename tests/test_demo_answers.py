@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
-from rich.console import Console
 
 from haply.demo import counterparts, timing, unconfirmed
 from haply.report.page import Page
-
-
-def printed(tell, result) -> str:
-    console = Console(file=io.StringIO(), width=1000)
-    tell(console, result)
-    return console.file.getvalue()
 
 
 def test_each_survey_misses_sources_that_the_other_sees() -> None:
@@ -41,7 +32,7 @@ def test_matching_beats_the_nearest_source_and_its_probabilities_are_right() -> 
     result = counterparts.find_counterparts()
     assert result.haply.right > result.nearest.right
     assert "right as far as" in result.calibration.sentences()[0]
-    assert "hp.match answers rightly" in printed(counterparts.tell, result)
+    assert "hp.match answers rightly" in counterparts.verdict(result)
     page = Page("t", "t")
     counterparts.add_section(page, result)
 
@@ -55,6 +46,6 @@ def test_the_stream_tells_each_alarm_that_nobody_confirmed_once(spark) -> None:
     assert result.haply.reported + result.haply.still_open == np.logical_not(confirmed.any(axis=1)).sum()
     assert result.haply.reported > 100
     assert result.haply.reported - result.haply.rightly < result.detections.reported - result.detections.rightly
-    assert "anti join of the whole tables" in printed(unconfirmed.tell, result)
+    assert "anti join of the whole tables" in unconfirmed.verdict(result)
     page = Page("t", "t")
     unconfirmed.add_section(page, result)

@@ -173,3 +173,39 @@ def test_other_threads_make_columns_too(spark) -> None:
     with ThreadPoolExecutor(1) as threads:
         made = threads.submit(lambda: hp.gaussian("kg", "err")).result()
     assert spark.createDataFrame(SHOP).select(made.alias("x")).first()["x"]["sd"] == 0.1
+
+
+TEXTS = pa.table({"id": [1, 2], "mass": ["12.3 ± 0.4", "about 5"], "x": [1.0, 2.0], "y": [3.0, 4.0], "sd": [0.1, -0.1]})
+
+
+def test_a_text_that_cannot_be_read_is_told() -> None:
+    found = "mean and sd are NaN (as hp.parse makes them of a text that it cannot read)"
+    said = refused(TEXTS, TEXTS, "abs(parse(left.mass) - parse(right.mass)) <= 1", self_key="id")
+    assert f"Column 'parse(mass)' of the left table has a row that is not a distribution. Found {found}" in said
+    assert found in refused(TEXTS, "parse(mass) > 3", ask=hp.where)
+    assert "mean is NaN or infinite" in refused(
+        pa.table({"x": [float("nan")], "sd": [1.0]}), "gaussian(x, sd) > 3", ask=hp.where
+    )
+    column = pa.StructArray.from_arrays([pa.array([1.0, float("nan")]), pa.array([1.0, float("nan")])], ["mean", "sd"])
+    (bad,) = hp.check(TEXTS.append_column("made", column), "made").to_pylist()
+    assert (bad["mass"], bad["reason"]) == ("about 5", found)  # beside the text itself
+
+
+def test_a_made_column_is_quoted_once() -> None:
+    with pytest.raises(HaplyError) as caught:
+        hp.sql("SELECT * FROM t WHERE GAUSSIAN(x, sd) > 1 WITH THRESHOLD 0.5", t=TEXTS)
+    assert "Column 'gaussian(x, sd)' has a row that is not a distribution" in str(caught.value)
+
+
+def test_a_coordinate_of_a_made_position() -> None:
+    place = "gaussian_nd(array(x, y), array(1, 1))[{}]"
+    asked = f"{place.format(1)} > 3.5"
+    assert hp.where(TEXTS, asked, threshold=0.5)["id"].to_pylist() == [2]
+    assert hp.where(TEXTS, hp.gaussian_nd([hp.col("x"), hp.col("y")], [1, 1])[1] > 3.5, threshold=0.5)[
+        "id"
+    ].to_pylist() == [2]
+    assert hp.sql(f"SELECT id FROM t WHERE {asked} WITH THRESHOLD 0.5", t=TEXTS)["id"].to_pylist() == [2]
+    said = refused(TEXTS, f"{place.format(2)} > 3.5", ask=hp.where)
+    assert "asks for a component that is not there" in said
+    said = refused(TEXTS, "gaussian(x, 0.1)[1] > 3.5", ask=hp.where)
+    assert "Expected a column made by hp.gaussian_nd or hp.mixture_nd. Found gaussian" in said

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from haply.judging import calibrate, calibration, shifted
     from haply.looking.pair import explain_pair
     from haply.looking.pairs import explore, map, threshold_chart
+    from haply.looking.watching import progress, watch
     from haply.questions import asof, count_matches, density, match, plan_asof, plan_count_matches, plan_match
     from haply.statements import plan_sql, sql
 
@@ -55,6 +56,7 @@ __all__ = [
     "plan_match",
     "plan_sql",
     "plan_where",
+    "progress",
     "read_index",
     "right",
     "shifted",
@@ -62,6 +64,7 @@ __all__ = [
     "sky",
     "sql",
     "threshold_chart",
+    "watch",
     "where",
     "window_join",
 ]
@@ -92,6 +95,8 @@ _LAZY = {
     "ship": "haply.engines.spark.runtime.cluster",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
+    "progress": "haply.looking.watching",
+    "watch": "haply.looking.watching",
     "where": "haply.api",
     "window_join": "haply.api",
 }

@@ -354,3 +354,11 @@ def test_pushes_of_one_row_find_what_one_batch_finds(monkeypatch, seed, most, ki
         assert abs(one[2] - other[2]) < 1e-12
     assert max(join.stored.values()) < 60, "events are forgotten"
     assert all(own.shapes.unshared <= 2 * 60 + 16 + 1 for own in join._sides.values()), "and their shapes with them"
+
+
+def test_events_that_come_in_any_order_need_no_kernels_of_their_own() -> None:
+    """Arrays that are laid out otherwise in memory would have all kernels compiled once more."""
+    times = Histogram([[5.0, 6.0], [1.0, 2.0], [3.0, 4.0]], [[1.0]] * 3)
+    batch = TimingJoin(1.0, 0.5)._sides["left"].describe(times)
+    assert batch.row.tolist() == [1, 2, 0]
+    assert all(fact.flags.c_contiguous for fact in (batch.facts, *batch.events))

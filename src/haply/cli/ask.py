@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from haply.cli.progress import Note, followed, followed_here
+from haply.cli.progress import Note, followed, followed_here, spark_followed
 from haply.cli.questions import QUESTIONS, Asked
 from haply.cli.tables import room, table_text
 from haply.errors import HaplyError, count_of
@@ -106,6 +106,7 @@ class Request:
     def answer(self) -> Iterator[str]:
         """Do it, step by step; yields what was done, and how a stream goes on as a ``Note``."""
         self.laps.end("imports")
+        spark: Any = None
         if self.on_spark:
             from haply.engines.spark import files
 
@@ -130,7 +131,7 @@ class Request:
         if self.explains:
             yield "plan explained"
         if self.computes:
-            yield from self._compute_on_spark(plan) if self.on_spark else self._compute_here(plan)
+            yield from self._compute_on_spark(plan, spark) if self.on_spark else self._compute_here(plan)
             self.laps.end("run")
             yield "answer computed"
         if self.report is not None:
@@ -154,13 +155,19 @@ class Request:
                 self.rows, self.shown = table.num_rows, first_rows(table, _SHOWN)
         yield Note("done")
 
-    def _compute_on_spark(self, plan: Plan) -> Iterator[Note]:
+    def _compute_on_spark(self, plan: Plan, spark: Any) -> Iterator[Note]:
         from haply.engines.spark import files
 
-        result: Any = plan.run()
         if self.asked.streams:
-            yield from map(Note, files.write_stream(result, str(self.out)))
-        elif self.out is None:
+            yield from map(Note, files.write_stream(plan.run(), str(self.out)))
+        else:
+            with spark_followed(spark):
+                self._compute_tables(plan.run())
+
+    def _compute_tables(self, result: Any) -> None:
+        from haply.engines.spark import files
+
+        if self.out is None:
             names, rows = files.first_rows(result, _SHOWN + 1)
             self.shown = names, rows[:_SHOWN]
             self.rows = len(rows) if len(rows) <= _SHOWN else None

@@ -206,6 +206,18 @@ def _page(command: argparse.ArgumentParser) -> None:
     command.add_argument("--title", metavar="WORDS", help="the heading of the page")
 
 
+def _picture(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "columns", nargs="*", metavar="COLUMN",
+        help="a column, or a model such as 'gaussian(kg, err)'; two of positions for a map; none for thresholds",
+    )  # fmt: skip
+    command.add_argument("--rows", type=int, metavar="N", help="draw so many rows (default: 8, on a map 300)")
+    command.add_argument(
+        "-o", "--out", default="chart.svg", metavar="PICTURE",
+        help="where the chart goes, as .svg, .png or .html (default: %(default)s)",
+    )  # fmt: skip
+
+
 def _workers(command: argparse.ArgumentParser) -> None:
     command.add_argument("--spark", action="store_true", help="start Spark on this machine, and look at its workers")
 
@@ -276,6 +288,13 @@ _COMMANDS: dict[str, tuple[str, str, _Options, Sequence[str]]] = {
         "ask:answer", "show the rows of an uncertain column that are not a distribution",
         (_one_file, _column, _engine, _out),
         ("readings.parquet temp", "shop.csv 'gaussian(kg, err)' -o bad.csv"),
+    ),
+    "plot": (
+        "plot:plot", "draw the models of a column, the thresholds of pairs, or a map of them", (_one_file, _picture),
+        (
+            "shop.csv 'gaussian(kg, err)' -o models.svg", "pairs.parquet -o thresholds.png",
+            "pairs.parquet pos_left pos_right -o map.html",
+        ),
     ),
     "explore": (
         "other:explore", "write a page on which pairs can be looked at in a browser", (_page,),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -19,6 +21,8 @@ from rich.progress import (
 from haply.errors import count_of
 
 _FEW_STEPS = 7
+_tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell", default=None)
+"""Shows words beside the bar, where there is one."""
 
 
 class Note(str):
@@ -34,9 +38,11 @@ def followed(console: Console, title: str, work: Iterable[str], total: int) -> I
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=console) as progress:
             task = progress.add_task(title, total=total)
+            token = _tell.set(lambda words: progress.update(task, description=f"{title}: {words}"))
             for item in work:
                 progress.update(task, advance=not isinstance(item, Note), description=f"{title}: {item}")
                 yield item
+            _tell.reset(token)
             progress.update(task, description=title)
         return
     console.print(f"{title} ({count_of(total, 'step')})")
@@ -77,3 +83,16 @@ def followed_here(console: Console, title: str, work: Iterable[str]) -> Iterator
         for item in work:
             progress.update(task, description=f"{title}: {item}", total=None)
             yield item
+
+
+@contextmanager
+def spark_followed(spark: Any) -> Iterator[None]:
+    """Show how far Spark is beside the bar of ``followed``, if there is one."""
+    tell = _tell.get()
+    if tell is None:
+        yield
+        return
+    from haply.engines.spark.runtime.following import following
+
+    with following(spark, lambda work: tell(str(work))):
+        yield

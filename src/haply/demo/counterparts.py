@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from haply.demo.route import score_table
 from haply.demo.sky import SkyField, observe
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 _SEED, _SOURCES, _DENSITY = 7, 5_000, 0.05
 SEEN = {"visible": 0.8, "radio": 0.6}
@@ -161,12 +160,10 @@ def verdict(result: CounterpartResult) -> str:
     )
 
 
-def tell(console: Console, result: CounterpartResult) -> None:
-    """Print the story and the scores."""
-    console.print(f"\n[bold]{HEADING}[/]\n")
-    console.print(f"{_scene()}\n")
-    console.print(score_table(HEADER, [result.haply.cells(), result.nearest.cells()]))
-    console.print(f"\n{verdict(result)}")
+def in_short(result: CounterpartResult) -> tuple[str, str]:
+    """Say how many answers are right."""
+    ours, other = (f"{score.right / score.sources:.1%} right" for score in (result.haply, result.nearest))
+    return ours, f"{other} (nearest within the best radius)"
 
 
 def add_section(page: Any, result: CounterpartResult) -> None:

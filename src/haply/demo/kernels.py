@@ -20,13 +20,17 @@ from haply.joins.cells.method import Setting
 from haply.joins.cells.positions import PositionsMethod
 from haply.joins.cells.samples import SamplesMethod
 from haply.joins.operators.position import join_positions
+from haply.joins.operators.timing import TimingJoin
 from haply.joins.warm import warm_pair, warm_times, warm_windows
 from haply.models import Gaussian, Histogram, Samples, Sky, SkyEllipse
 from haply.numerics.jit import cache_folder, compile_silently
 from haply.numerics.order import ordered_values
 from haply.probability.region import Distance, Region
 from haply.pruning.threshold import Threshold
-from haply.report.explain import explain_pair
+from haply.report.explain import density_records, explain_pair
+
+_SHAPES = 100
+"""More distributions of different shapes than a join of times has room for at first."""
 
 
 def _readings() -> None:
@@ -35,6 +39,7 @@ def _readings() -> None:
     near, threshold = Region(-1.0, 1.0), Threshold(0.05)
     warm_pair(Gaussian, Gaussian, near, threshold, exact=True, keyed=True)
     explain_pair(Gaussian(0.0, 1.0), Gaussian(0.0, 1.0), near, threshold)
+    density_records(Gaussian(0.0, 1.0), Gaussian(0.0, 1.0), ("one", "other"))
 
 
 def _walk() -> None:
@@ -44,7 +49,11 @@ def _walk() -> None:
 
 def _alarms() -> None:
     warm_pair(Histogram, Histogram, Region(-timing.WINDOW, timing.WINDOW), Threshold(timing.THRESHOLD), exact=True)
-    warm_times()  # the same events as streams
+    warm_times()  # the same events as streams, and what these and the report ask of each event
+    random = np.random.default_rng(1)
+    shapes = Histogram(np.sort(random.random((_SHAPES, 3))), np.full((_SHAPES, 2), 0.5))
+    TimingJoin(timing.WINDOW, timing.THRESHOLD).push("left", {"id": np.arange(_SHAPES), "time": shapes})
+    shapes.support(), shapes.mean(), shapes.cdf(np.broadcast_to(0.0, _SHAPES))
 
 
 def _cameras() -> None:
@@ -69,7 +78,7 @@ STORIES: dict[str, Callable[[], None]] = {
 }  # fmt: skip
 """What compiles the kernels of each part of the demo, in the order in which they are needed."""
 
-_SHARES = {"readings": 10, "walk": 30, "alarms": 30, "cameras": 5, "sky": 18, "counterparts": 15}
+_SHARES = {"readings": 11, "walk": 33, "alarms": 37, "cameras": 5, "sky": 24, "counterparts": 15}
 """About how many seconds each takes."""
 
 

@@ -11,7 +11,6 @@ the errors away and asks how far the nearest centre is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from haply.report.funnel import Funnel
 
 WITHIN, THRESHOLD = 15.0, 0.02
@@ -291,26 +287,13 @@ def _after(score: RouteScore) -> str:
     return "never" if score.noticed_after is None else f"after {score.noticed_after:.0f} s"
 
 
-def score_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    """Scores for the terminal: names on the left, numbers on the right, ours first and bold."""
-    from rich.table import Table
-
-    table = Table(box=None)
-    for position, name in enumerate(header):
-        table.add_column(name, justify="left" if position == 0 else "right", overflow="fold")
-    for position, line in enumerate(lines):
-        table.add_row(*line, style="" if position else "bold")
-    return table
-
-
-def tell(console: Console, result: RouteResult) -> None:
-    """Print the story, the scores and the funnel."""
-    console.print(f"\n[bold]{HEADING}[/]\n")
-    console.print(f"{_scene(result.walks)}\n")
-    console.print(score_table(HEADER, rows(result)))
-    console.print(f"{_columns(result.walks)}\n", style="dim")
-    console.print(f"{verdict(result)}\n")
-    console.print(str(result.funnel), markup=False, soft_wrap=True)
+def in_short(result: RouteResult) -> tuple[str, str]:
+    """Say what haply answers, and what the nearest centre does."""
+    ours, naive = (
+        f"{_count(score.false_alarms, 'false alarm')}, noticed {_after(score)}"
+        for score in (result.haply, result.naive)
+    )
+    return ours, f"{naive} (nearest centre)"
 
 
 def add_section(page: Any, result: RouteResult) -> None:

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from haply.demo.route import score_table
-
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from haply.report.funnel import Funnel
 
 WITHIN, THRESHOLD = 0.2, 0.01
@@ -177,13 +173,9 @@ def verdict(result: SkyResult) -> str:
     )
 
 
-def tell(console: Console, result: SkyResult) -> None:
-    """Print the story and the scores."""
-    console.print(f"\n[bold]{HEADING}[/]\n")
-    console.print(f"{_scene()}\n")
-    console.print(score_table(HEADER, rows(result)))
-    console.print(f"\n{verdict(result)}\n")
-    console.print(str(result.funnel), markup=False, soft_wrap=True)
+def in_short(result: SkyResult) -> tuple[str, str]:
+    """Say how well haply does, and the best radius."""
+    return f"F1 {result.haply.f1:.3f}", f"F1 {result.best_radius.f1:.3f} (radius {result.best_radius.setting})"
 
 
 def add_section(page: Any, result: SkyResult) -> None:

@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from haply.demo.route import score_table
-
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 # -- planted alarms ----------------------------------------------------------------------------------------------------
 
@@ -427,22 +425,16 @@ def track_verdict(result: TrackResult) -> str:
     )
 
 
-def tell_alarms(console: Console, result: AlarmResult) -> None:
-    """Print the story of the alarms and its scores."""
-    _tell(console, ALARM_HEADING, _alarm_scene(result.night), score_table(ALARM_HEADER, alarm_rows(result)))
-    console.print(f"\n{alarm_verdict(result)}")
+def alarms_in_short(result: AlarmResult) -> tuple[str, str]:
+    """Say what haply answers, and what the best window on times of detection does."""
+    ours, tuned = (f"{score.found} passages, {_falsely(score)}" for score in (result.haply, result.tuned))
+    return ours, f"{tuned} ({result.tuned.method})"
 
 
-def tell_tracks(console: Console, result: TrackResult) -> None:
-    """Print the story of the cameras and its scores."""
-    _tell(console, TRACK_HEADING, _track_scene(result.traffic), score_table(TRACK_HEADER, track_rows(result)))
-    console.print(f"\n{track_verdict(result)}")
-
-
-def _tell(console: Console, heading: str, scene: str, scores: Any) -> None:
-    console.print(f"\n[bold]{heading}[/]\n")
-    console.print(f"{scene}\n")
-    console.print(scores)
+def tracks_in_short(result: TrackResult) -> tuple[str, str]:
+    """Say what haply answers, and what one window for the whole road does."""
+    ours, road = (f"{score.found} drives, {score.wrong} wrong" for score in (result.haply, result.whole_road))
+    return ours, f"{road} (one window for all)"
 
 
 def add_alarms(page: Any, alarms: AlarmResult) -> None:

@@ -45,6 +45,9 @@ _BY_FIELDS = {
 }
 BY_KIND = {model.kind: model for model in MODELS}
 
+UNREAD = "mean and sd are NaN (as hp.parse makes them of a text that it cannot read)"
+"""Why a normal that is nothing at all is a bad row."""
+
 _Model = TypeVar("_Model", bound=Model)
 
 
@@ -145,8 +148,12 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
     if not len(bad):
         return ReadColumn(model, rows, bad, [], "")
     good = np.flatnonzero(codes < 0)
-    example = f"{reasons[codes[bad[0]]]} in {model.show(int(bad[0]))}"
-    return ReadColumn(model.take(good), rows[good], rows[bad], [reasons[code] for code in codes[bad]], example)
+    told = [reasons[code] for code in codes[bad]]
+    if isinstance(model, Gaussian):
+        unread = np.isnan(model.values["mean"][bad]) & np.isnan(model.values["sd"][bad])
+        told = [UNREAD if none else reason for reason, none in zip(told, unread, strict=True)]
+    example = f"{told[0]} in {model.show(int(bad[0]))}"
+    return ReadColumn(model.take(good), rows[good], rows[bad], told, example)
 
 
 def bad_reasons(array: pa.Array | pa.ChunkedArray) -> pa.Array:

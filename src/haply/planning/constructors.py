@@ -13,7 +13,7 @@ from haply.models.columns import MODELS
 from haply.models.measurements import RECIPES, arguments_of
 from haply.planning.frames import Frame, Text, field_of, find_column, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
-from haply.query.expressions import Call, MadeColumn, Negative, as_expression, rewritten
+from haply.query.expressions import Call, MadeColumn, Negative, Opaque, as_expression, rewritten
 from haply.query.text import parse
 
 PLAIN: dict[str, type[Model]] = {model.kind: model for model in MODELS if model.has_constructor}
@@ -55,6 +55,10 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
     made: dict[tuple[str | None, str], str] = {}
 
     def change(node: Expression) -> Expression | None:
+        part = component_of(node)
+        if part is not None:
+            column = change(part[0])
+            return column[part[1]] if isinstance(column, Column) else None
         if not isinstance(node, Call) or node.name not in PARAMETERS:
             return None
         columns = columns_of(node)
@@ -105,6 +109,14 @@ def with_named_models(frame: Frame, models: Mapping[str, str], table: str) -> Fr
         constructor, arguments = plain_call(node, lambda column: quoted(named[column.name]))  # noqa: B023 (used at once)
         frame = frame.with_model(name, constructor, arguments)
     return frame
+
+
+def component_of(node: Expression) -> tuple[Call, int] | None:
+    """Return the constructor and the number of a coordinate of its value: ``gaussian_nd(array(x, y), ...)[1]``."""
+    match node:
+        case Opaque((Call() as call, "[", Literal(int() as index), "]")) if call.name in PARAMETERS:
+            return call, index
+    return None
 
 
 def free_name(stem: str, taken: Sequence[str]) -> str:

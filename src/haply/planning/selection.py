@@ -67,7 +67,8 @@ class RowSelection:
     @property
     def worker(self) -> SelectRows:
         """What decides a batch of rows."""
-        called = tuple(self.columns) if self.invalid == "raise" else None
+        shown = (own if name == quoted(own) else name for name, own in self.columns.items())
+        called = tuple(shown) if self.invalid == "raise" else None
         return SelectRows(self.selection, tuple(self.columns), tuple(self.condition.numbers), called)
 
     def check_numbers(self) -> RowSelection:

@@ -365,6 +365,10 @@ class Call(Expression):
             )
         super().__post_init__()
 
+    def __getitem__(self, index: int) -> Opaque:
+        """Return a coordinate of a value that a constructor makes, or an element of an array."""
+        return Opaque((self, "[", as_expression(index), "]"))
+
     def _sql(self, writer: _Writer) -> str:
         written = [writer.text(arg) for arg in self.args]
         if self.name == "distance" and writer.for_spark:

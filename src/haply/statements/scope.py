@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import unknown_name
-from haply.planning.constructors import PARAMETERS, free_name, plain_call
+from haply.planning.constructors import PARAMETERS, component_of, free_name, plain_call
 from haply.planning.frames import Catalog, field_of, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
@@ -111,6 +111,10 @@ class Scope:
         return rewritten(original, self.changed)
 
     def changed(self, node: Expression) -> Expression | None:
+        part = component_of(node)
+        if part is not None and self.in_condition:
+            made = self.constructed(part[0], part[0].name, part[0].args)
+            return made[part[1]] if isinstance(made, Column) else None
         match node:
             case Column():
                 return self.column(node)

@@ -16,24 +16,21 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from haply.engines.spark.runtime.failures import refused_by_spark
-from haply.engines.spark.runtime.session import SHORT_RUN, is_connect, local_session
-from haply.errors import HaplyError, count_of
+from haply.engines.spark.runtime.session import INTERPRETED, SHORT_RUN, is_connect, local_session
+from haply.engines.spark.streaming.reports import batches_of
+from haply.errors import HaplyError
 from haply.outputs import ON_SPARK, check_output, checkpoint_of, files_of, kind_of, there, value_text
 from haply.planning.frames import quoted
 
-_SECONDS_BETWEEN_LOOKS = 1
-
 _SMALL = 64 << 20
-"""Bytes of input. Below, plans are interpreted: compiling Java for each of their stages takes longer than they run."""
-
-_INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Bytes of input. Below, plans are interpreted."""
 
 
 def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
     """Start an embedded session for one query over these files, which prints nothing of its own."""
     small = sum(_bytes_in(Path(one)) for path in paths for one in files_of(path)) < _SMALL
     with _silenced_jvm():
-        spark = local_session(name, extra_conf=SHORT_RUN | _INTERPRETED if small else None)
+        spark = local_session(name, extra_conf=SHORT_RUN | INTERPRETED if small else None)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if not is_connect(spark):
         spark.sparkContext.setLogLevel("OFF")  # errors reach us as exceptions, and are told once
@@ -140,17 +137,9 @@ def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
     """
     check_output(path, stream=True)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint_of(Path(path))))
-    told = -1
     try:
-        query = writer.trigger(availableNow=True).start(path)
-        ended = False
-        while not ended:
-            ended = bool(query.awaitTermination(_SECONDS_BETWEEN_LOOKS))
-            for progress in query.recentProgress:
-                if progress["batchId"] > told:
-                    told = progress["batchId"]
-                    seconds = progress["batchDuration"] / 1000
-                    yield f"micro-batch {told}: {count_of(progress['numInputRows'], 'row')} in {seconds:.1f} s"
+        for new in batches_of(writer.trigger(availableNow=True).start(path)):
+            yield from map(str, new)
     except PySparkException as refusal:
         raise HaplyError(refused_by_spark(refusal)) from None
 

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from haply.engines.spark.exchange.parcels import COUNTS, PARCEL
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+OBSERVED = "haply-"
+"""What the names begin with under which a stream reports counters of haply."""
+
+_pairs: ContextVar[Accumulator[int] | None] = ContextVar("pairs", default=None)
+
+
+@contextmanager
+def counted_pairs(spark: SparkSession) -> Iterator[Accumulator[int]]:
+    """Count the pairs that workers find for joins that are planned meanwhile, task by task; of classic sessions only.
+
+    Observations tell nothing before an action ends. An accumulator grows with every task, but a task that is done
+    again counts again: it is good for showing, and not for a funnel.
+    """
+    counter = spark.sparkContext.accumulator(0)
+    token = _pairs.set(counter)
+    try:
+        yield counter
+    finally:
+        _pairs.reset(token)
+
+
+def pair_counter() -> Accumulator[int] | None:
+    """Return what counts the pairs of a join that is planned now; none if nobody looks."""
+    return _pairs.get()
 
 
 class Observing:

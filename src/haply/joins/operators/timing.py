@@ -581,8 +581,8 @@ class _Batch:
         return self.facts.min(axis=1, initial=np.inf).tolist(), self.facts.max(axis=1, initial=-np.inf).tolist()
 
     def take(self, rows: np.ndarray) -> _Batch:
-        """Some of them, in their order."""
-        return _Batch(self.facts[:, rows], self.shape[rows], self.row[rows], self.model)
+        """Some of them, in their order. Rows of facts stay whole in memory: kernels would be compiled once more."""
+        return _Batch(self.facts.take(rows, axis=1), self.shape[rows], self.row[rows], self.model)
 
 
 def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from haply.engines.spark.exchange.prepare import interval_function, state_functi
 from haply.engines.spark.exchange.stack import CELL, SIDE, Stack
 from haply.engines.spark.exchange.worker import COUNTERS, CellWorker, SideColumns, counter_names
 from haply.engines.spark.frame import SparkFrame
-from haply.engines.spark.observing import Observing
+from haply.engines.spark.observing import Observing, pair_counter
 from haply.engines.spark.times import HAS_TIME, time_number, time_slot
 from haply.engines.spark.versions import arrow_schema
 from haply.errors import count_of
@@ -278,7 +278,7 @@ class BatchJoin:
         asked = join.asked(self.place_of(join.left), self.place_of(join.right))
         values = columns[0].value, columns[1].value
         cell = CellJoin(values, tuple(keys), match, asked, join.length, join.setting.best)
-        kernel = CellWorker(columns[0], columns[1], arrow_schema(schema), cell, len(counts))
+        kernel = CellWorker(columns[0], columns[1], arrow_schema(schema), cell, len(counts), pair_counter())
         pairs = cells.mapInArrow(worker(kernel), schema)
         if self.funnel is not None:
             pairs = self._counted(pairs, counts | dict(more or {}), observing)

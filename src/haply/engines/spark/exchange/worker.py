@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,9 @@ from haply.engines.spark.exchange.stack import CELL, SIDE
 from haply.joins.cells.join import CellJoin
 from haply.joins.cells.rows import LEFT
 from haply.pruning.cascade import Counters
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
 
 COUNTERS = "__counters"
 """The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
@@ -55,6 +59,8 @@ class CellWorker:
     cell: CellJoin
     counters: int
     """How many there are."""
+    found: Accumulator[int] | None = None
+    """Counts pairs while the join runs, if somebody looks."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the pairs of every cell, each cell's counters before them."""
@@ -82,6 +88,8 @@ class CellWorker:
         found = self.cell.pairs(left, right)
         if found is None:
             return pa.Table.from_batches(list(self.nothing(more)), self.schema)
+        if self.found is not None:
+            self.found.add(len(found.left))
         begun = time.perf_counter()
         taken = [*self.left.taken(left, found.left), *self.right.taken(right, found.right)]
         if not self._counts:

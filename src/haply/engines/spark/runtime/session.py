@@ -39,6 +39,9 @@ SHORT_RUN = {
 }
 """Settings for a session that answers one small query, or a few, and ends."""
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings for small tables: compiling Java for each stage of a plan takes longer than interpreting it."""
+
 _PARTITIONS_PER_CORE = 2
 _PROBE_SECONDS = 60
 

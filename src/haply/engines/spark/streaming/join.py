@@ -24,7 +24,7 @@ from haply.engines.spark.batch.join import BatchJoin, df_of
 from haply.engines.spark.exchange.parcels import COUNTS, PARCEL, CellSettings
 from haply.engines.spark.exchange.stack import CELL, SIDE
 from haply.engines.spark.exchange.worker import COUNTERS
-from haply.engines.spark.observing import Observing
+from haply.engines.spark.observing import OBSERVED, Observing
 from haply.engines.spark.streaming.parcels import (
     GROUP,
     NEWEST,
@@ -403,7 +403,7 @@ class StreamObserving(Observing):
         """The frame with these aggregates, in SQL, reported to the funnel, if there is one."""
         if self.funnel is None:
             return frame
-        name, totals = f"haply-{uuid.uuid4().hex}", Totals()
+        name, totals = f"{OBSERVED}{uuid.uuid4().hex}", Totals()
         _listener_of(frame.sparkSession).observed[name] = totals
         self.funnel.follow(totals.read, live=True)
         return frame.observe(name, *(F.expr(f"coalesce({value}, 0)").alias(name) for name, value in metrics.items()))
