@@ -13,6 +13,7 @@ import generated  # noqa: E402
 import pictures  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
+from sphinx.environment import BuildEnvironment  # noqa: E402
 from sphinx.transforms import SphinxTransform  # noqa: E402
 
 import haply  # noqa: E402
@@ -60,9 +61,16 @@ class LightAndDark(SphinxTransform):
                 image.parent.insert(image.parent.index(image) + 1, dark)
 
 
+def draw_pictures(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Draw what the pages that are read show."""
+    pages = [Path(env.doc2path(name)) for name in docnames]
+    wanted = set().union(*(pictures.shown_on(page) for page in pages if page.suffix == ".md"))
+    pictures.draw_all(HERE / "_pictures", wanted)
+
+
 def setup(app: Sphinx) -> None:
-    """Draw the pictures and write the generated pages before anything is read."""
+    """Write the generated pages before any is looked for, and draw the pictures before pages are read."""
     app.add_transform(LightAndDark)
-    app.connect("builder-inited", lambda _: pictures.draw_all(HERE / "_pictures"))
     app.connect("builder-inited", lambda _: generated.write_all())
+    app.connect("env-before-read-docs", draw_pictures)
     front.TARGET.write_text(front.drawing(), encoding="utf-8")

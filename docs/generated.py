@@ -85,7 +85,7 @@ def reference_page(name: str) -> str:
         kind = "autoexception" if issubclass(about, Exception) else "autoclass"
     bare = "()" if name.startswith(MADE_BY_HAPLY) else ""
     members = MEMBERS.get(name, ())
-    option = f"   :members: {', '.join(members)}\n" if members else "   :no-members:\n"
+    option = f"   :members: {', '.join(members)}\n" if members else ""
     parts = [f"# {shown_as(name)}\n", f"```{{eval-rst}}\n.. {kind}:: {name}{bare}\n{option}```\n"]
     pages = pages_that_use(name)
     if pages:

@@ -14,7 +14,7 @@ import math
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +71,30 @@ def styled(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
     )  # fmt: skip
 
 
-def draw_all(folder: Path) -> list[Path]:
-    """Draw every picture into the folder, with a dark one beside it; returns the light ones."""
+def names() -> set[str]:
+    """Return the names of all pictures."""
+    return {"front", *PICTURES, *pages_that_draw()}
+
+
+def draw_all(folder: Path, wanted: Collection[str] | None = None) -> list[Path]:
+    """Draw pictures into the folder, by default all, with a dark one beside each; returns the light ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = {"front": front.drawing("light")}
-    for name, draw in PICTURES.items():
-        drawn[name] = svg_of(styled(draw()))
-    for page in sorted(set(pages_that_draw().values())):
+    wanted = names() if wanted is None else wanted
+    drawn = {name: svg_of(styled(draw())) for name, draw in PICTURES.items() if name in wanted}
+    for page in sorted({page for name, page in pages_that_draw().items() if name in wanted}):
         drawn |= drawn_by(page)
+    dark = {name: darkened(svg) for name, svg in drawn.items()}
+    if "front" in wanted:
+        drawn["front"], dark["front"] = front.drawing("light"), front.drawing("dark")
     for name, svg in drawn.items():
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-        dark = front.drawing("dark") if name == "front" else darkened(svg)
-        (folder / f"{name}-dark.svg").write_text(dark, encoding="utf-8")
+        (folder / f"{name}-dark.svg").write_text(dark[name], encoding="utf-8")
     return [folder / f"{name}.svg" for name in drawn]
+
+
+def shown_on(page: Path) -> set[str]:
+    """Return the names of the pictures that a page shows."""
+    return set(re.findall(r"_pictures/(\w+)\.svg", page.read_text(encoding="utf-8")))
 
 
 def svg_of(chart: alt.TopLevelMixin) -> str:
@@ -124,9 +135,8 @@ def pages_that_draw() -> dict[str, Path]:
     """Return the pages that save a picture that they show, by the picture's name."""
     found = {}
     for page in sorted(HERE.rglob("*.md")):
-        text = page.read_text(encoding="utf-8")
-        shown = set(re.findall(r"_pictures/(\w+)\.svg", text))
-        found |= {name: page for name in re.findall(r'\.save\("(\w+)\.svg"\)', text) if name in shown}
+        saved = re.findall(r'\.save\("(\w+)\.svg"\)', page.read_text(encoding="utf-8"))
+        found |= dict.fromkeys(set(saved) & shown_on(page) - set(PICTURES), page)
     return found
 
 
