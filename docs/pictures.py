@@ -114,7 +114,8 @@ DARK_COLOURS = {
     LEFT.lower(): "#58A6FF",
     RIGHT.lower(): "#FF8F4A",
     YES.lower(): "#2BC48F",
-    OPEN.lower(): "#F0B429",
+    **dict.fromkeys((OPEN.lower(), "#7a5600"), "#F0B429"),
+    "#9fc9e3": "#31506A",
 }
 """What becomes of the colours of a light picture in a dark one. All others are readable on both grounds."""
 
