@@ -113,6 +113,18 @@ def test_no_page_asks_for_the_network(few_pages: Path) -> None:
             assert asked == [], path
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_check_sees_what_is_wrong_with_a_page(few_pages: Path) -> None:
+    page = with_drawings(few_pages / "concepts" / "pruning.html")
+    text = '<text x="{}" y="50" font-size="12">words</text>'
+    bad = f'<svg width="300" height="100">{text.format(10)}{text.format(20)}</svg><div style="width: 3000px">.</div>'
+    broken = page.replace("</h1>", f"</h1>{bad}", 1)
+    views = [View("broken", broken, 1280, place="concepts", part="article")]
+    kinds = {fault.partition(":")[0].split(" by ")[0] for fault in faults(views, few_pages)["broken"]}
+    assert {"overlap"} < kinds
+    assert [kind for kind in kinds if re.fullmatch(r"the page is \d+ px wider than its window", kind)]
+
+
 def test_the_check_sees_errors_and_requests(tmp_path: Path) -> None:
     bad = '<img src="https://example.org/x.png"><script>console.error("broken")</script>'
     found = faults([View("bad", f"<!doctype html><body>{bad}</body>", 390)], tmp_path)
