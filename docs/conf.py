@@ -40,6 +40,7 @@ autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 autosummary_generate = False
 napoleon_google_docstring = False
+napoleon_use_param = False  # arguments that are told of together stay together
 
 
 class LightAndDark(SphinxTransform):

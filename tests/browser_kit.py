@@ -144,7 +144,7 @@ _MEASURE = """
   for (const holder of document.querySelectorAll("div.chart"))
     if (!holder.querySelector("svg")) faults.push(holder.textContent);
   const scrolls = (node) => {
-    const around = node.parentElement.closest("pre, .scroll");
+    const around = node.parentElement.closest("pre, figure, .scroll, .table-wrapper");
     return around && ["auto", "scroll"].includes(getComputedStyle(around).overflowX);
   };
   // what a box that scrolls or cuts hides is not seen
