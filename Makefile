@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
-CODE := src tests benchmarks docs/conf.py docs/front.py docs/pictures.py
+CODE := src tests benchmarks $(wildcard docs/*.py)
 OVER_CONNECT := tests/spark/test_connect.py tests/both/test_join.py tests/both/test_where.py tests/spark/test_whole.py
 
 .DEFAULT_GOAL := help
@@ -58,7 +58,7 @@ dist: $(READY) ## build the wheel and the source archive in dist
 	rm -rf build
 
 clean: ## remove everything the other targets made
-	rm -rf $(VENV) out build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) out build dist docs/_build docs/_pictures docs/reference/api .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # requirements.txt holds the packages that haply needs to run with Spark and charts, requirements-dev.txt those and the

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +19,7 @@ WITHIN, THRESHOLD = 0.05, 0.5
 SHOP, DEPOT = (2.00, 0.02), (2.03, 0.03)
 TARGET = Path(__file__).with_name("front.svg")
 
-STYLE = """
+LIGHT = """
   text { font: 14px Helvetica, Arial, sans-serif; fill: #22262b }
   .small { font-size: 13px; fill: #59616a }
   .strong { font-weight: bold }
@@ -29,15 +30,21 @@ STYLE = """
   .yes { fill: #009e73; fill-opacity: .55; stroke: none }
   .no { fill: #8a9097; fill-opacity: .35 }
   .mark { stroke: #22262b; stroke-dasharray: 4 3 }
-  @media (prefers-color-scheme: dark) {
+"""
+DARK = """
     text { fill: #e6edf3 }
     .small { fill: #9aa4ae }
     .one { stroke: #58a6ff; fill: #58a6ff }
     .other { stroke: #ff9e57; fill: #ff9e57 }
     .yes { fill: #2bc48f }
     .mark { stroke: #e6edf3 }
-  }
 """
+STYLES = {
+    "auto": f"{LIGHT.rstrip()}\n  @media (prefers-color-scheme: dark) {{{DARK}  }}\n",
+    "light": LIGHT,
+    "dark": LIGHT + DARK,
+}
+"""Colours that follow the reader's system, and those of one kind: the site has a switch of its own."""
 
 
 def _slope(cdf: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
@@ -120,7 +127,7 @@ def _difference(one: OneDimensional, other: OneDimensional) -> list[str]:
     ]
 
 
-def drawing() -> str:
+def drawing(scheme: Literal["auto", "light", "dark"] = "auto") -> str:
     """Return the picture as SVG."""
     one, other = Gaussian(*SHOP), Gaussian(*DEPOT)
     words = (
@@ -131,7 +138,7 @@ def drawing() -> str:
     parts = "\n".join([*_two_curves(one, other), _text(20, 232, "weight in kg", "small"), *_difference(one, other)])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{words}">\n<style>{STYLE}</style>\n{parts}\n</svg>\n'
+        f'role="img" aria-label="{words}">\n<style>{STYLES[scheme]}</style>\n{parts}\n</svg>\n'
     )
 
 

@@ -1,18 +1,28 @@
-"""The book's pictures, drawn by the docs build from haply itself: every number in them is one the library computed.
+"""The site's pictures, drawn by the docs build from haply itself: every number in them is one the library computed.
 
-``python docs/pictures.py FOLDER [svg|png]`` draws all of them; ``conf.py`` does so before each build.
+Most are drawn here. Some are drawn by the pages that show them, from the data of the page: a block of a page that
+saves ``name.svg`` draws ``_pictures/name.svg``. Each picture is drawn for a light and for a dark page.
+
+``python docs/pictures.py FOLDER`` draws all of them; ``conf.py`` does so before each build.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
+import re
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import altair as alt
+import front
 import numpy as np
 import pandas as pd
+from markdown_it import MarkdownIt
 
 from haply.joins import PairJoin
 from haply.models import (
@@ -34,6 +44,7 @@ from haply.pruning.threshold import Pairing, Threshold
 # Colours that people with colour-blindness can tell apart (Okabe and Ito).
 LEFT, RIGHT, YES, NO, OPEN, QUIET, INK = "#0072B2", "#D55E00", "#009E73", "#B9BEC4", "#E69F00", "#8A9097", "#22262B"
 WIDTH = 620
+HERE = Path(__file__).parent
 
 PICTURES: dict[str, Callable[[], alt.TopLevelMixin]] = {}
 
@@ -45,7 +56,7 @@ def picture(draw: Callable[[], alt.TopLevelMixin]) -> Callable[[], alt.TopLevelM
 
 
 def styled(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
-    """One look for all pictures; the ground is white, also for readers in the dark."""
+    """One look for all pictures."""
     return (
         chart.configure(background="white", padding=24, font="Helvetica, Arial, sans-serif")
         .configure_view(stroke=None)
@@ -60,15 +71,85 @@ def styled(chart: alt.TopLevelMixin) -> alt.TopLevelMixin:
     )  # fmt: skip
 
 
-def draw_all(folder: Path, form: str = "svg") -> list[Path]:
-    """Draw every picture into the folder; the files."""
+def names() -> set[str]:
+    """Return the names of all pictures."""
+    return {"front", *PICTURES, *pages_that_draw()}
+
+
+def draw_all(folder: Path, wanted: Collection[str] | None = None) -> list[Path]:
+    """Draw pictures into the folder, by default all, with a dark one beside each; returns the light ones."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for name, draw in PICTURES.items():
-        path = folder / f"{name}.{form}"
-        styled(draw()).save(str(path), **({"scale_factor": 1.5} if form == "png" else {}))
-        paths.append(path)
-    return paths
+    wanted = names() if wanted is None else wanted
+    drawn = {name: svg_of(styled(draw())) for name, draw in PICTURES.items() if name in wanted}
+    for page in sorted({page for name, page in pages_that_draw().items() if name in wanted}):
+        drawn |= drawn_by(page)
+    dark = {name: darkened(svg) for name, svg in drawn.items()}
+    if "front" in wanted:
+        drawn["front"], dark["front"] = front.drawing("light"), front.drawing("dark")
+    for name, svg in drawn.items():
+        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+        (folder / f"{name}-dark.svg").write_text(dark[name], encoding="utf-8")
+    return [folder / f"{name}.svg" for name in drawn]
+
+
+def shown_on(page: Path) -> set[str]:
+    """Return the names of the pictures that a page shows."""
+    return set(re.findall(r"_pictures/(\w+)\.svg", page.read_text(encoding="utf-8")))
+
+
+def svg_of(chart: alt.TopLevelMixin) -> str:
+    text = io.StringIO()
+    chart.save(text, format="svg")
+    return text.getvalue()
+
+
+DARK_COLOURS = {
+    **dict.fromkeys(("white", "#fff", "#ffffff"), "#131416"),  # the ground of the site in the dark
+    **dict.fromkeys(("black", "#000", "#000000", "#222222", INK.lower()), "#E6EDF3"),
+    **dict.fromkeys(("#555555", "#666666", "#767676", "#888", "#888888"), "#A9B1BA"),
+    **dict.fromkeys(("#ddd", "#dddddd", "#e4e4e4", "#e4e8ec"), "#2C3138"),
+    "#f1f3f5": "#1C1F24",
+    "#dde1e5": "#343A41",
+    NO.lower(): "#565D66",
+    LEFT.lower(): "#58A6FF",
+    RIGHT.lower(): "#FF8F4A",
+    YES.lower(): "#2BC48F",
+    **dict.fromkeys((OPEN.lower(), "#7a5600"), "#F0B429"),
+    "#9fc9e3": "#31506A",
+}
+"""What becomes of the colours of a light picture in a dark one. All others are readable on both grounds."""
+
+
+def darkened(svg: str) -> str:
+    """Return the picture for a dark page."""
+
+    def colour(found: re.Match[str]) -> str:
+        return f'{found[1]}"{DARK_COLOURS.get(found[2].lower(), found[2])}"'
+
+    return re.sub(r'((?:fill|stroke)=)"([^"]+)"', colour, svg)
+
+
+# -- pictures that pages draw -----------------------------------------------------------------------------------------
+
+
+def pages_that_draw() -> dict[str, Path]:
+    """Return the pages that save a picture that they show, by the picture's name."""
+    found = {}
+    for page in sorted(HERE.rglob("*.md")):
+        saved = re.findall(r'\.save\("(\w+)\.svg"\)', page.read_text(encoding="utf-8"))
+        found |= dict.fromkeys(set(saved) & shown_on(page) - set(PICTURES), page)
+    return found
+
+
+def drawn_by(page: Path) -> dict[str, str]:
+    """Run the Python of a page in an empty folder; returns the pictures that it saves and shows."""
+    names: dict[str, Any] = {"__name__": "__page__"}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        for token in MarkdownIt("commonmark").parse(page.read_text(encoding="utf-8")):
+            if token.type == "fence" and token.info.strip() == "python":
+                exec(compile(token.content, str(page), "exec"), names)
+        shown = [name for name, place in pages_that_draw().items() if place == page]
+        return {name: Path(f"{name}.svg").read_text(encoding="utf-8") for name in shown}
 
 
 # -- pieces that several pictures share ------------------------------------------------------------------------------
@@ -713,5 +794,5 @@ def choosing() -> alt.TopLevelMixin:
 
 
 if __name__ == "__main__":
-    for drawn in draw_all(Path(sys.argv[1]), *sys.argv[2:3]):
-        print(drawn)
+    for path in draw_all(Path(sys.argv[1])):
+        print(path)

@@ -31,12 +31,18 @@ DARK = ("--blink-settings=preferredColorScheme=0",)
 
 @dataclass(frozen=True)
 class View:
-    """A page at a width: ``html`` is a whole document, and ``fragment`` what follows its address after a ``#``."""
+    """A page at a width: ``html`` is a whole document, and ``fragment`` what follows its address after a ``#``.
+
+    ``place`` is the folder of the page, for pages with files beside them. Of the texts those in ``part``, a selector of
+    CSS, are looked at.
+    """
 
     name: str
     html: str
     width: int
     fragment: str = ""
+    place: str = "."
+    part: str = "body"
 
 
 @cache
@@ -52,21 +58,26 @@ def browser() -> str:
 
 
 def faults(views: Sequence[View], folder: Path, least_size: float = 0.0, dark: bool = False) -> dict[str, list[str]]:
-    """Find what is wrong with the texts of each view, by its name; ``least_size`` is the smallest font in pixels."""
+    """Find what is wrong with the texts of each view, by its name; ``least_size`` is the smallest font in pixels.
+
+    A request to a network is a fault as well. What the consoles of the pages say is under the name ``console``.
+    """
     program = browser()
     frames = []
     for number, view in enumerate(views):
         script = _MEASURE.replace("NUMBER", str(number)).replace("LEAST", repr(least_size))
+        script = script.replace("PART", json.dumps(view.part))
         before, end, after = view.html.rpartition("</body>")
         page = f"{before}<script>{script}</script>{end}{after}"
-        (folder / f"{number}.html").write_text(page, encoding="utf-8")
-        address = f"{number}.html{'#' * bool(view.fragment)}{view.fragment}"
+        (folder / view.place / f"{number}.html").write_text(page, encoding="utf-8")
+        address = f"{view.place}/{number}.html{'#' * bool(view.fragment)}{view.fragment}"
         frames.append(f'<iframe src="{escape(address)}" style="border:0;width:{view.width}px;height:1000px"></iframe>')
     outer = _OUTER.replace("COUNT", str(len(views))).replace("FRAMES", "\n".join(frames))
     (folder / "outer.html").write_text(outer, encoding="utf-8")
     command = [
         *(program, *FLAGS, *DARK[:dark], f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1200"),
-        *("--virtual-time-budget=120000", "--dump-dom", (folder / "outer.html").as_uri()),
+        *("--virtual-time-budget=120000", "--enable-logging=stderr", "--host-resolver-rules=MAP * ~NOTFOUND"),
+        *("--dump-dom", (folder / "outer.html").as_uri()),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     verdict = re.search(r'<pre id="verdict">(.*?)</pre>', done.stdout, re.DOTALL)
@@ -74,7 +85,10 @@ def faults(views: Sequence[View], folder: Path, least_size: float = 0.0, dark: b
     assert verdict[1], f"The browser has not answered: {done.stdout[-500:]} {done.stderr[-2000:]}"
     answers = json.loads(unescape(verdict[1]))
     assert all(answer is not None for answer in answers), [answer is not None for answer in answers]
-    return {view.name: answer for view, answer in zip(views, answers, strict=True)}
+    # Vega warns of charts that are drawn all the same, and nothing else begins like this
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line and '] "WARN ' not in line]
+    found = {view.name: answer for view, answer in zip(views, answers, strict=True)}
+    return found | {"console": console} if console else found
 
 
 @dataclass(frozen=True)
@@ -125,10 +139,13 @@ _MEASURE = """
     holder.querySelector("svg") || holder.textContent.startsWith("This chart could not"));
   while (!ready()) await new Promise((resolve) => setTimeout(resolve, 50));
   await document.fonts.ready;
+  if (document.readyState !== "complete") await new Promise((resolve) => addEventListener("load", resolve));
+  for (const {name} of performance.getEntriesByType("resource"))
+    if (/^(https?|wss?):/.test(name)) faults.push(`asks the network for ${name}`);
   for (const holder of document.querySelectorAll("div.chart"))
     if (!holder.querySelector("svg")) faults.push(holder.textContent);
   const scrolls = (node) => {
-    const around = node.parentElement.closest("pre, .scroll");
+    const around = node.parentElement.closest("pre, figure, .scroll, .table-wrapper");
     return around && ["auto", "scroll"].includes(getComputedStyle(around).overflowX);
   };
   // what a box that scrolls or cuts hides is not seen
@@ -143,7 +160,7 @@ _MEASURE = """
     return {left, right, top, bottom, width: right - left, height: bottom - top};
   };
   const boxes = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const walker = document.createTreeWalker(document.querySelector(PART), NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const text = node.textContent.trim(), parent = node.parentElement;
     if (!text || parent.closest("script, style, title, desc")) continue;

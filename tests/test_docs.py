@@ -13,14 +13,15 @@ The rules for a page, which the runner enforces so that no block is ever left ou
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib
 import inspect
 import io
+import json
 import re
 import shlex
-import sys
 import tomllib
 import traceback
 from collections.abc import Iterator
@@ -31,17 +32,27 @@ from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
-from sphinx.cmd.build import main as build_book
 
 import haply as hp
 from benchmarks import BENCHES
 from haply.cli import main
+from haply.constructors import CONSTRUCTORS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
+NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+GENERATED = {path.with_suffix(".md") for path in NOTEBOOKS}
+"""Pages that the docs build makes of notebooks, and of docstrings; both are run by themselves."""
+PAGES = [
+    ROOT / "README.md",
+    *sorted(
+        page
+        for page in DOCS.rglob("*.md")
+        if page not in GENERATED and not {"_build", "api"} & set(page.relative_to(DOCS).parts)
+    ),
+]
 
-DIRECTIVES = ("eval-rst", "figure", "toctree")
+DIRECTIVES = ("eval-rst", "figure", "include", "toctree")
 """Fences that hold no code of ours: pictures, tables of contents, and the API reference, made from docstrings."""
 
 OTHER_COMMANDS = ("pip install .", "source .venv/bin/activate")
@@ -236,8 +247,8 @@ def settings(spark: Any, values: dict[str, str]) -> Iterator[None]:
 LONG_PAGES = {
     f"docs/{name}.md"
     for name in (
-        *("howto/positions", "howto/times", "howto/many_streams", "howto/gaussian_nd"),
-        *("concepts/condition", "concepts/cascade"),
+        *("howto/positions", "howto/times", "howto/many_streams", "howto/gaussian_nd", "howto/without_a_partner"),
+        "tutorials/sensor_stream",
     )
 }
 """Pages with many joins or streams on Spark."""
@@ -268,14 +279,39 @@ def test_page(page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 def test_there_are_pages() -> None:
     assert {page_name(page) for page in PAGES} >= LONG_PAGES
-    assert {"README.md", "docs/quickstart.md", "docs/reference.md"} <= {page_name(page) for page in PAGES}
+    assert {"README.md", "docs/index.md", "docs/reference/index.md"} <= {page_name(page) for page in PAGES}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every cell runs, and none has an output: what a reader sees is what his own machine says."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 3
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
+    for number, text in enumerate(code):
+        tree = ast.parse(text, f"{path.name}, cell {number}")
+        shown = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, f"{path.name}, cell {number}", "exec"), names)
+        if shown is not None:
+            show(eval(compile(shown, f"{path.name}, cell {number}", "eval"), names))
+
+
+def show(value: Any) -> None:
+    """Show a value as a notebook does."""
+    assert any(
+        made() for name in ("_repr_mimebundle_", "_repr_html_", "__repr__") if (made := getattr(value, name, None))
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
-    gone = [target for target in targets if target and "://" not in target and not (page.parent / target).exists()]
+    paths = {target: (page.parent / target).resolve() for target in targets if target and "://" not in target}
+    gone = [target for target, path in paths.items() if not path.exists() and path not in GENERATED]
     assert gone == []
 
 
@@ -356,36 +392,74 @@ def test_docstrings(name: str, request: pytest.FixtureRequest) -> None:
     assert doctest.testmod(module, extraglobs=extra, optionflags=doctest.ELLIPSIS).failed == 0
 
 
-def test_experiments_tell_of_every_bench() -> None:
-    text = (DOCS / "experiments.md").read_text(encoding="utf-8")
+def test_benchmarks_are_all_told_of() -> None:
+    text = (DOCS / "performance" / "benchmarks.md").read_text(encoding="utf-8")
     assert [name for name in BENCHES if f"| `{name}` |" not in text] == []
 
 
 # -- the build --------------------------------------------------------------------------------------------------------
 
+WITHOUT_A_PAGE = {
+    "haply.__version__": "a text",
+    "haply.left": "a table of a join; the reference tells of it above the functions of conditions",
+    "haply.right": "a table of a join",
+    "haply.sky": "a module, whose functions have pages",
+}
+WITHOUT_AN_EXAMPLE = {
+    "haply.engines.doctor.Checkup": "what hp.doctor returns",
+    "haply.judging.ErrorFit": "what hp.calibrate returns",
+    "haply.planning.plans.Plan": "what hp.plan_join returns",
+    "haply.report.calibration.Calibration": "what hp.calibration returns",
+    "haply.report.pair.PairExplanation": "what hp.explain_pair returns",
+    **{f"haply.joins.{kind}Result": f"what {kind}Join.push returns" for kind in ("Pair", "Position", "Similarity")},
+    **{f"haply.joins.{kind}Result": f"what {kind}Join.push returns" for kind in ("Timing", "Window")},
+}
+"""Objects that nobody makes: the example is that of the function that returns them."""
 
-def test_reference_names_everything_public() -> None:
-    text = (DOCS / "reference.md").read_text(encoding="utf-8")
-    for package in ("haply", "haply.models", "haply.probability", "haply.joins"):
-        for name in importlib.import_module(package).__all__:
-            named = re.search(rf"\b{re.escape(package)}\.{re.escape(name)}\b", text)
-            assert named or name == "__version__", f"reference.md says nothing of {package}.{name}"
+
+def docs_module(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module(name)
+
+
+def test_every_public_name_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = docs_module("generated", monkeypatch).listed()
+    public = {
+        f"{package}.{name}"
+        for package in ("haply", "haply.sky", "haply.models", "haply.probability", "haply.joins")
+        for name in importlib.import_module(package).__all__
+    }
+    constructors = {f"haply.{name}" for name in CONSTRUCTORS if not name.startswith("sky")}
+    assert (public | constructors) - set(listed) == set(WITHOUT_A_PAGE)
+    assert len(listed) == len(set(listed))
+
+
+def test_every_page_of_the_reference_has_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``test_docstrings`` and ``test_public`` run them."""
+    generated = docs_module("generated", monkeypatch)
+    lacking = {name for name in generated.listed() if ">>>" not in (inspect.getdoc(generated.found(name)) or "")}
+    assert lacking == set(WITHOUT_AN_EXAMPLE)
 
 
 def test_pictures_are_all_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(DOCS))
-    made = set(importlib.import_module("pictures").PICTURES)
-    shown = {name for page in PAGES for name in re.findall(r"_pictures/(\w+)\.svg", page.read_text(encoding="utf-8"))}
-    assert shown == made
+    pictures = docs_module("pictures", monkeypatch)
+    assert set().union(*(pictures.shown_on(page) for page in PAGES)) == pictures.names()
 
 
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")  # of Sphinx to itself; those about the book are in its own list
-def test_book_builds_without_warnings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())  # conf.py adds to it
-    options = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "trees")]
-    status = build_book([*options, str(DOCS), str(tmp_path / "html")])
-    assert status == 0, capsys.readouterr().err
-    assert (tmp_path / "html" / "quickstart.html").is_file()
+def test_dark_pictures_have_no_dark_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = docs_module("pictures", monkeypatch)
+    light = pictures.svg_of(pictures.styled(pictures.threshold()))
+    dark = pictures.darkened(light)
+    assert pictures.INK in light
+    assert pictures.INK not in dark
+    assert 'fill="white"' not in dark
+
+
+def test_charts_of_benchmarks_are_those_of_their_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    charts = docs_module("charts", monkeypatch)
+    made = {path.name: path.read_text(encoding="utf-8") for path in charts.TARGET.glob("*.svg")}
+    assert made == charts.charts(), "run python docs/charts.py"
+    page = (DOCS / "performance" / "index.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"charts/(\w+)\.svg", page))
+    assert shown == {path.stem for path in charts.RESULTS.glob("*.json")}
+    assert [name for name in shown if f"python -m benchmarks {name} --quick" not in page] == []

@@ -243,6 +243,13 @@ def plan_where(
     ------
     HaplyError
         If the selection cannot be answered.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> plan = hp.plan_where(pa.table({"kg": [2.0, 2.2]}), "gaussian(kg, 0.1) > 2.1", threshold=0.5)
+    >>> plan.run()["kg"].to_pylist()
+    [2.2]
     """
     limit = Threshold(threshold, strict)
     frame = frame_of(df, "The table")

@@ -26,6 +26,15 @@ class HaplyError(ValueError):
         How to correct it.
     place
         The place in the text of a query, which stands before the message.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> try:
+    ...     hp.where(pa.table({"kg": [2.0]}), "gaussian(kg, 0.1) > 2", threshold=2)
+    ... except hp.HaplyError as error:
+    ...     print(error.expected)
+    a number in (0, 1], or None for every possible pair
     """
 
     def __init__(self, where: str, *, expected: str = "", found: str = "", hint: str = "", place: str = "") -> None:
@@ -79,7 +88,15 @@ def count_of(count: int, one: str, many: str = "") -> str:
 
 
 class HaplyWarning(UserWarning):
-    """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be."""
+    """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import haply as hp
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", hp.HaplyWarning)  # a doubtful query now raises
+    """
 
 
 _advising: ContextVar[bool] = ContextVar("advising", default=True)

@@ -34,6 +34,15 @@ def density(*, area: float) -> Density:
     Density
         The number of right rows over the area, once the table is known. With ``exclusive=True`` counterparts of left
         rows are not counted.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> stars, sources = pa.table({"x": [0.0]}), pa.table({"x": [0.2, 7.0]})
+    >>> same = hp.gaussian(hp.left.x, 0.3) == hp.gaussian(hp.right.x, 0.3)
+    >>> found = hp.match(stars, sources, same, density=hp.density(area=10), completeness=0.8)
+    >>> [round(p, 3) for p in found["p_match"].to_pylist()]
+    [0.944]
     """
     return Density(area)
 
@@ -78,6 +87,15 @@ def plan_match(
     ------
     HaplyError
         If the match cannot be answered.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> stars, sources = pa.table({"x": [0.0]}), pa.table({"x": [0.2, 7.0]})
+    >>> same = hp.gaussian(hp.left.x, 0.3) == hp.gaussian(hp.right.x, 0.3)
+    >>> plan = hp.plan_match(stars, sources, same, density=0.2, completeness=0.8)
+    >>> plan.run()["x_right"].to_pylist()
+    [0.2]
     """
     options = MatchOptions(
         density, completeness, threshold, Answer(how, keep, k, order_by, ties), exclusive, tolerance, within,
@@ -209,6 +227,14 @@ def plan_count_matches(
     ------
     HaplyError
         If the count cannot be answered.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> one, other = pa.table({"x": [0.0, 9.0]}), pa.table({"x": [0.1, 0.2]})
+    >>> plan = hp.plan_count_matches(one, other, "abs(gaussian(left.x, 0.1) - right.x) <= 1")
+    >>> [round(n, 6) for n in plan.run()["expected_matches"].to_pylist()]
+    [2.0, 0.0]
     """
     options = CountOptions(threshold, by, quantiles, distribution, tolerance, time, window, invalid, columns)
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
@@ -323,6 +349,14 @@ def plan_asof(
     ------
     HaplyError
         If the join cannot be answered.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> failures, requests = pa.table({"t": [5.0]}), pa.table({"t": [1.0, 4.0, 6.0]})
+    >>> plan = hp.plan_asof(failures, requests, "t")
+    >>> plan.run()["t_right"].to_pylist()
+    [4.0]
     """
     options = AsofOptions(
         by, lookback, direction, threshold, Answer(how, keep, k), tolerance, invalid, suffixes, columns

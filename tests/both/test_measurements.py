@@ -286,3 +286,42 @@ def test_sql_tells_where_a_number_is_wrong(engine: Any) -> None:
     table = engine.createDataFrame([(1.0,)], "a double")
     with pytest.raises(HaplyError, match=r"line 1, column 23:.*\n.*\n +\^\nrounded\(\) cannot take this step"):
         hp.sql("SELECT a FROM t WHERE rounded(a, -1) > 2 WITH THRESHOLD 0.5", t=table)
+
+
+# -- in conditions that have a direction -------------------------------------------------------------------------------
+
+LEFT_VALUES = ("gaussian({x}, 0.7)", "uniform({x}, {x} + 1.5)", "truncated_gaussian({x}, 1, {x} - 1, {x} + 2)",
+               "rounded({x}, 1)", "samples(array({x}, {x} + 1, {x} + 3))")  # fmt: skip
+RIGHT_VALUES = ("{x}", "gaussian({x}, 0.4)", "uniform({x}, {x} + 2)", "asymmetric({x}, 0.3, 0.9)")
+DIRECTED = ("{a} <= {b}", "{a} > {b}", "{b} - {a} BETWEEN 0.5 AND 2", "{a} - {b} < 1")
+
+
+@pytest.mark.parametrize("on", DIRECTED)
+@pytest.mark.parametrize("right", RIGHT_VALUES)
+@pytest.mark.parametrize("left", LEFT_VALUES)
+@pytest.mark.long(keep=20)
+def test_a_constructor_in_a_condition_is_the_column_that_it_makes(engine: Any, left: str, right: str, on: str) -> None:
+    """The order of the tables does not depend on the names of constructors, by which sums of values are ordered."""
+    one = engine.createDataFrame([(k, x) for k, x in enumerate((-2.0, 0.0, 0.4, 3.0))], "id long, x double")
+    other = engine.createDataFrame([(k, x) for k, x in enumerate((-1.5, 0.2, 1.0, 2.5))], "id long, x double")
+
+    def pairs(first: Any, second: Any, condition: str) -> dict[tuple[int, int], float]:
+        found = hp.join(first, second, on=condition, threshold=1e-6, columns=["id_left", "id_right"]).collect()
+        return {(row.id_left, row.id_right): row.probability for row in found}
+
+    inside = pairs(one, other, on.format(a=left.format(x="left.x"), b=right.format(x="right.x")))
+    made = [
+        hp.sql(f"SELECT id, {text.format(x='x')} AS value FROM t", t=table)
+        for text, table in ((left, one), (right, other))
+    ]
+    assert inside == pytest.approx(pairs(*made, on.format(a="left.value", b="right.value")), abs=1e-12)
+    assert inside
+
+
+@pytest.mark.parametrize("constructor", ["uniform(left.x, left.x + 1)", "samples(array(left.x, left.x + 1))"])
+def test_a_value_below_a_number_is_below_it(engine: Any, constructor: str) -> None:
+    one, other = (engine.createDataFrame([(x,)], "x double") for x in (-3.0, 5.0))
+    assert [
+        row.probability for row in hp.join(one, other, on=f"{constructor} <= right.x", threshold=0.5).collect()
+    ] == [1]
+    assert hp.join(one, other, on=f"{constructor} > right.x", threshold=0.5).collect() == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from haply.report.explain import density_records, explain_pair
 from haply.report.page import Page
 
 DESK, PHONE = 1280, 390
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures.py"
+DOCS = Path(__file__).parents[2] / "docs"
 WIDE_FONT = "DejaVu Sans, Verdana, sans-serif"
 
 
@@ -36,11 +36,9 @@ def assert_none(found: dict[str, list[str]]) -> None:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Faults by picture and view."""
-    spec = importlib.util.spec_from_file_location("pictures", PICTURES)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))
+        module = importlib.import_module("pictures")
     drawn = {path.stem: path.read_text() for path in module.draw_all(tmp_path_factory.mktemp("drawn"))}
     # Places in an SVG file are fixed, fonts are the reader's: texts also have to fit in one that is a fifth wider.
     styles = {"as drawn": "", "wide font": "text { letter-spacing: .1em; }"}

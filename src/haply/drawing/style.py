@@ -81,4 +81,5 @@ def panels(drawn: Sequence[tuple[Any, str]], title: str) -> alt.VConcatChart:
         for panel, name in drawn
     ]
     chart = alt.vconcat(*named, spacing=30).resolve_scale(color="independent", x="independent", y="independent")
-    return styled(chart, title)
+    # An SVG has fixed places, but the font is the reader's: a wider one needs room at the sides.
+    return styled(chart.properties(padding={"left": 24, "right": 24, "top": 8, "bottom": 8}), title)

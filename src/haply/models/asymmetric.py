@@ -31,6 +31,12 @@ class Asymmetric(OneDimensional):
         The standard deviation below ``mode``, 0 or more.
     plus
         The standard deviation above ``mode``, 0 or more.
+
+    Examples
+    --------
+    >>> from haply.models import Asymmetric
+    >>> Asymmetric(3.2, 0.1, 0.4).cdf(3.2).round(4)
+    array([0.2])
     """
 
     kind: ClassVar[str] = "asymmetric"

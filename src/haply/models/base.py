@@ -63,6 +63,13 @@ class Model:
     ------
     HaplyError
         If a row is not a distribution, or if the parameters differ in length.
+
+    Examples
+    --------
+    >>> from haply.models import Gaussian
+    >>> readings = Gaussian([20.0, 21.5, 19.0], 0.3)
+    >>> len(readings), readings.take([1]).mean()
+    (3, array([21.5]))
     """
 
     kind: ClassVar[str]
@@ -418,6 +425,13 @@ class OneDimensional(Model, ABC):
     ----------
     **values
         The parameters of the model by name.
+
+    Examples
+    --------
+    >>> from haply.models import Histogram
+    >>> wait = Histogram([[0, 1, 3]], [[0.25, 0.75]])
+    >>> wait.mean(), wait.cdf(1.0), wait.quantile(0.5)
+    (array([1.625]), array([0.25]), array([1.66666667]))
     """
 
     bounded: ClassVar[bool] = True

@@ -75,6 +75,12 @@ class MixtureND(Model):
         The means of the components one after another: d numbers for each component.
     covs
         The covariances of the components one after another: d x d numbers for each component, row by row.
+
+    Examples
+    --------
+    >>> from haply.models import MixtureND
+    >>> MixtureND([[0.5, 0.5]], [[0, 0, 4, 0]], [[1, 0, 0, 1, 1, 0, 0, 1]]).show(0)
+    {'weights': [0.5, 0.5], 'means': [0.0, 0.0, 4.0, 0.0], 'covs': [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0]}
     """
 
     kind: ClassVar[str] = "mixture_nd"

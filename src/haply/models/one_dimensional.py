@@ -68,6 +68,12 @@ class Certain(OneDimensional):
     ----------
     values
         A number for each row.
+
+    Examples
+    --------
+    >>> from haply.models import Certain
+    >>> Certain([1.0, 2.5]).quantile(0.5)
+    array([1. , 2.5])
     """
 
     kind: ClassVar[str] = "certain"
@@ -229,6 +235,12 @@ class TruncatedGaussian(OneDimensional):
         The lower end of the interval.
     hi
         The upper end of the interval.
+
+    Examples
+    --------
+    >>> from haply.models import TruncatedGaussian
+    >>> TruncatedGaussian(0.2, 1.0, 0.0, 5.0).mean().round(4)
+    array([0.8751])
     """
 
     kind: ClassVar[str] = "truncated_gaussian"
@@ -277,6 +289,12 @@ class Mixture(OneDimensional):
         The mean of each component.
     sds
         The standard deviation of each component, 0 or more.
+
+    Examples
+    --------
+    >>> from haply.models import Mixture
+    >>> Mixture([[0.3, 0.7]], [[2.0, 5.0]], [[0.5, 0.8]]).mean()
+    array([4.1])
     """
 
     kind: ClassVar[str] = "mixture"
@@ -378,6 +396,12 @@ class Samples(OneDimensional):
         The probability of each sample. They sum to 1. By default all samples of a row are equally likely.
     dim
         How many coordinates a point has: by default 1, or the length of points that are given as lists.
+
+    Examples
+    --------
+    >>> from haply.models import Samples
+    >>> Samples([[1, 2, 5]]).cdf(2.0).round(4)
+    array([0.6667])
     """
 
     kind: ClassVar[str] = "samples"

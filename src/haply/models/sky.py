@@ -53,6 +53,12 @@ class Sky(Model):
         Standard error of the declination in arcseconds.
     corr
         Correlation of the two errors, from -1 to 1.
+
+    Examples
+    --------
+    >>> from haply.models import Sky
+    >>> Sky(150.1, 2.2, 0.1, 0.05, 0.3).show(0)
+    {'ra': 150.1, 'dec': 2.2, 'ra_error': 0.1, 'dec_error': 0.05, 'corr': 0.3}
     """
 
     kind: ClassVar[str] = "sky"
@@ -110,6 +116,12 @@ class SkyEllipse(Sky):
         Semi-minor axis of the ellipse of one standard error, in arcseconds.
     angle
         Angle of the major axis in degrees, from north to east.
+
+    Examples
+    --------
+    >>> from haply.models import SkyEllipse
+    >>> SkyEllipse(150.1, 2.2, 0.2, 0.1, 45.0).show(0)
+    {'ra': 150.1, 'dec': 2.2, 'major': 0.2, 'minor': 0.1, 'angle': 45.0}
     """
 
     # Errors to the east and north are computed where they are used: sines and cosines for every row would take Spark

@@ -102,6 +102,13 @@ def region_probability(a: OneDimensional, b: OneDimensional, region: Region) -> 
     -------
     numpy.ndarray
         A probability for each row.
+
+    Examples
+    --------
+    >>> from haply.models import Uniform
+    >>> from haply.probability import Region
+    >>> region_probability(Uniform(0, 4), Uniform(0, 4), Region(-1, 1))
+    array([0.4375])
     """
     return _row_by_row(a, b, region, region.low, region.high)
 
@@ -201,5 +208,11 @@ def less(a: OneDimensional, b: OneDimensional) -> np.ndarray:
     -------
     numpy.ndarray
         A probability for each row.
+
+    Examples
+    --------
+    >>> from haply.models import Certain, Uniform
+    >>> less(Uniform(0, 4), Certain([1, 3]))
+    array([0.25, 0.75])
     """
     return region_probability(a, b, Region(-math.inf, 0.0, high_closed=False))

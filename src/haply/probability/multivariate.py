@@ -108,6 +108,12 @@ def box_estimate(
     -------
     Estimate
         ``value``, a probability for each row, and ``error``, how far off each may be.
+
+    Examples
+    --------
+    >>> found = box_estimate([0, 0], [[1, 0.5], [0.5, 1]], [0, 0], [10, 10])
+    >>> found.value.round(6)
+    array([0.333333])
     """
     means, covs = normal_rows(mean, cov)
     lows, highs = np.atleast_2d(np.asarray(low, np.float64)), np.atleast_2d(np.asarray(high, np.float64))
@@ -213,6 +219,11 @@ def form_probability(
     ------
     HaplyError
         If the matrix is not symmetric, or if shapes do not fit.
+
+    Examples
+    --------
+    >>> form_probability([0, 0], [[1, 0], [0, 1]], [[1, 0], [0, 4]], 1.0).round(4)
+    array([0.2153])
     """
     means, covs = normal_rows(mean, cov)
     means, covs = _widen(means, covs, np.atleast_2d(centre), np.atleast_1d(limit))

@@ -115,6 +115,13 @@ class Difference:
         The names of the values: in a join, of a column of each side.
     region
         The differences ``left - right`` for which the condition holds.
+
+    Examples
+    --------
+    >>> from haply.probability import Difference, Region
+    >>> near = Difference("temp", "temp", Region(-0.5, 0.5))
+    >>> near.region.contains(0.4)
+    True
     """
 
     left: str
@@ -152,6 +159,12 @@ class Distance:
     ------
     HaplyError
         If no distance is so small.
+
+    Examples
+    --------
+    >>> from haply.probability import Distance
+    >>> Distance("pos", "pos", 30.0)
+    Distance(left='pos', right='pos', within=30.0, closed=True)
     """
 
     left: str

@@ -20,6 +20,7 @@ from haply.query.forms import (
     Interval,
     Near,
     Part,
+    Scalar,
     as_float,
     form_or_reason,
     refuse_negative_tolerance,
@@ -299,13 +300,28 @@ def _band(condition: Expression) -> _Band | str:
     ends = [end for each in part.intervals for end in (each.low, each.high) if isinstance(end, Expression)]
     if ends:
         return f"{ends[0]} where a number is expected"
-    return _Band(*pair, shared(part.intervals, EVERYTHING) or ())
+    intervals = shared(part.intervals, EVERYTHING) or ()
+    first = part.form.columns[next(iter(part.form.linear))]
+    return _Band(*pair, intervals if first.table == "left" else _mirrored(intervals))
+
+
+def _mirrored(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+    """Return the intervals of ``right - left`` as those of ``left - right``."""
+
+    def negative(end: Scalar | None) -> Fraction | None:
+        assert not isinstance(end, Expression)
+        return None if end is None else -end
+
+    return tuple(
+        Interval(negative(one.high), negative(one.low), one.high_closed, one.low_closed) for one in reversed(intervals)
+    )
 
 
 def _pair(part: Part) -> tuple[Column, Column] | str:
     """Return the columns of ``left - right``, the only sum of columns that is a difference, or tell why it is another.
 
-    The first factor of a form is 1, and its columns are in the order of their names.
+    The first factor of a form is 1, and its columns are in the order of their texts: that of a constructor,
+    ``uniform(left.a, left.b)``, may come after one of the right table. The form is then ``right - left``.
     """
     form = part.form
     names = ", ".join(form.variables)

@@ -339,7 +339,7 @@ def density_panel(
                 "value:Q",
                 scale=scale,
                 title=f"value ({unit})" if unit else "value",
-                axis=alt.Axis(grid=False),
+                axis=alt.Axis(grid=False, tickCount=7),
             ),
             y=alt.Y(
                 "height:Q",
@@ -351,7 +351,7 @@ def density_panel(
             color=alt.Color(
                 "reading:N",
                 scale=alt.Scale(domain=names, range=[BLUE, RED][: len(names)]),
-                legend=alt.Legend(title=None, orient="bottom", labelLimit=400),
+                legend=alt.Legend(title=None, orient="bottom", labelLimit=400, columns=1),
             ),
         )
     )

@@ -51,6 +51,14 @@ def plan_sql(
     ------
     HaplyError
         If the query cannot be read or answered. The message shows the place in the query.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> shop = pa.table({"kg": [2.0, 2.2]})
+    >>> plan = hp.plan_sql("SELECT kg FROM shop WHERE GAUSSIAN(kg, 0.1) > 2.1 WITH THRESHOLD 0.5", shop=shop)
+    >>> plan.run()["kg"].to_pylist()
+    [2.2]
     """
     frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
     statement = read(query)
