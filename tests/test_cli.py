@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from browser_kit import View, faults
 from haply import __version__
 from haply.cli import COMMANDS, main
 from haply.demo.readings import TOLERANCES, plant
@@ -245,6 +246,14 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
     assert html.count('class="chart"') == 12
     assert html.index('class="chart"') < html.index("<h2>")  # it begins with a picture
     assert fetched(html) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_text_of_the_report_is_hidden(told: tuple[DemoResult, str], dark: bool, tmp_path: Path) -> None:
+    html = told[0].report.read_text(encoding="utf-8")
+    views = [View(f"{width} px", html, width) for width in (1280, 390)]
+    assert faults(views, tmp_path, least_size=9.0, dark=dark) == {view.name: [] for view in views}
 
 
 def test_the_snippet_to_try_next_runs(

@@ -266,12 +266,12 @@ def _add_scores(page: Page, found: ReadingsResult) -> None:
     from haply.report import charts
 
     page.section(f"All {found.world.true_pairs:,} pairs")
-    page.prose(verdict(found), _WHY)
+    page.prose(verdict(found), _WHY, timed(found))
     page.table(
         _HEADER,
         [_cells(score, name) for score, name in _rows(found)],
         caption="Precision is how much of the answer is right, recall how much of the truth is found, F1 their "
-        f"harmonic mean. {timed(found)}",
+        "harmonic mean.",
         strong=[0],
     )
     marked_tolerances = {score.setting for score in found.tolerances}
