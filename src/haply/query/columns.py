@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from haply.query.expressions import Call, Column, Expression, rewritten, sql_text
 
-
 _REMEMBERED = "_columns_inside"
 
 
