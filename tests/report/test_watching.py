@@ -81,6 +81,10 @@ def test_a_report_of_spark_is_read():
     )
 
 
+def test_a_batch_without_rows_has_no_number_of_them_over_connect():
+    assert BatchReport.of(progress_of(5, rows=None)).rows == 0
+
+
 def test_batches_are_told_once_each():
     query = FakeQuery([progress_of(k) for k in range(4)])
     assert [[one.number for one in new] for new in batches_of(query)] == [[0], [1], [2], [3]]

@@ -40,7 +40,7 @@ class BatchReport:
                 counters.update({key: int(value or 0) for key, value in _fields(row).items()})
         states = progress.get("stateOperators") or []
         return cls(
-            int(progress["batchId"]), int(progress["numInputRows"]), progress["batchDuration"] / 1000,
+            int(progress["batchId"]), int(progress["numInputRows"] or 0), progress["batchDuration"] / 1000,
             sum(int(one["numRowsTotal"]) for one in states), sum(int(one["memoryUsedBytes"]) for one in states),
             dict(counters) if counters else None,
         )  # fmt: skip
