@@ -254,3 +254,56 @@ def test_explain_shows_what_was_rewritten(engine):
     text = hp.plan_where(table, "greatest(gaussian(x, 1.0), gaussian(y, 1.0)) > 1", 0.5).explain(verbose=True)
     assert "spelled out" in text
     assert "gaussian(x, 1.0) > 1 OR gaussian(y, 1.0) > 1" in text
+
+
+# -- sums of two values of any law -------------------------------------------------------------------------------------
+
+SCALED = {
+    "uniform": "uniform({f} * {a}, {f} * {b})",
+    "gaussian": "gaussian({f} * {a}, abs({f}) * s)",
+    "truncated": "truncated_gaussian({f} * {a}, abs({f}) * s, {f} * ({a} - 1), {f} * {b})",
+    "asymmetric": "asymmetric({f} * {a}, abs({f}) * s, abs({f}) * 2 * s)",
+    "histogram": "histogram(array({f} * {a}, {f} * ({a} + 0.5), {f} * {b}), array(0.25, 0.75))",
+    "samples": "samples(array({f} * {a}, {f} * {b}, {f} * 4))",
+}
+"""Values times a positive number. Those that are negated are written out below."""
+NEGATED = SCALED | {
+    "uniform": "uniform({f} * {b}, {f} * {a})",
+    "truncated": "truncated_gaussian({f} * {a}, abs({f}) * s, {f} * {b}, {f} * ({a} - 1))",
+    "asymmetric": "asymmetric({f} * {a}, abs({f}) * 2 * s, abs({f}) * s)",
+    "histogram": "histogram(array({f} * {b}, {f} * ({a} + 0.5), {f} * {a}), array(0.75, 0.25))",
+}
+
+
+@pytest.mark.parametrize("limit", ["< 2.3", "BETWEEN -0.4 AND 1.7"])
+@pytest.mark.parametrize(("one_factor", "other_factor"), [(1, 1), (2, -0.5), (-1, -3)])
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations_with_replacement(SCALED, 2)))
+@pytest.mark.long(keep=30)
+def test_sums_are_differences_of_scaled_values(engine, one, other, one_factor, other_factor, limit):
+    """``2 x + y`` is the difference of ``2 x`` and ``-y``, which the constructors can make as well."""
+    columns = {"id": [1, 2], "a": [0.0, 1.0], "b": [1.5, 3.0], "s": [0.4, 0.7]}
+    columns |= {"a2": [0.2, 0.7], "b2": [0.9, 4.0]}  # another value, also of the same law
+    table = frame_of(engine, columns)
+
+    def written(kind, factor, forms, second):
+        names = {"a": "a2", "b": "b2"} if second else {"a": "a", "b": "b"}
+        return (forms if factor > 0 else NEGATED)[kind].format(f=factor, **names)
+
+    one_plain, other_plain = written(one, 1, SCALED, False), written(other, 1, SCALED, True)
+    asked = f"{one_factor} * {one_plain} + {other_factor} * {other_plain} {limit}"
+    scaled = f"{written(one, one_factor, SCALED, False)} - {written(other, -other_factor, SCALED, True)} {limit}"
+    found, wanted = (
+        {row["id"]: row["probability"] for row in hp.where(table, text, 1e-9).collect()} for text in (asked, scaled)
+    )
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_sums_that_share_values_of_any_law(engine):
+    """Two sums that share a value, and a condition on the value itself, against all worlds."""
+    points = {"a": [0.0, 1.0, 2.5], "b": [0.5, 1.5], "c": [-1.0, 0.25, 3.0]}
+    table = frame_of(engine, {"id": [1], **{name: [values] for name, values in points.items()}})
+    text = "2 * samples(a) + samples(b) < 3 AND samples(b) + 0.5 * samples(c) > 0.6 AND samples(b) < 1"
+    (row,) = hp.where(table, text, 1e-9).collect()
+    worlds = list(itertools.product(*points.values()))
+    holds = [2 * a + b < 3 and b + 0.5 * c > 0.6 and b < 1 for a, b, c in worlds]
+    assert row["probability"] == pytest.approx(sum(holds) / len(worlds), abs=1e-15)

@@ -842,8 +842,8 @@ KINDS: dict[str, type[Model]] = {
 REFUSED = {
     "u * u + a * a < 1": ["squares several uncertain columns", "Gaussians or mixtures", "'u', which is uniform"],
     "u * v < 1": ["squares several uncertain columns", "uniform"],
-    "u + v < 1": ["cannot be computed together", "differences of two columns"],
-    "2 * u - v < 1": ["cannot be computed together", "differences of two columns"],
+    "u + v + h < 1": ["cannot be computed together", "sums of two columns"],
+    "2 * u - v < 1 AND u - v < 1": ["cannot be computed together", "sums of two columns"],
     "u - v < k": ["cannot be computed together", "compared with numbers"],
     "u - v < 1 AND v - h < 1 AND h - u < 1": ["circle", "leave one out"],
     "distance(a, u) < 1 AND u < 1": ["distance is asked of 'u'", "samples, Gaussians or mixtures"],
@@ -859,7 +859,7 @@ REFUSED = {
     "a / b = 1": ["division by `b`", "uncertain"],
     "a - a < 1": ["cancel out"],
     "sin(a) < 1": ["function sin"],
-    "u + v < 1 OR a < 1": ["cannot be computed together", "differences of two columns"],
+    "u + v + h < 1 OR a < 1": ["cannot be computed together", "sums of two columns"],
     "a": ["does not understand", "compared with something certain"],
 }  # fmt: skip
 

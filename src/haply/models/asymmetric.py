@@ -46,6 +46,7 @@ class Asymmetric(OneDimensional):
         Parameter("plus", least=0.0),
     )
     arguments: ClassVar[tuple[str, ...] | None] = ("value", "minus", "plus")
+    change_places: ClassVar[tuple[tuple[str, str], ...]] = (("minus", "plus"),)
     bounded: ClassVar[bool] = False
 
     def __init__(self, mode: ArrayLike, minus: ArrayLike, plus: ArrayLike) -> None:

@@ -26,6 +26,7 @@ WEIGHT_SLACK = 1e-6
 """Weights may miss a sum of 1 by this much; they are then scaled to it."""
 
 _Model = TypeVar("_Model", bound="Model")
+_Line = TypeVar("_Line", bound="OneDimensional")
 
 
 @dataclass(frozen=True)
@@ -436,6 +437,10 @@ class OneDimensional(Model, ABC):
 
     bounded: ClassVar[bool] = True
     """Whether every value of this kind lies in a finite interval."""
+    change_places: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Parameters that change places when values are negated."""
+    ascending: ClassVar[tuple[str, ...]] = ()
+    """Lists that ascend with the values: they are reversed when values are negated."""
 
     @classmethod
     @abstractmethod
@@ -450,6 +455,23 @@ class OneDimensional(Model, ABC):
     def components(self) -> Components:
         """The rows as mixtures of points, uniforms and normals."""
         return self._make_components()
+
+    def times(self: _Line, factor: float) -> _Line:
+        """The same values times a number other than 0."""
+        columns = dict(self.values)
+        for parameter in self.parameters:
+            column = columns[parameter.name]
+            if column is None or parameter.degree == 0:
+                continue
+            by = factor if parameter.moves else abs(factor)
+            listed = isinstance(column, Ragged)
+            columns[parameter.name] = Ragged(by * column.values, column.start) if listed else by * column
+        if factor < 0.0:
+            for one, other in self.change_places:
+                columns[one], columns[other] = columns[other], columns[one]
+            for name in self.ascending:
+                columns[name] = columns[name].reversed()
+        return self._of_columns(columns)
 
     def _per_row(self, argument: Any) -> np.ndarray:
         array = np.asarray(argument, dtype=np.float64)

@@ -126,6 +126,7 @@ class Uniform(OneDimensional):
 
     kind: ClassVar[str] = "uniform"
     parameters: ClassVar[tuple[Parameter, ...]] = (Parameter("lo", moves=True), Parameter("hi", moves=True))
+    change_places: ClassVar[tuple[tuple[str, str], ...]] = (("lo", "hi"),)
 
     def __init__(self, lo: ArrayLike, hi: ArrayLike) -> None:
         super().__init__(lo=lo, hi=hi)
@@ -250,6 +251,7 @@ class TruncatedGaussian(OneDimensional):
         Parameter("lo", moves=True),
         Parameter("hi", moves=True),
     )
+    change_places: ClassVar[tuple[tuple[str, str], ...]] = (("lo", "hi"),)
 
     def __init__(self, mean: ArrayLike, sd: ArrayLike, lo: ArrayLike, hi: ArrayLike) -> None:
         super().__init__(mean=mean, sd=sd, lo=lo, hi=hi)
@@ -346,6 +348,7 @@ class Histogram(OneDimensional):
         Parameter("edges", "list", moves=True),
         Parameter("probs", "list", least=0.0, sums_to_one=True, degree=0),
     )
+    ascending: ClassVar[tuple[str, ...]] = ("edges", "probs")
 
     def __init__(self, edges: NumberLists, probs: NumberLists) -> None:
         super().__init__(edges=edges, probs=probs)

@@ -55,6 +55,12 @@ class Ragged:
         """The row that each value belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
+    def reversed(self) -> Ragged:
+        """Each row from its end."""
+        at = np.arange(len(self.values))
+        begin, end = (np.repeat(ends, self.lengths) for ends in (self.start[:-1], self.start[1:]))
+        return Ragged(self.values[begin + end - 1 - at], self.start)
+
     def take(self, rows: np.ndarray) -> Ragged:
         """The given rows, in the given order."""
         lengths = self.lengths[rows]

@@ -71,6 +71,15 @@ class Region:
         """Whether the interval is unbounded on a side, as for ``<`` and ``>``."""
         return math.isinf(self.low) or math.isinf(self.high)
 
+    def over(self, factor: float) -> Region:
+        """Return where ``x`` lies when ``factor * x`` lies in this region; the factor is not 0."""
+        if factor == 1.0:
+            return self
+        low, high = self.low / factor, self.high / factor
+        if factor > 0.0:
+            return replace(self, low=low, high=high)
+        return replace(self, low=high, high=low, low_closed=self.high_closed, high_closed=self.low_closed)
+
     def contains(self, difference: float) -> bool:
         """Tell whether the condition holds for a difference.
 

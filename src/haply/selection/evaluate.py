@@ -206,9 +206,9 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
         counted = all(issubclass(kind, (Certain, Samples)) for _, kind in of)
         if not counted and all(issubclass(kind, POINTS) for _, kind in of):
             return _curved_group(given, of)
-        joint = _joint(given)
-        if joint is not None:
-            Joint.of(joint, dict(of))  # refuses what it cannot do
+        tree = _scaled_tree(given)
+        if tree is not None:
+            Joint.of(tree.conditions, dict(of))  # refuses what it cannot do
             return Group(given, of, TREE, len(given))
         raise _tied(given, "a distance by itself, with differences of samples, or Gaussians and mixtures throughout")
     if len(named) == 1 and issubclass(of[0][1], OneDimensional):
@@ -234,10 +234,10 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
         if boxes > MOST_BOXES:
             raise _tied(given, f"at most {MOST_BOXES} combinations of ranges")
         return Group(given, of, BOX, len(forms))
-    joint = _joint(given)
-    if joint is None:
-        raise _tied(given, "differences of two columns compared with numbers, or Gaussians and mixtures throughout")
-    Joint.of(joint, dict(of))
+    tree = _scaled_tree(given)
+    if tree is None:
+        raise _tied(given, "sums of two columns compared with numbers, or Gaussians and mixtures throughout")
+    Joint.of(tree.conditions, dict(of))
     return Group(given, of, TREE, len(given))
 
 
@@ -330,8 +330,18 @@ def _tied(conditions: Sequence[Condition], expected: str) -> HaplyError:
     )
 
 
-def _joint(conditions: Sequence[Condition]) -> list[Difference | Distance | Linear] | None:
-    """The conditions as ``Joint`` takes them, or None."""
+class ScaledTree(NamedTuple):
+    """Conditions as ``Joint`` takes them, on values that are multiplied by a number for each column."""
+
+    conditions: list[Difference | Distance | Linear]
+    scales: dict[str, float]
+
+
+def _scaled_tree(conditions: Sequence[Condition]) -> ScaledTree | None:
+    """Sums of two columns as differences: of ``2 x + y`` those of ``2 x`` and ``-y``. None if they are no such sums."""
+    scales = _scales(conditions)
+    if scales is None:
+        return None
     found: list[Difference | Distance | Linear] = []
     for condition in conditions:
         if isinstance(condition, Apart):
@@ -339,20 +349,49 @@ def _joint(conditions: Sequence[Condition]) -> list[Difference | Distance | Line
                 return None
             found.append(Distance(condition.one, condition.other, condition.limit, condition.closed))
             continue
-        factors = [factor for _, factor in condition.linear]
-        if condition.squares or any(isinstance(factor, str) for factor in factors):
-            return None
         region = one_region(condition.ranges)
         if region is None:
             return None
-        named = {float(factor): value[0] for value, factor in condition.linear if isinstance(factor, float)}
-        if len(condition.linear) == 1 and factors == [1.0]:
-            found.append(Difference(named[1.0], ZERO, region))
-        elif len(condition.linear) == 2 and set(named) == {1.0, -1.0}:
-            found.append(Difference(named[1.0], named[-1.0], region))
+        (first, factor), *rest = ((name, float(factor) / scales[name]) for (name, _), factor in condition.linear)
+        if factor > 0.0 or not rest:
+            found.append(Difference(first, rest[0][0] if rest else ZERO, region.over(factor)))
         else:
+            found.append(Difference(rest[0][0], first, region.over(-factor)))
+    return ScaledTree(found, scales)
+
+
+def _scales(conditions: Sequence[Condition]) -> dict[str, float] | None:
+    """What each column is multiplied by, so that each sum of two is a multiple of a difference.
+
+    Columns that are tied by a sum have a fixed ratio. None if a condition is no sum of one or two columns, or a circle
+    of them asks for two ratios.
+    """
+    ties: list[tuple[str, str, float]] = []
+    scales: dict[str, float] = {}
+    for condition in conditions:
+        if isinstance(condition, Apart):
+            ties.append((condition.one, condition.other, 1.0))
+            continue
+        factors = [factor for _, factor in condition.linear]
+        if condition.squares or any(isinstance(factor, str) or not factor for factor in factors) or len(factors) > 2:
             return None
-    return found
+        if len(factors) == 2:
+            (one, _), (other, _) = (value for value, _ in condition.linear)
+            ties.append((one, other, -float(factors[1]) / float(factors[0])))
+    for start in dict.fromkeys(name for condition in conditions for name, _ in condition.values):
+        scales.setdefault(start, 1.0)
+        reached = [start]
+        while reached:
+            name = reached.pop()
+            for one, other, ratio in ties:
+                for here, there, times in ((one, other, ratio), (other, one, 1.0 / ratio)):
+                    if here == name and there not in scales:
+                        scales[there] = scales[name] * times
+                        reached.append(there)
+    if any(not math.isclose(scales[other], scales[one] * ratio, rel_tol=1e-15) for one, other, ratio in ties):
+        return None
+    apart = {name for one in conditions if isinstance(one, Apart) for name in (one.one, one.other)}
+    return None if any(scales[name] != 1.0 for name in apart) else scales
 
 
 # -- one value of any law ----------------------------------------------------------------------------------------------
@@ -640,10 +679,13 @@ class _GroupTree:
     """Differences that tie values as the branches of a tree do."""
 
     def __init__(self, group: Group, batch: RowValues) -> None:
-        conditions = _joint(group.conditions)
-        assert conditions is not None
-        self.joint = Joint.of(conditions, dict(group.kinds))
-        self.values, self.rows = dict(batch.values), batch.rows
+        tree = _scaled_tree(group.conditions)
+        assert tree is not None
+        self.joint, self.rows = Joint.of(tree.conditions, dict(group.kinds)), batch.rows
+        self.values = {
+            name: model.times(scale) if (scale := tree.scales.get(name, 1.0)) != 1.0 else model
+            for name, model in batch.values.items()
+        }
 
     def take(self, rows: np.ndarray) -> _GroupTree:
         taken = object.__new__(_GroupTree)
