@@ -243,7 +243,7 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
         "Two catalogues of the sky",
     ):
         assert f"<h2>{heading}" in html
-    assert html.count('class="chart"') == 12
+    assert html.count('class="chart"') == 13
     assert html.index('class="chart"') < html.index("<h2>")  # it begins with a picture
     assert fetched(html) == []
 

@@ -62,7 +62,6 @@ def test_a_process_tells_what_it_has_compiled(
 ) -> None:
     done = []
     monkeypatch.setattr("haply.demo.kernels.compile_silently", lambda: None)
-    monkeypatch.setattr("os.nice", lambda by: by)
     for name in STORIES:
         monkeypatch.setitem(STORIES, name, lambda name=name: done.append(name))
     main(["walk", "sky"])

@@ -82,9 +82,6 @@ _SHARES = {"readings": 11, "walk": 33, "alarms": 37, "cameras": 5, "sky": 24, "c
 """About how many seconds each takes."""
 
 
-_LESS_URGENT = 5
-
-
 class CompilingAhead:
     """Processes that compile the kernels of all parts; none if an earlier run has done so."""
 
@@ -140,8 +137,6 @@ def _shared_out(processes: int) -> list[list[str]]:
 def main(stories: Sequence[str]) -> None:
     """Compile the kernels of some parts, and print the name of each that is done."""
     compile_silently()
-    if hasattr(os, "nice"):
-        os.nice(_LESS_URGENT)  # than Spark, which is waited for
     for story in stories:
         STORIES[story]()
         print(story, flush=True)
