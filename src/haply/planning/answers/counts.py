@@ -82,7 +82,12 @@ class CountPlan:
         )
         node = JoinNode.of(left, right, on, join_options)
         if node.streaming:
-            raise HaplyError("Matches are counted of tables, not of streams", expected="two tables")
+            raise HaplyError(
+                "Matches in a second stream are not counted: it may always bring more",
+                expected="two tables, or a stream on the left and a table on the right",
+                hint="hp.join of both streams, with time and window, returns pairs and their probabilities; the sum "
+                "of a row's is its expected number of matches",
+            )
         by = tuple(find_column(node.left, name, "left") for name in options.groups)
         shown = tuple(find_column(node.left, name, "left") for name in options.columns or names_of(left))
         compared = _compared(node)

@@ -302,4 +302,6 @@ def can_order(field: Field) -> bool:
 
 def most_rows(frame: Frame) -> float:
     """Return how many rows a table has, at most about: on Spark it is not counted, which would take a job."""
-    return _MANY_ROWS if frame.engine_name == "spark" else float(max(1, frame.count_rows()))
+    if frame.engine_name == "spark":
+        return _MANY_ROWS
+    return float(max(1, frame.count_rows() if frame.index is None else int(frame.index.rows.sum())))
