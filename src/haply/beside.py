@@ -39,7 +39,7 @@ NumberKind = Literal["double", "array<double>"]
 """The types of columns that no table has."""
 
 
-class Asked(Protocol):
+class QueryOfTwo(Protocol):
     """What two tables are asked, or a stream and a table."""
 
     by_index: ClassVar[bool]
@@ -139,7 +139,7 @@ class AskedEvents:
         return plan.node.result, dict.fromkeys(plan.added, "double")
 
 
-def planned(left: Frame, right: Frame, asked: Asked) -> PlannedQuery:
+def planned(left: Frame, right: Frame, asked: QueryOfTwo) -> PlannedQuery:
     """Plan what is asked of two tables, two streams, or a stream and a table."""
     return asked.plan(left, right) if left.streaming == right.streaming else BesideTable.of(left, right, asked)
 
@@ -148,7 +148,7 @@ def planned(left: Frame, right: Frame, asked: Asked) -> PlannedQuery:
 class Answering:
     """Answers a batch of events from a table, in the process where it is called."""
 
-    asked: Asked
+    asked: QueryOfTwo
     stream_is_left: bool
     index: str | None
     """The folder of the index that the table is read from, page by page."""
@@ -197,7 +197,7 @@ class BesideTable:
     counted: tuple[str, ...] = COUNTED
 
     @classmethod
-    def of(cls, left: Frame, right: Frame, asked: Asked) -> BesideTable:
+    def of(cls, left: Frame, right: Frame, asked: QueryOfTwo) -> BesideTable:
         """Check and plan it: what two tables refuse is refused here."""
         stream_is_left = left.streaming
         stream, table = (left, right) if stream_is_left else (right, left)
