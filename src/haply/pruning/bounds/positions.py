@@ -53,6 +53,8 @@ _MOST_AXES, _CELLS_OF_AXIS, _KEYS = 3, 1 << 20, 1 << 62
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
 _CANDIDATES, _EVALUATED, _BEATEN, _COUNTS = 5, 6, 7, 8
+_NEEDLESS = 8
+"""So many candidates of a row, for each pair that is wanted, are computed without bounds if both sides are ranked."""
 _FIRST_ROOM, _SAMPLED, _LINES = 1 << 12, 1 << 10, 1 << 13
 
 
@@ -694,13 +696,15 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
 def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
     """Make a heap of the candidates of a row, by their bounds; returns how many are left that bounds do not reject.
 
-    Of no more candidates than are wanted, none can be beaten: they have no need of bounds.
+    Of no more candidates than are wanted, none can be beaten: they have no need of bounds. Where a pair must be beaten
+    on both sides, few are, and bounds of few candidates cost more than they spare.
     """
     mine_best, kept = best.left[left.label[i]], 0
+    needless = len(best.held) if len(best.right) == 0 else _NEEDLESS * len(best.held)
     for n in range(count):
         j = best.at[n]
         rule, upper = 0, 1.0
-        if count > len(best.held):
+        if count > needless:
             rule, upper = _bound(dim, left, i, right, j, mixed, limit, room)
         theirs = best.right[right.label[j]] if len(best.right) > 0 else math.inf
         if rule < 0:
