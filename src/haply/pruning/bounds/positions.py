@@ -530,58 +530,69 @@ def _half_space(dim, one, other, limit, room):
 # -- all pairs ---------------------------------------------------------------------------------------------------------
 
 
+@bare_inner
+def _first_of_run(key, right_key, cursor, k):
+    """Move cursor ``k`` to the first right row whose cell is next to a cell; returns it, and the first such cell."""
+    j, low = cursor[k], key - 1
+    while j < len(right_key) and right_key[j] < low:
+        j += 1
+    cursor[k] = j
+    return j, low
+
+
+@bare_inner
+def _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+    """Whether a pair belongs here and its centres are near enough; counts it."""
+    if placed:
+        if not owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j]):
+            return False
+        if len(left.group) > 0 and left.group[i] != right.group[j]:
+            return False
+    away, last = 0.0, left.near.shape[1] - 1
+    for c in range(dim):
+        apart = left.near[i, c] - right.near[j, c]
+        away += apart * apart
+    counts[_CANDIDATES] += 1
+    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
+        counts[REACH] += 1
+        return False
+    return True
+
+
 @bare
 def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, placed, limit, room, out, found, counts):
     """Go through the left rows from ``begin``; returns the row to go on with, and how many pairs there are.
 
     ``cursor[k]`` is where the run of right rows begins whose cells are ``offset[k]`` away, one before to one after.
     """
-    total, last = len(right_key), left.near.shape[1] - 1
-    grouped = len(left.group) > 0
+    total = len(right_key)
     for i in range(begin, len(left_key)):
         mark = found
         for c in range(_COUNTS):
             counts[_COUNTS + c] = counts[c]
         for k in range(len(offset)):
-            low = left_key[i] + offset[k] - 1
-            j = cursor[k]
-            while j < total and right_key[j] < low:
-                j += 1
-            cursor[k] = j
+            j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
-                mine = True
-                if placed:
-                    mine = owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j])
-                    if grouped:
-                        mine = mine and left.group[i] == right.group[j]
-                if mine:
-                    away = 0.0
-                    for c in range(dim):
-                        apart = left.near[i, c] - right.near[j, c]
-                        away += apart * apart
-                    counts[_CANDIDATES] += 1
-                    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
-                        counts[REACH] += 1
+                if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+                    if limit.all_near:
+                        rule, chance = INSIDE, math.nan
+                    elif mixed:
+                        rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
                     else:
-                        if limit.all_near:
-                            rule, chance = INSIDE, math.nan
-                        elif mixed:
-                            rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
-                        else:
-                            rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
-                        if rule < 0:
-                            counts[-rule] += 1
-                        else:
-                            counts[rule if rule > 0 else _EVALUATED] += 1
-                            if rule > 0 or chance >= limit.keep_from:
-                                if found == len(out.left):  # this row once more, when there is room
-                                    for c in range(_COUNTS):
-                                        counts[c] = counts[_COUNTS + c]
-                                    return i, mark
-                                out.left[found], out.right[found] = left.label[i], right.label[j]
-                                out.probability[found] = chance if limit.exact else math.nan
-                                out.code[found] = rule
-                                found += 1
+                        rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
+                    if rule < 0:
+                        counts[-rule] += 1
+                    else:
+                        counts[rule if rule > 0 else _EVALUATED] += 1
+                        if rule > 0 or chance >= limit.keep_from:
+                            if found == len(out.left):  # this row once more, when there is room
+                                for c in range(_COUNTS):
+                                    counts[c] = counts[_COUNTS + c]
+                                return i, mark
+                            out.left[found], out.right[found] = left.label[i], right.label[j]
+                            out.probability[found] = chance if limit.exact else math.nan
+                            out.code[found] = rule
+                            found += 1
                 j += 1
     return len(left_key), found
 
@@ -725,39 +736,21 @@ def _walk_best(
 
     A pair is passed over if its bound is below what enough pairs of its row reach; with two sides, of both rows.
     """
-    total, last = len(right_key), left.near.shape[1] - 1
-    grouped, both = len(left.group) > 0, len(best.right) > 0
+    total, both = len(right_key), len(best.right) > 0
     for i in range(begin, len(left_key)):
         mark, count = found, 0
         for c in range(_COUNTS):
             counts[_COUNTS + c] = counts[c]
         for k in range(len(offset)):
-            low = left_key[i] + offset[k] - 1
-            j = cursor[k]
-            while j < total and right_key[j] < low:
-                j += 1
-            cursor[k] = j
+            j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
-                mine = True
-                if placed:
-                    mine = owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j])
-                    if grouped:
-                        mine = mine and left.group[i] == right.group[j]
-                if mine:
-                    away = 0.0
-                    for c in range(dim):
-                        apart = left.near[i, c] - right.near[j, c]
-                        away += apart * apart
-                    counts[_CANDIDATES] += 1
-                    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
-                        counts[REACH] += 1
-                    else:
-                        if count == len(best.at):  # this row once more, when there is room
-                            for c in range(_COUNTS):
-                                counts[c] = counts[_COUNTS + c]
-                            return i, mark
-                        best.at[count] = j
-                        count += 1
+                if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+                    if count == len(best.at):  # this row once more, when there is room
+                        for c in range(_COUNTS):
+                            counts[c] = counts[_COUNTS + c]
+                        return i, mark
+                    best.at[count] = j
+                    count += 1
                 j += 1
         count = _bounded(dim, left, i, right, count, mixed, limit, room, counts, best)
         held, mine_best = 0, best.left[left.label[i]]
