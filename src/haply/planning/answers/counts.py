@@ -154,7 +154,7 @@ def _compared(node: JoinNode) -> Counting | None:
             "Matches are counted for one uncertain condition",
             expected="a condition on the difference or distance of a column of each table",
             found=condition.error.found or str(node.condition),
-            hint="hp.join takes several; with a small threshold the sum of a row's probabilities is its expected number",
+            hint="hp.join takes several; if its threshold is small, a row's probabilities add up to its count",
         )
     if not node.certain_times:
         raise HaplyError(

@@ -305,6 +305,6 @@ def can_order(field: Field) -> bool:
 
 def most_rows(frame: Frame) -> float:
     """Return how many rows a table has, at most about: on Spark it is not counted, which would take a job."""
-    if frame.engine_name == "spark":
-        return _MANY_ROWS
-    return float(max(1, frame.count_rows() if frame.index is None else int(frame.index.rows.sum())))
+    if frame.index is not None:
+        return float(max(1, int(frame.index.rows.sum())))
+    return _MANY_ROWS if frame.engine_name == "spark" else float(max(1, frame.count_rows()))
