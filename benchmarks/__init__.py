@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 NWAY_PYTHON = "HAPLY_NWAY_PYTHON"
 """The environment variable with the Python that has the package ``nway``; the option ``--nway`` sets it."""
+FULL_SIZE = "HAPLY_BENCH_FULL"
+"""The environment variable that asks for the largest sizes; the option ``--full`` sets it."""
 BENCHES = (
     "local", "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
-    "peng-planning", "peng-joins", "cheng", "index", "strategies", "answers",
+    "peng-planning", "peng-joins", "cheng", "index", "strategies", "answers", "events",
 )  # fmt: skip
 """Each is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded
 data, if any."""

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from haply.beside import BesideTable
+from haply.beside import AskedPairs, planned
 from haply.errors import HaplyError, one_of
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
 from haply.joins.operators.window import Algorithm
-from haply.planning.answers.join import plan_pairs
 from haply.planning.answers.options import Answer, How, Keep, Ties
 from haply.planning.explain import Description
 from haply.planning.frames import (
@@ -29,7 +28,7 @@ from haply.planning.frames import (
     find_column,
     is_one_dimensional,
 )
-from haply.planning.nodes import JoinNode, JoinOptions, Strategy
+from haply.planning.nodes import JoinOptions, Strategy
 from haply.planning.plans import Plan
 from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
@@ -103,9 +102,7 @@ def plan_join(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    if one.streaming != other.streaming:
-        return Plan(BesideTable.of(one, other, on, options), engine_of(one), funnel)
-    return Plan(plan_pairs(JoinNode.of(one, other, on, options)), engine_of(one), funnel)
+    return Plan(planned(one, other, AskedPairs(on, options)), engine_of(one), funnel)
 
 
 def join(

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
 from haply.errors import HaplyError, without_advice
+from haply.joins.counting import DISTRIBUTION
+from haply.planning.answers.asof import AsofOptions, AsofPlan
+from haply.planning.answers.counts import CountOptions, CountPlan
 from haply.planning.answers.join import plan_pairs
+from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
 from haply.planning.frames import Engine, Frame
 from haply.planning.nodes import JoinNode, JoinOptions, Shown, shown_of
@@ -31,12 +35,120 @@ COUNTED = (
 """What is counted of each batch, in this order."""
 
 
+NumberKind = Literal["double", "array<double>"]
+"""The types of columns that no table has."""
+
+
+class QueryOfTwo(Protocol):
+    """What two tables are asked, or a stream and a table."""
+
+    by_index: ClassVar[bool]
+    """Whether it reads only pages of an indexed table."""
+
+    def plan(self, left: Frame, right: Frame) -> PlannedQuery:
+        """Plan it for two tables, or refuse it."""
+
+    def refuse(self, stream_is_left: bool) -> None:
+        """Refuse what depends on all events that will ever come."""
+
+    def columns(self, left: Frame, right: Frame, plan: Any) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
+        """Tell the columns of the answer that a table has, and the others with their types."""
+
+
+@dataclass(frozen=True)
+class AskedPairs:
+    """A join: ``hp.join``."""
+
+    on: Expression | str | None
+    options: JoinOptions
+    by_index: ClassVar[bool] = True
+
+    def plan(self, left: Frame, right: Frame) -> PlannedQuery:
+        """Plan it for two tables."""
+        return plan_pairs(JoinNode.of(left, right, self.on, self.options))
+
+    def refuse(self, stream_is_left: bool) -> None:
+        """Refuse what depends on all events that will ever come."""
+        _refuse_answer(self.options.answer, stream_is_left)
+        if self.options.broadcast is not None:
+            raise HaplyError("A table beside a stream goes to every task anyway", hint="leave out broadcast")
+        if self.options.time is None and self.options.window is not None:
+            raise HaplyError("A join has half a window", expected="time and window", found="window")
+
+    def columns(self, left: Frame, right: Frame, plan: Any) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
+        """Tell the columns of the answer."""
+        return tuple(shown_of(left, right, self.options)), dict.fromkeys(self.options.added, "double")
+
+
+@dataclass(frozen=True)
+class AskedCounts:
+    """How many partners rows have: ``hp.count_matches``."""
+
+    on: Expression | str | None
+    options: CountOptions
+    by_index: ClassVar[bool] = True
+
+    def plan(self, left: Frame, right: Frame) -> CountPlan:
+        """Plan it for two tables."""
+        return CountPlan.plan(left, right, self.on, self.options)
+
+    def refuse(self, stream_is_left: bool) -> None:
+        """Refuse to count what a stream has not brought yet."""
+        if not stream_is_left:
+            raise HaplyError(
+                "The matches of a table's rows are counted in the whole right stream, which never ends",
+                expected="the stream on the left, the table on the right",
+            )
+        if self.options.by is not None:
+            raise HaplyError(
+                "by= asks about groups of all events of the stream, which never ends",
+                hint="leave out by, and the matches of each event are counted",
+            )
+
+    def columns(self, left: Frame, right: Frame, plan: CountPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
+        """Tell the columns of the answer."""
+        numbers: dict[str, NumberKind] = dict.fromkeys(plan.numbers, "double")
+        if self.options.distribution:
+            numbers[DISTRIBUTION] = "array<double>"
+        return tuple(Shown("left", name, name) for name in plan.shown), numbers
+
+
+@dataclass(frozen=True)
+class AskedEvents:
+    """The last event before each time: ``hp.asof``."""
+
+    time: str | tuple[str, str]
+    options: AsofOptions
+    by_index: ClassVar[bool] = False
+
+    def plan(self, left: Frame, right: Frame) -> AsofPlan:
+        """Plan it for two tables."""
+        return AsofPlan.plan(left, right, self.time, self.options)
+
+    def refuse(self, stream_is_left: bool) -> None:
+        """Refuse to look for an event that a stream has not brought yet."""
+        if not stream_is_left:
+            raise HaplyError(
+                "The last event is looked for in the whole right stream, which never ends",
+                expected="the stream on the left, the table of events on the right",
+            )
+        _refuse_answer(self.options.answer, stream_is_left)
+
+    def columns(self, left: Frame, right: Frame, plan: AsofPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
+        """Tell the columns of the answer."""
+        return plan.node.result, dict.fromkeys(plan.added, "double")
+
+
+def planned(left: Frame, right: Frame, asked: QueryOfTwo) -> PlannedQuery:
+    """Plan what is asked of two tables, two streams, or a stream and a table."""
+    return asked.plan(left, right) if left.streaming == right.streaming else BesideTable.of(left, right, asked)
+
+
 @dataclass(frozen=True)
 class Answering:
     """Answers a batch of events from a table, in the process where it is called."""
 
-    on: Expression | str | None
-    options: JoinOptions
+    asked: QueryOfTwo
     stream_is_left: bool
     index: str | None
     """The folder of the index that the table is read from, page by page."""
@@ -51,7 +163,7 @@ class Answering:
         left, right = (mine, other) if self.stream_is_left else (other, mine)
         funnel = Funnel()
         with without_advice():
-            found = plan_pairs(JoinNode.of(left, right, self.on, self.options)).run(ENGINE, funnel)
+            found = self.asked.plan(left, right).run(ENGINE, funnel)
         answer: Any = found
         rows = answer.table()
         counts = funnel.to_dict()
@@ -72,30 +184,29 @@ def _indexed(path: str, version: object) -> Any:
 
 @dataclass(frozen=True)
 class BesideTable:
-    """A join of a stream with a table that has been checked and planned."""
+    """A question about a stream and a table that has been checked and planned."""
 
     stream: Frame
     table: Frame
     answering: Answering
     result: tuple[Shown, ...]
-    added: tuple[str, ...]
+    added: Mapping[str, NumberKind]
+    """The columns of the answer that no table has."""
     checked: PlannedQuery
     """The plan for one batch, over tables without rows."""
     counted: tuple[str, ...] = COUNTED
 
     @classmethod
-    def of(cls, left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> BesideTable:
+    def of(cls, left: Frame, right: Frame, asked: QueryOfTwo) -> BesideTable:
         """Check and plan it: what two tables refuse is refused here."""
         stream_is_left = left.streaming
         stream, table = (left, right) if stream_is_left else (right, left)
-        _refuse(options, stream_is_left)
+        asked.refuse(stream_is_left)
         index = table.index
-        path = None if index is None else str(index.path)
-        answering = Answering(on, options, stream_is_left, path)
-        empty = [_no_rows(frame) for frame in (left, right)]
-        checked = plan_pairs(JoinNode.of(empty[0], empty[1], on, options))
-        result = shown_of(left, right, options)
-        return cls(stream, table, answering, tuple(result), options.added, checked)
+        answering = Answering(asked, stream_is_left, None if index is None else str(index.path))
+        checked = asked.plan(_no_rows(left), _no_rows(right))
+        result, added = asked.columns(left, right, checked)
+        return cls(stream, table, answering, result, added, checked)
 
     def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of the stream."""
@@ -103,11 +214,12 @@ class BesideTable:
 
     def describe(self, engine: Engine) -> Description:
         """Describe how the join will run."""
-        how = (
-            "comes whole to every task in each micro-batch"
-            if self.answering.index is None
-            else "is indexed: only pages are read that events may match"
-        )
+        if self.answering.index is None:
+            how = "comes whole to every task in each micro-batch"
+        elif self.answering.asked.by_index:
+            how = "is indexed: only pages are read that events may match"
+        else:
+            how = "is indexed, and every task reads all pages in each micro-batch"
         return Description(
             "Stream beside a table", "Each micro-batch is answered from the whole table, without state.",
             (("table", f"the {'right' if self.answering.stream_is_left else 'left'} table {how}"),),
@@ -125,9 +237,8 @@ def _no_rows(frame: Frame) -> Frame:
     return local_frame(pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema), "The table")
 
 
-def _refuse(options: JoinOptions, stream_is_left: bool) -> None:
-    """Refuse what depends on all events that will ever come."""
-    answer = options.answer
+def _refuse_answer(answer: Answer, stream_is_left: bool) -> None:
+    """Refuse rows and pairs that depend on all events that will ever come."""
     stream, table = ("left", "right") if stream_is_left else ("right", "left")
     if table in answer.preserved:
         raise HaplyError(
@@ -140,7 +251,3 @@ def _refuse(options: JoinOptions, stream_is_left: bool) -> None:
             f"keep='{answer.keep}' asks for the best event of each row of the {table} table, and a stream never ends",
             expected=f"keep='best_{stream}' or 'all'",
         )
-    if options.broadcast is not None:
-        raise HaplyError("A table beside a stream goes to every task anyway", hint="leave out broadcast")
-    if options.time is None and options.window is not None:
-        raise HaplyError("A join has half a window", expected="time and window", found="window")

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from haply.beside import AskedCounts, AskedEvents, planned
 from haply.inputs import engine_of, frame_of, together
 from haply.joins.events import Direction
-from haply.planning.answers.asof import AsofOptions, AsofPlan
-from haply.planning.answers.counts import CountOptions, CountPlan
+from haply.planning.answers.asof import AsofOptions
+from haply.planning.answers.counts import CountOptions
 from haply.planning.answers.match import Density, MatchOptions, MatchPlan, Same
 from haply.planning.answers.options import Answer, How, Keep, Ties
 from haply.planning.frames import Duration, InvalidMode, Tabular
@@ -239,7 +240,7 @@ def plan_count_matches(
     options = CountOptions(threshold, by, quantiles, distribution, tolerance, time, window, invalid, columns)
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(CountPlan.plan(one, other, on, options), engine_of(one), funnel)
+    return Plan(planned(one, other, AskedCounts(on, options)), engine_of(one), funnel)
 
 
 def count_matches(
@@ -266,7 +267,8 @@ def count_matches(
     Parameters
     ----------
     left, right
-        Two tables.
+        Two tables, or a stream and a table. Each micro-batch of the stream is then answered from the whole table, which
+        is read page by page if ``hp.read_index`` gave it.
     on
         A condition on the difference or the distance of a column of each side, with any certain conditions.
     threshold
@@ -363,7 +365,7 @@ def plan_asof(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(AsofPlan.plan(one, other, time, options), engine_of(one), funnel)
+    return Plan(planned(one, other, AskedEvents(time, options)), engine_of(one), funnel)
 
 
 def asof(
@@ -392,7 +394,8 @@ def asof(
     Parameters
     ----------
     left, right
-        Two tables.
+        Two tables, or a stream and a table of events. Each micro-batch of the stream is then answered from the whole
+        table.
     time
         The column of times: of both tables, or ``("left_time", "right_time")``. Numbers, timestamps or uncertain
         values.

@@ -137,6 +137,7 @@ def test_words_of_errors(engine):
     two = f"{BAND} AND left.x + right.x > 0"
     for on, options, words in (
         (two, {}, "Matches are counted for one uncertain condition"),
+        (two, {}, "a row's probabilities add up to its count"),
         (BAND, {"quantiles": [2]}, "A quantile is no probability"),
         (BAND, {"by": "id", "threshold": 0.5}, "threshold is about rows, and by= asks about groups"),
         (BAND, {"by": "kind"}, "no column in the left table called 'kind'"),

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import oracle_answers as referee
 from haply.errors import HaplyError
 from haply.models import (
     Asymmetric,
@@ -27,6 +28,7 @@ from haply.probability import Region, region_probability, within_distance
 from haply.probability.count_positions import position_counts, position_misfit
 from haply.probability.counts import any_bounds, any_reaches, group_counts, group_variance, match_counts
 from laws_kit import KINDS, count_reference, law_of_row, model_of_laws, random_law
+from oracle import Normal
 
 NEAR = Region(-0.5, 0.5)
 REGIONS = [
@@ -248,6 +250,26 @@ def test_rows_that_share_a_grid_are_those_of_their_own_nodes(width, far):
     assert found.expected == pytest.approx(wanted.expected, abs=1e-13)
     assert found.variance == pytest.approx(wanted.variance, abs=2e-12)
     assert found.probability == pytest.approx(wanted.probability, abs=1e-14)
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-9])
+def test_candidates_that_are_left_out_change_no_number_by_more_than_the_tolerance(tolerance):
+    rng = np.random.default_rng(23)
+    sd = rng.uniform(0.1, 1.0, (2, 60))
+    left, right = Gaussian(rng.uniform(0.0, 1.0, 60), sd[0]), Gaussian(rng.uniform(-9.0, 9.0, 60), sd[1])
+    found = all_of(left, right, NEAR, tolerance=tolerance, singly=False)
+    left_out = 0
+    for i in range(0, 60, 6):
+        x = Normal(left.values["mean"][i], left.values["sd"][i])
+        ys = [Normal(*each) for each in zip(right.values["mean"], right.values["sd"], strict=True)]
+        wanted = referee.count_distribution_float(x, ys, referee.within(0.5))
+        changed = [
+            abs(found.p_any[i] - float(wanted.p_any)), abs(found.expected[i] - float(wanted.mean)),
+            abs(found.variance[i] - float(wanted.variance)) / (2 * 60),
+        ]  # fmt: skip
+        assert max(changed) <= tolerance
+        left_out += changed[1] > 1e-12
+    assert left_out
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------

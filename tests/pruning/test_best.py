@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from haply.joins.ranks import RankedPairs
 from haply.numerics.multivariate.disc import disc_chance
-from haply.pruning.best import best_pairs, hold, score
+from haply.pruning.best import best_pairs, hold, likeliest_pairs, score
 from haply.pruning.bounds.discs import along_at_most, disc_at_most
 
 
@@ -27,6 +28,42 @@ def test_best_pairs_are_the_first_of_a_sort(seed):
         )
     assert set(np.flatnonzero(best_pairs(rows, scores, spreads, ranks, count, most, False))) == first
     assert set(np.flatnonzero(best_pairs(rows, scores, spreads, ranks, count, most, True))) == first | tied
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_spreads_and_ranks_are_asked_for_where_pairs_tie_alone(seed):
+    rng = np.random.default_rng(seed)
+    count, most, pairs = int(rng.integers(1, 9)), int(rng.integers(1, 4)), int(rng.integers(0, 60))
+    rows, probability = rng.integers(0, count, pairs), rng.integers(0, 5, pairs) / 4
+    spreads, ranks = rng.integers(0, 3, pairs).astype(float), rng.permutation(pairs)
+    asked = []
+
+    def spread_of(tied):
+        asked.extend(tied.tolist())
+        return spreads[tied]
+
+    ranked = RankedPairs(rows, count, probability, spread_of)
+    first, tied = set(), set()
+    for row in range(count):
+        own = sorted(np.flatnonzero(rows == row), key=lambda k: (-probability[k], spreads[k], ranks[k]))
+        first |= set(own[:most])
+        last = own[:most][-1:]
+        tied |= {k for k in own for end in last if (probability[k], spreads[k]) == (probability[end], spreads[end])}
+    assert set(np.flatnonzero(ranked.best(most, None))) == first | tied
+    assert set(np.flatnonzero(ranked.best(most, lambda those: ranks[those]))) == first
+    alone = {k for k in range(pairs) if (probability[rows == rows[k]] == probability[k]).sum() == 1}
+    if most == 1:
+        assert not alone & set(asked)
+
+
+def test_the_likeliest_pairs_are_the_best_ones():
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        rows, probability = rng.integers(0, 6, 30), rng.integers(0, 9, 30) / 8
+        none = np.zeros(30, np.int64)
+        kept, tied = likeliest_pairs(rows, probability, 6)
+        assert kept.tolist() == best_pairs(rows, score(probability), np.zeros(30), none, 6, 1, True).tolist()
+        assert tied.tolist() == [k for k in np.flatnonzero(kept) if (rows[kept] == rows[k]).sum() > 1]
 
 
 def test_probabilities_that_only_rounding_tells_apart_tie():

@@ -32,6 +32,8 @@ class Counting:
     tolerance: float = 1e-9
     quantiles: tuple[float, ...] = ()
     distribution: bool = False
+    singly: bool = False
+    """Whether the variances of the pairs, each by itself, are summed up: groups need that."""
 
     @property
     def mirrored(self) -> Counting:
@@ -39,12 +41,14 @@ class Counting:
         region = self.region
         if region is not None:
             region = Region(-region.high, -region.low, region.high_closed, region.low_closed, region.outside)
-        return replace(self, left=self.right, right=self.left, region=region, quantiles=(), distribution=False)
+        return replace(
+            self, left=self.right, right=self.left, region=region, quantiles=(), distribution=False, singly=False
+        )
 
     @property
     def names(self) -> list[str]:
         """The numbers of a row besides distributions."""
-        return [EXPECTED, VARIANCE, ANY, OWN, *map(quantile_name, self.quantiles)]
+        return [EXPECTED, VARIANCE, ANY, *([OWN] if self.singly else []), *map(quantile_name, self.quantiles)]
 
     def rows(self, pairs: pa.Table, start: np.ndarray) -> dict[str, pa.Array]:
         """Count the partners of rows, whose pairs are at ``start[i]:start[i + 1]``; returns columns by name."""
@@ -54,13 +58,13 @@ class Counting:
     def count(self, left: pa.Array, right: pa.Array, start: np.ndarray, partners: np.ndarray) -> dict[str, pa.Array]:
         """Count for rows whose partners are known by their places in the other column."""
         found = self._counts(view_column(left), view_column(right), start, partners)
-        count = len(start) - 1
-        owner = np.repeat(np.arange(count), np.diff(start))
-        chance = found.probability
         columns = {
             EXPECTED: found.expected, VARIANCE: np.maximum(found.variance, 0.0), ANY: found.p_any,
-            OWN: np.bincount(owner, chance * (1.0 - chance), minlength=count),
         }  # fmt: skip
+        if self.singly:
+            count, chance = len(start) - 1, found.probability
+            owner = np.repeat(np.arange(count), np.diff(start))
+            columns[OWN] = np.bincount(owner, chance * (1.0 - chance), minlength=count)
         out = {name: pa.array(values) for name, values in columns.items()}
         if found.distribution is not None:
             begins, shares = found.distribution.start, found.distribution.values
@@ -75,7 +79,10 @@ class Counting:
         if self.region is not None:
             assert isinstance(mine, OneDimensional)
             assert isinstance(theirs, OneDimensional)
-            return match_counts(mine, theirs, self.region, start, candidates, distribution=asked)
+            return match_counts(
+                mine, theirs, self.region, start, candidates, distribution=asked, tolerance=self.tolerance,
+                singly=self.singly,
+            )  # fmt: skip
         assert self.within is not None
         if len(candidates):
             reason = position_misfit(mine, theirs)

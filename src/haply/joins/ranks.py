@@ -12,7 +12,7 @@ from haply.joins.match import Matches
 from haply.models import Model, OneDimensional, Samples
 from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
-from haply.pruning.best import Best, best_pairs, score
+from haply.pruning.best import Best, best_pairs, likeliest_pairs, score
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,12 @@ def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best) -> Mat
     for side, rows in enumerate((found.left, found.right)):
         if side not in best.sides:
             continue
-        count = len(models[side])
-        chosen = _by_score(rows, count, found.probability, best.k)
-        tied = np.flatnonzero(chosen & (np.bincount(rows[chosen], minlength=count) > best.k)[rows])
-        if len(tied):
-            spreads = _spreads(models, found.left[tied], found.right[tied])
-            ranked = RankedPairs(rows[tied], count, found.probability[tied], spreads)
-            chosen[tied[~ranked.best(best.k, None)]] = False
-        kept |= chosen
+
+        def spreads(tied: np.ndarray) -> np.ndarray:
+            return _spreads(models, found.left[tied], found.right[tied])
+
+        kept |= RankedPairs(rows, len(models[side]), found.probability, spreads).best(best.k, None)
     return found if kept.all() else found.take(np.flatnonzero(kept))
-
-
-def _by_score(rows: np.ndarray, count: int, probability: np.ndarray, most: int) -> np.ndarray:
-    none = np.zeros(len(rows), np.int64)
-    return best_pairs(rows, score(probability), np.zeros(len(rows)), none, count, most, True)
 
 
 def _spreads(models: tuple[Model, Model], left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -107,12 +99,16 @@ def _spreads(models: tuple[Model, Model], left: np.ndarray, right: np.ndarray) -
 
 @dataclass(frozen=True)
 class RankedPairs:
-    """Pairs to be ranked: their rows as numbers below ``count``, probabilities, and expected squared differences."""
+    """Pairs to be ranked: their rows as numbers below ``count``, and their probabilities.
+
+    ``spreads`` computes the expected squared differences of given pairs: only those are asked for whose probability
+    does not tell which are the best.
+    """
 
     rows: np.ndarray
     count: int
     probability: np.ndarray
-    spreads: np.ndarray
+    spreads: Callable[[np.ndarray], np.ndarray]
 
     def best(self, most: int, ranks: Callable[[np.ndarray], np.ndarray] | None) -> np.ndarray:
         """Tell which pairs are among the best of their rows.
@@ -120,12 +116,30 @@ class RankedPairs:
         ``ranks`` numbers given pairs by what tells those apart that tie; without it all that tie with the last are
         kept.
         """
-        scores, none = score(self.probability), np.zeros(len(self.rows), np.int64)
-        kept = best_pairs(self.rows, scores, self.spreads, none, self.count, most, True)
-        if ranks is None:
+        if most == 1:
+            kept, tied = likeliest_pairs(self.rows, self.probability, self.count)
+        else:
+            kept = np.ones(len(self.rows), bool)
+            several = self._crowded(kept, most)
+            kept[several] = self._best(several, np.zeros(len(several)), None, most)
+            tied = self._crowded(kept, most)
+        if not len(tied):
             return kept
-        tied = np.flatnonzero(kept & (np.bincount(self.rows[kept], minlength=self.count) > most)[self.rows])
-        if len(tied):
-            chosen = self.rows[tied], scores[tied], self.spreads[tied], ranks(tied)
-            kept[tied[~best_pairs(*chosen, self.count, most, False)]] = False
+        spreads = self.spreads(tied)
+        kept[tied] = self._best(tied, spreads, None, most)
+        if ranks is not None:
+            last = self._crowded(kept, most)
+            if len(last):
+                kept[last] = self._best(last, spreads[np.searchsorted(tied, last)], ranks(last), most)
         return kept
+
+    def _crowded(self, kept: np.ndarray, most: int) -> np.ndarray:
+        """The kept pairs of rows that have more of them than are wanted, in their order."""
+        crowded = np.bincount(self.rows[kept], minlength=self.count) > most
+        return np.flatnonzero(kept & crowded[self.rows])
+
+    def _best(self, pairs: np.ndarray, spreads: np.ndarray, ranks: np.ndarray | None, most: int) -> np.ndarray:
+        """Tell which of some pairs are among the best of their rows; without ranks those that tie are as well."""
+        order = np.zeros(len(pairs), np.int64) if ranks is None else ranks
+        scores = score(self.probability[pairs])
+        return best_pairs(self.rows[pairs], scores, spreads, order, self.count, most, ranks is None)

@@ -30,27 +30,27 @@ _FARTHEST_NODE = 2.0**28
 _LEAST, _MOST = 1e-250, 1e250
 _RANK, _RANKS = 3.0, 10
 """Candidates are ranked by the logarithms of their chances."""
-_NOTHING = 9.0
-"""A density that far from its mean is 3e-18 of what it is there."""
+_NOTHING = 8.5
+"""A density that far from its mean is 2e-16 of what it is there."""
 _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
 
 
-_CELLS, _TERMS = 2, 15
-"""Cells of the table of the normal cdf in a standard deviation, and the terms of a cell's polynomial."""
+_TERMS = 16
+"""Terms of the polynomial that is the normal cdf in a cell one standard deviation wide."""
 _FARTHEST_CELL = 8.5
 
 
 def _cdf_cells() -> np.ndarray:
-    """The Taylor coefficients of the normal cdf around the middles of cells; they err by less than 1e-16."""
-    middles = (np.arange(2 * _FARTHEST_CELL * _CELLS) + 0.5) / _CELLS - _FARTHEST_CELL
-    table = np.empty((len(middles), _TERMS))
-    table[:, 0] = [0.5 * math.erfc(-z * math.sqrt(0.5)) for z in middles]
-    before, now = np.zeros_like(middles), np.exp(-0.5 * middles**2) / SQRT_2PI  # Hermite polynomials and the density
-    for k in range(1, _TERMS):
-        table[:, k] = (-1) ** (k - 1) * now / math.factorial(k)
-        before, now = now, middles * now - (k - 1) * before
-    return table
+    """Polynomials through the normal cdf at Chebyshev's points of cells, in the distance from their middles.
+
+    They err by less than 3e-16.
+    """
+    middles = np.arange(int(2.0 * _FARTHEST_CELL)) + 0.5 - _FARTHEST_CELL
+    points = np.cos(np.pi * (np.arange(_TERMS) + 0.5) / _TERMS)
+    values = [[0.5 * math.erfc(-(middle + 0.5 * point) * math.sqrt(0.5)) for middle in middles] for point in points]
+    terms = np.linalg.solve(np.vander(points, increasing=True), np.array(values))
+    return np.ascontiguousarray(terms.T * 2.0 ** np.arange(_TERMS))
 
 
 _CDF = _cdf_cells()
@@ -61,7 +61,8 @@ class NodeGrid(NamedTuple):
 
     ``frame`` is the place of node 0, the width of the region, and its first bits. The chances of candidate
     ``owner[slot]`` are ``q[slot, 0]``, at the nodes from ``first[slot]`` to before ``beyond[slot]`` of ``step[slot]``;
-    those at even nodes are ``q[slot, 1]``. ``weight``, ``some`` and ``mean`` are as of a tally.
+    those at even nodes are ``q[slot, 1]``. ``weight``, ``some`` and ``mean`` are as of a tally, ``squares`` the sums of
+    squared chances.
     """
 
     frame: np.ndarray
@@ -73,6 +74,8 @@ class NodeGrid(NamedTuple):
     weight: np.ndarray
     some: np.ndarray
     mean: np.ndarray
+    squares: np.ndarray
+    spare: np.ndarray
     fixed: np.ndarray
     bends: np.ndarray
 
@@ -88,8 +91,8 @@ def room_for_grid(a, low, high, used):
     return NodeGrid(
         np.array([origin, width, math.ldexp(math.floor(share * _BITS) / _BITS, power)]),
         np.full(slots, -1), np.zeros(slots), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
-        np.empty((slots, 2, room)), np.empty(room), np.empty(room), np.empty(room), np.empty(9),
-        np.empty(_RANKS),
+        np.empty((slots, 2, room)), np.empty(room), np.empty(room), np.empty(room), np.empty(room),
+        np.empty(room), np.empty(9), np.empty(_RANKS),
     )  # fmt: skip
 
 
@@ -151,26 +154,40 @@ def _before(grid, node, step, value):
 @bare_fused
 def _add_cdf(q, count, start, slope, sign):
     """Add ``sign * Phi(start + e * slope)`` to the first numbers of an array: nodes in one cell share a polynomial."""
-    e = min(count, max(0, math.ceil((-FARTHEST - start) / slope)))
+    per_node = 1.0 / slope
+    e = min(count, max(0, math.ceil((-FARTHEST - start) * per_node)))
     while e < count:
-        cell = int((start + e * slope + _FARTHEST_CELL) * _CELLS)
-        middle = (cell + 0.5) * (1.0 / _CELLS) - _FARTHEST_CELL
+        cell = int(start + e * slope + _FARTHEST_CELL)
+        middle = cell + (0.5 - _FARTHEST_CELL)
         if cell >= len(_CDF):
             for rest in range(e, count):
                 q[rest] += sign
             return
-        end = min(count, max(e + 1, math.ceil((middle + 0.5 / _CELLS - start) / slope)))
-        c0, c1, c2, c3, c4 = _CDF[cell, 0], _CDF[cell, 1], _CDF[cell, 2], _CDF[cell, 3], _CDF[cell, 4]
-        c5, c6, c7, c8, c9 = _CDF[cell, 5], _CDF[cell, 6], _CDF[cell, 7], _CDF[cell, 8], _CDF[cell, 9]
-        c10, c11, c12, c13, c14 = _CDF[cell, 10], _CDF[cell, 11], _CDF[cell, 12], _CDF[cell, 13], _CDF[cell, 14]
-        for at in range(e, end):
-            d = (start - middle) + at * slope
+        end = min(count, max(e + 1, math.ceil((middle + 0.5 - start) * per_node)))
+        c0, c1, c2, c3 = _CDF[cell, 0], _CDF[cell, 1], _CDF[cell, 2], _CDF[cell, 3]
+        c4, c5, c6, c7 = _CDF[cell, 4], _CDF[cell, 5], _CDF[cell, 6], _CDF[cell, 7]
+        c8, c9, c10, c11 = _CDF[cell, 8], _CDF[cell, 9], _CDF[cell, 10], _CDF[cell, 11]
+        c12, c13, c14, c15 = _CDF[cell, 12], _CDF[cell, 13], _CDF[cell, 14], _CDF[cell, 15]
+        part, place = q[e:end], (start - middle) + e * slope  # from 0 on, so that several nodes are computed at once
+        for at in range(end - e):
+            d = place + at * slope
             d2 = d * d
             d4 = d2 * d2
             low_part = ((c3 * d + c2) * d2 + (c1 * d + c0)) + ((c7 * d + c6) * d2 + (c5 * d + c4)) * d4
-            high_part = ((c11 * d + c10) * d2 + (c9 * d + c8)) + (c14 * d2 + (c13 * d + c12)) * d4
-            q[at] += sign * (low_part + high_part * (d4 * d4))
+            high_part = ((c11 * d + c10) * d2 + (c9 * d + c8)) + ((c15 * d + c14) * d2 + (c13 * d + c12)) * d4
+            part[at] += sign * (low_part + high_part * (d4 * d4))
         e = end
+
+
+@bare
+def _subtract(q, back, spare):
+    """Subtract from each number the one so many places before it."""
+    count = max(0, len(q) - back)
+    after = q[len(q) - count :]
+    for e in range(count):
+        spare[e] = q[e]
+    for e in range(count):
+        after[e] -= spare[e]
 
 
 @bare
@@ -183,14 +200,14 @@ def _write_chances(grid, slot, mean, sd, step, low):
     q[:count] = 0.0
     _add_cdf(q, count, begin / sd, step / sd, 1.0)
     if back > 0:
-        for e in range(count - 1, back - 1, -1):
-            q[e] -= q[e - back]
+        _subtract(q[:count], back, grid.spare)
     else:
         _add_cdf(q, count, (begin - width) / sd, step / sd, -1.0)
     for e in range(count):
         q[e] = min(1.0, q[e]) if q[e] > _DUST else 0.0
-    for e in range(first % 2, count, 2):
-        even[e // 2] = q[e]
+    fine = q[first & 1 : count]
+    for e in range((len(fine) + 1) // 2):
+        even[e] = fine[2 * e]
     grid.step[slot], grid.first[slot], grid.beyond[slot] = step, first, first + count
 
 
@@ -225,44 +242,64 @@ def _write_weights(grid, count, start, slope, scale):
         weight[middle - 8] = downs * down * fixed[8]
 
 
-@bare_summed
-def _add(q, weight, some, mean):
-    """Add one more candidate at the nodes of these arrays; returns its chance, and its variance given the value."""
-    chance, own = 0.0, 0.0
-    for e in range(len(weight)):
+@bare_fused
+def _add(q, some, mean, squares):
+    """Add one more candidate at the nodes of these arrays."""
+    for e in range(len(q)):
         value = q[e]
         some[e] += value * (1.0 - some[e])
         mean[e] += value
-        chance += weight[e] * value
-        own += weight[e] * (value * (1.0 - value))
-    return chance, own
+        squares[e] += value * value
+
+
+@bare_summed
+def _chance(q, weight):
+    """The chance of a candidate over the nodes of these arrays."""
+    chance = 0.0
+    for e in range(len(q)):
+        chance += weight[e] * q[e]
+    return chance
 
 
 @bare_summed
 def _totals(grid, count):
-    """The weight of all nodes, the mean over them, the squares around it, and the sum of ``some``."""
-    whole, mean, some, squares = 0.0, 0.0, 0.0, 0.0
+    """The weight of all nodes, the mean over them, the squares around it, and the sums of variances and ``some``."""
+    whole, mean, own, some, squares = 0.0, 0.0, 0.0, 0.0, 0.0
     for e in range(count):
         whole += grid.weight[e]
         mean += grid.weight[e] * grid.mean[e]
+        own += grid.weight[e] * (grid.mean[e] - grid.squares[e])
         some += grid.weight[e] * grid.some[e]
     mean /= whole
     for e in range(count):
         away = grid.mean[e] - mean
         squares += grid.weight[e] * away * away
-    return whole, mean, squares, some
+    return whole, mean, squares, own, some
 
 
 @bare
-def _reach(mu, sd, mean, spread, low, width):
+def most_outside(tolerance, candidates):
+    """How far outside, in squared deviations, a candidate may be; those that are farther are no more than a tolerance.
+
+    The chance of a candidate whose mean is ``z`` deviations outside of the region is below ``exp(-z**2 / 2)``.
+    """
+    return -2.0 * math.log(tolerance / candidates) if tolerance > 0.0 else math.inf
+
+
+@bare
+def _reach(mu, sd, mean, spread, low, width, outside):
     """Between which places, seen from a left value's mean, its density times a candidate's chance is not nothing.
 
     Before the place ``d`` from which on the candidate matches, ``t`` from the mean, the product falls like ``exp(-(t**2
-    / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the place up to which it does.
+    / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the place up to which it does. A
+    candidate that is more than ``outside`` away, in squared deviations, has no such places.
     """
     below = gap(mean, mu, -low)
     above, both = below + width, 1.0 / (sd * sd + spread * spread)
     left, right = -FARTHEST * sd, FARTHEST * sd
+    away = max(0.0, below, -above)
+    if away * away * both > outside:
+        return math.inf, -math.inf
     most, share, size = _NOTHING * _NOTHING, sd * sd * both, sd * spread
     if below > -_NOTHING * sd:
         rest = most - below * below * both
@@ -274,8 +311,12 @@ def _reach(mu, sd, mean, spread, low, width):
 
 
 @bare
-def over_grid(a, k, b, candidates, low, step, grid, probability):
-    """Integrate over left component ``k``; returns what ``add_sums`` takes."""
+def over_grid(a, k, b, candidates, low, step, grid, outside, chances, probability):
+    """Integrate over left component ``k``; returns what ``add_sums`` takes.
+
+    Candidates that are more than ``outside`` away (see ``most_outside``) are passed over. With ``chances`` the chance
+    of each candidate is added to ``probability``.
+    """
     mu, sd = a.mean[k], a.sd[k]
     place = mu - grid.frame[0]
     first = math.ceil((place - FARTHEST * sd) / step)
@@ -283,10 +324,11 @@ def over_grid(a, k, b, candidates, low, step, grid, probability):
     _write_weights(grid, count, _before(grid, first, step, mu) / sd, step / sd, a.weight[k] * step / sd)
     grid.some[:count] = 0.0
     grid.mean[:count] = 0.0
-    own, last = 0.0, first + count - 1
+    grid.squares[:count] = 0.0
+    last = first + count - 1
     for c in range(len(candidates)):
         j = candidates[c]
-        left, right = _reach(mu, sd, b.mean[b.start[j]], b.sd[b.start[j]], low, grid.frame[1])
+        left, right = _reach(mu, sd, b.mean[b.start[j]], b.sd[b.start[j]], low, grid.frame[1], outside)
         if left > right:
             continue
         slot = _slot_of(grid, j, b, step, low)
@@ -297,8 +339,7 @@ def over_grid(a, k, b, candidates, low, step, grid, probability):
         if begin < end:
             nodes = slice(begin - first, end - first)
             q = grid.q[slot, every, begin - at : end - at]
-            chance, spread = _add(q, grid.weight[nodes], grid.some[nodes], grid.mean[nodes])
-            probability[c] += chance
-            own += spread
-    whole, average, squares, some_sum = _totals(grid, count)
-    return whole, average, squares, own, some_sum
+            _add(q, grid.some[nodes], grid.mean[nodes], grid.squares[nodes])
+            if chances:
+                probability[c] += _chance(q, grid.weight[nodes])
+    return _totals(grid, count)

@@ -18,7 +18,7 @@ from haply.errors import HaplyError
 from haply.models import OneDimensional
 from haply.models.ragged import Ragged
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
-from haply.numerics.grid import FARTHEST, grid_step, over_grid, room_for_grid, trapezoid_step
+from haply.numerics.grid import FARTHEST, grid_step, most_outside, over_grid, room_for_grid, trapezoid_step
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
@@ -65,7 +65,7 @@ class MatchCounts(NamedTuple):
     expected: np.ndarray
     variance: np.ndarray
     probability: np.ndarray
-    """For each candidate the probability that it matches."""
+    """For each candidate the probability that it matches; of no use if single ones were not asked for."""
     distribution: Ragged | None
     """For each left row the probabilities of 0, 1, 2, ... matches, up to the largest number that is possible."""
 
@@ -219,11 +219,10 @@ def end_row(tally, i, begin, found, chances):
     """
     sums = tally.sums
     rest = max(0.0, 1.0 - sums[0])
-    found.some[i] = min(1.0, sums[4])
+    found.some[i], found.expected[i] = min(1.0, sums[4]), sums[0] * sums[1]
     found.variance[i] = sums[3] + sums[2] + sums[1] * sums[1] * sums[0] * rest
     for c in range(len(chances)):
         chances[c] = min(1.0, chances[c])
-        found.expected[i] += chances[c]
     if len(found.largest) > 0:
         tally.distribution[0] += rest
         for number in range(len(chances) + 1):
@@ -422,8 +421,8 @@ def _over_part(
 
 
 @kernel
-def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, outside, distribution):
-    """Count for all left rows."""
+def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, outside, distribution, tolerance, singly):
+    """Count for all left rows; with ``singly`` the chance of each candidate is told as well."""
     rows = len(start) - 1
     before = weights_before(b)
     most, components = most_pieces(b, start, candidates)
@@ -440,10 +439,13 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
             _over_points(
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
             )
+            farthest = most_outside(tolerance, len(mine))
             for k in range(a.start[i], a.start[i + 1]):
                 step = grid_step(a, k, b, mine, low, grid) if gridded else 0.0
                 if step > 0.0:
-                    whole, mean, squares, own, some = over_grid(a, k, b, mine, low, step, grid, chances)
+                    whole, mean, squares, own, some = over_grid(
+                        a, k, b, mine, low, step, grid, farthest, singly, chances
+                    )
                     add_sums(tally.sums, whole, mean, squares, own, some)
                 elif a.kind[k] != POINT:
                     _over_part(
@@ -582,7 +584,7 @@ def _ends(region: Region) -> tuple[float, float, bool, bool, bool]:
 
 def match_counts(
     left: OneDimensional, right: OneDimensional, region: Region, start: Any, candidates: Any, *,
-    distribution: bool = False,
+    distribution: bool = False, tolerance: float = 0.0, singly: bool = True,
 ) -> MatchCounts:  # fmt: skip
     """Compute how many candidates match each left row, that is, how often ``left[i] - right[j]`` lies in a region.
 
@@ -597,6 +599,10 @@ def match_counts(
         as not matching.
     distribution
         Whether to compute the probability of each number of matches as well.
+    tolerance
+        Candidates may be left out that together change no number by more.
+    singly
+        Whether to tell the probability of each candidate. It is faster without.
 
     Returns
     -------
@@ -611,7 +617,9 @@ def match_counts(
     (array([1.]), array([1.]), array([0.]))
     """
     begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    found = _count_rows(left.components, right.components, begins, rows, *_ends(region), distribution)
+    found = _count_rows(
+        left.components, right.components, begins, rows, *_ends(region), distribution, tolerance, singly
+    )
     return counts_of(begins, found, distribution)
 
 

@@ -6,11 +6,12 @@ by a rank of the other row. Rounding makes ties of what only rounding errors tel
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from haply.numerics.jit import bare_inner, kernel
+from haply.numerics.jit import bare_inner, inner, kernel
 
 DECIMALS = 1e12
 """Probabilities are compared as whole numbers of this many parts."""
@@ -52,7 +53,7 @@ def hold(value, held, count):
     return count
 
 
-@kernel
+@inner
 def _better(scores, spreads, ranks, one, other):
     """Tell whether one pair comes before another; of equal ones the earlier."""
     if scores[one] != scores[other]:
@@ -62,6 +63,34 @@ def _better(scores, spreads, ranks, one, other):
     if ranks[one] != ranks[other]:
         return ranks[one] < ranks[other]
     return one < other
+
+
+@kernel
+def likeliest_pairs(rows, probability, count):
+    """Tell which pairs have the largest probability of their row, as ``score`` rounds it, and which of them tie.
+
+    ``rows`` are numbers below ``count``. It is what ``best_pairs`` tells of the one best pair, in two short passes.
+    """
+    most, pairs = np.full(count, -1.0), np.zeros(count, np.int64)
+    scores = np.empty(len(rows))
+    kept, tied = np.zeros(len(rows), np.bool_), 0
+    for pair in range(len(rows)):
+        scores[pair] = math.floor(probability[pair] * DECIMALS + 0.5)
+        most[rows[pair]] = max(most[rows[pair]], scores[pair])
+    for pair in range(len(rows)):
+        row = rows[pair]
+        if scores[pair] == most[row]:
+            kept[pair] = True
+            pairs[row] += 1
+            tied += pairs[row] > 1
+    ties = np.empty(2 * tied, np.int64)
+    at = 0
+    if tied > 0:
+        for pair in range(len(rows)):
+            if kept[pair] and pairs[rows[pair]] > 1:
+                ties[at] = pair
+                at += 1
+    return kept, ties[:at]
 
 
 @kernel

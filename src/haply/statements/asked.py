@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from haply.beside import AskedCounts, AskedEvents, planned
 from haply.errors import HaplyError
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, quantile_name
 from haply.joins.events import Direction
-from haply.planning.answers.asof import AsofOptions, AsofPlan
-from haply.planning.answers.counts import SD, CountOptions, CountPlan
+from haply.planning.answers.asof import AsofOptions
+from haply.planning.answers.counts import SD, CountOptions
 from haply.planning.answers.match import Density, MatchOptions, MatchPlan
 from haply.planning.frames import InvalidMode, names_of
 from haply.planning.plans import PlannedQuery
@@ -257,7 +258,7 @@ class CountedPartners(CountQuestion):
             window=join.window, invalid=invalid, columns=None if self.by else columns,
         )  # fmt: skip
         one, other = node.frames.values()
-        return CountPlan.plan(one, other, on, options)
+        return planned(one, other, AskedCounts(on, options))
 
 
 def _counted(found: Bound, scope: Scope) -> CountedPartners:
@@ -337,7 +338,7 @@ class LastQuestion(Question):
             invalid=invalid, suffixes=SUFFIXES, columns=used_columns(node, self.numbers),
         )  # fmt: skip
         left, right = node.frames.values()
-        return AsofPlan.plan(left, right, self.times, options)
+        return planned(left, right, AskedEvents(self.times, options))
 
 
 def _last_event(found: Bound, scope: Scope) -> LastQuestion:

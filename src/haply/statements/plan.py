@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from haply.beside import BesideTable
+from haply.beside import AskedPairs, BesideTable
 from haply.errors import HaplyError, advise, without_advice
 from haply.inputs import catalog_for, engine_of, frame_of, frames_of
 from haply.planning.explain import Description
@@ -209,7 +209,7 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
     if len(node.frames) == 2:
         left, right = node.frames.values()
         if left.streaming != right.streaming:
-            return BesideTable.of(left, right, *as_join(node))
+            return BesideTable.of(left, right, AskedPairs(*as_join(node)))
     chosen = TABLES.plan(node)
     # of two tables it is the plan that hp.join makes, with what that says of its strategies
     return chosen.query if isinstance(chosen.query, Chosen) else chosen

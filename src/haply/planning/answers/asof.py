@@ -60,7 +60,11 @@ class AsofPlan(AnsweredJoin):
         if options.lookback is not None:
             length = float(length_of("lookback", options.lookback, window.stamps, any(window.uncertain)))
         if left.streaming or right.streaming:
-            raise HaplyError("The last event is looked for in tables, not in streams", expected="two tables")
+            raise HaplyError(
+                "The last event is not looked for in a second stream: it may always bring a later one",
+                expected="two tables, or a stream on the left and a table of events on the right",
+                hint="hp.join of both streams, with time and window, returns all pairs that are near in time",
+            )
         keys = [_key(left, right, one) for one in _listed(options.by)]
         join_options = NumbersAdded(
             invalid=options.invalid, suffixes=options.suffixes, columns=options.columns, answer=options.answer,

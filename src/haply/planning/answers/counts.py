@@ -10,7 +10,7 @@ from haply.errors import HaplyError
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, Counting, quantile_name
 from haply.planning.answers.join import ROW_IDS, most_rows
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame, InvalidMode, find_column, names_of
+from haply.planning.frames import Engine, Frame, InvalidMode, SideName, find_column, names_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, JoinOptions, Shown
 from haply.planning.plans import Chosen
@@ -19,6 +19,7 @@ from haply.query import Expression
 from haply.query.conditions import JoinCondition
 
 SD = "sd_matches"
+_SIDES: dict[str, SideName] = {"left": "left", "right": "right"}
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class CountPlan:
     """All pairs that may match."""
     counting: Counting | None
     """How they are counted; each pair is a match if nothing is uncertain."""
+    looked_up: bool
+    """Whether pairs are row ids alone, by which the compared values are looked up in the tables."""
     options: CountOptions
     shown: tuple[str, ...]
     """The left columns of the result."""
@@ -79,26 +82,44 @@ class CountPlan:
         )
         node = JoinNode.of(left, right, on, join_options)
         if node.streaming:
-            raise HaplyError("Matches are counted of tables, not of streams", expected="two tables")
+            raise HaplyError(
+                "Matches in a second stream are not counted: it may always bring more",
+                expected="two tables, or a stream on the left and a table on the right",
+                hint="hp.join of both streams, with time and window, returns pairs and their probabilities; the sum "
+                "of a row's is its expected number of matches",
+            )
         by = tuple(find_column(node.left, name, "left") for name in options.groups)
         shown = tuple(find_column(node.left, name, "left") for name in options.columns or names_of(left))
         compared = _compared(node)
-        frames = {side: frame.with_row_id(ROW_IDS[side]) for side, frame in node.frames.items()}
-        ids = [Shown("left", ROW_IDS["left"], ROW_IDS["left"]), Shown("right", ROW_IDS["right"], ROW_IDS["right"])]
-        ids += [Shown("left", name, f"__haply_by_{k}") for k, name in enumerate(by)]
+        # values are looked up by row ids where both tables are in this process; an index needs no ids, and has none
+        looked_up = left.engine_name == "local" and left.index is None and right.index is None
+        sides = [side for side in ("left", "right") if side == "left" or looked_up or by]
+        frames = {
+            side: frame.with_row_id(ROW_IDS[side]) if side in sides else frame for side, frame in node.frames.items()
+        }
+        shown_in_pairs = [Shown(_SIDES[side], ROW_IDS[side], ROW_IDS[side]) for side in sides]
         counting = None
         if compared is not None:
-            ids += [Shown("left", compared.left, "__haply_left"), Shown("right", compared.right, "__haply_right")]
-            quantiles = tuple(float(q) for q in options.quantiles or ())
             counting = replace(
-                compared, left="__haply_left", right="__haply_right", tolerance=options.tolerance,
-                quantiles=quantiles, distribution=options.distribution,
+                compared, tolerance=options.tolerance, quantiles=tuple(map(float, options.quantiles or ())),
+                distribution=options.distribution, singly=bool(by),
             )  # fmt: skip
+        if not looked_up:
+            shown_in_pairs += [Shown("left", name, f"__haply_by_{k}") for k, name in enumerate(by)]
+        if counting is not None and not looked_up:
+            shown_in_pairs += [
+                Shown("left", counting.left, "__haply_left"), Shown("right", counting.right, "__haply_right"),
+            ]  # fmt: skip
+            counting = replace(counting, left="__haply_left", right="__haply_right")
         inner = replace(
-            node, left=frames["left"], right=frames["right"], threshold=Negligible(least), result=tuple(ids)
+            node,
+            left=frames["left"],
+            right=frames["right"],
+            threshold=Negligible(least),
+            result=tuple(shown_in_pairs),
         )
         threshold = None if options.threshold is None else Threshold(options.threshold)
-        return cls(inner, JOINS.plan(inner), counting, options, shown, by, threshold)
+        return cls(inner, JOINS.plan(inner), counting, looked_up, options, shown, by, threshold)
 
     @property
     def numbers(self) -> list[str]:
@@ -133,6 +154,7 @@ def _compared(node: JoinNode) -> Counting | None:
             "Matches are counted for one uncertain condition",
             expected="a condition on the difference or distance of a column of each table",
             found=condition.error.found or str(node.condition),
+            hint="hp.join takes several; if its threshold is small, a row's probabilities add up to its count",
         )
     if not node.certain_times:
         raise HaplyError(

@@ -91,7 +91,10 @@ class AnsweredJoin:
             node = replace(node, threshold=Negligible(LEVELS[0]))
         # the local engine looks up what ranking needs by row ids, for the few pairs that tie; ids take an index away
         by_ids = node.left.engine_name == "local" and node.left.index is None and node.right.index is None
-        sides: tuple[SideName, ...] = ("left", "right") if answer.ranked and by_ids else answer.identified
+        sides: tuple[SideName, ...] = answer.identified
+        if answer.ranked and by_ids:
+            unseen = {one.side for one in with_columns(node, _compared(node))[len(node.result) :]}
+            sides = tuple(side for side in _SIDES if side in answer.identified or side in unseen)
         frames = {
             side: frame.with_row_id(ROW_IDS[side]) if side in sides else frame for side, frame in node.frames.items()
         }
@@ -302,4 +305,6 @@ def can_order(field: Field) -> bool:
 
 def most_rows(frame: Frame) -> float:
     """Return how many rows a table has, at most about: on Spark it is not counted, which would take a job."""
+    if frame.index is not None:
+        return float(max(1, int(frame.index.rows.sum())))
     return _MANY_ROWS if frame.engine_name == "spark" else float(max(1, frame.count_rows()))

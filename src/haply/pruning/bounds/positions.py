@@ -53,6 +53,8 @@ _MOST_AXES, _CELLS_OF_AXIS, _KEYS = 3, 1 << 20, 1 << 62
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
 _CANDIDATES, _EVALUATED, _BEATEN, _COUNTS = 5, 6, 7, 8
+_NEEDLESS = 8
+"""So many candidates of a row, for each pair that is wanted, are computed without bounds if both sides are ranked."""
 _FIRST_ROOM, _SAMPLED, _LINES = 1 << 12, 1 << 10, 1 << 13
 
 
@@ -528,58 +530,69 @@ def _half_space(dim, one, other, limit, room):
 # -- all pairs ---------------------------------------------------------------------------------------------------------
 
 
+@bare_inner
+def _first_of_run(key, right_key, cursor, k):
+    """Move cursor ``k`` to the first right row whose cell is next to a cell; returns it, and the first such cell."""
+    j, low = cursor[k], key - 1
+    while j < len(right_key) and right_key[j] < low:
+        j += 1
+    cursor[k] = j
+    return j, low
+
+
+@bare_inner
+def _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+    """Whether a pair belongs here and its centres are near enough; counts it."""
+    if placed:
+        if not owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j]):
+            return False
+        if len(left.group) > 0 and left.group[i] != right.group[j]:
+            return False
+    away, last = 0.0, left.near.shape[1] - 1
+    for c in range(dim):
+        apart = left.near[i, c] - right.near[j, c]
+        away += apart * apart
+    counts[_CANDIDATES] += 1
+    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
+        counts[REACH] += 1
+        return False
+    return True
+
+
 @bare
 def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, placed, limit, room, out, found, counts):
     """Go through the left rows from ``begin``; returns the row to go on with, and how many pairs there are.
 
     ``cursor[k]`` is where the run of right rows begins whose cells are ``offset[k]`` away, one before to one after.
     """
-    total, last = len(right_key), left.near.shape[1] - 1
-    grouped = len(left.group) > 0
+    total = len(right_key)
     for i in range(begin, len(left_key)):
         mark = found
         for c in range(_COUNTS):
             counts[_COUNTS + c] = counts[c]
         for k in range(len(offset)):
-            low = left_key[i] + offset[k] - 1
-            j = cursor[k]
-            while j < total and right_key[j] < low:
-                j += 1
-            cursor[k] = j
+            j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
-                mine = True
-                if placed:
-                    mine = owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j])
-                    if grouped:
-                        mine = mine and left.group[i] == right.group[j]
-                if mine:
-                    away = 0.0
-                    for c in range(dim):
-                        apart = left.near[i, c] - right.near[j, c]
-                        away += apart * apart
-                    counts[_CANDIDATES] += 1
-                    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
-                        counts[REACH] += 1
+                if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+                    if limit.all_near:
+                        rule, chance = INSIDE, math.nan
+                    elif mixed:
+                        rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
                     else:
-                        if limit.all_near:
-                            rule, chance = INSIDE, math.nan
-                        elif mixed:
-                            rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
-                        else:
-                            rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
-                        if rule < 0:
-                            counts[-rule] += 1
-                        else:
-                            counts[rule if rule > 0 else _EVALUATED] += 1
-                            if rule > 0 or chance >= limit.keep_from:
-                                if found == len(out.left):  # this row once more, when there is room
-                                    for c in range(_COUNTS):
-                                        counts[c] = counts[_COUNTS + c]
-                                    return i, mark
-                                out.left[found], out.right[found] = left.label[i], right.label[j]
-                                out.probability[found] = chance if limit.exact else math.nan
-                                out.code[found] = rule
-                                found += 1
+                        rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
+                    if rule < 0:
+                        counts[-rule] += 1
+                    else:
+                        counts[rule if rule > 0 else _EVALUATED] += 1
+                        if rule > 0 or chance >= limit.keep_from:
+                            if found == len(out.left):  # this row once more, when there is room
+                                for c in range(_COUNTS):
+                                    counts[c] = counts[_COUNTS + c]
+                                return i, mark
+                            out.left[found], out.right[found] = left.label[i], right.label[j]
+                            out.probability[found] = chance if limit.exact else math.nan
+                            out.code[found] = rule
+                            found += 1
                 j += 1
     return len(left_key), found
 
@@ -694,13 +707,15 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
 def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
     """Make a heap of the candidates of a row, by their bounds; returns how many are left that bounds do not reject.
 
-    Of no more candidates than are wanted, none can be beaten: they have no need of bounds.
+    Of no more candidates than are wanted, none can be beaten: they have no need of bounds. Where a pair must be beaten
+    on both sides, few are, and bounds of few candidates cost more than they spare.
     """
     mine_best, kept = best.left[left.label[i]], 0
+    needless = len(best.held) if len(best.right) == 0 else _NEEDLESS * len(best.held)
     for n in range(count):
         j = best.at[n]
         rule, upper = 0, 1.0
-        if count > len(best.held):
+        if count > needless:
             rule, upper = _bound(dim, left, i, right, j, mixed, limit, room)
         theirs = best.right[right.label[j]] if len(best.right) > 0 else math.inf
         if rule < 0:
@@ -721,39 +736,21 @@ def _walk_best(
 
     A pair is passed over if its bound is below what enough pairs of its row reach; with two sides, of both rows.
     """
-    total, last = len(right_key), left.near.shape[1] - 1
-    grouped, both = len(left.group) > 0, len(best.right) > 0
+    total, both = len(right_key), len(best.right) > 0
     for i in range(begin, len(left_key)):
         mark, count = found, 0
         for c in range(_COUNTS):
             counts[_COUNTS + c] = counts[c]
         for k in range(len(offset)):
-            low = left_key[i] + offset[k] - 1
-            j = cursor[k]
-            while j < total and right_key[j] < low:
-                j += 1
-            cursor[k] = j
+            j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
-                mine = True
-                if placed:
-                    mine = owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j])
-                    if grouped:
-                        mine = mine and left.group[i] == right.group[j]
-                if mine:
-                    away = 0.0
-                    for c in range(dim):
-                        apart = left.near[i, c] - right.near[j, c]
-                        away += apart * apart
-                    counts[_CANDIDATES] += 1
-                    if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
-                        counts[REACH] += 1
-                    else:
-                        if count == len(best.at):  # this row once more, when there is room
-                            for c in range(_COUNTS):
-                                counts[c] = counts[_COUNTS + c]
-                            return i, mark
-                        best.at[count] = j
-                        count += 1
+                if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+                    if count == len(best.at):  # this row once more, when there is room
+                        for c in range(_COUNTS):
+                            counts[c] = counts[_COUNTS + c]
+                        return i, mark
+                    best.at[count] = j
+                    count += 1
                 j += 1
         count = _bounded(dim, left, i, right, count, mixed, limit, room, counts, best)
         held, mine_best = 0, best.left[left.label[i]]

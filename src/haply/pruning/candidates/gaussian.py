@@ -23,6 +23,9 @@ from haply.pruning.threshold import Threshold
 _STEP = 1.0 / 128.0
 _FARTHEST = 8.5  # beyond it half a normal is 0.5 to the last digit
 _CUTS_PER_UNIT = 64.0
+_FEW = 1.5
+"""Pairs of a row, in one direction of the sweep, of which it takes longer to find those that are beaten than to compute
+all."""
 
 
 def _half_masses() -> tuple[np.ndarray, np.ndarray]:
@@ -215,11 +218,11 @@ def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_o
     """Reject and decide by turns (see ``one_pass``)."""
     candidates, rejected, evaluated = U0, U0, U0
     while i < U(len(own.label)) and n + U(len(held.sd)) <= U(len(out_own)):
-        room = (out_own[n:], out_other[n:])
+        room, begun = (out_own[n:], out_other[n:]), i
         count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, held, *room)
         candidates += seen
         rejected += seen - count
-        if len(question.cut):
+        if len(question.cut) and float(count) > _FEW * float(i - begun):  # rows with few pairs have few to leave out
             count = _leave_beaten(count, sign, question, held, *room)
         kept, computed = _decide(count, question, held, *room, out_p[n:])
         n += kept

@@ -16,9 +16,14 @@ from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, OWN, VARIANCE, Cou
 from haply.numerics.order import grouped, numbered
 from haply.planning.answers.counts import SD, CountPlan
 from haply.planning.answers.join import ROW_IDS
+from haply.planning.frames import SideName
 
 _PAIRS_AT_ONCE = 1 << 16
 """Pairs that a thread counts at a time, about: all pairs of a row go together."""
+
+
+_SIDES: tuple[SideName, SideName] = ("left", "right")
+_MIRRORED: tuple[SideName, SideName] = ("right", "left")
 
 
 class LocalCounts:
@@ -61,7 +66,7 @@ class LocalCounts:
             self._distributions = pa.array([[0.0] * int(n) + [1.0] for n in matches], pa.list_(pa.float64()))
             numbers = dict.fromkeys(self.plan.numbers, matches)
             return {**numbers, VARIANCE: np.zeros(count), ANY: (matches > 0) * 1.0, OWN: np.zeros(count)}
-        known, found = _counted(counting, pairs, ids, pairs[ROW_IDS["right"]].to_numpy())
+        known, found = self._counted(counting, pairs, ids)
         columns = {}
         for name in counting.names:
             columns[name] = np.zeros(count)
@@ -92,42 +97,52 @@ class LocalCounts:
             of_pair = all_groups[pairs[ROW_IDS["left"]].to_numpy()]
             rights = pairs[ROW_IDS["right"]].to_numpy()
             key = of_pair * (int(rights.max()) + 1) + rights
-            found_keys, found = _counted(plan.counting.mirrored, pairs, key, pairs[ROW_IDS["left"]].to_numpy())
+            found_keys, found = self._counted(plan.counting.mirrored, pairs, key, mirrored=True)
             variance += np.bincount(found_keys // (int(rights.max()) + 1), found[VARIANCE].to_numpy(), count)
         table = rows.select(names).filter(pa.array(good)).take(pa.array(first))
         table = table.append_column(EXPECTED, pa.array(expected[known]))
         return table.append_column(SD, pa.array(np.sqrt(np.maximum(variance[known], 0.0))))
 
+    def _values(self, pairs: pa.Table, side: SideName, name: str, chosen: np.ndarray) -> pa.Array:
+        """The compared values of some pairs."""
+        if not self.plan.looked_up:
+            return pairs[name].take(pa.array(chosen)).combine_chunks()
+        frame = self.plan.node.frames[side]
+        assert isinstance(frame, LocalFrame)
+        rows = pairs[ROW_IDS[side]].to_numpy()[chosen]
+        return frame.table([name])[name].take(pa.array(rows)).combine_chunks()
 
-def _counted(
-    counting: Counting, pairs: pa.Table, keys: np.ndarray, partners: np.ndarray
-) -> tuple[np.ndarray, dict[str, pa.Array]]:
-    """Count the partners of what has one key each; returns the keys, and columns of their numbers.
+    def _counted(
+        self, counting: Counting, pairs: pa.Table, keys: np.ndarray, mirrored: bool = False
+    ) -> tuple[np.ndarray, dict[str, pa.Array]]:
+        """Count the partners of what has one key each; returns the keys, and columns of their numbers.
 
-    Both are numbered as they appear. Pairs are found along a line, so that rows with near numbers have near values:
-    they share partners, and what is computed of these.
-    """
-    number, first = numbered(keys)
-    partner, first_partner = numbered(partners)
-    start, members = grouped(number, len(first))
-    partner = partner[members]
-    left, right = (
-        pairs[name].take(pa.array(rows)).combine_chunks()
-        for name, rows in ((counting.left, first), (counting.right, first_partner))
-    )
-    begins = np.searchsorted(start[:-1], np.arange(0, len(keys), _PAIRS_AT_ONCE))
-    spans = list(itertools.pairwise(np.unique(np.append(begins, len(first))).tolist()))
+        Both are numbered as they appear. Pairs are found along a line, so that rows with near numbers have near values:
+        they share partners, and what is computed of these.
+        """
+        mine, theirs = _MIRRORED if mirrored else _SIDES
+        number, first = numbered(keys)
+        start, members = grouped(number, len(first))
+        if ROW_IDS[theirs] in pairs.column_names:
+            partner, first_partner = numbered(pairs[ROW_IDS[theirs]].to_numpy())
+        else:
+            partner = first_partner = np.arange(pairs.num_rows)
+        partner = partner[members]
+        left = self._values(pairs, mine, counting.left, first)
+        right = self._values(pairs, theirs, counting.right, first_partner)
+        begins = np.searchsorted(start[:-1], np.arange(0, len(keys), _PAIRS_AT_ONCE))
+        spans = list(itertools.pairwise(np.unique(np.append(begins, len(first))).tolist()))
 
-    def counted(span: tuple[int, int]) -> dict[str, pa.Array]:
-        bounds = start[span[0] : span[1] + 1]
-        mine, theirs = partner[bounds[0] : bounds[-1]], right
-        if len(mine):
-            low, high = int(mine.min()), int(mine.max()) + 1
-            if high - low <= 2 * len(mine):
-                mine, theirs = mine - low, right.slice(low, high - low)
-            else:  # few of those between
-                mine, theirs = np.arange(len(mine)), right.take(pa.array(mine))
-        return counting.count(left.slice(span[0], span[1] - span[0]), theirs, bounds - bounds[0], mine)
+        def counted(span: tuple[int, int]) -> dict[str, pa.Array]:
+            bounds = start[span[0] : span[1] + 1]
+            mine, theirs = partner[bounds[0] : bounds[-1]], right
+            if len(mine):
+                low, high = int(mine.min()), int(mine.max()) + 1
+                if high - low <= 2 * len(mine):
+                    mine, theirs = mine - low, right.slice(low, high - low)
+                else:  # few of those between
+                    mine, theirs = np.arange(len(mine)), right.take(pa.array(mine))
+            return counting.count(left.slice(span[0], span[1] - span[0]), theirs, bounds - bounds[0], mine)
 
-    parts = list(on_threads(counted, spans or [(0, 0)]))
-    return keys[first], {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}
+        parts = list(on_threads(counted, spans or [(0, 0)]))
+        return keys[first], {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]}

@@ -114,7 +114,8 @@ class LocalAnswers:
                 limit = max(_HELD_PAIRS, 2 * count)
         if held:
             whole = pa.concat_tables(held)
-            yield whole.filter(pa.array(self._chosen(whole)))
+            chosen = self._chosen(whole)
+            yield whole if chosen.all() else whole.filter(pa.array(chosen))
 
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
         """Tell which of all pairs are kept."""
@@ -130,15 +131,12 @@ class LocalAnswers:
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
         """Tell which pairs are among the best of their row of a side."""
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
-        most = self.join.answer.k or 1
-        kept = np.ones(len(rows), bool)
-        several = np.flatnonzero((np.bincount(rows, minlength=count) > most)[rows])  # mostly few
-        if not len(several):
-            return kept
-        few = pairs.take(pa.array(several))
-        ranked = RankedPairs(rows[several], count, few[self.join.ranked_by].to_numpy(), self._spreads(few))
-        kept[several] = ranked.best(most, None if ties else lambda tied: self._ranks(few.take(pa.array(tied)), side))
-        return kept
+        ranked = RankedPairs(
+            rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))
+        )
+        return ranked.best(
+            self.join.answer.k or 1, None if ties else lambda tied: self._ranks(pairs.take(pa.array(tied)), side)
+        )
 
     def _looked_up(self, pairs: pa.Table, side: SideName, names: Sequence[str]) -> pa.Table:
         """Columns of the rows of pairs, of one side: they are among those of the pairs, or found by ids."""

@@ -89,5 +89,5 @@ class StreamAnswers:
 @cache
 def _warm_ranking() -> None:
     """Compile here what ranks pairs in workers."""
-    pairs = RankedPairs(np.zeros(2, np.int64), 1, np.zeros(2), np.zeros(2))
+    pairs = RankedPairs(np.zeros(2, np.int64), 1, np.zeros(2), lambda tied: np.zeros(len(tied)))
     pairs.best(1, lambda tied: np.zeros(len(tied), np.int64))

@@ -19,6 +19,7 @@ from haply.planning.frames import quoted
 
 _SENT = "__sent"
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 1 << 17, 1 << 28
+_KINDS: dict[str, T.DataType] = {"double": T.DoubleType(), "array<double>": T.ArrayType(T.DoubleType())}
 _Batches = Iterator[pa.RecordBatch]
 
 
@@ -33,8 +34,8 @@ def answered_beside(plan: Any, counted: Sequence[str], funnel: Any) -> DataFrame
     for one in plan.result:
         of_stream = (one.side == "left") == plan.answering.stream_is_left
         schema.add(one.name, frames[of_stream].schema[one.column].dataType)
-    for name in plan.added:
-        schema.add(name, T.DoubleType())
+    for name, kind in plan.added.items():
+        schema.add(name, _KINDS[kind])
     schema.add(COUNTERS, T.ArrayType(T.LongType()))
     parcels = events.mapInArrow(_packed, f"{PARCEL} binary")
     if plan.answering.index is None:

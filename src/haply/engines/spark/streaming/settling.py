@@ -307,7 +307,7 @@ class Ledger:
         known, numbers = np.unique(codes[chosen], return_inverse=True)
         probability = table["probability"].to_numpy()
         spreads = table[SPREAD].to_numpy() if SPREAD in table.column_names else np.zeros(len(chosen))
-        ranked = RankedPairs(numbers, len(known), probability, spreads)
+        ranked = RankedPairs(numbers, len(known), probability, lambda tied: spreads[tied])
         return ranked.best(self.settling.most, None if ties else lambda tied: self._ranks(table, tied, side))
 
     def _ranked_by(self, side: int) -> set[str]:
