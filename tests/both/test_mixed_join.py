@@ -14,9 +14,8 @@ from oracle_select import Ask
 
 COLUMNS = ("u", "g", "r", "x", "y")
 COLOURS = "abs((left.u - left.g) - (right.u - right.g)) < 0.3 AND abs((left.g - left.r) - (right.g - right.r)) < 0.3"
-MANY_RANGES = " AND ".join(
-    "(" + " OR ".join(f"left.u - {k}*right.u BETWEEN {n} AND {n + 1}" for n in range(0, 10, 2)) + ")" for k in range(1, 4)
-)
+RANGES = " OR ".join(f"left.u - K*right.u BETWEEN {n} AND {n + 1}" for n in range(0, 10, 2))
+MANY_RANGES = " AND ".join(f"({RANGES})".replace("K", str(k)) for k in range(1, 4))
 PLACES = "(left.x - right.x)*(left.x - right.x) + power(left.y - right.y, 2) < 4"
 
 
