@@ -171,7 +171,7 @@ def test_streams_go_into_a_folder_and_go_on(
             ["SELECT * FROM shop WHERE GAUSSIAN(kg, -1) < 3"],
             "The numbers given to gaussian() are no parameters of a distribution. Found sd < 0 in {'sd': -1.0}.",
         ),
-        (["SELECT * FROM shop WHERE GAUSSIAN(kg, kg - 100) < 3"], "gaussian(kg, kg - 100)`' has a row"),
+        (["SELECT * FROM shop WHERE GAUSSIAN(kg, kg - 100) < 3"], "gaussian(kg, kg - 100)' has a row"),
         (["SELECT cast(parcel AS int) FROM shop"], "refuses it: A is no whole number|'A'"),
     ],
 )

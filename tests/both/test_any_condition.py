@@ -182,6 +182,8 @@ def test_what_was_refused(engine):
     assert asked("NOT (X < 0 AND Y < 0)") == pytest.approx({k: 1 - p[k] * r[k] for k in p}, abs=1e-14)
     assert asked("X < 0 OR kind = 'a'") == pytest.approx({1: 1.0, 2: p[2]}, abs=1e-14)
     assert asked("X < 0 OR NOT kind = 'a'") == pytest.approx(p, abs=1e-14)  # what is unknown does not hold
+    assert asked("X < 0 OR id % 3 = 2") == pytest.approx({1: p[1], 2: 1.0}, abs=1e-14)
+    assert asked("X < 0 AND id % 3 IN (1, 5)") == pytest.approx({1: p[1]}, abs=1e-14)
     assert asked("X < 0 OR kind IS NULL") == pytest.approx({1: p[1], 2: 1.0}, abs=1e-14)
     assert asked("(X < 0) = (Y > 0.5)") == pytest.approx(
         {k: p[k] * q[k] + (1 - p[k]) * (1 - q[k]) for k in p}, abs=1e-14

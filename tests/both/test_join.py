@@ -281,7 +281,6 @@ def test_errors_before_any_data_is_read(engine):
         (lambda: hp.join(left, left, ok, 0.5, self_key="idd"), "did you mean 'id'"),
         (lambda: hp.join(left, left, "abs(left.x - right.x) <= -1", 0.5), "negative"),
         (lambda: hp.join(left, left, "abs(left.x - right.x) <=", 0.5), "line 1"),
-        (lambda: hp.join(left, left, "left.x > right.x OR left.id = 1", 0.5), "left.x"),
         (lambda: hp.join(left, left, "abs(left.name - right.x) <= 1", 0.5), "name"),
         (lambda: hp.check(left, "idx"), "did you mean 'id'"),
         (lambda: hp.check(left, "name"), "holds no uncertain values"),

@@ -212,7 +212,7 @@ def _alike(one: Expression, other: Expression, certain: Certain) -> Expression:
 def _in_list(node: Opaque) -> Expression | None:
     """``x IN (a, b)`` as an OR of equalities."""
     match node.parts:
-        case (Expression() as value, str(word), *listed, ")") if word in (" IN (", " NOT IN ("):
+        case (Expression() as value, str(word), *listed, str(last)) if word in (" IN (", " NOT IN (") and last == ")":
             items = [item for item in listed if isinstance(item, Expression)]
             equal: list[Expression] = [Comparison("=", value, item) for item in items]
             found = equal[0] if len(equal) == 1 else Or(tuple(equal))
