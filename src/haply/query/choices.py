@@ -22,20 +22,16 @@ from haply.query.expressions import (
     Column,
     Comparison,
     Expression,
-    Literal,
     Negative,
     Not,
     Opaque,
     Or,
     rewritten,
 )
-from haply.query.forms import Near, Part, form_or_reason, normal_form, number_of, outcome
+from haply.query.forms import TURNED, Near, Part, expression_of, form_or_reason, normal_form, number_of, outcome
 from haply.selection.cases import MOST_CASES, too_many_cases
 
 IsCertain = Callable[[Column], bool]
-
-TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
 # -- combinations in the normal form -----------------------------------------------------------------------------------
@@ -155,7 +151,7 @@ def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
             case Not(inner):
                 return Not(out(inner))
             case Comparison("=" | "!=" as op, left, right) if _is_condition(left) and _is_condition(right):
-                return out(_exclusive(left, right, certain) if op == "!=" else _alike(left, right, certain))
+                return out(_exclusive(left, right) if op == "!=" else _alike(left, right))
             case Opaque():
                 listed = _in_list(node)
                 listed = _as_condition(node, certain) if listed is None else listed
@@ -201,11 +197,11 @@ def _not_true(condition: Expression, certain: Certain) -> Expression:
     return Not(condition)
 
 
-def _exclusive(one: Expression, other: Expression, certain: Certain) -> Expression:
+def _exclusive(one: Expression, other: Expression) -> Expression:
     return Or((And((one, Not(other))), And((Not(one), other))))
 
 
-def _alike(one: Expression, other: Expression, certain: Certain) -> Expression:
+def _alike(one: Expression, other: Expression) -> Expression:
     return Or((And((one, other)), And((Not(one), Not(other)))))
 
 
@@ -277,7 +273,7 @@ def _simpler(node: Comparison | Between, certain: Certain) -> Expression | None:
     """A comparison with one function less; None if there is none that this module knows."""
     if isinstance(node, Between):
         return And((Comparison(">=", node.value, node.low), Comparison("<=", node.value, node.high)))
-    for side, other, op in ((node.left, node.right, node.op), (node.right, node.left, TURNED[node.op])):
+    for side, other, op in ((node.left, node.right, node.op), (node.right, node.left, TURNED.get(node.op, node.op))):
         found = _of_one_side(side, other, op, certain)
         if found is not None:
             return found
@@ -330,7 +326,7 @@ def _rising(
     if limit is None:
         holds = (op in (">", ">=", "!=")) == below
         return inside[0] if holds and inside else _always(inner, holds)
-    compared = Comparison(op, inner, _literal(limit))
+    compared = Comparison(op, inner, expression_of(limit))
     return And((*inside, compared)) if inside else compared
 
 
@@ -344,10 +340,10 @@ def _power(inner: Expression, op: str, number: Fraction, power: int) -> Expressi
     """An odd power rises; an even one is that of the absolute value."""
     root = _root(abs(number), power)
     if power % 2:
-        return Comparison(op, inner, _literal(root if number >= 0 else -root))
+        return Comparison(op, inner, expression_of(root if number >= 0 else -root))
     if number < 0:
         return _always(inner, op in (">", ">=", "!="))
-    return Comparison(op, Call("abs", (inner,)), _literal(root))
+    return Comparison(op, Call("abs", (inner,)), expression_of(root))
 
 
 def _root(number: Fraction, power: int) -> Fraction:
@@ -364,17 +360,6 @@ def _exp(number: Fraction) -> Fraction:
     if number > 700:
         raise HaplyError(f"exp({float(number):g}) is too large to be compared with")
     return Fraction(repr(math.exp(number)))
-
-
-def _literal(number: Fraction) -> Expression:
-    if number.denominator == 1:
-        return Literal(int(number))
-    near = Literal(float(number))
-    return (
-        near
-        if Fraction(repr(near.value)) == number
-        else Arithmetic("/", Literal(number.numerator), Literal(number.denominator))
-    )
 
 
 def _split(node: Comparison, certain: Certain) -> Expression | None:

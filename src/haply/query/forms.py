@@ -348,7 +348,7 @@ def _compared(
     first = _leading(form)
     if isinstance(first, Fraction) and first != 1:
         form, end = form.scaled(1 / first), times(end, 1 / first)
-        op = _TURNED.get(op, op) if first < 0 else op
+        op = TURNED.get(op, op) if first < 0 else op
     return form, _where(op, end)
 
 
@@ -356,7 +356,8 @@ def _leading(form: Form) -> Scalar:
     return next(iter(form.squares.values() if form.squares else form.linear.values()))
 
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparison that says the same when its sides change places, or both are negated."""
 
 
 def _where(op: str, end: Scalar) -> tuple[Interval, ...]:
@@ -374,7 +375,7 @@ def _absolute(
     left: Expression, right: Expression, op: str, is_certain: Callable[[Column], bool]
 ) -> tuple[Form, tuple[Interval, ...]] | None:
     """``abs(...)`` of something uncertain, times a number and plus one, on one side; something certain on the other."""
-    for side, other, turned in ((left, right, op), (right, left, _TURNED.get(op, op))):
+    for side, other, turned in ((left, right, op), (right, left, TURNED.get(op, op))):
         factor, inner, offset = _factor_of_abs(side)
         if inner is None or all(is_certain(column) for column in columns_of(inner)):
             continue
@@ -383,7 +384,7 @@ def _absolute(
         if not limit.is_certain:
             raise _MisfitError("abs(...) beside further uncertain terms")
         tolerance = times(limit.constant, 1 / factor)
-        turned = _TURNED.get(turned, turned) if factor < 0 else turned
+        turned = TURNED.get(turned, turned) if factor < 0 else turned
         low, high = times(tolerance, Fraction(-1)), tolerance
         form, _ = _compared(inner, Literal(0), "<=", is_certain)
         whole = _without_zeros(_form(inner, is_certain))
@@ -441,12 +442,12 @@ def _near(condition: Expression, is_certain: Callable[[Column], bool]) -> Near |
         return None
     for call, other, op in (
         (condition.left, condition.right, condition.op),
-        (condition.right, condition.left, _TURNED.get(condition.op, condition.op)),
+        (condition.right, condition.left, TURNED.get(condition.op, condition.op)),
     ):
         if isinstance(call, Call) and call.name == "distance":
             limit = _form(other, is_certain)
             columns = [column for column in call.args if isinstance(column, Column) and column.index is None]
-            if len(columns) != 2 or not limit.is_certain or op not in _TURNED:
+            if len(columns) != 2 or not limit.is_certain or op not in TURNED:
                 raise _MisfitError("a distance that is not between two columns, or compared with something uncertain")
             if columns[0].same_as(columns[1]):
                 raise _MisfitError("the distance of a column from itself")
@@ -561,7 +562,7 @@ def plus(a: Scalar, b: Scalar) -> Scalar:
         return a + b
     if _is_zero(a) or _is_zero(b):
         return b if _is_zero(a) else a
-    return Arithmetic("+", _expression(a), _expression(b))
+    return Arithmetic("+", expression_of(a), expression_of(b))
 
 
 def times(a: Scalar, b: Scalar) -> Scalar:
@@ -573,15 +574,16 @@ def times(a: Scalar, b: Scalar) -> Scalar:
     if isinstance(b, Fraction) and b in (0, 1):
         return Fraction(0) if b == 0 else a
     if isinstance(b, Fraction) and b == -1:
-        return a.operand if isinstance(a, Negative) else Negative(_expression(a))
-    return Arithmetic("*", _expression(a), _expression(b))
+        return a.operand if isinstance(a, Negative) else Negative(expression_of(a))
+    return Arithmetic("*", expression_of(a), expression_of(b))
 
 
 def _inverse(a: Scalar) -> Scalar:
     return 1 / a if isinstance(a, Fraction) else Arithmetic("/", Literal(1), a)
 
 
-def _expression(a: Scalar) -> Expression:
+def expression_of(a: Scalar) -> Expression:
+    """Write a number as an expression that is read back exactly."""
     if isinstance(a, Expression):
         return a
     if a.denominator == 1:

@@ -27,7 +27,7 @@ Value = tuple[str, int | None]
 
 
 class Range(NamedTuple):
-    """Numbers from ``low`` to ``high``; an end that there is not is infinite."""
+    """Numbers from ``low`` to ``high``; a missing end is infinite."""
 
     low: Number
     high: Number

@@ -777,7 +777,8 @@ def _curved(group: Group, batch: RowValues) -> Curved:
     return Curved(group.conditions, list(kinds), alone, batch)
 
 
-CASE_BY_CASE = max(*REGION_RULES, SINGLY) + 1
+CASE_BY_CASE = 102
+"""The code of the rule that adds up the bounds of cases; 101 is that of ``selection.select``."""
 RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"}
 
 _METHODS: dict[str, Any] = {

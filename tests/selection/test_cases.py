@@ -1,0 +1,66 @@
+"""Combinations of conditions: their cases exclude one another, and their bounds enclose the probability."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from haply.models import Gaussian, Histogram, Uniform
+from haply.query.rewrites import split_rows
+from haply.query.text import parse
+from haply.selection.conditions import RowValues
+from haply.selection.evaluate import group_of
+
+ROWS = 60
+CONDITIONS = (
+    "a - b < 0.3 OR b + c > 1",
+    "(a < 0) != (a + b < 0.5)",
+    "NOT (a < 0.2 AND b < 0.1) AND (a - b > -1 OR c > 0)",
+    "a - b > 1 OR b - c > 1 OR c - a > 1",
+    "a * a + b * b < 1 OR a > b",
+    "u - v < 0.2 OR u > 1",
+    "(u < 0.5 OR v - h < 0) AND u - v > -1",
+    "u + v < 1 OR k > 0",
+)
+
+
+def rows(seed):
+    random = np.random.default_rng(seed)
+    values = {name: Gaussian(random.normal(0, 1, ROWS), random.uniform(0.01, 1.5, ROWS)) for name in "abc"}
+    low = random.normal(0, 1, (2, ROWS))
+    values |= {name: Uniform(one, one + random.uniform(0.01, 2, ROWS)) for name, one in zip("uv", low, strict=True)}
+    edges = np.cumsum(random.uniform(0.1, 1, (ROWS, 3)), axis=1) - 1
+    values["h"] = Histogram(edges.tolist(), [[0.25, 0.75]] * ROWS)
+    return values, random.integers(-1, 2, ROWS).astype(float)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("text", CONDITIONS)
+def test_bounds_enclose_the_probability(text, seed):
+    values, sure = rows(seed)
+    kinds = {name: type(model) for name, model in values.items()}
+    split = split_rows(parse(text), lambda column: column.name == "k")
+    for conditions in split.groups:
+        group = group_of(conditions, kinds)
+        batch = RowValues(values, dict.fromkeys(group.numbers, sure), ROWS)
+        prepared = group.prepare(batch)
+        exact, bounds = prepared.exact()[0], prepared.bounds(0.0, np.inf)
+        assert group.cases
+        assert bounds is not None
+        assert (bounds.lower <= exact + 1e-9).all()
+        assert (bounds.upper >= exact - 1e-9).all()
+
+
+@pytest.mark.parametrize("text", CONDITIONS[:-1])  # the opposite of the last has a certain condition of its own
+def test_cases_and_those_of_the_opposite_are_everything(text):
+    """The probability of a condition and of its NOT add up to 1."""
+    values, _ = rows(9)
+    kinds = {name: type(model) for name, model in values.items()}
+    total = np.zeros(ROWS)
+    for asked in (text, f"NOT ({text})"):
+        chance = np.ones(ROWS)
+        for conditions in split_rows(parse(asked), lambda column: column.name == "k").groups:
+            group = group_of(conditions, kinds)
+            chance = chance * group.prepare(RowValues(values, {}, ROWS)).exact()[0]
+        total += chance
+    assert total == pytest.approx(1.0, abs=1e-8)
