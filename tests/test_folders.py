@@ -111,15 +111,15 @@ print(normal_cdf(0.0), cache_folder())
 
 
 def planted(folder: Path, proof: Path) -> None:
-    """Replace every index of cached kernels by a pickle that makes a file when it is loaded."""
+    """Replace every file of cached kernels by a pickle that makes a file when it is loaded."""
     import pickle
 
     class Attack:
         def __reduce__(self) -> tuple:
             return Path.touch, (proof,)
 
-    for index in folder.rglob("*.nbi"):
-        index.write_bytes(pickle.dumps(Attack()))
+    for file in folder.rglob("*.nbc"):
+        file.write_bytes(pickle.dumps(Attack()))
 
 
 @pytest.mark.long

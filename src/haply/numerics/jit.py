@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.resources
+import itertools
 import os
+import pickle
+import secrets
 import sys
 import time
 from collections import Counter, defaultdict
@@ -23,7 +26,8 @@ import numba
 import numba.core.config
 import numpy as np
 from numba.core import event, types
-from numba.core.caching import _CacheLocator
+from numba.core.bytecode import FunctionIdentity
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
 from haply.folders import private_folder
 
@@ -88,6 +92,48 @@ class KernelLocator(_CacheLocator):
         locator = cls(py_func)
         _make_folder(locator._path)
         return locator
+
+
+class KernelFiles(IndexDataCacheFile):
+    """Keeps each specialisation of a kernel in a file of its own, named by its types.
+
+    Numba numbers the files of a function and keeps the numbers in an index that it reads and writes without a lock. Two
+    processes that compile a kernel for different types at once may give both the same number; the index then leads to
+    machine code for other types. Here a file holds the types that it is for, and is only used for them.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write a specialisation, in one step."""
+        self._save_data(self._name_of(key), (key, data))
+
+    def load(self, key: Any) -> Any:
+        """Return the specialisation for these types, or None."""
+        try:
+            found = self._load_data(self._name_of(key))
+        except (OSError, EOFError, pickle.UnpicklingError):  # no such file, or a damaged one
+            return None
+        return found[1] if isinstance(found, tuple) and len(found) == 2 and found[0] == key else None
+
+    def _name_of(self, key: Any) -> str:
+        text = f"{self._version} {self._source_stamp} {key}"
+        return str(self._data_name(int(hashlib.sha256(text.encode()).hexdigest()[:16], 16)))
+
+
+def _number_functions_apart() -> None:
+    """Make the names of compiled functions differ from those that other processes give.
+
+    Numba tells functions of one name apart by a number that each process counts from 1, and the number is kept with the
+    machine code. Two processes may give `array.sort` and `np.argsort` the same number, for they share the name
+    `run_quicksort1`; a third process that loads both would run one in place of the other. (Seen: a kernel whose values
+    were not sorted.) So each process begins at a number of its own.
+    """
+    numbers: Any = FunctionIdentity
+    numbers._unique_ids = itertools.count(secrets.randbits(56))
+
+
+_number_functions_apart()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_number_functions_apart)
 
 
 @cache
@@ -192,6 +238,8 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
         dispatcher: Any = numba.njit(**options)(function)
     finally:
         settings.CACHE_LOCATOR_CLASSES = before
+    kept = dispatcher._cache
+    kept._cache_file = KernelFiles(kept.cache_path, kept._impl.filename_base, fingerprint())
     dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
     _KERNELS.append(dispatcher)
     return dispatcher

@@ -1,0 +1,104 @@
+"""Kernels that several processes compile and keep in one folder: each process gets the machine code it asked for."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba.core import types
+
+from haply.numerics.jit import KernelFiles, kernel
+
+TWO_KERNELS = """
+import sys
+import numpy as np
+from haply.numerics.jit import kernel
+
+@kernel
+def ascending(values):
+    values.sort()
+    return values
+
+@kernel
+def order(values):
+    return np.argsort(values)
+
+for name in sys.argv[1:]:
+    print(*{"ascending": ascending, "order": order}[name](np.array([3.0, 1.0, 2.0])))
+"""
+
+
+def test_kernels_of_several_processes_do_not_take_the_place_of_each_other(tmp_path: Path) -> None:
+    """``sort`` and ``argsort`` share an inner name: numba tells them apart by a number of the process."""
+    script = tmp_path / "two_kernels.py"
+    script.write_text(TWO_KERNELS)
+
+    def ran(*names: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, str(script), *names], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout.splitlines()
+
+    assert ran("ascending") == ["1.0 2.0 3.0"]
+    assert ran("order") == ["1 2 0"]
+    assert ran("order", "ascending") == ["1 2 0", "1.0 2.0 3.0"]
+
+
+def test_a_forked_process_numbers_its_functions_anew() -> None:
+    code = """
+import os
+import haply.numerics.jit
+from numba.core.bytecode import FunctionIdentity
+read, write = os.pipe()
+if not os.fork():
+    os.write(write, str(next(FunctionIdentity._unique_ids)).encode())
+    os._exit(0)
+os.wait()
+print(abs(int(os.read(read, 99)) - next(FunctionIdentity._unique_ids)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 10**6
+
+
+def key(*kinds: types.Type) -> tuple:
+    return kinds, ("machine",), ("code", "closure")
+
+
+def test_specialisations_written_at_once_are_kept_apart(tmp_path: Path) -> None:
+    """Two processes, of which neither has seen what the other writes."""
+    one, other = (KernelFiles(str(tmp_path), "kernel", "stamp") for _ in range(2))
+    assert one.load(key(types.int64)) is None
+    assert other.load(key(types.float64)) is None
+    one.save(key(types.int64), "for integers")
+    other.save(key(types.float64), "for doubles")
+    for files in (one, other):
+        assert files.load(key(types.int64)) == "for integers"
+        assert files.load(key(types.float64)) == "for doubles"
+    assert KernelFiles(str(tmp_path), "kernel", "another stamp").load(key(types.int64)) is None
+
+
+def test_a_file_is_used_for_its_own_types_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KernelFiles, "_name_of", lambda self, key: "one-name-for-all")
+    files = KernelFiles(str(tmp_path), "kernel", "stamp")
+    files.save(key(types.int64), "for integers")
+    assert files.load(key(types.int64)) == "for integers"
+    assert files.load(key(types.float64)) is None
+    for damaged in (b"", b"not a pickle", pickle.dumps("another thing")):
+        (tmp_path / "one-name-for-all").write_bytes(damaged)
+        assert files.load(key(types.int64)) is None
+
+
+def test_kernels_are_kept_in_such_files() -> None:
+    @kernel
+    def doubled(value):
+        return 2 * value
+
+    assert isinstance(doubled._cache._cache_file, KernelFiles)
+    assert doubled(np.int64(4)) == 8
+    assert doubled(4.5) == 9.0
