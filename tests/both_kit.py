@@ -214,9 +214,9 @@ class Planned:
         return Table(self.engine, self.plan.run())
 
 
-join, where, sql, window_join, check, match, count_matches, asof = (
+join, where, sql, window_join, check, match, count_matches, asof, table = (
     _Asked(getattr(haply, name))
-    for name in ("join", "where", "sql", "window_join", "check", "match", "count_matches", "asof")
+    for name in ("join", "where", "sql", "window_join", "check", "match", "count_matches", "asof", "table")
 )
 plan_join, plan_where, plan_sql, plan_match, plan_asof = (
     _Asked(getattr(haply, name)) for name in ("plan_join", "plan_where", "plan_sql", "plan_match", "plan_asof")

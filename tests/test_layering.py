@@ -35,6 +35,7 @@ ORDER = (
     ("engines",),
     ("report",),
     ("inputs", "constructors", "sky"),
+    ("history",),
     ("beside",),
     ("statements", "api", "questions", "judging", "looking"),
     ("demo",),

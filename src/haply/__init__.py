@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from haply.engines.doctor import doctor
     from haply.engines.spark.runtime.cluster import ship
     from haply.engines.spark.runtime.session import local_session
+    from haply.history import table
     from haply.judging import calibrate, calibration, shifted
     from haply.looking.pair import explain_pair
     from haply.looking.pairs import explore, map, threshold_chart
@@ -63,6 +64,7 @@ __all__ = [
     "ship",
     "sky",
     "sql",
+    "table",
     "threshold_chart",
     "watch",
     "where",
@@ -95,6 +97,7 @@ _LAZY = {
     "ship": "haply.engines.spark.runtime.cluster",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
+    "table": "haply.history",
     "progress": "haply.looking.watching",
     "watch": "haply.looking.watching",
     "where": "haply.api",

@@ -6,11 +6,12 @@ The answer is a table of the kind of the first argument, so that its type is not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from haply.beside import AskedPairs, planned
 from haply.errors import HaplyError, one_of
+from haply.history import asked_of, without_earlier_probability
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
 from haply.joins.operators.window import Algorithm
@@ -27,9 +28,10 @@ from haply.planning.frames import (
     field_of,
     find_column,
     is_one_dimensional,
+    names_of,
 )
-from haply.planning.nodes import JoinOptions, Strategy
-from haply.planning.plans import Plan
+from haply.planning.nodes import JoinOptions, Strategy, condition_of, shown_of
+from haply.planning.plans import Plan, PlannedQuery
 from haply.planning.selection import plan_selection
 from haply.planning.windows import WindowPlan
 from haply.pruning.candidates.windows import Policy
@@ -102,7 +104,27 @@ def plan_join(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(planned(one, other, AskedPairs(on, options)), engine_of(one), funnel)
+    return Plan(_pairs(one, other, on, options), engine_of(one), funnel)
+
+
+def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> PlannedQuery:
+    """Plan a join by what is asked now, and by what the tables' rows have passed before."""
+    frames: dict[str | None, Frame] = {"left": left, "right": right}
+    asked = asked_of(frames, () if on is None else (condition_of(on),), keys=options.self_key is None)
+    if asked.changed:
+        on, options = asked.condition, replace(options, exclusive=asked.exclusive)
+    query = planned(left, right, AskedPairs(on, options))
+    if left.streaming or right.streaming:
+        return query
+    shown = {one.name: (one.side, one.column) for one in shown_of(left, right, options)}
+    return asked.remembered(query, frames, shown, _cut(options))
+
+
+def _cut(options: JoinOptions) -> str | None:
+    """Why rows of the result are not known to fulfil the condition, if they are not."""
+    if options.answer.how != "inner":
+        return f"it was joined with how='{options.answer.how}'"
+    return "it was joined in a window of uncertain times" if options.window is not None else None
 
 
 def join(
@@ -250,10 +272,17 @@ def plan_where(
     """
     limit = Threshold(threshold, strict)
     frame = frame_of(df, "The table")
-    selection = plan_selection(
-        frame, condition, limit, probability=probability, planning=planning, invalid=invalid
+    tables: dict[str | None, Frame] = {None: frame}
+    asked = asked_of(tables, (condition_of(condition),))
+    if probability == "exact":
+        frame = without_earlier_probability(frame)
+    query: PlannedQuery = plan_selection(
+        frame, asked.condition if asked.changed else condition, limit,
+        probability=probability, planning=planning, invalid=invalid,
     )  # fmt: skip
-    return Plan(selection, engine_of(frame), funnel)
+    if not frame.streaming:
+        query = asked.remembered(query, tables, {name: (None, name) for name in names_of(frame)})
+    return Plan(query, engine_of(frame), funnel)
 
 
 def where(

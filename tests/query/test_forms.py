@@ -296,7 +296,7 @@ def test_near_is_told_from_beyond():
     [
         ("x / 0 < 1", "division by zero"),
         ("x * y * z < 1", "more than two"),
-        ("x - x < 1", "cancel out"),
+        ("x - x > 1", "can never hold"),
         ("sin(x) < 1", r"function sin\(\)"),
         ("x ** 3 < y", "only squares"),
         ("x / y = 1", "division by"),

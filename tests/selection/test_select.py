@@ -855,7 +855,7 @@ REFUSED = {
     "abs(a - b) < -1": ["negative tolerance", "check the sign"],
     "a * a * a < 1": ["does not understand", "more than two uncertain columns"],
     "a / b = 1": ["division by `b`", "uncertain"],
-    "a - a < 1": ["cancel out"],
+    "a - a > 1": ["cancel out"],
     "sin(a) < 1": ["function sin"],
     "u + v + h < 1 OR a < 1": ["cannot be computed together", "sums of two columns"],
     "a": ["does not understand", "compared with something certain"],

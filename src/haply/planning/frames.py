@@ -53,6 +53,8 @@ class Field:
     """The type as Spark SQL spells it."""
     unit: str | None = None
     """The unit of its values, if the table's metadata says so under ``unit``."""
+    mark: str | None = None
+    """What haply has written of its history into the table's metadata, under ``haply``."""
 
     @property
     def model(self) -> type[Model] | None:
@@ -183,6 +185,12 @@ class Frame(Protocol):
 
     def least(self, column: str) -> float:
         """Return the least number of a column, NaN if one is null: Spark reads the table for that."""
+
+    def marked(self, marks: Mapping[str, str]) -> Frame:
+        """Write these marks of its columns into its metadata, and no others."""
+
+    def stacked(self, others: Sequence[Frame]) -> Frame:
+        """Add the rows of other tables with the same columns."""
 
     def beside(self, other: Frame) -> Frame:
         """Make the product with another table. Only its types are ever asked for, unless it has a reason to be run."""

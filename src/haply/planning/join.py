@@ -11,10 +11,12 @@ from haply.planning.frames import Frame, SideName, field_of, position_model
 from haply.planning.mixed import MixedJoin
 from haply.planning.nodes import JoinNode
 from haply.planning.pairs import PairPlan, Side, broadcast_problem, method_for
-from haply.planning.plans import DoesNotFit, Fits, Registry
+from haply.planning.plans import Chosen, DoesNotFit, Fits, Registry
 from haply.planning.times import TimeWindow
 from haply.probability.region import Difference, Region
 from haply.query.conditions import JoinCondition, Misfit
+from haply.query.expressions import Or
+from haply.query.forms import never
 from haply.query.text import parse
 
 FITTING = {
@@ -88,7 +90,12 @@ class PlainJoin:
     def fits(self, node: JoinNode) -> Fits | DoesNotFit:
         """Fit a join without any uncertain condition."""
         pair = _Pair.of(node)
-        if isinstance(pair, DoesNotFit) or pair.condition.compared is not None or node.streaming:
+        if (
+            node.options.exclusive
+            or isinstance(pair, DoesNotFit)
+            or pair.condition.compared is not None
+            or node.streaming
+        ):
             return DoesNotFit(HaplyError("a condition is uncertain, or a band that a sweep joins faster"))
         return _fits(_PLAIN, pair.plan())
 
@@ -163,7 +170,19 @@ class CandidateSelection:
         return DoesNotFit(problem, meant=True) if problem is not None else Fits(_SELECTION, lambda: join)
 
 
-JOINS: Registry[JoinNode] = Registry((PlainJoin(), IndexedPages(), Cells(), CandidateSelection()))
+class JoinStrategies(Registry[JoinNode]):
+    """The strategies for joins of two; a condition whose parts exclude one another is joined part by part."""
+
+    def choose(self, node: JoinNode) -> Chosen | DoesNotFit:
+        """Take the cheapest strategy that fits, for each part of the condition if it has parts."""
+        if not node.options.exclusive or not isinstance(node.condition, Or):
+            return super().choose(node)
+        options = replace(node.options, exclusive=False)
+        parts = [part for part in node.condition.conditions if not never(part, node.is_certain)]
+        return self.by_parts([replace(node, condition=part, options=options) for part in parts or [node.condition]])
+
+
+JOINS = JoinStrategies((PlainJoin(), IndexedPages(), Cells(), CandidateSelection()))
 """All strategies for joins of two tables or streams."""
 
 

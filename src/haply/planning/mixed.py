@@ -7,7 +7,7 @@ rows with uncertain columns, which a selection decides: jointly where conditions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from haply.planning.frames import (
 )
 from haply.planning.nodes import Shown, unbounded_values
 from haply.planning.pairs import PairPlan, method_for
+from haply.planning.plans import FunnelStage
 from haply.planning.selection import Kinds, RowSelection, owner
 from haply.probability.region import Difference, Distance
 from haply.pruning.threshold import Threshold
@@ -298,32 +299,13 @@ def _double(number: float) -> str:
 # -- counting ----------------------------------------------------------------------------------------------------------
 
 
-class _Stage:
-    """A funnel that is told by one stage of the plan only what that stage may say."""
-
-    def __init__(self, funnel: Any, may_say: Callable[[str], bool]) -> None:
-        self.funnel, self.may_say = funnel, may_say
-
-    def start_over(self) -> None:
-        """Do nothing: both stages fill one funnel, which is emptied before."""
-
-    def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
-        """Pass on what this stage may say; that it has spoken at all, too."""
-
-        def said() -> dict[str, Any]:
-            counts = source()
-            return {"stages": 1, **{k: v for k, v in counts.items() if self.may_say(k)}} if counts else {}
-
-        self.funnel.follow(said, live)
-
-
 def _first_stage(funnel: Any) -> Any:
     """Rows, candidates, and what the first condition rejects; what it accepts goes on."""
     said = ("rows_", "null_", "hopeless_", "invalid_", "candidates", "rejected:", "nanoseconds:")
-    return None if funnel is None else _Stage(funnel, lambda name: name.startswith(said))
+    return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))
 
 
 def _second_stage(funnel: Any) -> Any:
     """What all conditions together decide."""
     said = ("rejected:", "accepted:", "evaluated", "kept")
-    return None if funnel is None else _Stage(funnel, lambda name: name.startswith(said))
+    return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))

@@ -78,6 +78,8 @@ class JoinOptions:
     best: Best | None = None
     """Which pairs are wanted by the one who ranks them; the join may leave out others."""
     wording: Wording = field(default_factory=Wording)
+    exclusive: bool = False
+    """Whether the condition is an OR of parts of which one holds at most."""
 
     def __post_init__(self) -> None:
         """Refuse what is not one of the choices."""
@@ -262,7 +264,7 @@ class JoinNode:
             advise(plain, f"write {errors[0]} in the condition" if errors else HOW_UNCERTAIN)
         elif errors:
             advise(*error_left_out(errors[0]))
-        if same_table and self.options.self_key is None:
+        if same_table and self.options.self_key is None and not self.options.exclusive:
             in_both = not self.certain_times and window is not None and window.left == window.right
             if in_both or (condition is not None and meets_itself(condition, "left", "right", self.is_certain)):
                 advise(*taken_as_independent("left", "right"))
@@ -303,6 +305,8 @@ class TablesNode:
     """The columns that the result needs; all by default."""
     answer: Answer = field(default_factory=Answer)
     """Which pairs and rows are returned, of two tables."""
+    exclusive: bool = False
+    """Whether the condition is an OR of parts of which one holds at most."""
 
     @property
     def names(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -76,6 +76,56 @@ class Chosen:
         return replace(found, not_taken=found.not_taken + self.not_taken)
 
 
+class FunnelStage:
+    """A funnel that is told by one stage of the plan only what that stage may say."""
+
+    def __init__(self, funnel: Any, may_say: Callable[[str], bool]) -> None:
+        self.funnel, self.may_say = funnel, may_say
+
+    def start_over(self) -> None:
+        """Do nothing: both stages fill one funnel, which is emptied before."""
+
+    def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
+        """Pass on what this stage may say; that it has spoken at all, too."""
+
+        def said() -> dict[str, Any]:
+            counts = source()
+            return {"stages": 1, **{k: v for k, v in counts.items() if self.may_say(k)}} if counts else {}
+
+        self.funnel.follow(said, live)
+
+
+def _says_all(name: str) -> bool:
+    return True
+
+
+def _says_pairs(name: str) -> bool:
+    """Rows are counted once, whatever the number of joins."""
+    return not name.startswith(("rows_", "null_", "hopeless_", "invalid_"))
+
+
+@dataclass(frozen=True)
+class PartsOfJoin:
+    """Joins of the same tables by conditions of which one holds at most; their rows are put together."""
+
+    parts: tuple[PlannedQuery, ...]
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        """Run them on the engine of their tables."""
+        if funnel is not None:
+            funnel.start_over()
+        first, *others = (
+            one.run(engine, None if funnel is None else FunnelStage(funnel, _says_all if n == 0 else _says_pairs))
+            for n, one in enumerate(self.parts)
+        )
+        return first.stacked(others)
+
+    def describe(self, engine: Engine) -> Description:
+        """Describe how they will run."""
+        verdict = f"The condition has {len(self.parts)} parts, of which one holds at most."
+        return Description("Join by parts", verdict, parts=tuple(one.describe(engine) for one in self.parts))
+
+
 @dataclass(frozen=True)
 class Registry(Generic[Node]):
     """The strategies for one kind of query."""
@@ -105,6 +155,18 @@ class Registry(Generic[Node]):
         if best is None:
             return next((refusal for refusal in refusals if refusal.meant), refusals[-1])
         return Chosen(best[0], best[1].cost, best[1].plan(), tuple(not_taken))
+
+    def by_parts(self, nodes: Sequence[Node]) -> Chosen | DoesNotFit:
+        """Choose for each of several queries, no two of which have a row in common; their rows are put together."""
+        plans: list[Chosen] = []
+        for node in nodes:
+            chosen = self.choose(node)
+            if isinstance(chosen, DoesNotFit):
+                return replace(chosen, meant=True)
+            plans.append(chosen)
+        if len(plans) == 1:
+            return plans[0]
+        return Chosen("parts", max(one.cost for one in plans), PartsOfJoin(tuple(plans)), ())
 
     def plan(self, node: Node) -> Chosen:
         """Take the cheapest strategy that fits; refuse a query that none fits."""

@@ -28,7 +28,8 @@ from haply.planning.windows import WindowPlan, conditions_over, uncertain_condit
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
 from haply.query.conditions import Misfit
-from haply.query.expressions import And, Comparison
+from haply.query.expressions import And, Comparison, Or
+from haply.query.forms import never
 
 SLACK = 1e-9
 """The joins before the last selection keep a little more: they round differently."""
@@ -273,6 +274,7 @@ def as_join(node: TablesNode) -> tuple[Expression | None, JoinOptions]:
         threshold=node.threshold.value, strict=node.threshold.strict, probability="exact" if node.exact else "none",
         invalid=node.invalid, suffixes=SUFFIXES, columns=used_columns(node, ("probability",) if node.exact else ()),
         broadcast=None if node.broadcast is None else sides[node.broadcast], answer=node.answer,
+        exclusive=node.exclusive,
         wording=Wording(left, right, "write WITH THRESHOLD 0.01"), **timed,
     )  # fmt: skip
 
@@ -369,7 +371,25 @@ class Chain:
         return Fits(_CHAIN, lambda: join) if join.problem is None else DoesNotFit(join.problem)
 
 
-TABLES: Registry[TablesNode] = Registry((TwoTables(), WindowedTables(), Chain()))
+class TablesStrategies(Registry[TablesNode]):
+    """The strategies for any number of tables; a condition whose parts exclude one another is joined part by part."""
+
+    def choose(self, node: TablesNode) -> Chosen | DoesNotFit:
+        """Take the cheapest strategy that fits, for each part of the condition if it has parts."""
+        if not node.exclusive or len(node.frames) == 2:
+            return super().choose(node)
+        (condition,) = node.conditions
+        assert isinstance(condition, Or)
+        parts = [part for part in condition.conditions if not never(part, node.is_certain)]
+        return self.by_parts(
+            [
+                replace(node, conditions=part.conditions if isinstance(part, And) else (part,), exclusive=False)
+                for part in parts or condition.conditions[:1]
+            ]
+        )
+
+
+TABLES = TablesStrategies((TwoTables(), WindowedTables(), Chain()))
 """All strategies for joins of any number of tables."""
 
 

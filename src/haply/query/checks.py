@@ -207,5 +207,6 @@ def taken_as_independent(one: str, other: str) -> tuple[str, str]:
     return (
         f"A table is joined with itself, and {one} and {other} are taken as independent: "
         "also a row and itself, which are one and the same value.",
-        f'hp.join(..., self_key="id") takes rows with the same id as one value; {one}.id < {other}.id leaves them out',
+        f'hp.table(frame, key="id"), or FROM t KEY id in SQL, takes rows with the same id as one value; '
+        f"{one}.id < {other}.id leaves them out",
     )

@@ -28,7 +28,19 @@ from haply.query.expressions import (
     Or,
     rewritten,
 )
-from haply.query.forms import TURNED, Near, Part, expression_of, form_or_reason, normal_form, number_of, outcome
+from haply.query.forms import (
+    TURNED,
+    Near,
+    Part,
+    any_value,
+    certain_rest,
+    expression_of,
+    form_or_reason,
+    never_holds,
+    normal_form,
+    number_of,
+    owner_of,
+)
 from haply.selection.cases import MOST_CASES, too_many_cases
 
 IsCertain = Callable[[Column], bool]
@@ -106,7 +118,22 @@ def part_or_choice(condition: Expression, is_certain: IsCertain) -> Part | Near 
             tree = _combination(condition, is_certain)
             assert isinstance(tree, Branch)
             return Choice(tree, str(condition))
+    known = _cancelled(condition, is_certain)
+    if known is not None:
+        if not known.all:
+            raise never_holds(condition)
+        return Choice(known, str(condition))
     return normal_form(condition, is_certain)
+
+
+def _cancelled(condition: Expression, is_certain: IsCertain) -> Branch | None:
+    """What a comparison says in which all that is uncertain cancels out: it still takes a known value to hold."""
+    rest = certain_rest(condition, is_certain)
+    if rest is None or (isinstance(rest, bool) and not rest):
+        return None if rest is None else Branch(False, ())
+    owners = {owner_of(column): column for column in columns_of(condition) if not is_certain(column)}
+    parts = [any_value(column) for column in owners.values()]
+    return Branch(True, (*([Known(rest)] if isinstance(rest, Expression) else []), *parts))
 
 
 def _combination(condition: Expression, is_certain: IsCertain) -> Combination:
@@ -118,9 +145,9 @@ def _combination(condition: Expression, is_certain: IsCertain) -> Combination:
             parts = tuple(_combination(each, is_certain) for each in condition.conditions)
             return Branch(isinstance(condition, And), parts)
         return whole
-    known = outcome(condition, is_certain)
+    known = _cancelled(condition, is_certain)
     if known is not None:
-        return Branch(known, ())
+        return known
     return normal_form(condition, is_certain, refuse_never=False)
 
 

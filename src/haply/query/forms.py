@@ -14,6 +14,7 @@ from fractions import Fraction
 from haply.errors import HaplyError
 from haply.query.columns import columns_of
 from haply.query.expressions import (
+    And,
     Arithmetic,
     Between,
     Call,
@@ -180,22 +181,39 @@ def form_or_reason(condition: Expression, is_certain: Callable[[Column], bool]) 
     return Part(form, intervals, str(condition))
 
 
-def outcome(condition: Expression, is_certain: Callable[[Column], bool]) -> bool | None:
-    """Whether a comparison holds in which all that is uncertain cancels out; None if it does not, or is no number."""
+def certain_rest(condition: Expression, is_certain: Callable[[Column], bool]) -> bool | Expression | None:
+    """What is left of a comparison in which all that is uncertain cancels out: whether it holds, or a condition.
+
+    None if something uncertain is left.
+    """
     if isinstance(condition, Not):
-        inner = outcome(condition.condition, is_certain)
-        return None if inner is None else not inner
+        inner = certain_rest(condition.condition, is_certain)
+        return Not(inner) if isinstance(inner, Expression) else None if inner is None else not inner
     if not isinstance(condition, Comparison):
         return None
     try:
-        form = _without_zeros(
-            _form(condition.left, is_certain).plus(_form(condition.right, is_certain).scaled(Fraction(-1)))
-        )
+        left, right = (_without_zeros(_form(side, is_certain)) for side in (condition.left, condition.right))
+        form = _without_zeros(left.plus(right.scaled(Fraction(-1))))
     except _MisfitError:
         return None
-    if not form.is_certain or not isinstance(form.constant, Fraction):
+    if not form.is_certain:
         return None
-    return any(_low_cut(each) <= (form.constant, 0) < _high_cut(each) for each in _where(condition.op, Fraction(0)))
+    if isinstance(form.constant, Fraction):
+        where = _where(condition.op, Fraction(0))
+        return any(_low_cut(each) <= (form.constant, 0) < _high_cut(each) for each in where)
+    return Comparison(condition.op, form.constant, Literal(0))
+
+
+def never(condition: Expression, is_certain: Callable[[Column], bool]) -> bool:
+    """Whether it is plain that a condition never holds: what is uncertain in a part of it cancels out."""
+    parts = condition.conditions if isinstance(condition, And) else (condition,)
+    return any(certain_rest(part, is_certain) is False for part in parts)
+
+
+def any_value(column: Column) -> Part:
+    """The condition that a value is known, whatever it is."""
+    form = Form(Fraction(0), {str(column): Fraction(1)}, {}, {str(column): column})
+    return Part(form, (Interval(None, None),), f"{column} is known")
 
 
 def normal_form(
@@ -209,8 +227,13 @@ def normal_form(
             f"haply does not understand the uncertain condition `{condition}`", expected=UNDERSTOOD, found=found
         )
     if refuse_never and isinstance(found, Part) and not found.intervals:
-        raise HaplyError(f"The condition `{condition}` can never hold", hint="check the order of the bounds")
+        raise never_holds(condition)
     return found
+
+
+def never_holds(condition: Expression) -> HaplyError:
+    """Make the error for a condition that no values fulfil."""
+    return HaplyError(f"The condition `{condition}` can never hold", hint="check the order of the bounds")
 
 
 def refuse_negative_tolerance(condition: Expression) -> None:
@@ -483,7 +506,15 @@ def _form(node: Expression, is_certain: Callable[[Column], bool]) -> Form:
                 raise _MisfitError(f"the power `{node}`: only squares are understood")
             inner = _form(base, is_certain)
             return inner.product(inner)
-        case Call("abs" | "distance"):
+        case Call("abs", (inner,)):
+            value = _without_zeros(_form(inner, is_certain))
+            if not value.is_certain:
+                raise _MisfitError(f"`{node}` inside a sum")
+            size = value.constant
+            return Form(abs(size) if isinstance(size, Fraction) else Call("abs", (size,)), {}, {}, {})
+        case Call("distance", (Column() as one, Column() as other)) if one.same_as(other):
+            return Form(Fraction(0), {}, {}, {})
+        case Call("distance"):
             raise _MisfitError(f"`{node}` inside a sum")
         case Call(name):
             raise _MisfitError(f"the function {name}() of something uncertain")

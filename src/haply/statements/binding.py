@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import HaplyError, unknown_name
+from haply.history import asked_of, keyed
 from haply.joins.counting import DISTRIBUTION
 from haply.planning.answers.options import Answer
 from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of, quoted
@@ -17,7 +18,7 @@ from haply.planning.nodes import refuse_no_numbers
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.checks import refuse_equalities
 from haply.query.choices import parts_of
-from haply.query.expressions import Call, is_value, rewritten
+from haply.query.expressions import And, Call, Or, is_value, rewritten
 from haply.query.forms import Near, Part
 from haply.query.rewrites import split
 from haply.statements.asked import question_of
@@ -27,16 +28,29 @@ from haply.statements.scope import Scope, is_field
 from haply.statements.syntax import Item, Select, Source, Statement, spelled
 
 
-def bind(statement: Statement, catalog: Catalog, time: Any, frames: Mapping[str, Frame]) -> Bound:
-    """Bind the query to these tables, or those of the engine's catalog."""
-    return _Binder(statement, catalog, time, frames).bound(statement.select)
+def bind(
+    statement: Statement, catalog: Catalog, time: Any, frames: Mapping[str, Frame], names: Mapping[str, str]
+) -> Bound:
+    """Bind the query to these tables, or those of the engine's catalog.
+
+    ``names`` tell tables with a key apart: see ``history.name_of``.
+    """
+    return _Binder(statement, catalog, time, frames, names).bound(statement.select)
 
 
 class _Binder:
     """Binds a query and those inside it."""
 
-    def __init__(self, statement: Statement, catalog: Catalog, time: Any, frames: Mapping[str, Frame]) -> None:
+    def __init__(
+        self,
+        statement: Statement,
+        catalog: Catalog,
+        time: Any,
+        frames: Mapping[str, Frame],
+        names: Mapping[str, str],
+    ) -> None:
         self.statement, self.catalog, self.time, self.frames = statement, catalog, time, frames
+        self.names = names
 
     def bound(self, select: Select, inside: bool = False) -> Bound:
         tables: list[Table] = []
@@ -59,6 +73,8 @@ class _Binder:
         for original, condition in pairs:
             if condition is not None:
                 self.sort(found, scope, original, condition, wide)
+        if found.question is None:
+            self.with_history(found, scope, keys=not inside)
         found.used.clear()  # conditions name their columns themselves
         found.answer = self.answer(found, scope)
         if isinstance(found.question, CountQuestion):
@@ -68,6 +84,14 @@ class _Binder:
         self.choose(found, scope, wide, inside)
         self.refuse_right(found)
         return found
+
+    def with_history(self, found: Bound, scope: Scope, keys: bool) -> None:
+        """Add what earlier queries asked of the tables, and write values as one that are one."""
+        found.asked = asked_of(found.frames, [found.written(one) for one in found.conditions], keys)
+        if found.asked.changed:
+            parts = [scope.bound_again(part) for part in found.asked.parts]
+            alone = parts[0].conditions if isinstance(parts[0], And) else parts
+            found.conditions = [Or(tuple(parts))] if len(parts) > 1 else list(alone)
 
     # -- outer joins ---------------------------------------------------------------------------------------------------
 
@@ -179,7 +203,13 @@ class _Binder:
             raise self.statement.error(
                 source.start, f"table '{name}' has two columns called '{twice[0]}'", hint="rename one of them"
             )
-        return found
+        if not source.key:
+            return found
+        with self.statement.at(source.start):
+            if found.streaming:
+                raise HaplyError(f"KEY is for tables, and '{name}' is a stream", hint="leave out KEY")
+            given = [key for key in self.names if key.lower() == name.lower()]
+            return keyed(found, source.key, self.names[given[0]] if given else f"table:{name.lower()}")
 
     def given(self, name: str) -> Frame | None:
         """The table that is an argument of this name; None if there is none."""
@@ -212,15 +242,24 @@ class _Binder:
                 name = f"{call.name.upper()}()"
                 raise error(start, f"{name} is that of the whole query", hint="move it to the outer SELECT")
         found = self.bound(select, inside=True)
-        if found.uncertain:
-            raise error(
-                select.conditions[0], "a query in parentheses has an uncertain condition", expected="certain ones",
-                found=f"`{found.uncertain[0]}`", hint="move it to the outer WHERE: it counts into the probability",
-            )  # fmt: skip
+        self.refuse_lost(found)
         wide = found.tables[0].frame.renamed(found.wide_names())
         for condition in found.certain:
             wide = wide.where(found.wide_sql(condition))
         return found.finished(wide)
+
+    def refuse_lost(self, found: Bound) -> None:
+        """Refuse a query in parentheses without the columns of its uncertain conditions, which the outer one asks."""
+        shown = {output.sql for output in found.outputs}
+        for condition in found.asked.uncertain if found.asked is not None else ():
+            for column in columns_of(condition):
+                if found.wide_column(column) not in shown:
+                    raise self.statement.error(
+                        found.select.start, f"a query in parentheses has the uncertain condition `{condition}`, "
+                        f"but not the column {column.name} in its SELECT",
+                        expected="the columns of the condition: it counts into the probability of the whole query",
+                        hint=f"add {column.name} to the inner SELECT",
+                    )  # fmt: skip
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from haply.errors import HaplyError
+from haply.history import Asked, marks_for
 from haply.planning.answers.options import Answer
 from haply.planning.frames import Frame, InvalidMode, names_of
 from haply.planning.nodes import TablesNode
 from haply.planning.plans import PlannedQuery
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, columns_of, to_sql
+from haply.query import Column, Expression, Literal, columns_of, to_sql, with_columns
+from haply.query.expressions import Opaque
 from haply.statements.syntax import Select, Statement
 
 PROBABILITY = "probability"
@@ -27,6 +29,8 @@ class Table:
     frame: Frame
     shown: tuple[str, ...]
     made: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, Expression] = field(default_factory=dict)
+    """The constructors that columns were made by, over columns of the table."""
     places: tuple[int, ...] | None = None
     """Where its columns were before those that the query does not need were left out."""
     origin: Any = None
@@ -106,6 +110,8 @@ class Bound:
     question: Question | None = None
     lean: bool = False
     """Whether the wide rows have those columns only."""
+    asked: Asked | None = None
+    """The conditions with those of earlier queries; none where another question is asked."""
 
     @property
     def known_numbers(self) -> tuple[str, ...]:
@@ -132,6 +138,37 @@ class Bound:
             for at, name in enumerate(names_of(table.frame))
             if not self.lean or (table.alias, name) in self.used
         ]
+
+    @property
+    def frames(self) -> dict[str | None, Frame]:
+        """The tables by their aliases."""
+        return {table.alias: table.frame for table in self.tables}
+
+    def written(self, condition: Expression) -> Expression:
+        """A condition with the constructors that its columns were made by."""
+        calls = {(table.alias, name): call for table in self.tables for name, call in table.calls.items()}
+
+        def original(column: Column) -> Expression:
+            call = calls.get((str(column.table), column.name))
+            if call is None:
+                return column
+            return call if column.index is None else Opaque((call, "[", Literal(column.index), "]"))
+
+        return with_columns(condition, original)
+
+    def _with_marks(self, frame: Frame) -> Frame:
+        """Mark the wide rows with their history, which the columns of the result then have."""
+        if self.asked is None or frame.streaming:
+            return frame
+        cut = None
+        if self.answer.how != "inner":
+            cut = f"it was joined with how='{self.answer.how}'"
+        elif self.windows:
+            cut = "it was joined in a window"
+        names = [(table.alias, name) for table in self.tables for name in names_of(table.frame)]
+        kept = [one for one in names if not self.lean or one in self.used]
+        marks = marks_for(self.frames, dict(zip(self.wide_names(), kept, strict=True)), self.asked.uncertain, cut)
+        return frame.marked(marks) if marks else frame
 
     def wide_column(self, column: Column) -> str:
         """SQL for a column of the wide rows, which is then one that the query needs."""
@@ -174,7 +211,7 @@ class Bound:
         return TablesNode(
             {table.alias: table.frame for table in self.tables}, tuple(self.conditions), self.shortest_windows(),
             self.times, Threshold(self.select.threshold, self.select.strict), PROBABILITY in self.numbers, max_delay,
-            invalid, broadcast, frozenset(self.used), self.answer,
+            invalid, broadcast, frozenset(self.used), self.answer, self.asked is not None and self.asked.exclusive,
         )  # fmt: skip
 
     def shortest_windows(self) -> dict[tuple[str, str], Any]:
@@ -195,7 +232,7 @@ class Bound:
 
     def finished(self, wide: Frame) -> Frame:
         """The result, from the wide rows of a plan."""
-        frame = wide.renamed([*self.wide_names(), *self.numbers])
+        frame = self._with_marks(wide.renamed([*self.wide_names(), *self.numbers]))
         for condition in self.filters:
             frame = frame.where(condition)
         for name, constructor, arguments in self.made:

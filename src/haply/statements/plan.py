@@ -9,6 +9,7 @@ from typing import Any
 
 from haply.beside import AskedPairs, BesideTable
 from haply.errors import HaplyError, advise, without_advice
+from haply.history import name_of
 from haply.inputs import catalog_for, engine_of, frame_of, frames_of
 from haply.planning.explain import Description
 from haply.planning.frames import Duration, Engine, Frame, InvalidMode, Tabular, field_of, names_of
@@ -63,7 +64,8 @@ def plan_sql(
     frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
     statement = read(query)
     frames |= _files(statement, frames, spark)
-    bound = bind(statement, catalog_for(spark, frames.values()), time, frames).narrowed()
+    names = {name: name_of(table) for name, table in tables.items()}
+    bound = bind(statement, catalog_for(spark, frames.values()), time, frames, names).narrowed()
     notes = list(_notes(bound))
     select = statement.select
     place = select.conditions[0] if select.conditions else select.start
@@ -157,7 +159,8 @@ class _Finished:
         return self.bound.finished(self.query.run(engine, funnel))
 
     def describe(self, engine: Engine) -> Description:
-        return self.query.describe(engine)
+        found, asked = self.query.describe(engine), self.bound.asked
+        return found if asked is None else replace(found, lines=found.lines + asked.lines)
 
 
 def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
@@ -176,7 +179,8 @@ def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
         if plain is not None:
             yield plain, "make one of them uncertain, with GAUSSIAN(mean, sd), UNIFORM(lo, hi) or another constructor"
     for one, other in itertools.combinations(bound.tables, 2):
-        if one.origin != other.origin or one.frame.streaming:
+        split = bound.asked is not None and bound.asked.exclusive
+        if split or one.origin != other.origin or one.frame.streaming:
             continue
         windows = any({window.one, window.other} == {one.alias, other.alias} for window in bound.windows)
         in_time = windows and {one.alias, other.alias} <= times and bound.times[one.alias] == bound.times[other.alias]

@@ -198,8 +198,18 @@ class Scope:
             with self.statement.at(node):
                 given = plain_call(made, lambda column: quoted(column.name))
                 table.frame = table.frame.with_model(new, *given)
-            table.made[text] = new
+            table.made[text], table.calls[new] = new, made
         return Column(table.alias, table.made[text])
+
+    def bound_again(self, condition: Expression) -> Expression:
+        """A condition over columns of the tables whose constructors are not bound yet."""
+        self.in_condition = True
+
+        def change(node: Expression) -> Expression | None:
+            is_made = component_of(node) is not None or (isinstance(node, Call) and node.name in PARAMETERS)
+            return self.changed(node) if is_made else None
+
+        return rewritten(condition, change)
 
     def new_columns(self) -> list[tuple[str, str, list[Any]]]:
         """Columns that the select list has made since the last time."""

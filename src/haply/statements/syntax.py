@@ -75,6 +75,8 @@ class Source:
     alias: str
     start: int
     is_file: bool = False
+    key: tuple[str, ...] = ()
+    """The columns that tell which of its rows are one and the same."""
 
 
 @dataclass(frozen=True)
@@ -340,13 +342,30 @@ class _SelectParser(Parser):
             return Source((), query, alias, token.start)
         if token.kind == "string":
             path = self.take().text
-            return Source((path,), None, self.table_alias() or PurePath(path).stem, token.start, is_file=True)
+            key = self.key()
+            return Source((path,), None, self.table_alias() or PurePath(path).stem, token.start, True, key)
         parts = [self.table_name()]
         while self.take_if("."):
             parts.append(self.name("a name is missing after the dot"))
         if self.next.key == "(":
             raise self.error(self.next, f"{parts[-1]}() is a function, not a table", hint="name a table")
-        return Source(tuple(parts), None, self.table_alias() or parts[-1], token.start)
+        key = self.key()
+        return Source(tuple(parts), None, self.table_alias() or parts[-1], token.start, key=key)
+
+    def key(self) -> tuple[str, ...]:
+        """``KEY id``, or ``KEY (id, day)``: which rows of a table are one and the same. KEY alone is a name."""
+        following = self.after()
+        named = following.kind == "name" or (following.kind == "word" and following.key not in self.reserved)
+        if self.next.key != "KEY" or self.next.kind != "word" or not (named or following.key == "("):
+            return ()
+        self.take()
+        if not self.take_if("("):
+            return (self.name("KEY names no column"),)
+        found = [self.name("KEY names no column")]
+        while self.take_if(","):
+            found.append(self.name("KEY names no column"))
+        self.require(")", "the columns of KEY are not closed")
+        return tuple(found)
 
     def table_name(self) -> str:
         if self.next.key in _JOINS and self.next.kind == "word" and self.after().key in ("JOIN", "OUTER"):

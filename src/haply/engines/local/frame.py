@@ -14,10 +14,11 @@ from haply.engines.local import sql
 from haply.engines.local.constructors import constructed
 from haply.engines.local.dialect import columns_in
 from haply.engines.local.files.write import write_tables
+from haply.engines.local.marks import remember
 from haply.engines.local.times import time_numbers
 from haply.errors import HaplyError
 from haply.indexing.index import Index
-from haply.planning.frames import Field
+from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
 
 _SEED = 8191
@@ -27,9 +28,9 @@ Give = Callable[[pa.Table], Any]
 """Makes of an Arrow table what its user knows."""
 
 
-def _unit_of(field: pa.Field) -> str | None:
-    unit = (field.metadata or {}).get(b"unit")
-    return None if unit is None else unit.decode()
+def _metadata(field: pa.Field, name: bytes) -> str | None:
+    found = (field.metadata or {}).get(name)
+    return None if found is None else found.decode()
 
 
 class LocalFrame:
@@ -87,8 +88,12 @@ class LocalFrame:
     def fields(self) -> tuple[Field, ...]:
         """The columns in their order."""
         return tuple(
-            Field(field.name, plain_type(field.type), type_text(field.type), _unit_of(field)) for field in self.schema
-        )
+            Field(
+                field.name, plain_type(field.type), type_text(field.type), _metadata(field, b"unit"),
+                _metadata(field, b"haply"),
+            )
+            for field in self.schema
+        )  # fmt: skip
 
     streaming = False
 
@@ -112,7 +117,7 @@ class LocalFrame:
 
     def give(self) -> Any:
         """Return the table as its user knows it."""
-        return self._give(self.table())
+        return remember(self._give(self.table()), self.schema)
 
     def write(self, path: str) -> int:
         """Write the rows as they come into a new file; returns how many there are."""
@@ -231,6 +236,31 @@ class LocalFrame:
 
         return self._made(schema, load)
 
+    def marked(self, marks: Mapping[str, str]) -> LocalFrame:
+        """Write these marks of its columns into its metadata, and no others."""
+        schema = pa.schema([_marked(field, marks.get(field.name)) for field in self.schema], self.schema.metadata)
+
+        def with_marks(table: pa.Table) -> pa.Table:
+            chosen = pa.schema([schema.field(name) for name in table.column_names], table.schema.metadata)
+            return pa.Table.from_arrays(table.columns, schema=chosen)
+
+        frame = LocalFrame(
+            schema, lambda wanted: with_marks(self.table(wanted)), self._give, self._identity, self.index
+        )
+        if self._tables is not None:
+            frame._tables = lambda: map(with_marks, self.tables())
+        return frame
+
+    def stacked(self, others: Sequence[Any]) -> LocalFrame:
+        """Add the rows of other tables with the same columns."""
+
+        def tables() -> Iterator[pa.Table]:
+            for frame in (self, *others):
+                for table in frame.tables():
+                    yield table.rename_columns(self.schema.names).cast(self.schema)
+
+        return LocalFrame.streamed(self.schema, tables, self._give)
+
     def beside(self, other: Any) -> LocalFrame:
         """Make the product with another table."""
         schema = pa.schema([*self.schema, *other.schema])
@@ -264,12 +294,13 @@ class LocalFrame:
 
     def project(self, columns: Mapping[str, str]) -> LocalFrame:
         """Make the columns of a result, computed by SQL."""
-        schema = pa.schema([pa.field(name, _column(self._empty, text).type) for name, text in columns.items()])
+        schema = pa.schema([self._projected(name, text) for name, text in columns.items()])
 
         def load(wanted: Sequence[str]) -> pa.Table:
             used = dict.fromkeys(column for name in wanted for column in self._used(columns[name]))
             table = self.table(list(used) or self.schema.names[:1])
-            return pa.table([_column(table, columns[name]) for name in wanted], names=list(wanted))
+            made = pa.schema([schema.field(name) for name in wanted])
+            return pa.Table.from_arrays([_column(table, columns[name]) for name in wanted], schema=made)
 
         return self._made(schema, load)
 
@@ -277,9 +308,19 @@ class LocalFrame:
         """Keep some rows."""
         return self._made(self.schema, lambda wanted: self.table(wanted).slice(0, rows))
 
+    def _projected(self, name: str, text: str) -> pa.Field:
+        """A column of a projection; one that is taken as it is keeps what is known of it."""
+        alone = [field for field in self.schema if text in (field.name, quoted(field.name))]
+        return pa.field(name, _column(self._empty, text).type, metadata=alone[0].metadata if alone else None)
+
     def _used(self, text: str) -> list[str]:
         """The columns that an expression uses."""
         return columns_in(text, self.schema.names)
+
+
+def _marked(field: pa.Field, mark: str | None) -> pa.Field:
+    kept = {name: value for name, value in (field.metadata or {}).items() if name != b"haply"}
+    return field.with_metadata(kept | ({b"haply": mark.encode()} if mark is not None else {}))
 
 
 def _column(table: pa.Table, text: str) -> pa.ChunkedArray:

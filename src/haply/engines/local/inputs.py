@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from haply.engines.local.files.read import file_frame
 from haply.engines.local.frame import LocalFrame, usual_types
+from haply.engines.local.marks import recall
 from haply.errors import HaplyError
 
 _EXPECTED = (
@@ -38,7 +39,9 @@ def local_frame(value: Any, where: str, hint: str = "") -> LocalFrame:
 
 def _held(table: pa.Table, value: Any, give: Any) -> LocalFrame:
     table = usual_types(table)
-    return LocalFrame(table.schema, table.select, give, id(value))
+    frame = LocalFrame(table.schema, table.select, give, id(value))
+    marks = recall(value)
+    return frame.marked(marks) if marks else frame
 
 
 def _to_polars(table: pa.Table) -> Any:

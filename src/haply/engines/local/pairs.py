@@ -336,8 +336,11 @@ class LocalJoin:
             chosen = self._kept_by(wide, texts)[ROW].to_numpy()
             found = FoundPairs(*(column[chosen] for column in found))
         inner = [join.side(one.side).inner_name(one.column) for one in join.result]
-        shown = self._taken(found, inner).rename_columns([one.name for one in join.result])
-        return shown.append_column("probability", pa.array(found.probability)) if join.exact else shown
+        names = [one.name for one in join.result]
+        columns = self._taken(found, inner).columns
+        if join.exact:  # which may be the only column
+            names, columns = [*names, "probability"], [*columns, pa.array(found.probability)]
+        return pa.table(columns, names=names)
 
     @staticmethod
     def _kept_by(wide: pa.Table, texts: Sequence[str]) -> pa.Table:

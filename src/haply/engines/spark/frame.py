@@ -40,7 +40,11 @@ class SparkFrame:
     def fields(self) -> tuple[Field, ...]:
         """The columns in their order."""
         return tuple(
-            replace(field_from(field.name, field.dataType), unit=(field.metadata or {}).get("unit"))
+            replace(
+                field_from(field.name, field.dataType),
+                unit=(field.metadata or {}).get("unit"),
+                mark=(field.metadata or {}).get("haply"),
+            )
             for field in self.df.schema.fields
         )
 
@@ -147,6 +151,22 @@ class SparkFrame:
             f"IF(count({name}) = count(1), CAST(min({name}) AS DOUBLE), CAST('NaN' AS DOUBLE))"
         ).first()
         return float(row[0]) if row is not None and row[0] is not None else float("inf")
+
+    def marked(self, marks: Mapping[str, str]) -> SparkFrame:
+        """Write these marks of its columns into its metadata, and no others."""
+        columns = []
+        for field in self.df.schema.fields:
+            kept = {name: value for name, value in (field.metadata or {}).items() if name != "haply"}
+            mark = {"haply": marks[field.name]} if field.name in marks else {}
+            columns.append(F.col(quoted(field.name)).alias(field.name, metadata=kept | mark))
+        return SparkFrame(self.df.select(*columns))
+
+    def stacked(self, others: Sequence[Any]) -> SparkFrame:
+        """Add the rows of other tables with the same columns."""
+        df = self.df
+        for other in others:
+            df = df.unionAll(other.df)
+        return SparkFrame(df)
 
     def beside(self, other: Any) -> SparkFrame:
         """Make the product with another table."""

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from haply.engines.local import sql
 from haply.engines.local.frame import LocalFrame, no_rows, usual_types
+from haply.engines.local.marks import marks_in
 from haply.errors import HaplyError
 from haply.outputs import KINDS, files_of
 
@@ -31,12 +32,15 @@ def file_frame(path: str, where: str) -> LocalFrame:
             f"{where}: the kind of '{path}' is not known", expected=", ".join(KINDS), found=suffix or "none"
         )
     if kind == "parquet":
-        schema = usual_types(no_rows(pq.read_schema(found[0]))).schema
+        written = pq.read_schema(found[0])
+        schema = usual_types(no_rows(written)).schema
 
         def load(names: Sequence[str]) -> pa.Table:
             return usual_types(pq.read_table(found, columns=list(names))).replace_schema_metadata(None)
 
-        return LocalFrame(schema.remove_metadata(), load, _as_it_is, path)
+        frame = LocalFrame(schema.remove_metadata(), load, _as_it_is, path)
+        marks = marks_in(written)
+        return frame.marked(marks) if marks else frame
     if kind in _TEXTS:
         return _texts(f"{_TEXTS[kind]}([{', '.join(map(_literal, found))}])", path)
     held = usual_types(pa.concat_tables([_whole(kind, one) for one in found]))
