@@ -35,7 +35,6 @@ ORDER = (
     ("engines",),
     ("report",),
     ("inputs", "constructors", "sky"),
-    ("history",),
     ("beside",),
     ("statements", "api", "questions", "judging", "looking"),
     ("demo",),

@@ -67,7 +67,7 @@ def test_a_certain_value_with_an_error_beside_it_is_told() -> None:
 
 def test_a_table_joined_with_itself() -> None:
     (said,) = warned(PLACES, PLACES, "abs(left.x - right.x) <= 1")
-    assert 'self_key="id"' in said
+    assert 'hp.table(frame, key="id"), or FROM t KEY id in SQL' in said
     assert warned(PLACES, PLACES, "abs(left.x - right.x) <= 1", self_key="id") == []
 
 

@@ -16,11 +16,10 @@ from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
     from haply import sky
-    from haply.api import build_index, check, join, plan_join, plan_where, read_index, where, window_join
+    from haply.api import build_index, check, join, plan_join, plan_where, read_index, table, where, window_join
     from haply.engines.doctor import doctor
     from haply.engines.spark.runtime.cluster import ship
     from haply.engines.spark.runtime.session import local_session
-    from haply.history import table
     from haply.judging import calibrate, calibration, shifted
     from haply.looking.pair import explain_pair
     from haply.looking.pairs import explore, map, threshold_chart
@@ -97,7 +96,7 @@ _LAZY = {
     "ship": "haply.engines.spark.runtime.cluster",
     "plan_sql": "haply.statements",
     "sql": "haply.statements",
-    "table": "haply.history",
+    "table": "haply.api",
     "progress": "haply.looking.watching",
     "watch": "haply.looking.watching",
     "where": "haply.api",

@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 from haply.beside import AskedPairs, planned
 from haply.errors import HaplyError, one_of
-from haply.history import asked_of, without_earlier_probability
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
 from haply.joins.operators.window import Algorithm
@@ -30,6 +29,9 @@ from haply.planning.frames import (
     is_one_dimensional,
     names_of,
 )
+from haply.planning.history.asked import asked_of
+from haply.planning.history.keys import keyed, name_of
+from haply.planning.history.marks import without_earlier_probability
 from haply.planning.nodes import JoinOptions, Strategy, condition_of, shown_of
 from haply.planning.plans import Plan, PlannedQuery
 from haply.planning.selection import plan_selection
@@ -44,6 +46,46 @@ IndexMode = Literal["error", "overwrite", "append"]
 """What to do where an index is there: refuse, replace it, or add rows to it."""
 EngineName = Literal["local", "spark"]
 """What answers a query over files: this process, or Spark."""
+
+
+def table(frame: Tabular, key: str | Sequence[str] | None = None) -> Any:
+    """Say which rows of a table are one and the same: those with equal keys.
+
+    Where rows with equal keys meet, in a join of the table with itself or with what was made from it, their uncertain
+    values are the same variables. Without it, rows of two tables are taken as independent.
+
+    Parameters
+    ----------
+    frame
+        A table.
+    key
+        The column that tells rows apart, or several of them. None forgets the history of the table: its rows are then
+        taken as they are, whatever conditions they have passed.
+
+    Returns
+    -------
+    table
+        The same table, of the same kind; Arrow for a path. What is made from it, by haply, by Spark or by Arrow,
+        remembers the key.
+
+    Raises
+    ------
+    HaplyError
+        If the key is no certain column of the table, or the table is a stream.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> readings = hp.table(pa.table({"id": [1, 2], "kg": [2.0, 2.1]}), key="id")
+    >>> near = "abs(gaussian(left.kg, 0.1) - gaussian(right.kg, 0.1)) <= 0.05"
+    >>> found = hp.join(readings, readings, on=near, columns=["id_left", "id_right"], threshold=0.2)
+    >>> sorted((row["id_left"], row["id_right"], round(row["probability"], 3)) for row in found.to_pylist())
+    [(1, 1, 1.0), (1, 2, 0.217), (2, 1, 0.217), (2, 2, 1.0)]
+    """
+    given = frame_of(frame, "The table")
+    if given.streaming:
+        raise HaplyError("The table is a stream", expected="a table", hint="streams are joined within one query")
+    return keyed(given, key, name_of(frame)).give()
 
 
 def plan_join(

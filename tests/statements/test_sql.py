@@ -187,7 +187,7 @@ MISTAKES = [
     ("SELECT * FROM a WHERE DISTANCE(s, m) < 3", "column 23", "Spark refuses it"),
     ("SELECT id FROM a ORDER BY z", "column 27", "There is no column 'z'"),
     ("SELECT id FROM a ORDER BY 3", "column 27", "there is no column number 3"),
-    ("SELECT * FROM (SELECT * FROM a WHERE x < 3) q", "column 38", "move it to the outer WHERE"),
+    ("SELECT * FROM (SELECT id FROM a WHERE x < 3) q", "column 16", "add x to the inner SELECT"),
     ("SELECT * FROM (SELECT id FROM a WITH THRESHOLD 0.5) q", "column 33", "move it behind the outer query"),
     ("SELECT * FROM (SELECT PROB() FROM a) q", "column 23", "move it to the outer SELECT"),
     ("SELECT * FROM (SELECT a.id FROM a, b) q", "column 36", "name all tables after the outer FROM"),

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from haply.errors import HaplyError, advise, one_of
 from haply.joins.cells.selected import SelectRows
-from haply.models import Model
+from haply.models import Certain, Model, Samples
 from haply.planning.constructors import bound_constructors
 from haply.planning.explain import Description
 from haply.planning.frames import (
@@ -29,6 +29,7 @@ from haply.query import Column, Expression, columns_of, points_of, respelled, to
 from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.rewrites import RowCondition, split_rows
 from haply.selection.evaluate import STAR, Group
+from haply.selection.nested import integrals_of
 from haply.selection.select import PLANNINGS, Planning, Selection
 
 
@@ -219,9 +220,18 @@ def _in_words(group: Group) -> str:
         if group.cost_name == STAR
         else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
+        "nested": f"{_integrals(group)} (error below 1e-10) of",
         "cases": f"{group.size} case{'s' if group.size > 1 else ''} that exclude one another, of",
     }[group.method]
     return f"{group.text}: {how} {shared}"
+
+
+def _integrals(group: Group) -> str:
+    count = integrals_of(group.kinds)
+    if count:
+        return f"{count} numerical integral{'s' if count > 1 else ''} and one in closed form"
+    counted = all(issubclass(kind, (Samples, Certain)) for _, kind in group.kinds)
+    return "sum over all points" if counted else "sum over points, the last value in closed form"
 
 
 def _price(seconds: float) -> str:

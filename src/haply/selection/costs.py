@@ -20,11 +20,14 @@ from haply._version import __version__
 from haply.folders import private_folder
 from haply.models import Gaussian, GaussianND, Model
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.evaluate import BOX, CURVED, FORM, TREE, Group, group_of
+from haply.selection.evaluate import BOX, CURVED, FORM, NESTED, TREE, Group, group_of
+from haply.selection.nested import integrals_of
 
 _ROWS, _ROUNDS = 2_000, 3
 _GROWTH = {BOX: 4.0, FORM: 1.5, CURVED: 1.5, TREE: 2.0}
 """How much dearer one more dimension is than the largest that was measured."""
+_INTEGRAL = 1e-4
+"""Seconds for a row with one numerical integral, about; each more takes a hundred times that."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Costs:
         """What a row of a group costs, about."""
         if group.either:
             return sum(map(self.of, group.inner), 1e-9)
+        if group.method == NESTED:
+            return _INTEGRAL * 100.0 ** (integrals_of(group.kinds) - 1)
         known = dict(self.seconds)
         found = known.get(group.cost_name)
         if found is not None:

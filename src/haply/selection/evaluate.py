@@ -43,6 +43,7 @@ from haply.selection.conditions import (
     solved,
 )
 from haply.selection.curved import SINGLY, Curved, middle_of
+from haply.selection.nested import Nested, can_nest
 from haply.selection.normals import Coordinates, fewer_dimensions, take_parts
 from haply.selection.ranges import Ends, both, reachable
 
@@ -119,7 +120,7 @@ class Group:
         """The name of its cost for one row."""
         if self.method == CURVED and middle_of(self.conditions) is not None:
             return STAR
-        return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE) else self.method
+        return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE, NESTED) else self.method
 
     def prepare(self, batch: RowValues, rows: np.ndarray | None = None) -> Prepared:
         """Rows ready to be computed; all, if none are given."""
@@ -174,7 +175,7 @@ class CaseOfGroups(NamedTuple):
 
 
 INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
-CASES = "cases"
+CASES, NESTED = "cases", "nested"
 STAR = "star"
 """The cost of distances from one column to several others, which are curved but have a way of their own."""
 
@@ -197,6 +198,8 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
     for condition in given:
         if isinstance(condition, Apart):
             _check_points(condition, kinds)
+    if _needs_integrals(given, of):
+        return Group(given, of, NESTED, len(of))
     if computable(given, kinds) != [(1.0, given)]:
         return _case_group(Either(AllOf(given), " AND ".join(condition.text for condition in given)), kinds)
     polynomials = [condition for condition in given if isinstance(condition, Polynomial)]
@@ -236,9 +239,21 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
         return Group(given, of, BOX, len(forms))
     tree = _scaled_tree(given)
     if tree is None:
-        raise _tied(given, "sums of two columns compared with numbers, or Gaussians and mixtures throughout")
+        raise _tied(
+            given,
+            "sums of two columns compared with numbers, three values of other laws at most, or Gaussians and mixtures",
+        )
     Joint.of(tree.conditions, dict(of))
     return Group(given, of, TREE, len(given))
+
+
+def _needs_integrals(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> bool:
+    """Whether only integrals give the probability: there is no closed form, nor a tree of differences."""
+    if len(of) == 1 or all(issubclass(kind, NORMALS) for _, kind in of) or not can_nest(given, of):
+        return False
+    one_range = [replace(one, ranges=one.ranges[:1]) if isinstance(one, Polynomial) else one for one in given]
+    tree = _scaled_tree(one_range)
+    return tree is None or Joint.problem(tree.conditions, dict(of)) is not None
 
 
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
@@ -770,6 +785,10 @@ def _numbers(case: CaseOfGroups) -> list[str]:
     return [sure.number for sure in case.sure]
 
 
+def _nested(group: Group, batch: RowValues) -> Nested:
+    return Nested([one for one in group.conditions if isinstance(one, Polynomial)], group.kinds, batch)
+
+
 def _curved(group: Group, batch: RowValues) -> Curved:
     """With what each condition is by itself, for the bounds."""
     kinds = dict(group.kinds)
@@ -783,5 +802,5 @@ RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"
 
 _METHODS: dict[str, Any] = {
     INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, CURVED: _curved, TREE: _GroupTree,
-    CASES: _Cases,
+    CASES: _Cases, NESTED: _nested,
 }  # fmt: skip

@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import HaplyError, unknown_name
-from haply.history import asked_of, keyed
 from haply.joins.counting import DISTRIBUTION
 from haply.planning.answers.options import Answer
 from haply.planning.frames import Catalog, Frame, is_one_dimensional, names_of, quoted
+from haply.planning.history.asked import asked_of
+from haply.planning.history.keys import keyed
 from haply.planning.nodes import refuse_no_numbers
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.checks import refuse_equalities

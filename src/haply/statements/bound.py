@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from haply.errors import HaplyError
-from haply.history import Asked, marks_for
 from haply.planning.answers.options import Answer
 from haply.planning.frames import Frame, InvalidMode, names_of
+from haply.planning.history.asked import WholeCondition
+from haply.planning.history.marks import marks_for
 from haply.planning.nodes import TablesNode
 from haply.planning.plans import PlannedQuery
 from haply.pruning.threshold import Threshold
@@ -110,7 +111,7 @@ class Bound:
     question: Question | None = None
     lean: bool = False
     """Whether the wide rows have those columns only."""
-    asked: Asked | None = None
+    asked: WholeCondition | None = None
     """The conditions with those of earlier queries; none where another question is asked."""
 
     @property

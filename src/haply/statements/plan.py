@@ -9,10 +9,10 @@ from typing import Any
 
 from haply.beside import AskedPairs, BesideTable
 from haply.errors import HaplyError, advise, without_advice
-from haply.history import name_of
 from haply.inputs import catalog_for, engine_of, frame_of, frames_of
 from haply.planning.explain import Description
 from haply.planning.frames import Duration, Engine, Frame, InvalidMode, Tabular, field_of, names_of
+from haply.planning.history.keys import name_of
 from haply.planning.plans import Chosen, Plan, PlannedQuery
 from haply.planning.selection import plan_selection
 from haply.planning.several import TABLES, as_join

@@ -1,0 +1,126 @@
+"""Conditions on a few values of any laws: sums, products and squares, by integrals over all values but one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from haply.errors import HaplyError
+from haply.models import Certain, Histogram, Mixture, Model, OneDimensional, Samples
+from haply.numerics.nested import MOST_INTEGRALS, Laws, Polynomials, nested_rows
+from haply.selection.conditions import Polynomial, RowValues
+
+MOST_WORLDS = 10_000_000
+"""Combinations of points that are counted for one row."""
+_COUNTED = (Samples, Certain)
+"""Laws that are points only."""
+_LAST = (Mixture, Histogram)
+"""Laws of many components: one of them is best integrated in closed form."""
+
+
+def integrals_of(kinds: Sequence[tuple[str, type[Model]]]) -> int:
+    """How many numerical integrals values of these laws take; the last value takes none."""
+    return max(0, sum(not issubclass(kind, _COUNTED) for _, kind in kinds) - 1)
+
+
+def can_nest(conditions: Sequence[Any], kinds: Sequence[tuple[str, type[Model]]]) -> bool:
+    """Whether these are conditions and laws that ``Nested`` computes."""
+    return (
+        all(isinstance(condition, Polynomial) and not condition.centre for condition in conditions)
+        and all(index is None for condition in conditions for _, index in condition.values)
+        and all(issubclass(kind, OneDimensional) for _, kind in kinds)
+        and integrals_of(kinds) <= MOST_INTEGRALS
+    )
+
+
+class Nested:
+    """Values of any laws, of which all but one are enumerated or integrated."""
+
+    def __init__(self, conditions: Sequence[Polynomial], kinds: Sequence[tuple[str, type[Model]]], batch: RowValues):
+        self.conditions, self.kinds, self.batch = conditions, kinds, batch
+
+    def take(self, rows: np.ndarray) -> Nested:
+        """Some of the rows."""
+        return Nested(self.conditions, self.kinds, self.batch.take(rows))
+
+    def bounds(self, enough_below: Any, enough_from: Any) -> None:
+        """None are cheaper than the value."""
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        """The probabilities; counts of equally likely cases, if all values are points of equal weight."""
+        batch, rows = self.batch, self.batch.rows
+        names = sorted((name for name, _ in self.kinds), key=lambda name: _rank(dict(self.kinds)[name]))
+        models = {}
+        for name in names:
+            model = batch.values[name]
+            assert isinstance(model, OneDimensional)
+            models[name] = model if len(model) == rows else model.take(np.zeros(rows, np.int64))
+        integrals = integrals_of(self.kinds)
+        self._refuse_many(models, names[: len(names) - 1 - integrals])
+        # near each value's middle, sums of large numbers lose no digits; points are compared as they are
+        counted = all(issubclass(kind, _COUNTED) for _, kind in self.kinds)
+        centres = np.zeros((len(names), rows)) if counted else np.stack([models[name].mean() for name in names])
+        found = np.empty(rows)
+        nested_rows(_laws(models, centres), self._polynomials(names, centres), integrals, found)
+        return found, counted and all(models[name].equal_weight_samples() for name in names)
+
+    def _refuse_many(self, models: dict[str, Any], names: Sequence[str]) -> None:
+        counts = np.ones(self.batch.rows)
+        for name in names:
+            counts = counts * np.diff(models[name].components.start)
+        if self.batch.rows and counts.max() > MOST_WORLDS:
+            text = " AND ".join(condition.text for condition in self.conditions)
+            raise HaplyError(
+                f"The points of a row in `{text}` have {counts.max():.2g} combinations",
+                expected=f"{MOST_WORLDS:,} at most",
+                hint="thin the samples out, or ask for fewer columns at once",
+            )
+
+    def _polynomials(self, names: Sequence[str], centres: np.ndarray) -> Polynomials:
+        """The conditions over values minus their centres."""
+        batch, n, m = self.batch, len(names), len(self.conditions)
+        place = {name: v for v, name in enumerate(names)}
+        most = max(len(condition.ranges) for condition in self.conditions)
+        linear, squares = np.zeros((m, n, batch.rows)), np.zeros((m, n, n, batch.rows))
+        low, high = np.full((m, most, batch.rows), math.inf), np.full((m, most, batch.rows), -math.inf)
+        closed = np.zeros((2, m, most), bool)
+        far = centres.astype(np.longdouble)
+        for c, condition in enumerate(self.conditions):
+            constant = np.zeros(batch.rows, np.longdouble)
+            for (name, _), factor in condition.linear:
+                v, number = place[name], batch.array(factor)
+                linear[c, v] += number
+                constant += number * far[v]
+            for (one, _), (two, _), factor in condition.squares:
+                v, w = sorted((place[one], place[two]))
+                number = batch.array(factor)
+                squares[c, v, w] += number
+                linear[c, v] += number * centres[w]
+                linear[c, w] += number * centres[v]
+                constant += number * far[v] * far[w]
+            for k, each in enumerate(condition.ranges):
+                low[c, k], high[c, k] = batch.array(each.low) - constant, batch.array(each.high) - constant
+                closed[:, c, k] = each.low_closed, each.high_closed
+        return Polynomials(linear, squares, low, high, closed[0], closed[1])
+
+
+def _rank(kind: type[Model]) -> int:
+    """Points come first, laws of many components last."""
+    return 0 if issubclass(kind, _COUNTED) else 2 if issubclass(kind, _LAST) else 1
+
+
+def _laws(models: dict[str, Any], centres: np.ndarray) -> Laws:
+    """The components of all values, seen from the centres."""
+    starts, columns = [], []
+    begun = 0
+    for centre, model in zip(centres, models.values(), strict=True):
+        parts = model.components
+        away = np.repeat(centre, np.diff(parts.start))
+        starts.append(parts.start + begun)
+        columns.append((parts.weight, parts.kind, parts.low - away, parts.high - away, parts.mean - away, parts.sd))
+        begun += len(parts.weight)
+    merged = [np.ascontiguousarray(np.concatenate(column)) for column in zip(*columns, strict=True)]
+    return Laws(np.stack(starts).astype(np.int64), *merged)

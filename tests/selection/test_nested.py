@@ -1,0 +1,266 @@
+"""Sums, products and squares of values of any laws, against mpmath and against enumeration."""
+
+from __future__ import annotations
+
+import itertools
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from haply.errors import HaplyError
+from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, TruncatedGaussian, Uniform
+from haply.pruning.threshold import Threshold
+from haply.selection.conditions import Polynomial, Range, RowValues
+from haply.selection.evaluate import NESTED, group_of
+from haply.selection.nested import Nested
+from haply.selection.select import Selection
+
+INF = float("inf")
+
+
+def value(name):
+    return name, None
+
+
+def polynomial(linear, squares=(), low=-INF, high=INF, **closed):
+    """``linear`` has factors by name, ``squares`` by pairs of names."""
+    return Polynomial(
+        tuple((value(name), factor) for name, factor in dict(linear).items()),
+        tuple((value(one), value(two), factor) for (one, two), factor in dict(squares).items()),
+        (Range(low, high, **closed),),
+    )
+
+
+LAWS = {
+    "uniform": (Uniform([-1.0], [1.5]), [(1.0, -1.0, 1.5, None)]),
+    "histogram": (
+        Histogram([[-1.0, 0.0, 0.5, 2.0]], [[0.2, 0.5, 0.3]]),
+        [(0.2, -1.0, 0.0, None), (0.5, 0.0, 0.5, None), (0.3, 0.5, 2.0, None)],
+    ),
+    "gaussian": (Gaussian([0.3], [0.8]), [(1.0, -9.0, 9.5, (0.3, 0.8))]),
+    "narrow": (Gaussian([0.4], [0.002]), [(1.0, 0.38, 0.42, (0.4, 0.002))]),
+    "truncated": (TruncatedGaussian([0.2], [1.0], [-1.0], [2.0]), [(1.0, -1.0, 2.0, (0.2, 1.0))]),
+    "mixture": (
+        Mixture([[0.4, 0.6]], [[-0.5, 0.7]], [[0.3, 0.5]]),
+        [(0.4, -4.0, 3.5, (-0.5, 0.3)), (0.6, -4.8, 6.2, (0.7, 0.5))],
+    ),
+}
+"""Models, and their pieces as the oracle has them: weight, from, to, and the mean and sd of a normal cut to that."""
+
+
+def density(pieces, x):
+    total = mp.mpf(0)
+    for weight, low, high, normal in pieces:
+        if low <= x <= high:
+            if normal is None:
+                total += mp.mpf(weight) / (mp.mpf(high) - low)
+            else:
+                mean, sd = map(mp.mpf, normal)
+                mass = mp.ncdf((high - mean) / sd) - mp.ncdf((low - mean) / sd)
+                total += weight * mp.npdf(x, mean, sd) / mass
+    return total
+
+
+def cdf(pieces, x):
+    total = mp.mpf(0)
+    for weight, low, high, normal in pieces:
+        place = min(max(x, mp.mpf(low)), mp.mpf(high))
+        if normal is None:
+            total += weight * (place - low) / (mp.mpf(high) - low)
+        else:
+            mean, sd = map(mp.mpf, normal)
+            begin, end = mp.ncdf((low - mean) / sd), mp.ncdf((high - mean) / sd)
+            total += weight * (mp.ncdf((place - mean) / sd) - begin) / (end - begin)
+    return total
+
+
+def ends(pieces):
+    return sorted({mp.mpf(end) for _, low, high, _ in pieces for end in (low, high)})
+
+
+def middles(pieces):
+    return [mp.mpf(normal[0]) for *_, normal in pieces if normal is not None]
+
+
+def integral(function, pieces, cuts):
+    """Over all that has a density, cut where the function has kinks, and finely: mpmath does not look for them."""
+    first, last = ends(pieces)[0], ends(pieces)[-1]
+    every = sorted({cut for cut in (*ends(pieces), *middles(pieces), *cuts) if first <= cut <= last})
+    fine = [low + (high - low) * k / 4 for low, high in itertools.pairwise(every) for k in range(4)] + [last]
+    return mp.quad(lambda x: density(pieces, x) * function(x), fine)
+
+
+PAIRS = [
+    ("uniform", "uniform"),
+    ("narrow", "histogram"),
+    ("uniform", "mixture"),
+    ("gaussian", "histogram"),
+    ("truncated", "histogram"),
+    ("truncated", "mixture"),
+    ("uniform", "histogram"),
+    ("uniform", "truncated"),
+]
+
+
+def asked(condition, models, numbers=None):
+    kinds = {name: type(model) for name, model in models.items()}
+    group = group_of((condition,) if isinstance(condition, Polynomial) else condition, kinds)
+    rows = max(len(model) for model in models.values())
+    return group, group.prepare(RowValues(models, numbers or {}, rows)).exact()[0]
+
+
+@pytest.mark.long(keep=3)
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_products_against_mpmath(one, other):
+    """``x y > 0.1``: ``y`` above ``0.1 / x``, or below it where ``x`` is negative."""
+    (x, of_x), (y, of_y) = LAWS[one], LAWS[other]
+    limit = mp.mpf("0.1")
+    cuts = [limit / end for end in (*ends(of_y), *middles(of_y)) if end != 0] + [mp.mpf(0)]
+
+    def chance(place):
+        if place == 0:
+            return mp.mpf(0)
+        below = cdf(of_y, limit / place)
+        return 1 - below if place > 0 else below
+
+    group, found = asked(polynomial({}, {("x", "y"): 1.0}, low=0.1), {"x": x, "y": y})
+    assert group.method == NESTED
+    assert found[0] == pytest.approx(float(integral(chance, of_x, cuts)), abs=1e-10)
+
+
+@pytest.mark.long(keep=3)
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_discs_against_mpmath(one, other):
+    """``x^2 + y^2 <= 0.8``."""
+    (x, of_x), (y, of_y) = LAWS[one], LAWS[other]
+    size = mp.mpf("0.8")
+    cuts = [sign * mp.sqrt(size - end**2) for end in ends(of_y) if end**2 < size for sign in (-1, 1)]
+    cuts += [-mp.sqrt(size), mp.sqrt(size)]
+
+    def chance(place):
+        inside = size - place**2
+        return cdf(of_y, mp.sqrt(inside)) - cdf(of_y, -mp.sqrt(inside)) if inside > 0 else mp.mpf(0)
+
+    _, found = asked(polynomial({}, {("x", "x"): 1.0, ("y", "y"): 1.0}, high=0.8), {"x": x, "y": y})
+    assert found[0] == pytest.approx(float(integral(chance, of_x, cuts)), abs=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("three", [("uniform", "truncated", "histogram"), ("uniform", "uniform", "histogram")])
+def test_sums_and_circles_of_three_against_mpmath(three):
+    """``x + y + z > 0.5``, and ``x < y < z < x + 1``, whose two integrals are done one inside the other."""
+    (x, of_x), (y, of_y), (z, of_z) = (LAWS[name] for name in three)
+    models = {"x": x, "y": y, "z": z}
+    with mp.workdps(15):
+
+        def above(place):
+            cuts = [mp.mpf("0.5") - place - end for end in ends(of_z)]
+            return integral(lambda t: 1 - cdf(of_z, mp.mpf("0.5") - place - t), of_y, cuts)
+
+        _, found = asked(polynomial({"x": 1.0, "y": 1.0, "z": 1.0}, low=0.5), models)
+        sums = [mp.mpf("0.5") - one - other for one in ends(of_y) for other in ends(of_z)]
+        assert found[0] == pytest.approx(float(integral(above, of_x, sums)), abs=1e-10)
+
+        def around(place):
+            cuts = [place, place + 1, *ends(of_z)]
+            return integral(
+                lambda t: cdf(of_z, place + 1) - cdf(of_z, t) if place < t < place + 1 else mp.mpf(0), of_y, cuts
+            )
+
+        circle = (
+            polynomial({"x": 1.0, "y": -1.0}, high=0.0),
+            polynomial({"y": 1.0, "z": -1.0}, high=0.0),
+            polynomial({"z": 1.0, "x": -1.0}, high=1.0),
+        )
+        _, found = asked(circle, models)
+        cuts = [end - shift for end in (*ends(of_y), *ends(of_z)) for shift in (0, 1)]
+        assert found[0] == pytest.approx(float(integral(around, of_x, cuts)), abs=1e-10)
+
+
+@pytest.mark.long(keep=15)
+@pytest.mark.parametrize("seed", range(150))
+def test_points_are_enumerated(seed):
+    """Any polynomials of points: sums, products, squares, several ranges, limits that are columns."""
+    rng = np.random.default_rng(seed)
+    names = "abcd"[: int(rng.integers(2, 5))]
+    rows = 3
+    points = {name: rng.integers(-4, 5, (rows, int(rng.integers(1, 5)))) / 2 for name in names}
+    weights = {name: rng.integers(1, 5, points[name].shape).astype(float) for name in names}
+    weights = {name: of / of.sum(axis=1, keepdims=True) for name, of in weights.items()}
+    models = {name: Samples(points[name], weights[name]) for name in names}
+    limit = rng.integers(-3, 4, rows) / 2
+    conditions, tests = [], []
+    for _ in range(int(rng.integers(1, 4))):
+        linear = {name: float(rng.integers(-2, 3)) for name in names}
+        pairs = {pair: float(rng.integers(-1, 2)) for pair in itertools.combinations_with_replacement(names, 2)}
+        pairs = {pair: factor for pair, factor in pairs.items() if rng.random() < 0.4}
+        closed = bool(rng.random() < 0.5)
+        made = polynomial(linear, pairs, high="limit", high_closed=closed)
+        conditions.append(made)
+
+        def holds(world, k, linear=linear, pairs=pairs, closed=closed):
+            total = sum(factor * world[name] for name, factor in linear.items())
+            total += sum(factor * world[one] * world[two] for (one, two), factor in pairs.items())
+            return total <= limit[k] if closed else total < limit[k]
+
+        tests.append(holds)
+    wanted = np.zeros(rows)
+    for k in range(rows):
+        for chosen in itertools.product(*(range(points[name].shape[1]) for name in names)):
+            world = {name: points[name][k, at] for name, at in zip(names, chosen, strict=True)}
+            if all(test(world, k) for test in tests):
+                wanted[k] += np.prod([weights[name][k, at] for name, at in zip(names, chosen, strict=True)])
+    kinds = tuple((name, Samples) for name in names)
+    found, _ = Nested(conditions, kinds, RowValues(models, {"limit": limit}, rows)).exact()
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_points_beside_other_laws():
+    """Each point is a case of its own."""
+    points, weights = [-1.0, 0.25, 0.5], [0.2, 0.3, 0.5]
+    x, of_x = LAWS["uniform"]
+    _, found = asked(
+        polynomial({"x": 1.0}, {("x", "s"): 2.0}, low=0.1), {"s": Samples([points], [weights]), "x": x}
+    )  # fmt: skip
+    wanted = 0.0
+    for point, weight in zip(points, weights, strict=True):
+        factor = 1.0 + 2.0 * point
+        below = float(cdf(of_x, mp.mpf(0.1) / factor))
+        wanted += weight * (1.0 - below if factor > 0 else below)
+    assert found[0] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_large_numbers_lose_no_digits():
+    """Seconds since 1970, with errors of milliseconds."""
+    start, width = 1.7e9, 2.0**-7
+    x, y = Uniform([start], [start + width]), Uniform([start], [start + width])
+    limit = np.array([width / 4])
+    group, found = asked(
+        polynomial({"x": 1.0, "y": -1.0}, high="limit"), {"x": x, "y": y}, {"limit": limit}
+    )  # fmt: skip
+    assert group.method == NESTED
+    assert found[0] == pytest.approx(1.0 - 0.5 * 0.75**2, abs=1e-10)
+
+
+def test_certain_values_are_points():
+    _, found = asked(
+        polynomial({}, {("x", "c"): 1.0}, high=0.5), {"x": LAWS["uniform"][0], "c": Certain([2.0])}
+    )  # fmt: skip
+    assert found[0] == pytest.approx(1.25 / 2.5, abs=1e-12)
+
+
+def test_too_many_points_are_refused():
+    many = Samples(np.arange(400.0)[None, :])
+    models = dict.fromkeys("abcd", many)
+    kinds = dict.fromkeys(models, Samples)
+    condition = polynomial(dict.fromkeys("abcd", 1.0), high=10.0)
+    selection = Selection.of([[condition]], kinds, Threshold(0.5))
+    with pytest.raises(HaplyError, match="combinations"):
+        selection.select(RowValues(models, {}, 1))
+
+
+def test_too_many_laws_are_refused():
+    models = dict.fromkeys("abcd", Uniform)
+    with pytest.raises(HaplyError, match="cannot be computed together"):
+        group_of((polynomial(dict.fromkeys("abcd", 1.0), high=0.0),), models)
