@@ -224,6 +224,48 @@ def test_pairs_by_any_condition(engine):
     assert 9 < len(wanted) < 36
 
 
+@pytest.mark.long(keep=6)
+@pytest.mark.parametrize("seed", range(40))
+def test_alternatives_find_all_pairs_without_looking_at_all(engine, seed):
+    """Candidates of each alternative, at a share of the threshold: none is missed, also where columns are null."""
+    random = np.random.default_rng(seed)
+    rows, share = 60, float(random.choice([0.05, 0.3, 0.7]))
+    sides = []
+    for _ in range(2):
+        side = random.uniform(0, 100, (2, rows))
+        side[random.random((2, rows)) < 0.1] = np.nan
+        sides.append(side)
+
+    def known(numbers):
+        return pa.array(numbers, mask=np.isnan(numbers))
+
+    kinds = random.integers(0, 40, (2, rows))
+    frames = [
+        frame_of(engine, {"id": list(range(rows)), "x": known(side[0]), "y": known(side[1]), "k": kind.tolist()})
+        for side, kind in zip(sides, kinds, strict=True)
+    ]
+    x, y = (f"gaussian(left.{n}, 0.6) - gaussian(right.{n}, 0.8)" for n in "xy")
+    both = bool(seed % 2)
+    on = f"(abs({x}) < 1.5 OR abs({y}) < 0.5 OR left.k = right.k)" + (" AND left.id != right.id" if both else "")
+    funnel = hp.Funnel()
+    found = hp.join(*frames, on, share, funnel=funnel).collect()
+    found = {(row["id_left"], row["id_right"]): row["probability"] for row in found}
+
+    def within(difference, limit):
+        chances = np.vectorize(
+            lambda d: 0.5 * (math.erf((limit - d) / math.sqrt(2)) + math.erf((limit + d) / math.sqrt(2)))
+        )
+        return np.nan_to_num(chances(difference))
+
+    near = [within(sides[0][n][:, None] - sides[1][n][None, :], limit) for n, limit in enumerate((1.5, 0.5))]
+    chance = np.where(kinds[0][:, None] == kinds[1][None, :], 1.0, 1 - (1 - near[0]) * (1 - near[1]))
+    if both:
+        np.fill_diagonal(chance, 0.0)
+    wanted = {(int(i), int(j)): chance[i, j] for i, j in np.argwhere(chance >= share)}
+    assert found == pytest.approx(wanted, abs=1e-12)
+    assert len(wanted) <= funnel.to_dict()["candidates"] < rows * rows / 4
+
+
 def test_three_tables(engine):
     frame = frame_of(engine, {"id": [1, 2], "x": [0.0, 1.0]})
     text = (

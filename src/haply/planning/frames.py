@@ -189,6 +189,9 @@ class Frame(Protocol):
     def marked(self, marks: Mapping[str, str]) -> Frame:
         """Write these marks of its columns into its metadata, and no others."""
 
+    def each_once(self, names: Sequence[str]) -> Frame:
+        """Keep one row for each combination of values in some columns."""
+
     def stacked(self, others: Sequence[Frame]) -> Frame:
         """Add the rows of other tables with the same columns."""
 

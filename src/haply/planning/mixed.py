@@ -15,7 +15,7 @@ from typing import Any
 from haply.errors import HaplyError
 from haply.joins.cells.asked import PairSelection
 from haply.models import Gaussian, GaussianND, Model, OneDimensional
-from haply.planning.explain import Description
+from haply.planning.explain import Description, looked_at
 from haply.planning.frames import (
     Engine,
     Field,
@@ -36,7 +36,8 @@ from haply.probability.region import Difference, Distance
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, to_sql
 from haply.query.conditions import JoinCondition, sorted_by_side
-from haply.query.expressions import Call, Not
+from haply.query.expressions import And, Call, Not, Or
+from haply.query.forms import never
 from haply.query.rewrites import RowCondition, split_rows
 from haply.selection.bands import Band, Terms, bands_of
 from haply.selection.cases import Either
@@ -44,6 +45,8 @@ from haply.selection.conditions import Apart, Polynomial
 from haply.selection.select import Selection
 
 _NUMBER = "__haply_number_{}"
+_ROW_IDS: dict[str, str] = {"left": "__haply_left_candidate", "right": "__haply_right_candidate"}
+"""Columns that tell the rows of candidates apart."""
 _SIDES: tuple[SideName, SideName] = ("left", "right")
 
 
@@ -142,6 +145,42 @@ class MixedJoin:
             left, right, condition, self.threshold, method, self.exact and selection is not None, result,
             invalid=self.invalid, selection=selection, broadcast=self.broadcast, called=called, wording=self.wording,
         )  # fmt: skip
+
+    @cached_property
+    def finds_few(self) -> bool:
+        """Whether a condition tells which pairs may match; otherwise all are candidates."""
+        return self._generator() is not None
+
+    @cached_property
+    def any_of(self) -> tuple[MixedJoin, ...]:
+        """Joins whose candidates together are all that matter, where no single condition tells which do.
+
+        If one of n conditions is to hold with probability p, one of them holds with p / n at least.
+        """
+        parts = self.expression.conditions if isinstance(self.expression, And) else (self.expression,)
+        certain = [part for part in parts if all(map(self._kinds.is_certain, columns_of(part)))]
+        for part in parts:
+            if not isinstance(part, Or):
+                continue
+            value, count = self.threshold.value, len(part.conditions)
+            lenient = Threshold(None if value is None else value / count * (1.0 - 1e-9))
+            frames = [self._frame(side).with_row_id(_ROW_IDS[side]) for side in _SIDES]
+            result = tuple(
+                Shown(side, name, _wide(Column(side, name)))
+                for side, frame in zip(_SIDES, frames, strict=True)
+                for name in names_of(frame)
+            )
+            joins = tuple(
+                replace(
+                    self, left=frames[0], right=frames[1], expression=And((one, *certain)) if certain else one,
+                    threshold=lenient, exact=False, result=result,
+                )
+                for one in part.conditions
+                if not never(one, self._kinds.is_certain)
+            )  # fmt: skip
+            if all(join.finds_few or not join._rows.groups for join in joins):
+                return joins
+        return ()
 
     def _at_once(
         self, frames: dict[str, Frame], condition: JoinCondition
@@ -246,11 +285,29 @@ class MixedJoin:
 
     def run(self, engine: Engine, funnel: Any) -> Frame:
         """Return the pairs."""
+        if self._one_by_one:
+            return self._found_by_any(engine, funnel)
         if self.candidates.selection is not None:
             return engine.pairs(self.candidates, funnel)
         if funnel is not None:
             funnel.start_over()
-        pairs = engine.pairs(self.candidates, _first_stage(funnel))
+        return self._decided(engine, engine.pairs(self.candidates, _first_stage(funnel)), funnel)
+
+    @property
+    def _one_by_one(self) -> bool:
+        return not self.finds_few and bool(self.any_of)
+
+    def _found_by_any(self, engine: Engine, funnel: Any) -> Frame:
+        """Find the candidates of each alternative, each pair once, and select among them."""
+        if funnel is not None:
+            funnel.start_over()
+        stages = [_first_stage(funnel), *(_only_candidates(funnel) for _ in self.any_of[1:])]
+        found = [engine.pairs(one.candidates, stage) for one, stage in zip(self.any_of, stages, strict=True)]
+        pairs = found[0].stacked(found[1:]).each_once([_wide(Column(side, _ROW_IDS[side])) for side in _SIDES])
+        return self._decided(engine, pairs, funnel)
+
+    def _decided(self, engine: Engine, pairs: Frame, funnel: Any) -> Frame:
+        """Select among candidates by all conditions."""
         kept = engine.selected(self._row_selection(pairs), _second_stage(funnel))
         shown = {one.name: quoted(_wide(Column(one.side, one.column))) for one in self.result}
         return kept.project(shown | ({"probability": "probability"} if self.exact else {}))
@@ -260,6 +317,16 @@ class MixedJoin:
         second = replace(
             self._row_selection(_product(self.left, self.right)), condition=replace(self._rows, certain=(), numbers={})
         )
+        if self._one_by_one:
+            parts = [one.candidates.describe(engine) for one in self.any_of]
+            known = [one.estimate for one in parts if one.estimate is not None]
+            estimate = (known[0][0], sum(few for _, few in known)) if len(known) == len(parts) else None
+            return Description(
+                "Join with alternatives: candidates of each, all by a selection",
+                "" if estimate is None else looked_at(estimate[1], estimate[0]),
+                parts=(*parts, second.describe(engine)),
+                estimate=estimate,
+            )
         title = "Join with several conditions: candidates by one, all by a selection"
         certain = self.candidates.method is None
         verdict = "Every pair that fulfils the certain conditions will be looked at." if certain else ""
@@ -302,6 +369,12 @@ def _double(number: float) -> str:
 def _first_stage(funnel: Any) -> Any:
     """Rows, candidates, and what the first condition rejects; what it accepts goes on."""
     said = ("rows_", "null_", "hopeless_", "invalid_", "candidates", "rejected:", "nanoseconds:")
+    return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))
+
+
+def _only_candidates(funnel: Any) -> Any:
+    """The candidates of further alternatives: rows have been counted."""
+    said = ("candidates", "rejected:", "nanoseconds:")
     return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))
 
 

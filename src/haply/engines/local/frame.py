@@ -251,6 +251,17 @@ class LocalFrame:
             frame._tables = lambda: map(with_marks, self.tables())
         return frame
 
+    def each_once(self, names: Sequence[str]) -> LocalFrame:
+        """Keep one row for each combination of whole numbers in some columns."""
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            table = self.table(list(dict.fromkeys([*wanted, *names])))
+            numbers = np.stack([table[name].to_numpy() for name in names], axis=1)
+            rows = np.sort(np.unique(numbers, axis=0, return_index=True)[1])
+            return table.select(list(wanted)).take(pa.array(rows))
+
+        return self._made(self.schema, load)
+
     def stacked(self, others: Sequence[Any]) -> LocalFrame:
         """Add the rows of other tables with the same columns."""
 

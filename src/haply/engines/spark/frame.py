@@ -161,6 +161,10 @@ class SparkFrame:
             columns.append(F.col(quoted(field.name)).alias(field.name, metadata=kept | mark))
         return SparkFrame(self.df.select(*columns))
 
+    def each_once(self, names: Sequence[str]) -> SparkFrame:
+        """Keep one row for each combination of values in some columns."""
+        return SparkFrame(self.df.dropDuplicates(list(names)))
+
     def stacked(self, others: Sequence[Any]) -> SparkFrame:
         """Add the rows of other tables with the same columns."""
         df = self.df
