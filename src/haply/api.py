@@ -35,7 +35,7 @@ from haply.planning.history.marks import without_earlier_probability
 from haply.planning.nodes import JoinOptions, Strategy, condition_of, shown_of
 from haply.planning.plans import Plan, PlannedQuery
 from haply.planning.selection import plan_selection
-from haply.planning.windows import WindowPlan
+from haply.planning.windows import plan_windows
 from haply.pruning.candidates.windows import Policy
 from haply.pruning.threshold import Threshold
 from haply.query import Expression
@@ -444,7 +444,7 @@ def window_join(
     """
     frames = {name: frame_of(stream, f"Stream '{name}'") for name, stream in streams.items()}
     together({f"stream '{name}'": frame for name, frame in frames.items()})
-    plan = WindowPlan(
+    plan = plan_windows(
         frames, windows, key=key, on=on, threshold=threshold, time=time, max_delay=max_delay, algorithm=algorithm,
         windows_policy=windows_policy,
     )  # fmt: skip

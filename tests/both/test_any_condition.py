@@ -266,6 +266,36 @@ def test_alternatives_find_all_pairs_without_looking_at_all(engine, seed):
     assert len(wanted) <= funnel.to_dict()["candidates"] < rows * rows / 4
 
 
+def test_combinations_in_windows_by_any_condition(engine):
+    """What a window join cannot compute as it goes is selected among its combinations."""
+    random = np.random.default_rng(3)
+    tables, values = {}, {}
+    for name in "ABC":
+        values[name] = [
+            {"time": float(t), "x": (random.integers(-4, 5, 3) / 2).tolist(), "k": int(random.integers(0, 2))}
+            for t in np.sort(random.uniform(0, 12, 5))
+        ]
+        columns = {key: [row[key] for row in values[name]] for key in ("time", "x", "k")}
+        tables[name] = frame_of(engine, {"id": list(range(5)), **columns})
+    x = {name: f"samples({name}.x)" for name in "ABC"}
+    on = f"({x['A']} - {x['B']} > 1 OR {x['B']} * {x['C']} > 0.5) AND A.k = B.k"
+    windows = {("A", "B"): 4, ("B", "C"): 4}
+    found = {
+        tuple(row[f"{name}_id"] for name in "ABC"): row["probability"]
+        for row in hp.window_join(tables, windows, on=on, threshold=0.3).collect()
+    }
+    wanted = {}
+    for i, j, k in itertools.product(range(5), repeat=3):
+        a, b, c = values["A"][i], values["B"][j], values["C"][k]
+        if abs(a["time"] - b["time"]) > 4 or abs(b["time"] - c["time"]) > 4 or a["k"] != b["k"]:
+            continue
+        p = np.mean([u - v > 1 or v * w > 0.5 for u, v, w in itertools.product(a["x"], b["x"], c["x"])])
+        if p >= 0.3:
+            wanted[i, j, k] = p
+    assert len(wanted) > 3
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
 def test_three_tables(engine):
     frame = frame_of(engine, {"id": [1, 2], "x": [0.0, 1.0]})
     text = (

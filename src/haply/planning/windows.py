@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,13 +16,15 @@ from haply.planning.constructors import bound_constructors
 from haply.planning.explain import Description
 from haply.planning.frames import HOW_UNCERTAIN, Engine, Frame, field_of, find_column, names_of, quoted
 from haply.planning.nodes import by_table, condition_of, refuse_no_numbers, unit_in
+from haply.planning.selection import RowSelection, plan_selection
 from haply.planning.times import certain_times, length_of
 from haply.probability.joint import ZERO, Joint
 from haply.pruning.candidates.windows import POLICIES
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, respelled, to_sql
+from haply.query import Column, Expression, columns_of, respelled, to_sql, with_columns
 from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.conditions import Misfit
+from haply.query.expressions import And
 from haply.query.rewrites import ManyCondition, split_many
 
 
@@ -48,7 +51,7 @@ class WindowPlan:
         self.threshold = Threshold(threshold)
         self.algorithm, self.policy = algorithm, windows_policy
         self.names = tuple(streams)
-        self._shown = {name: names_of(frame) for name, frame in streams.items()}
+        self.shown = {name: names_of(frame) for name, frame in streams.items()}
         self.frames, self._on = conditions_over(streams, on)
         for pair in windows:
             for name in pair if isinstance(pair, tuple) else (pair,):
@@ -125,7 +128,7 @@ class WindowPlan:
     def run(self, engine: Engine, funnel: Any) -> Frame:
         """Run it on the engine of its tables."""
         found = engine.combinations(self, funnel)
-        shown = [f"{name}_{column}" for name, columns in self._shown.items() for column in columns]
+        shown = [f"{name}_{column}" for name, columns in self.shown.items() for column in columns]
         wanted = [*shown, "probability"]
         return found if names_of(found) == wanted else found.select(wanted)
 
@@ -175,6 +178,72 @@ class WindowPlan:
         lines.append(("algorithm", f"{self.algorithm}, windows {self.policy}"))
         verdict = f"Only rows within {reach} of each other{' and with equal keys' if self.keys else ''} are combined."
         return Description("Window join", verdict, tuple(lines), tuple(self.conditions.steps))
+
+
+class SelectedWindows:
+    """A window join by what is certain, and a selection among its combinations by all that is uncertain.
+
+    It answers any condition, also those whose probability the join itself cannot compute; it looks at all combinations
+    in the windows.
+    """
+
+    def __init__(self, plan: WindowPlan, uncertain: Expression, threshold: Threshold) -> None:
+        self.plan, self.threshold = plan, threshold
+        self.first = plan.first
+        self._condition = with_columns(uncertain, lambda one: replace(one, table=None, name=f"{one.table}_{one.name}"))
+        whole, *others = (
+            frame.select(plan.shown[name]).renamed([f"{name}_{column}" for column in plan.shown[name]])
+            for name, frame in plan.frames.items()
+        )
+        for other in others:
+            whole = whole.beside(other)
+        self._described = self._selection(whole)  # refuses what it cannot compute, before any data is read
+
+    def _selection(self, combinations: Frame) -> RowSelection:
+        return plan_selection(combinations, self._condition, self.threshold)
+
+    def run(self, engine: Engine, funnel: Any) -> Frame:
+        """Run it on the engine of its tables."""
+        found = self.plan.run(engine, funnel)
+        names = [name for name in names_of(found) if name != "probability"]
+        return self._selection(found.select(names)).run(engine, None)
+
+    def describe(self, engine: Engine) -> Description:
+        """Describe how the join will run."""
+        found = self.plan.describe(engine)
+        return replace(found, title=f"{found.title}, then a selection", parts=(self._described.describe(engine),))
+
+
+def plan_windows(
+    streams: Mapping[str, Frame],
+    windows: Mapping[tuple[str, str], Any],
+    *,
+    on: Expression | str | None,
+    threshold: float | None,
+    **options: Any,
+) -> WindowPlan | SelectedWindows:
+    """Check and plan a window join; the arguments are those of ``hp.window_join``."""
+    given = None if on is None else condition_of(on)
+    frames, condition = conditions_over(streams, given)
+    misfit = uncertain_conditions(frames, condition)
+    if given is None or not isinstance(misfit, Misfit):
+        return WindowPlan(streams, windows, on=on, threshold=threshold, **options)
+    certain: list[Expression] = []
+    uncertain: list[Expression] = []
+    for part in given.conditions if isinstance(given, And) else (given,):
+        bound, spelled = conditions_over(streams, part)
+        assert spelled is not None
+        is_certain = all(_kind(bound, column) is None for column in columns_of(spelled))
+        (certain if is_certain else uncertain).append(part)
+    base = WindowPlan(streams, windows, on=_both(certain), threshold=None, **options)
+    whole = _both(uncertain)
+    assert whole is not None
+    return SelectedWindows(base, whole, Threshold(threshold))
+
+
+def _both(conditions: Sequence[Expression]) -> Expression | None:
+    """All conditions as one; none if there are none."""
+    return And(tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
 
 
 def conditions_over(
