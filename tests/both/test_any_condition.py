@@ -379,3 +379,33 @@ def test_sums_that_share_values_of_any_law(engine):
     worlds = list(itertools.product(*points.values()))
     holds = [2 * a + b < 3 and b + 0.5 * c > 0.6 and b < 1 for a, b, c in worlds]
     assert row["probability"] == pytest.approx(sum(holds) / len(worlds), abs=1e-15)
+
+
+def test_distance_from_a_fixed_point(engine):
+    """An array in a condition is a point: of numbers, or of certain columns; in joins and SQL as well."""
+    columns = {"id": [1, 2], "x": [0.0, 1.0], "m": [[1.0, 2.0], [3.0, 2.0]]}
+    table = hp.sql("SELECT id, x, gaussian_nd(m, array(1.0, 1.0)) AS pos FROM t", t=frame_of(engine, columns))
+
+    def within(centre, point, radius):
+        # of two normal coordinates with sd 1: a sum over the noncentral chi squared distribution
+        half = sum((a - b) ** 2 for a, b in zip(centre, point, strict=True)) / 2
+        poisson = [math.exp(-half) * half**k / math.factorial(k) for k in range(60)]
+        rest = [math.exp(-(radius**2) / 2) * (radius**2 / 2) ** k / math.factorial(k) for k in range(60)]
+        return sum(weight * (1 - sum(rest[: k + 1])) for k, weight in enumerate(poisson))
+
+    def chances(found):
+        return {row["id"]: row["probability"] for row in found.collect()}
+
+    centres = dict(zip(columns["id"], columns["m"], strict=True))
+    wanted = {k: within(centre, (1.0, 2.0), 1.0) for k, centre in centres.items()}
+    assert chances(hp.where(table, "distance(pos, array(1, 2)) < 1", 0.001)) == pytest.approx(wanted, abs=1e-10)
+    assert chances(hp.where(table, "distance(array(1, 2), pos) < 1", 0.001)) == pytest.approx(wanted, abs=1e-10)
+    beyond = {k: 1 - within(centre, (x, 2.0), 1.0) for (k, centre), x in zip(centres.items(), (0, 1), strict=True)}
+    assert chances(hp.where(table, "distance(pos, array(x, 2)) > 1", 0.001)) == pytest.approx(beyond, abs=1e-10)
+    query = "SELECT id, PROB() AS probability FROM t WHERE DISTANCE(pos, array(1, 2)) < 1 WITH THRESHOLD 0.001"
+    assert chances(hp.sql(query, t=table)) == pytest.approx(wanted, abs=1e-10)
+    on = "left.id < right.id AND distance(left.pos, array(1, 2)) < 1 AND distance(right.pos, array(3, 2)) < 1"
+    (pair,) = hp.join(table, table, on, 0.01).collect()
+    assert pair["probability"] == pytest.approx(within((1, 2), (1, 2), 1.0) ** 2, abs=1e-10)
+    with pytest.raises(hp.HaplyError, match="which is uncertain"):
+        hp.where(table, "distance(pos, array(gaussian(x, 1), 2)) < 1", 0.1)

@@ -59,8 +59,12 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         if part is not None:
             column = change(part[0])
             return column[part[1]] if isinstance(column, Column) else None
-        if not isinstance(node, Call) or node.name not in PARAMETERS:
-            return None
+        if has_fixed_point(node):
+            return with_points(node, make, change)
+        return make(node, None) if isinstance(node, Call) and node.name in PARAMETERS else None
+
+    def make(node: Call, owner: str | None) -> Expression | None:
+        """A column of the table whose columns it is made of, or of the owner."""
         columns = columns_of(node)
         tables = list(dict.fromkeys(column.table for column in columns))
         if len(tables) > 1:
@@ -69,7 +73,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
                 expected="columns of one table",
                 hint="a value belongs to a row of one table",
             )
-        table = tables[0] if tables else next(iter(frames))
+        table = tables[0] if tables else owner if owner in frames else next(iter(frames))
         if table not in frames:
             return None  # the column is refused where all are looked up
         frame = frames[table]
@@ -80,12 +84,50 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         text = str(with_columns(node, lambda column: replace(column, table=None)))
         if (table, text) not in made:
             name = free_name(text, names_of(frame))
-            constructor, arguments = plain_call(node, lambda column: quoted(named[column.name]))
-            frames[table] = frame.with_model(name, constructor, arguments)
+            frames[table] = with_made(frame, name, node, lambda column: quoted(named[column.name]))
             made[table, text] = name
         return MadeColumn(table, made[table, text], written=str(node))
 
     return rewritten(expression, change)
+
+
+def has_fixed_point(node: Expression) -> bool:
+    """Whether it is the distance from a point that is written as an array: ``distance(pos, array(1, 2))``."""
+    return isinstance(node, Call) and node.name == "distance" and any(map(_is_point, node.args))
+
+
+def _is_point(node: Expression) -> bool:
+    return isinstance(node, Call) and node.name == "array"
+
+
+def with_points(
+    node: Expression,
+    make: Callable[[Call, str | None], Expression | None],
+    change: Callable[[Expression], Expression | None],
+) -> Expression:
+    """A distance with columns in the place of arrays: ``make`` makes them, and ``change`` is done to the other side."""
+    assert isinstance(node, Call)
+    owner = next((column.table for one in node.args for column in columns_of(one) if not _is_point(one)), None)
+    found: list[Expression] = []
+    for one in node.args:
+        column = make(one, owner) if isinstance(one, Call) and _is_point(one) else None
+        found.append(rewritten(one, change) if column is None else column)
+    return Call("distance", tuple(found))
+
+
+def with_made(frame: Frame, name: str, node: Call, rename: Callable[[Column], str]) -> Frame:
+    """Add the column that a constructor makes, or that holds a fixed point."""
+    if _is_point(node):
+        uncertain = [one for one in node.args if isinstance(one, Call) and one.name in PARAMETERS]
+        if uncertain:
+            raise HaplyError(
+                f"`{node}` is made of `{uncertain[0]}`, which is uncertain",
+                expected="numbers and certain columns",
+                hint="gaussian_nd(array(x, y), array(sd, sd)) is an uncertain point",
+            )
+        numbers = ", ".join(f"CAST({to_sql(one, rename)} AS DOUBLE)" for one in node.args)
+        return frame.with_columns({name: f"array({numbers})"})
+    return frame.with_model(name, *plain_call(node, rename))
 
 
 def with_named_models(frame: Frame, models: Mapping[str, str], table: str) -> Frame:

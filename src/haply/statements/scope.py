@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from haply.errors import unknown_name
-from haply.planning.constructors import PARAMETERS, component_of, free_name, plain_call
+from haply.planning.constructors import (
+    PARAMETERS,
+    component_of,
+    free_name,
+    has_fixed_point,
+    plain_call,
+    with_made,
+    with_points,
+)
 from haply.planning.frames import Catalog, field_of, names_of, quoted
 from haply.query import Column, Expression, Literal, columns_of, to_sql
 from haply.query.expressions import Call, Comparison, Opaque, quote_name, rewritten
@@ -132,6 +140,10 @@ class Scope:
                 )
             case Call(name, arguments) if name in PARAMETERS:
                 return self.constructed(node, name, arguments)
+            case Call("distance") if self.in_condition and has_fixed_point(node):
+                return with_points(
+                    node, lambda call, owner: self.constructed(call, "array", call.args, owner), self.changed
+                )
             case Call("distance") if not self.in_condition:
                 raise self.error(node, "DISTANCE is part of a condition only", hint="compare it, after WHERE")
             case Call(name) if name not in self.functions:
@@ -169,8 +181,13 @@ class Scope:
             table.made[sql] = name
         return Column(table.alias, table.made[sql])
 
-    def constructed(self, node: Call, name: str, arguments: Sequence[Expression]) -> Expression:
-        """A constructor as a column: of a table in conditions, where equal calls are one value; else of the result."""
+    def constructed(
+        self, node: Call, name: str, arguments: Sequence[Expression], beside: str | None = None
+    ) -> Expression:
+        """A constructor as a column: of a table in conditions, where equal calls are one value; else of the result.
+
+        One that names no column belongs to the table ``beside`` whose columns it stands, or to the first.
+        """
         bound = [rewritten(argument, self.changed) for argument in arguments]
         columns = [column for argument in bound for column in columns_of(argument)]
         for column in columns:
@@ -189,15 +206,15 @@ class Scope:
             with self.statement.at(node):
                 self.found.made.append((new, *plain_call(Call(name, tuple(bound)), self.found.wide_column)))
             return Column(None, new)
-        owner = owners[0] if owners else self.found.tables[0].alias
+        near = [table.alias for table in self.found.tables if beside is not None and table.alias == beside]
+        owner = owners[0] if owners else near[0] if near else self.found.tables[0].alias
         (table,) = (table for table in self.found.tables if table.alias == owner)
         made = Call(name, tuple(bound))
         text = str(made)
         if text not in table.made:
             new = free_name(spelled(made), names_of(table.frame))
             with self.statement.at(node):
-                given = plain_call(made, lambda column: quoted(column.name))
-                table.frame = table.frame.with_model(new, *given)
+                table.frame = with_made(table.frame, new, made, lambda column: quoted(column.name))
             table.made[text], table.calls[new] = new, made
         return Column(table.alias, table.made[text])
 
@@ -207,6 +224,7 @@ class Scope:
 
         def change(node: Expression) -> Expression | None:
             is_made = component_of(node) is not None or (isinstance(node, Call) and node.name in PARAMETERS)
+            is_made = is_made or has_fixed_point(node)
             return self.changed(node) if is_made else None
 
         return rewritten(condition, change)
