@@ -162,6 +162,58 @@ def test_trees_of_normal_values_against_drawing(engine, seed):
         assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (text, k)
 
 
+def law(random):
+    """A random law of numbers: its text, and what draws from it."""
+    kind = str(random.choice(["gaussian", "uniform", "histogram", "truncated", "mixture", "samples"]))
+    place, width = (round(float(number), 3) for number in (random.normal(0, 0.7), random.uniform(0.3, 1.2)))
+    if kind == "gaussian":
+        return f"gaussian({place}, {width})", lambda n: random.normal(place, width, n)
+    if kind == "uniform":
+        return f"uniform({place - width}, {place + width})", lambda n: random.uniform(place - width, place + width, n)
+    if kind == "samples":
+        points = [float(point) for point in random.integers(-6, 7, 4) / 4]
+        return f"samples(array({', '.join(map(str, points))}))", lambda n: random.choice(points, n)
+    if kind == "truncated":
+        low, high = place - width, place + 0.5 * width
+
+        def cut(n):
+            found = random.normal(place, width, 4 * n)
+            return found[(found >= low) & (found <= high)][:n]
+
+        return f"truncated_gaussian({place}, {width}, {low}, {high})", cut
+    share = round(float(random.uniform(0.2, 0.8)), 3)
+    if kind == "mixture":
+        text = f"mixture(array({share}, {1 - share}), array({place}, {place + 1}), array({width}, {width / 2}))"
+        return text, lambda n: np.where(
+            random.random(n) < share, random.normal(place, width, n), random.normal(place + 1, width / 2, n)
+        )
+    edges = [place - width, place, place + 2 * width]
+    text = f"histogram(array({', '.join(map(str, edges))}), array({share}, {1 - share}))"
+    return text, lambda n: np.where(
+        random.random(n) < share, random.uniform(edges[0], edges[1], n), random.uniform(edges[1], edges[2], n)
+    )
+
+
+@pytest.mark.long(keep=6)
+@pytest.mark.parametrize("seed", range(400))
+def test_trees_of_any_laws_against_drawing(engine, seed):
+    """Each column of another law."""
+    make = Trees(9000 + seed)
+    text, holds = make.tree(int(make.random.integers(1, 5)))
+    if not any(name in _split(text) for name in COLUMNS):
+        return
+    laws = {name: law(np.random.default_rng([seed, k])) for k, name in enumerate(COLUMNS)}
+    asked = uncertain(text, {name: written for name, (written, _) in laws.items()})
+    count = 1_000_000
+    found = hp.where(frame_of(engine, {"sure": [1, -1]}), asked, 1e-9).collect()
+    found = {row["sure"]: row["probability"] for row in found}
+    drawn = {name: draw(count) for name, (_, draw) in laws.items()}
+    for sure in (1, -1):
+        share = float(np.mean(np.broadcast_to(holds(drawn | {"sure": np.full(count, sure)}), count)))
+        p = found.get(sure, 0.0)
+        assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (asked, sure)
+
+
 def test_what_was_refused(engine):
     """The conditions that the issue names, against formulas."""
     table = frame_of(engine, {"id": [1, 2], "x": [0.3, -0.5], "y": [0.2, 0.9], "kind": ["a", None]})

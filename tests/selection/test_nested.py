@@ -11,6 +11,7 @@ import pytest
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, TruncatedGaussian, Uniform
 from haply.pruning.threshold import Threshold
+from haply.selection.cases import AllOf, AnyOf, Sure
 from haply.selection.conditions import Polynomial, Range, RowValues
 from haply.selection.evaluate import NESTED, group_of
 from haply.selection.nested import Nested
@@ -212,8 +213,18 @@ def test_points_are_enumerated(seed):
             if all(test(world, k) for test in tests):
                 wanted[k] += np.prod([weights[name][k, at] for name, at in zip(names, chosen, strict=True)])
     kinds = tuple((name, Samples) for name in names)
-    found, _ = Nested(conditions, kinds, RowValues(models, {"limit": limit}, rows)).exact()
+    found, _ = Nested(AllOf(tuple(conditions)), kinds, RowValues(models, {"limit": limit}, rows)).exact()
     assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_combinations_are_evaluated_as_they_are_written():
+    """ANY of conditions that are known or not, ALL of none, ANY of none."""
+    x, y = Uniform([0.0, 0.0], [1.0, 1.0]), Uniform([0.0, 0.0], [1.0, 1.0])
+    product = polynomial({}, {("x", "y"): 1.0}, high=0.25)
+    tree = AnyOf((AllOf((Sure("k"), AnyOf((product, AnyOf(()))))), AllOf((Sure("m"), AllOf(())))))
+    batch = RowValues({"x": x, "y": y}, {"k": np.array([1.0, 1.0]), "m": np.array([0.0, 1.0])}, 2)
+    found, _ = Nested(tree, (("x", Uniform), ("y", Uniform)), batch).exact()
+    assert found == pytest.approx([0.25 * (1 + np.log(4.0)), 1.0], abs=1e-10)
 
 
 def test_points_beside_other_laws():

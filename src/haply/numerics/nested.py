@@ -66,6 +66,14 @@ class Polynomials(NamedTuple):
     high: np.ndarray
     low_closed: np.ndarray
     high_closed: np.ndarray
+    known: np.ndarray
+    """Whether conditions hold that depend on no value, by row."""
+    program: np.ndarray
+    """How conditions are combined: their numbers, those of known ones after the others, each followed by ALL or ANY
+    where it combines the last two."""
+
+
+ALL, ANY = -1, -2
 
 
 @kernel
@@ -117,21 +125,31 @@ def _ascending(values, count):
 
 @kernel
 def _holds(asked, v, x, t, row):
-    """Whether all conditions hold where value ``v`` is ``t``."""
-    for c in range(asked.linear.shape[0]):
-        a, b, rest = _along(asked, c, v, x, row)
+    """Whether the combination of conditions holds where value ``v`` is ``t``."""
+    polynomials, stack = asked.linear.shape[0], 0  # one bit for each result that waits
+    for step in asked.program:
+        if step < 0:
+            last, stack = stack & 1, stack >> 1
+            if step == ALL:
+                stack &= ~1 | last
+            else:
+                stack |= last
+            continue
+        if step >= polynomials:
+            stack = (stack << 1) | int(asked.known[step - polynomials, row])
+            continue
+        a, b, rest = _along(asked, step, v, x, row)
         value = (a * t + b) * t + rest
-        inside = False
+        inside = 0
         for k in range(asked.low.shape[1]):
-            low, high = asked.low[c, k, row], asked.high[c, k, row]
-            above = value > low or (value == low and asked.low_closed[c, k])
-            below = value < high or (value == high and asked.high_closed[c, k])
+            low, high = asked.low[step, k, row], asked.high[step, k, row]
+            above = value > low or (value == low and asked.low_closed[step, k])
+            below = value < high or (value == high and asked.high_closed[step, k])
             if above and below:
-                inside = True
+                inside = 1
                 break
-        if not inside:
-            return False
-    return True
+        stack = (stack << 1) | inside
+    return stack == 1
 
 
 @kernel

@@ -256,6 +256,10 @@ def _needs_integrals(given: tuple[Condition, ...], of: tuple[tuple[str, type[Mod
     return tree is None or Joint.problem(tree.conditions, dict(of)) is not None
 
 
+_FEW_CASES = 4
+"""Cases that may be integrated one by one."""
+
+
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
     """A combination of conditions, by the groups of its cases."""
     numbers: dict[tuple[Condition, ...], int] = {}
@@ -268,6 +272,9 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
                 inner.append(group_of(conditions, kinds))
         cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
     of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
+    leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
+    if len(cases) > _FEW_CASES and any(group.method == NESTED for group in inner) and can_nest(leaves, of):
+        return Group(leaves, of, NESTED, len(of), either)  # one integral for all cases
     return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
 
 
@@ -786,7 +793,7 @@ def _numbers(case: CaseOfGroups) -> list[str]:
 
 
 def _nested(group: Group, batch: RowValues) -> Nested:
-    return Nested([one for one in group.conditions if isinstance(one, Polynomial)], group.kinds, batch)
+    return Nested(AllOf(group.conditions) if group.either is None else group.either.tree, group.kinds, batch)
 
 
 def _curved(group: Group, batch: RowValues) -> Curved:

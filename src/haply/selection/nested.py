@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from haply.errors import HaplyError
 from haply.models import Certain, Histogram, Mixture, Model, OneDimensional, Samples
-from haply.numerics.nested import MOST_INTEGRALS, Laws, Polynomials, nested_rows
+from haply.numerics.nested import ALL, ANY, MOST_INTEGRALS, Laws, Polynomials, nested_rows
+from haply.selection.cases import AllOf, AnyOf, Sure, Tree, leaves_of
 from haply.selection.conditions import Polynomial, RowValues
 
 MOST_WORLDS = 10_000_000
@@ -39,12 +40,15 @@ def can_nest(conditions: Sequence[Any], kinds: Sequence[tuple[str, type[Model]]]
 class Nested:
     """Values of any laws, of which all but one are enumerated or integrated."""
 
-    def __init__(self, conditions: Sequence[Polynomial], kinds: Sequence[tuple[str, type[Model]]], batch: RowValues):
-        self.conditions, self.kinds, self.batch = conditions, kinds, batch
+    def __init__(self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues):
+        self.tree, self.kinds, self.batch = tree, kinds, batch
+        leaves = list(leaves_of(tree))
+        self.conditions = [leaf for leaf in leaves if isinstance(leaf, Polynomial)]
+        self.sure = [leaf for leaf in leaves if isinstance(leaf, Sure)]
 
     def take(self, rows: np.ndarray) -> Nested:
         """Some of the rows."""
-        return Nested(self.conditions, self.kinds, self.batch.take(rows))
+        return Nested(self.tree, self.kinds, self.batch.take(rows))
 
     def bounds(self, enough_below: Any, enough_from: Any) -> None:
         """None are cheaper than the value."""
@@ -104,7 +108,28 @@ class Nested:
             for k, each in enumerate(condition.ranges):
                 low[c, k], high[c, k] = batch.array(each.low) - constant, batch.array(each.high) - constant
                 closed[:, c, k] = each.low_closed, each.high_closed
-        return Polynomials(linear, squares, low, high, closed[0], closed[1])
+        known = np.zeros((len(self.sure) + 2, batch.rows), bool)  # the last two: what always holds, and what never does
+        known[-2] = True
+        for k, sure in enumerate(self.sure):
+            known[k] = np.isin(batch.numbers[sure.number], sure.values)
+        return Polynomials(linear, squares, low, high, closed[0], closed[1], known, self._program())
+
+    def _program(self) -> np.ndarray:
+        """How the conditions are combined, as the kernel reads it."""
+        places = {id(leaf): place for place, leaf in enumerate([*self.conditions, *self.sure])}
+
+        def steps(tree: Tree) -> Iterator[int]:
+            if not isinstance(tree, (AllOf, AnyOf)):
+                yield places[id(tree)]
+                return
+            if not tree.parts:
+                yield len(places) + isinstance(tree, AnyOf)
+            for number, part in enumerate(tree.parts):
+                yield from steps(part)
+                if number:
+                    yield ALL if isinstance(tree, AllOf) else ANY
+
+        return np.array(list(steps(self.tree)), np.int64)
 
 
 def _rank(kind: type[Model]) -> int:

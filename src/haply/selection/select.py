@@ -25,7 +25,7 @@ from haply.pruning.threshold import Threshold
 from haply.selection.cases import Either
 from haply.selection.conditions import Condition, Prepared, RowValues
 from haply.selection.costs import Costs
-from haply.selection.evaluate import CASES, RULE_NAMES, Group, group_of
+from haply.selection.evaluate import RULE_NAMES, Group, group_of
 
 Planning = Literal["per_row", "static", "optimal"]
 """``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``, for experiments: the
@@ -97,7 +97,7 @@ class Selection:
     @property
     def may_miss_columns(self) -> bool:
         """Whether rows may be kept in which a column is null."""
-        return any(group.method == CASES for group in self.groups)
+        return any(group.either is not None for group in self.groups)
 
     def without(self, unknown: frozenset[str]) -> Selection | None:
         """Decide rows in which some columns or numbers are null: conditions on these do not hold.
