@@ -305,3 +305,15 @@ def test_what_is_no_key(engine, key, words):
     t = hp.sql("SELECT id, gaussian(1.0, 1.0) AS x FROM t", t=hp.Table(engine, pa.table({"id": [1]})))
     with pytest.raises(hp.HaplyError, match=words):
         hp.table(t, key=key)
+
+
+def test_parts_that_never_hold_have_no_rows(engine):
+    """Of ``a < b < c`` no row is its own neighbour, and ``c`` cannot be ``a``."""
+    t = hp.Table(engine, pa.table({"id": [1, 2, 3], "m": [0.0, 0.5, 1.0]}))
+    text = "SELECT a.id AS i, b.id AS j, c.id AS k, PROB() AS p FROM t {0} a, t {0} b, t {0} c WHERE "
+    text += "gaussian(a.m, 0.5) < gaussian(b.m, 0.5) AND gaussian(b.m, 0.5) < gaussian(c.m, 0.5) {1}WITH THRESHOLD 0.01"
+    keyed = {(row["i"], row["j"], row["k"]): row["p"] for row in hp.sql(text.format("KEY id", ""), t=t).collect()}
+    apart = "AND a.id != b.id AND b.id != c.id AND a.id != c.id "
+    other = {(row["i"], row["j"], row["k"]): row["p"] for row in hp.sql(text.format("", apart), t=t).collect()}
+    assert keyed == pytest.approx(other, abs=1e-12)
+    assert len(keyed) == 6

@@ -6,6 +6,7 @@ coefficient or an end of an interval. Numbers are fractions, because those peopl
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -205,9 +206,26 @@ def certain_rest(condition: Expression, is_certain: Callable[[Column], bool]) ->
 
 
 def never(condition: Expression, is_certain: Callable[[Column], bool]) -> bool:
-    """Whether it is plain that a condition never holds: what is uncertain in a part of it cancels out."""
+    """Whether it is plain that a condition never holds: a part of it, or two parts about the same sum."""
     parts = condition.conditions if isinstance(condition, And) else (condition,)
-    return any(certain_rest(part, is_certain) is False for part in parts)
+    if any(certain_rest(part, is_certain) is False for part in parts):
+        return True
+    uncertain = [part for part in parts if not all(map(is_certain, columns_of(part)))]
+    forms = [form for part in uncertain if isinstance(form := form_or_reason(part, is_certain), Part)]
+    return any(
+        same_form(one.form, other.form) and shared(one.intervals, other.intervals) == ()
+        for one, two in itertools.combinations(forms, 2)
+        for other in (two, _turned(two))
+    )
+
+
+def _turned(part: Part) -> Part:
+    """The same condition on the negative of its sum, as far as its limits are numbers."""
+    found = []
+    for each in part.intervals:
+        low, high = (None if end is None else times(end, Fraction(-1)) for end in (each.high, each.low))
+        found.append(Interval(low, high, each.high_closed, each.low_closed))
+    return Part(part.form.scaled(Fraction(-1)), tuple(reversed(found)), part.text)
 
 
 def any_value(column: Column) -> Part:
