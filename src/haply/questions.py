@@ -16,6 +16,7 @@ from haply.planning.answers.counts import CountOptions
 from haply.planning.answers.match import Density, MatchOptions, MatchPlan, Same
 from haply.planning.answers.options import Answer, How, Keep, Ties
 from haply.planning.frames import Duration, InvalidMode, Tabular
+from haply.planning.history.asked import notes_on
 from haply.planning.plans import Plan
 from haply.query import Expression
 from haply.report.funnel import Funnel
@@ -104,7 +105,7 @@ def plan_match(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(MatchPlan.plan(one, other, same, options), engine_of(one), funnel)
+    return Plan(MatchPlan.plan(one, other, same, options), engine_of(one), funnel, notes_on(one, other))
 
 
 def match(
@@ -240,7 +241,7 @@ def plan_count_matches(
     options = CountOptions(threshold, by, quantiles, distribution, tolerance, time, window, invalid, columns)
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(planned(one, other, AskedCounts(on, options)), engine_of(one), funnel)
+    return Plan(planned(one, other, AskedCounts(on, options)), engine_of(one), funnel, notes_on(one, other))
 
 
 def count_matches(
@@ -365,7 +366,7 @@ def plan_asof(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(planned(one, other, AskedEvents(time, options)), engine_of(one), funnel)
+    return Plan(planned(one, other, AskedEvents(time, options)), engine_of(one), funnel, notes_on(one, other))
 
 
 def asof(

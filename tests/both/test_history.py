@@ -317,3 +317,12 @@ def test_parts_that_never_hold_have_no_rows(engine):
     other = {(row["i"], row["j"], row["k"]): row["p"] for row in hp.sql(text.format("", apart), t=t).collect()}
     assert keyed == pytest.approx(other, abs=1e-12)
     assert len(keyed) == 6
+
+
+def test_other_questions_take_rows_as_they_are(engine):
+    t = hp.Table(engine, pa.table({"id": [1, 2], "m": [0.0, 1.0]}))
+    first = hp.where(t, "gaussian(m, 1) > 0", 0.2, probability="none")
+    plan = hp.plan_match(
+        first, t, "gaussian(left.m, 1) = gaussian(right.m, 1)", density=0.1, completeness=0.9, threshold=0.1
+    )
+    assert "note          Rows are taken as they are: that they have passed `gaussian(m, 1) > 0`" in plan.explain()

@@ -135,6 +135,15 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
     return WholeCondition(tuple(parts), tuple(uncertain), tuple(lines), changed and bool(every))
 
 
+def notes_on(*frames: Frame) -> tuple[str, ...]:
+    """What ``explain`` says of earlier conditions where a question takes rows as they are."""
+    before = [str(one) for frame in frames for one in History.of(frame.fields, None).conditions]
+    if not before:
+        return ()
+    asked = "; ".join(dict.fromkeys(before))
+    return (f"Rows are taken as they are: that they have passed `{asked}` is not part of these numbers.",)
+
+
 def _all_of(condition: Expression) -> tuple[Expression, ...]:
     return condition.conditions if isinstance(condition, And) else (condition,)
 
