@@ -22,6 +22,7 @@ from haply.models import Gaussian
 from haply.pruning.threshold import Threshold
 from haply.selection.conditions import RowValues
 from haply.selection.costs import Costs
+from haply.selection.hindsight import Hindsight
 from haply.selection.select import PLANNINGS, Effort, Selection
 
 STATIC, OPTIMAL = "static", "optimal"
@@ -134,24 +135,23 @@ def _cell(groups: data.Conditions, batch: RowValues, settings: Settings) -> dict
     kinds = {name: type(model) for name, model in batch.values.items()}
     threshold, costs = Threshold(settings.threshold), Costs.of_this_machine()
     plans = {plan: Selection.of(groups, kinds, threshold, plan, True, costs) for plan in PLANNINGS}
-    known = plans["optimal"].probabilities(batch)
+    known = Hindsight.of(plans["optimal"].groups, batch, threshold)
+    steps = known.steps(threshold, exact=True)
     best: dict[str, float] = dict.fromkeys(PLANNINGS, np.inf)
     planning, kept = 0.0, {}
     for _ in range(settings.repetitions + 1):  # the first fills caches
         for plan, selection in plans.items():
             effort = Effort()
             begun = time.thread_time()
-            found = selection.select(batch, effort, known if plan == "optimal" else None)
+            found = selection.select(batch, effort, steps if plan == "optimal" else None)
             seconds = time.thread_time() - begun
-            if plan == "optimal":  # it knows what to do
-                seconds -= effort.seconds["choosing"]
             if seconds < best[plan] and plan == "per_row":
                 planning = 1.0 - (effort.seconds["bounds"] + effort.seconds["exact"]) / seconds
             best[plan] = min(best[plan], seconds)
             kept[plan] = found.rows
     if not all(np.array_equal(kept["per_row"], rows) for rows in kept.values()):
         raise HaplyError("Plans keep different rows", found=str({plan: len(rows) for plan, rows in kept.items()}))
-    passing = [float((chance >= settings.threshold).mean()) for chance in known]
+    passing = [float((chance >= settings.threshold).mean()) for chance in known.values]
     order = sorted(range(len(groups)), key=lambda g: passing[g])
     return {
         "order": " ".join(str(g + 1) for g in order),

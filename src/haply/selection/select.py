@@ -8,7 +8,6 @@ give a row is its residual threshold: a group that stays below it rejects the ro
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -26,10 +25,11 @@ from haply.selection.cases import Either
 from haply.selection.conditions import Condition, Prepared, RowValues
 from haply.selection.costs import Costs
 from haply.selection.evaluate import CASES, RULE_NAMES, Group, group_of
+from haply.selection.hindsight import BOUNDS, NOTHING, VALUE, Hindsight
 
 Planning = Literal["per_row", "static", "optimal"]
 """``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``, for experiments: the
-probabilities are known beforehand, and each row has the groups computed that decide it for the least estimated cost."""
+best order for each row in hindsight, over the same values and bounds (see ``selection.hindsight``)."""
 PLANNINGS: tuple[Planning, ...] = ("per_row", "static", "optimal")
 
 EVALUATED, ONE_VALUE = 0, 101
@@ -43,7 +43,6 @@ _TRIAL = 1024
 """Rows that tell whether a group's bounds are worth their price, in batches of many more."""
 _FEW = 128
 """Those of them whose value is computed, for its price."""
-_MOST_SUBSETS = 10
 
 
 class Selected(NamedTuple):
@@ -56,10 +55,11 @@ class Selected(NamedTuple):
 
 @dataclass
 class Effort:
-    """Where the time went, and how many rows each group was computed for."""
+    """Where the time went, and for how many rows each group was computed, and bounded."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("bounds", "exact", "choosing"), 0.0))
     computed: dict[str, int] = field(default_factory=dict)
+    bounded: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,17 @@ class Selection:
             groups.append(group_of([left], dict(group.kinds)))
         return replace(self, groups=tuple(groups))
 
-    def select(self, batch: RowValues, effort: Effort | None = None, known: np.ndarray | None = None) -> Selected:
-        """Decide the rows of a batch. ``known`` are the groups' probabilities, if an optimal plan is told them."""
+    def select(self, batch: RowValues, effort: Effort | None = None, steps: np.ndarray | None = None) -> Selected:
+        """Decide the rows of a batch. ``steps`` are those of an optimal plan, if they are known (see ``hindsight``)."""
         run = _Run(self, batch, effort or Effort())
         if not self.groups:
             return run.result()
         if self.planning == "static":
             run.in_order(self._static_order(batch))
         elif self.planning == "optimal":
-            run.as_known(self.probabilities(batch) if known is None else known)
+            if steps is None:
+                steps = Hindsight.of(self.groups, batch, self.threshold).steps(self.threshold, self.exact)
+            run.in_hindsight(steps)
         else:
             run.per_row()
         return run.result()
@@ -173,13 +175,19 @@ class _Run:
         if not len(rows):
             return
         begun = time.thread_time()
-        if g in self._prepared:
-            of, prepared = self._prepared[g]
-            prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
-        else:
-            prepared = self.groups[g].prepare(self.batch, rows)
-        self._know(g, rows, prepared)
+        self._know(g, rows, self._ready(g, rows))
         self.effort.seconds["exact"] += time.thread_time() - begun
+
+    def _prepare(self, g: int, rows: np.ndarray) -> None:
+        """Prepare rows of a group, for bounds and values of some of them."""
+        self._prepared[g] = rows, self.groups[g].prepare(self.batch, rows)
+
+    def _ready(self, g: int, rows: np.ndarray) -> Prepared:
+        """Return rows of a group out of those that have been prepared; if none have, prepare these."""
+        if g not in self._prepared:
+            return self.groups[g].prepare(self.batch, rows)
+        of, prepared = self._prepared[g]
+        return prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
 
     def _know(self, g: int, rows: np.ndarray, prepared: Prepared) -> None:
         """The exact probabilities of some rows, from what was prepared of them."""
@@ -191,67 +199,70 @@ class _Run:
         name = self.groups[g].text
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
-    def bound(self, g: int, hopeless: bool = False) -> None:
-        """Bounds of a group for the open rows, as far as these need them, where they pay in a sample.
-
-        They pay, if the rows are known to be hopeless.
-        """
-        begun = time.thread_time()
+    def bound(self, g: int) -> None:
+        """Bounds of a group for the open rows where they pay in a sample."""
+        begun, before = time.thread_time(), self.effort.seconds["exact"]
         rows = self.open
-        group = self.groups[g]
-        below = residual(self.threshold.reject_below, rows, self.upper, g)
-        if self.selection.exact:  # once its lower bound is there, this group does not reject the row
-            enough = np.maximum(below, 0.0)
-        else:
-            enough = residual(self.threshold.accept_from, rows, self.lower, g)
-        likely_ones_too = True
-        if len(rows) > 8 * _TRIAL and not hopeless:
-            chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
-            trial = group.prepare(self.batch, rows[chosen])
-            asked = time.thread_time()
-            found = trial.bounds(below[chosen], enough[chosen])
-            price = (time.thread_time() - asked) / _TRIAL
-            if found is not None:
-                decided = found.upper <= below[chosen]
-                if not self.selection.exact:
-                    decided |= found.lower >= enough[chosen]
-                few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
-                chances = 0.5 * (found.lower + found.upper)
-                if len(few) >= _FEW // 4:
-                    some = trial.take(few)
-                    asked = time.thread_time()
-                    self._know(g, rows[chosen[few]], some)
-                    spent = time.thread_time() - asked
-                    self.effort.seconds["exact"] += spent
-                    begun += spent
-                    self.costs[g] = spent / len(few)
-                    chances[few] = self.lower[g, rows[chosen[few]]]
-                # without bounds it would be computed, after all that is cheaper
-                dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
-                saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
-                missed = group.missed(self.batch, rows[chosen])
-                where = _where_bounds_pay(decided, missed, saved, price)
-                self.expected[g] = chances[~missed if where == "missed" and missed is not None else slice(None)].mean()
-                if where == "nowhere":
-                    self.effort.seconds["bounds"] += time.thread_time() - begun
-                    return
-                likely_ones_too = where == "everywhere"
-        if likely_ones_too:
-            prepared = group.prepare(self.batch, rows)
-            self._prepared[g] = rows, prepared
-        else:
-            missed = group.missed(self.batch, rows)
+        where = self._trial(g, rows) if len(rows) > 8 * _TRIAL else "everywhere"
+        if where == "missed":
+            missed = self.groups[g].missed(self.batch, rows)
             assert missed is not None
-            rows, below, enough = rows[missed], below[missed], enough[missed]
-            prepared = group.prepare(self.batch, rows)
-        found = prepared.bounds(below, enough)
+            self._bound_rows(g, rows[missed])
+        elif where == "everywhere":
+            self._prepare(g, rows)
+            self._bound_rows(g, rows)
+        self.effort.seconds["bounds"] += time.thread_time() - begun - (self.effort.seconds["exact"] - before)
+
+    def _bound_rows(self, g: int, rows: np.ndarray) -> None:
+        """Bounds of a group for some rows, as far as these need them."""
+        found = self._ready(g, rows).bounds(*self._enough(g, rows))
+        name = self.groups[g].text
+        self.effort.bounded[name] = self.effort.bounded.get(name, 0) + len(rows)
         if found is not None:
             new = ~self.computed[g, rows]
             rows = rows[new]
             self.lower[g, rows] = np.clip(found.lower[new], 0.0, 1.0)
             self.upper[g, rows] = np.clip(found.upper[new], 0.0, 1.0)
             self.rule[rows] = found.code[new]
-        self.effort.seconds["bounds"] += time.thread_time() - begun
+
+    def _enough(self, g: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the upper and the lower bound of a group that decide each row, with what others leave of it."""
+        below = residual(self.threshold.reject_below, rows, self.upper, g)
+        if self.selection.exact:  # once its lower bound is there, this group does not reject the row
+            return below, np.maximum(below, 0.0)
+        return below, residual(self.threshold.accept_from, rows, self.lower, g)
+
+    def _trial(self, g: int, rows: np.ndarray) -> Literal["everywhere", "missed", "nowhere"]:
+        """Ask a sample of the rows where the bounds of a group pay; what is learnt of costs and values is kept."""
+        group = self.groups[g]
+        chosen = rows[np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)]
+        below, enough = self._enough(g, chosen)
+        trial = group.prepare(self.batch, chosen)
+        asked = time.thread_time()
+        found = trial.bounds(below, enough)
+        price = (time.thread_time() - asked) / _TRIAL
+        if found is None:
+            return "everywhere"
+        decided = found.upper <= below
+        if not self.selection.exact:
+            decided |= found.lower >= enough
+        few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
+        chances = 0.5 * (found.lower + found.upper)
+        if len(few) >= _FEW // 4:
+            some = trial.take(few)
+            asked = time.thread_time()
+            self._know(g, chosen[few], some)
+            spent = time.thread_time() - asked
+            self.effort.seconds["exact"] += spent
+            self.costs[g] = spent / len(few)
+            chances[few] = self.lower[g, chosen[few]]
+        # without bounds it would be computed, after all that is cheaper
+        dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
+        saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
+        missed = group.missed(self.batch, chosen)
+        where = _where_bounds_pay(decided, missed, saved, price)
+        self.expected[g] = chances[~missed if where == "missed" and missed is not None else slice(None)].mean()
+        return where
 
     def settle(self) -> None:
         """Take the decided rows out of the open ones."""
@@ -280,13 +291,17 @@ class _Run:
         else:
             self.in_order(nearly_free)
             self._bound_all(bounded)
+        self.by_rank(others)
+
+    def by_rank(self, groups: Sequence[int]) -> None:
+        """Compute for each open row the group of the highest rank, until all are decided."""
         while len(self.open):
             begun = time.thread_time()
             rows = self.open
             costs = np.array(self.costs)
-            chosen = choose(rows, self.lower, self.upper, self.computed, self.expected, np.array(others), costs)
+            chosen = choose(rows, self.lower, self.upper, self.computed, self.expected, np.array(groups), costs)
             self.effort.seconds["choosing"] += time.thread_time() - begun
-            for g in others:
+            for g in groups:
                 self.compute(g, rows[chosen == g])
             self.settle()
 
@@ -312,50 +327,27 @@ class _Run:
         self.effort.seconds["choosing"] += time.thread_time() - begun
         return bool(worth[0] > worth[1])
 
-    def as_known(self, known: np.ndarray) -> None:
-        """The cheapest groups that reject a row, or all."""
-        begun = time.thread_time()
-        count = len(self.groups)
-        chosen = np.full(self.batch.rows, -1)
-        best = np.full(self.batch.rows, math.inf)
-        subsets = [
-            subset
-            for size in range(1, count + 1)
-            for subset in itertools.combinations(range(count), size)
-            if count <= _MOST_SUBSETS or size in (1, count)
-        ]
-        for number, subset in enumerate(subsets):
-            price = sum(self.costs[g] for g in subset)
-            rejects = np.prod(known[list(subset)], axis=0) <= self.threshold.reject_below
-            better = rejects & (price < best)
-            chosen[better], best[better] = number, price
-        self.effort.seconds["choosing"] += time.thread_time() - begun
-        # Each group once for all rows that need it: calls of their own for each set of groups would cost more than
-        # they save.
-        kept, undecided = chosen < 0, np.ones(self.batch.rows, bool)
-
-        def decide(rows: np.ndarray) -> None:
-            self.open = rows
-            self.settle()
-            undecided[rows] = False
-            undecided[self.open] = True
-
-        for g in sorted(range(count), key=lambda g: self.costs[g]):
-            rejected = np.array([g in subset for subset in subsets])[chosen] & ~kept & undecided
-            if self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
-                self.compute(g, np.flatnonzero(kept))
-                self.open = np.flatnonzero(rejected)
-                self.bound(g, hopeless=True)
-                decide(self.open)
-                self.compute(g, self.open)
-                decide(self.open)
-            else:
-                needed = rejected | kept
-                # to copy the parameters of most rows costs more than to compute the few others as well
-                everything = not self.dear[g] and np.count_nonzero(needed) > len(needed) // 2
-                self.compute(g, np.arange(len(needed)) if everything else np.flatnonzero(needed))
-                decide(np.flatnonzero(rejected))
-        self.open = np.empty(0, np.int64)
+    def in_hindsight(self, steps: np.ndarray) -> None:
+        """Take the steps that are known to decide each row: values that cost next to nothing, bounds, other values."""
+        order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
+        nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
+        for g in nearly_free:
+            needed = steps[g] == VALUE
+            # to copy the parameters of most rows costs more than to compute the few others as well
+            everything = np.count_nonzero(needed) > len(needed) // 2
+            self.compute(g, np.arange(len(needed)) if everything else np.flatnonzero(needed))
+        for g in others:
+            self._prepare(g, np.flatnonzero(steps[g] != NOTHING))
+            bounded = np.flatnonzero(steps[g] == BOUNDS)
+            if len(bounded):
+                begun = time.thread_time()
+                self._bound_rows(g, bounded)
+                self.effort.seconds["bounds"] += time.thread_time() - begun
+            self.compute(g, np.flatnonzero(steps[g] == VALUE))
+        self._prepared.clear()
+        self.open = np.arange(self.batch.rows)
+        self.settle()
+        self.by_rank(order)  # nobody, unless rounding says otherwise
 
     def result(self) -> Selected:
         """The rows that are kept."""
