@@ -19,7 +19,7 @@ import numpy as np
 from haply.errors import unknown_name
 from haply.models import Model
 from haply.pruning.cascade import Counters
-from haply.pruning.groups import choose, residual, settle
+from haply.pruning.groups import choose, likely, residual, settle
 from haply.pruning.threshold import Threshold
 from haply.selection.cases import Either
 from haply.selection.conditions import Condition, Prepared, RowValues
@@ -37,10 +37,13 @@ EVALUATED, ONE_VALUE = 0, 101
 which cost next to nothing. A code is negative where its rule rejected a row."""
 RULES = {**RULE_NAMES, ONE_VALUE: "one value"}
 """Names of the rules by their codes."""
+EXACT_VALUE = "exact value"
 _SAMPLE = 256
 """Rows whose probabilities tell a static plan in which order to go."""
 _TRIAL = 1024
 """Rows that tell whether a group's bounds are worth their price, in batches of many more."""
+MANY = 8 * _TRIAL
+"""Rows of a batch from which on there is a trial."""
 _FEW = 128
 """Those of them whose value is computed, for its price."""
 
@@ -51,6 +54,35 @@ class Selected(NamedTuple):
     rows: np.ndarray
     probability: np.ndarray
     code: np.ndarray
+
+
+class RowStep(NamedTuple):
+    """One filter that was asked about a row: a bound on the probability of a group, or its exact value.
+
+    ``selectivity`` is what was expected of the group before, ``cost`` the seconds of its exact value, and ``rank``
+    follows from both. ``lower`` and ``upper`` are what is known of the group after the step; ``least`` and ``most``
+    what is known of the row.
+    """
+
+    group: str
+    filter: str
+    cost: float
+    selectivity: float
+    rank: float
+    lower: float
+    upper: float
+    least: float
+    most: float
+    verdict: Literal["rejects", "accepts", "leaves it open"]
+
+
+class FollowedRow(NamedTuple):
+    """How one row was decided, and the exact probability of each group, cheapest first, and of all together."""
+
+    steps: tuple[RowStep, ...]
+    chances: tuple[tuple[str, float], ...]
+    probability: float
+    kept: bool
 
 
 @dataclass
@@ -130,6 +162,16 @@ class Selection:
             run.per_row()
         return run.result()
 
+    def follow(self, row: RowValues) -> FollowedRow:
+        """Decide a batch of one row, and tell step by step how."""
+        run = _Run(self, row, Effort())
+        run.trace = []
+        run.per_row()
+        chances = self.probabilities(row)[:, 0]
+        by_cost = sorted(range(len(self.groups)), key=lambda g: run.costs[g])
+        groups = tuple((self.groups[g].text, float(chances[g])) for g in by_cost)
+        return FollowedRow(tuple(run.trace), groups, float(chances.prod()), bool(len(run.result().rows)))
+
     def probabilities(self, batch: RowValues) -> np.ndarray:
         """Of every group and row."""
         found = np.empty((len(self.groups), batch.rows))
@@ -168,6 +210,9 @@ class _Run:
         self.expected = np.full(len(self.groups), 0.5)
         """The probability of rows of which nothing is known, as far as a trial has told it."""
 
+        self.trace: list[RowStep] | None = None
+        """What was asked about a row, in order, if it is a batch of one row whose steps are to be told."""
+
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def compute(self, g: int, rows: np.ndarray) -> None:
@@ -175,8 +220,11 @@ class _Run:
         if not len(rows):
             return
         begun = time.thread_time()
+        before = self.lower[g, rows[0]], self.upper[g, rows[0]]
         self._know(g, rows, self._ready(g, rows))
         self.effort.seconds["exact"] += time.thread_time() - begun
+        if self.trace is not None:
+            self._tell(g, EXACT_VALUE, before)
 
     def _prepare(self, g: int, rows: np.ndarray) -> None:
         """Prepare rows of a group, for bounds and values of some of them."""
@@ -203,7 +251,7 @@ class _Run:
         """Bounds of a group for the open rows where they pay in a sample."""
         begun, before = time.thread_time(), self.effort.seconds["exact"]
         rows = self.open
-        where = self._trial(g, rows) if len(rows) > 8 * _TRIAL else "everywhere"
+        where = self._trial(g, rows) if len(rows) > MANY else "everywhere"
         if where == "missed":
             missed = self.groups[g].missed(self.batch, rows)
             assert missed is not None
@@ -215,7 +263,10 @@ class _Run:
 
     def _bound_rows(self, g: int, rows: np.ndarray) -> None:
         """Bounds of a group for some rows, as far as these need them."""
-        found = self._ready(g, rows).bounds(*self._enough(g, rows))
+        enough = self._enough(g, rows)
+        if self.trace is not None:
+            self._bound_step_by_step(g, *enough)
+        found = self._ready(g, rows).bounds(*enough)
         name = self.groups[g].text
         self.effort.bounded[name] = self.effort.bounded.get(name, 0) + len(rows)
         if found is not None:
@@ -224,6 +275,36 @@ class _Run:
             self.lower[g, rows] = np.clip(found.lower[new], 0.0, 1.0)
             self.upper[g, rows] = np.clip(found.upper[new], 0.0, 1.0)
             self.rule[rows] = found.code[new]
+
+    def _bound_step_by_step(self, g: int, below: np.ndarray, enough: np.ndarray) -> None:
+        """Tell what each rule makes of the one row, until one decides it."""
+        prepared, lower, upper = self._ready(g, self.open), self.lower[g].copy(), self.upper[g].copy()
+        for most in range(1, len(self.groups[g].rules) + 1):
+            found = prepared.bounds(below, enough, most)
+            if found is None:
+                return
+            before = self.lower[g, 0], self.upper[g, 0]
+            self.lower[g], self.upper[g] = np.clip(found.lower, 0.0, 1.0), np.clip(found.upper, 0.0, 1.0)
+            self._tell(g, RULES[int(found.code[0])], before)
+            if found.upper[0] <= below[0] or found.lower[0] >= enough[0]:
+                break
+        self.lower[g], self.upper[g] = lower, upper
+
+    def _tell(self, g: int, asked: str, before: tuple[float, float]) -> None:
+        """Write down a step that has changed what is known of a group of the one row."""
+        assert self.trace is not None
+        least, most = float(self.lower[:, 0].prod()), float(self.upper[:, 0].prod())
+        selectivity, cost = float(likely(*before, self.expected[g])), self.costs[g]
+        full = bool(self.computed[:, 0].all())
+        counts = self.counts and full
+        verdict: Literal["rejects", "accepts", "leaves it open"] = "leaves it open"
+        if most <= self.threshold.reject_below or (full and not self.threshold.keep(np.array([most]), counts)[0]):
+            verdict = "rejects"
+        elif full or (not self.selection.exact and least >= self.threshold.accept_from):
+            verdict = "accepts"
+        known = float(self.lower[g, 0]), float(self.upper[g, 0])
+        rank = (1.0 - selectivity) / cost
+        self.trace.append(RowStep(self.groups[g].text, asked, cost, selectivity, rank, *known, least, most, verdict))
 
     def _enough(self, g: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the upper and the lower bound of a group that decide each row, with what others leave of it."""
@@ -313,7 +394,7 @@ class _Run:
 
     def _bounds_reject_more(self, bounded: int, nearly_free: int) -> bool:
         """Whether the bounds of one group reject more rows of a sample for their price than another group's value."""
-        if len(self.open) <= 8 * _TRIAL:
+        if len(self.open) <= MANY:
             return False
         begun = time.thread_time()
         rows = self.open[np.linspace(0, len(self.open) - 1, _FEW).astype(np.int64)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
 from haply.engines.spark.constructed import type_of, with_constructed
@@ -128,6 +129,11 @@ class SparkFrame:
         """Bring columns of all rows into this process, or of so many."""
         translate_failures()
         return self.df.select(*map(quoted, columns)).limit(most).toArrow()
+
+    def of_rows(self, table: pa.Table) -> SparkFrame:
+        """Hold other rows, in the same session."""
+        kinds = T.StructType([self.df.schema[name] for name in table.column_names])
+        return SparkFrame(self.df.sparkSession.createDataFrame(table.to_pylist(), schema=kinds))
 
     def with_row_id(self, name: str) -> SparkFrame:
         """Add a column that tells rows apart: two fingerprints of the row, and a number within one computation."""
