@@ -165,9 +165,26 @@ def test_constructors_nulls_in_cases_and_certain_conditions(engine):
     plan = hp.plan_where(engines, "gaussian(heat, 4) > 90 OR gaussian(noise, 0.5) > 3.5 OR old", 0.2)
     told = [plan.explain_row(row) for row in engines.collect()]
     assert [(one.kept, round(one.probability, 4)) for one in told] == [(True, 0.2645), (True, 1.0), (False, 0.0013)]
-    certain = hp.plan_where(engines, "heat > 80", None)
+    with pytest.warns(hp.HaplyWarning, match="No column of the condition"):
+        certain = hp.plan_where(engines, "heat > 80", None)
     assert str(certain.explain_row({"heat": 84.0})) == "Kept: every condition is certain, and all hold."
     assert str(certain.explain_row({"heat": 8.0})) == "Not kept: the certain condition `heat > 80` does not hold."
+
+
+def test_a_selection_in_sql_explains_rows_as_well(table):
+    """The answer is that of the same selection in Python; the row needs the columns of conditions alone."""
+    query = f"SELECT id, PROB() AS p FROM t WHERE {CONDITION} WITH THRESHOLD 0.6"
+    mine = hp.plan_sql(query, t=table)
+    row = {name: value for name, value in ROWS[2].items() if name != "id"}
+    told, wanted = mine.explain_row(row), hp.plan_where(table, CONDITION, 0.6).explain_row(row)
+    assert (told.probability, told.kept, told.order) == (wanted.probability, wanted.kept, wanted.order)
+    made = hp.plan_sql("SELECT id FROM t AS s WHERE GAUSSIAN(s.c, 0.5) > 1 WITH THRESHOLD 0.5", t=table)
+    assert made.explain_row({"c": 1.0}).probability == pytest.approx(0.5)
+    with pytest.raises(HaplyError, match="The row has no column 'c'"):
+        made.explain_row({"site": "a"})
+    inner = hp.plan_sql("SELECT c FROM (SELECT c FROM t) s WHERE GAUSSIAN(c, 0.5) > 1 WITH THRESHOLD 0.5", t=table)
+    with pytest.raises(HaplyError, match="selects from another query"):
+        inner.explain_row(row)
 
 
 def test_other_plans_explain_no_rows(table):

@@ -345,11 +345,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def one_row(frame: Frame, names: Sequence[str], row: TableRow) -> Frame:
-    """Make a table of one row that has some columns of another table, with their types."""
+def one_row(frame: Frame, needed: Sequence[str], row: TableRow, others: Sequence[str] = ()) -> Frame:
+    """Make a table of one row that has some columns of another table, with their types.
+
+    ``others`` are columns that are there as well, but null: nobody asks for their values.
+    """
     given = row_values(row, "The row")
-    columns = {}
-    for name in names:
+    columns = {name: pa.nulls(1, field_of(frame, name).arrow) for name in others}
+    for name in needed:
         field, spelled = field_of(frame, name), _spelled_in(given, name)
         try:
             columns[name] = pa.array([given[spelled]], type=field.arrow)

@@ -208,7 +208,7 @@ class Plan:
         Raises
         ------
         HaplyError
-            If the plan is not one of ``hp.plan_where``, or if the row lacks a column, or holds null or no distribution.
+            If the plan is no selection on one table, or if the row lacks a column, or holds null or no distribution.
 
         Examples
         --------
@@ -220,9 +220,8 @@ class Plan:
         """
         if not isinstance(self.query, ExplainsRows):
             raise HaplyError(
-                "Single rows are explained by plans of selections", expected="a plan of hp.plan_where",
-                hint="hp.explain_pair(left_row, right_row, on, threshold) explains a pair of a join; write a "
-                "selection in SQL with hp.plan_where",
+                "Single rows are explained by plans of selections", expected="one of hp.plan_where",
+                hint="hp.explain_pair(left_row, right_row, on, threshold) explains a pair of a join",
             )  # fmt: skip
         return self.query.explain_row(row)
 

@@ -113,17 +113,18 @@ class RowSelection:
     def explain_row(self, row: TableRow) -> RowExplanation:
         """Tell in which order the filters are asked about a row, what each says, and which decides."""
         planning = self.selection.planning
-        if self.origin is None or planning != "per_row":
+        assert self.origin is not None
+        if planning != "per_row":
             raise HaplyError(
                 "The steps of a row are told of per-row planning", expected='planning="per_row"', found=repr(planning),
                 hint="plan the selection with it: it is the default",
             )  # fmt: skip
         with without_advice():
             one = self.origin.again(one_row(self.origin.frame, self.origin.columns, row))
-        return one._explained(self.origin.condition)
+        return one.explain_only_row(self.origin.condition)
 
-    def _explained(self, condition: str) -> RowExplanation:
-        """Explain the only row of the table."""
+    def explain_only_row(self, condition: str) -> RowExplanation:
+        """Explain the only row of the table; ``condition`` is what was asked, as its author wrote it."""
         holds = {f"__haply_holds_{k}": f"coalesce({sql}, false)" for k, sql in enumerate(self.certain_sql)}
         numbers = {f"__haply_number_{k}": f"CAST({sql} AS DOUBLE)" for k, sql in enumerate(self.number_sql)}
         uncertain = list(self.columns.values())
