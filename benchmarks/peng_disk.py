@@ -8,6 +8,7 @@ limit is one is shown by a second process, which tries to read the whole table u
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import resource
@@ -146,6 +147,8 @@ def _limit(megabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
+_TURNS = 3
+"""How often each join runs; the best time counts."""
 _SHOWN = {"matches": "kept", "candidates": "candidates", "evaluated": "evaluated"}
 
 
@@ -174,9 +177,11 @@ def _join(settings: dict[str, Any]) -> list[dict[str, Any]]:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets what memory there was at most
         before = _megabytes("VmRSS")
         for k, distance in enumerate(settings["distances"]):
-            begun = time.perf_counter()
-            counts = joined(distance, str(k))
-            seconds = time.perf_counter() - begun
+            seconds = math.inf
+            for turn in range(_TURNS):
+                begun = time.perf_counter()
+                counts = joined(distance, f"{k} {turn}")
+                seconds = min(seconds, time.perf_counter() - begun)
             per_probe = {name: counts[of] / count for name, of in _SHOWN.items()}
             pages = 100.0 * counts["pages_read"] / counts["pages_total"]
             peak = _megabytes("VmHWM") - before
