@@ -67,12 +67,14 @@ class Growth:
 class Claim:
     """What a paper (or our own notes) says, what was measured, and whether the one bears out the other.
 
-    ``holds`` is None where sizes are too small to tell.
+    ``holds`` is None where sizes are too small to tell. ``any_size`` is for claims that small sizes can bear out: what
+    is counted, and not timed.
     """
 
     claim: str
     measured: str
     holds: bool | None
+    any_size: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,8 +258,12 @@ TOO_SMALL = "too small for a verdict"
 
 
 def without_verdicts(report: Report) -> Report:
-    """Return the report of a quick run: the same figures, and no claim is judged by them."""
-    figures = [replace(one, claims=[replace(claim, holds=None) for claim in one.claims]) for one in report.figures]
+    """Return the report of a quick run: the same figures, and only claims for any size are judged by them."""
+
+    def unjudged(claim: Claim) -> Claim:
+        return claim if claim.any_size else replace(claim, holds=None)
+
+    figures = [replace(one, claims=[unjudged(claim) for claim in one.claims]) for one in report.figures]
     return replace(report, figures=figures, judged=False)
 
 

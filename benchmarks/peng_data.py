@@ -6,13 +6,17 @@ their conditions keep about as many rows as their Table 5 says; errors grow with
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from haply.models import Gaussian, GaussianND, Model
+from haply.probability.multivariate import disc_probability
 from haply.selection.conditions import Condition, Polynomial, Range, RowValues
 
 # (d1, d2, static order, static ms, dynamic ms, gain %, optimal ms)
@@ -80,44 +84,107 @@ class Stars:
         """All rows."""
         return RowValues({name: Gaussian(self.mean[name], self.sd[name]) for name in self.mean}, {}, len(self))
 
-    def pairs(self, columns: list[str], count: int) -> RowValues:
-        """All pairs of the first ``count`` objects with the next ones; columns get the side's number."""
-        i, j = (grid.ravel() for grid in np.meshgrid(np.arange(count), count + np.arange(count), indexing="ij"))
+    def beside(self, other: Stars, columns: list[str]) -> RowValues:
+        """All pairs of these objects with others; columns get the side's number."""
+        i, j = (grid.ravel() for grid in np.meshgrid(np.arange(len(self)), np.arange(len(other)), indexing="ij"))
         models: dict[str, Model] = {}
         for name in columns:
-            for side, rows in ((1, i), (2, j)):
-                models[f"{name}{side}"] = Gaussian(self.mean[name][rows], self.sd[name][rows])
+            for side, of, rows in ((1, self, i), (2, other, j)):
+                models[f"{name}{side}"] = Gaussian(of.mean[name][rows], of.sd[name][rows])
         return RowValues(models, {}, len(i))
 
 
+THRESHOLD = 0.7
+"""That of the paper's experiments, at which the selectivities are drawn."""
+
+
 def generated(rows: int, seed: int) -> Stars:
-    """Objects whose conditions keep about what Table 5 says."""
+    """Draw objects whose conditions hold with probability 0.7 or more as often as Table 5 says.
+
+    Draws are spread evenly over their quantiles, so that few rows have the same shares as many.
+    """
     random = np.random.default_rng(seed)
     mean, sd = {}, {}
-    # r: the share of 20, 22 and 24 magnitudes at their normal quantiles
-    r = np.interp(random.normal(size=rows), [-4.0, -1.385, 0.303, 1.739, 4.0], [17.0, 20.0, 22.0, 24.0, 27.0])
-    faint = 10.0 ** (0.25 * (r - 22.0))
-    mean["r"], sd["r"] = r, 0.05 * faint + 0.01
-    # polarisation: an amplitude with the shares of 0.2, 0.5 and 1, in any direction
-    amplitude = np.interp(random.random(rows), [0.0, 0.557, 0.855, 0.931, 1.0], [0.0, 0.2, 0.5, 1.0, 3.0])
+    # r: at the share of a limit stands the brightness that is just likely enough to be below it
+    edges = [_brightest(limit) for limit in TABLE_5["d1"]]
+    shares = [0.01 * share for share in TABLE_5["d1"].values()]
+    r = np.interp(_even(random, rows), [0.0, *shares, 1.0], [17.0, *edges, 27.0])
+    mean["r"], sd["r"] = r, _error_of_r(r)
+    # polarisation: an amplitude with the shares of 0.2, 0.5 and 1, in any direction; errors grow with faintness
+    base = np.minimum((0.02 + 0.05 * random.random(rows)) * 10.0 ** (0.25 * (r - 22.0)), _MOST_ERROR)
+    amplitude = _amplitudes(_even(random, rows), base)
     turn = random.uniform(0.0, 2.0 * np.pi, rows)
     mean["q_r"], mean["u_r"] = amplitude * np.cos(turn), amplitude * np.sin(turn)
-    for name in ("q_r", "u_r"):
-        sd[name] = (0.02 + 0.05 * random.random(rows)) * np.minimum(faint, 6.0) + 0.05 * amplitude
+    sd["q_r"] = sd["u_r"] = base + _ERROR_OF_AMPLITUDE * amplitude
     # colours and positions: differences of pairs with the shares of Table 5, about
-    mean["g"] = r + 0.6 + _heavy(random, rows, 0.36)
-    mean["u"] = mean["g"] + 1.2 + _heavy(random, rows, 0.36)
-    for name, error in (("g", 0.02), ("u", 0.05)):
-        sd[name] = error * np.minimum(faint, 4.0) + 0.01
+    faint = np.minimum(10.0 ** (0.25 * (r - 22.0)), 4.0)
+    mean["g"] = r + 0.6 + _heavy(random, rows, _COLOUR)
+    mean["u"] = mean["g"] + 1.2 + _heavy(random, rows, _COLOUR)
+    sd["g"], sd["u"] = 0.005 * faint + 0.005, 0.01 * faint + 0.005
     for name in ("rowc", "colc"):
-        mean[name] = 1000.0 + _heavy(random, rows, 255.0)
+        mean[name] = 1000.0 + _heavy(random, rows, _PLACE)
         sd[name] = random.uniform(0.1, 20.0, rows)
     return Stars("generated", mean, sd)
 
 
-def _heavy(random: np.random.Generator, rows: int, scale: float) -> np.ndarray:
-    """Normal, with a tenth three times as wide."""
-    return scale * random.normal(size=rows) * np.where(random.random(rows) < 0.1, 3.0, 1.0)
+_COLOUR, _PLACE = (0.164, 0.57, 3.1), (149.0, 0.38, 2.85)
+"""Of normals with a wide part: the scale, the share of the wide part, and how much wider it is. They are fitted to the
+shares of d3 and d4."""
+_MOST_ERROR, _ERROR_OF_AMPLITUDE = 0.12, 0.05
+
+
+def _error_of_r(r: np.ndarray) -> np.ndarray:
+    return np.asarray(0.05 * 10.0 ** (0.25 * (r - 22.0)) + 0.01)
+
+
+def _brightest(limit: float) -> float:
+    """Return the r that is below the limit with the probability of the threshold."""
+    z = NormalDist().inv_cdf(THRESHOLD)
+    return _root(lambda r: r + z * _error_of_r(r) - limit, np.array([17.0]), np.array([float(limit)]))[0]
+
+
+def _amplitudes(share: np.ndarray, base: np.ndarray) -> np.ndarray:
+    """Turn shares into amplitudes: those of a limit are just likely enough to be beyond it, whatever their error."""
+    grid = np.linspace(0.0, _MOST_ERROR, 40)
+    knots = [np.zeros(len(base))]
+    for limit in TABLE_5["d2"]:
+
+        def beyond(at: np.ndarray, limit: float = limit) -> np.ndarray:
+            sd = grid + _ERROR_OF_AMPLITUDE * at
+            cov = np.zeros((len(at), 2, 2))
+            cov[:, 0, 0] = cov[:, 1, 1] = sd * sd
+            return 1.0 - disc_probability(np.column_stack([at, np.zeros(len(at))]), cov, limit) - THRESHOLD
+
+        least = _root(beyond, np.full(len(grid), 1e-9), np.full(len(grid), 2.0 * limit))
+        knots.append(np.interp(base, grid, least))
+    knots.append(np.full(len(base), 3.0))
+    at = [0.0, *(1.0 - 0.01 * passing for passing in TABLE_5["d2"].values()), 1.0]
+    found = np.zeros(len(base))
+    for (low, below), (high, above) in itertools.pairwise(zip(at, knots, strict=True)):
+        inside = (share >= low) & (share < high)
+        found = np.where(inside, below + (share - low) / (high - low) * (above - below), found)
+    return found
+
+
+def _root(function: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return where rising functions pass 0, by halving."""
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        above = function(middle) > 0.0
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return 0.5 * (low + high)
+
+
+def _even(random: np.random.Generator, rows: int) -> np.ndarray:
+    """Draw numbers from 0 to 1, one from each of as many parts, in any order."""
+    return (random.permutation(rows) + random.random(rows)) / rows
+
+
+def _heavy(random: np.random.Generator, rows: int, law: tuple[float, float, float]) -> np.ndarray:
+    """Draw normals of which a share is wider."""
+    scale, share, wider = law
+    normal = np.array([NormalDist().inv_cdf(u) for u in _even(random, rows)])
+    return scale * normal * np.where(_even(random, rows) < share, wider, 1.0)
 
 
 def real(folder: str | None) -> list[Stars]:

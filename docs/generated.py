@@ -33,7 +33,8 @@ MEMBERS = {
     ),
     "haply.models.Model": ("plot", "take", "show", "problems", "from_arrow", "to_arrow"),
     "haply.models.OneDimensional": ("cdf", "cdf_left", "quantile", "mean", "variance", "support", "concentration"),
-    "haply.planning.plans.Plan": ("run", "write", "explain", "chart"),
+    "haply.planning.explain.RowExplanation": ("order", "decided_by"),
+    "haply.planning.plans.Plan": ("run", "write", "explain", "explain_row", "chart"),
     "haply.probability.Region": ("contains",),
     "haply.report.calibration.Calibration": (
         *("pairs", "skipped", "brier", "log_loss", "decomposition", "table", "fakes_table", "residuals_table"),

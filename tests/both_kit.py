@@ -210,6 +210,9 @@ class Planned:
     def explain(self, **options: Any) -> str:
         return self.plan.explain(**options)
 
+    def explain_row(self, row: Any) -> Any:
+        return self.plan.explain_row(_bare(row) if isinstance(row, Table) else row)
+
     def run(self) -> Table:
         return Table(self.engine, self.plan.run())
 

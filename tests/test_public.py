@@ -16,6 +16,7 @@ from haply.constructors import CONSTRUCTORS
 from haply.engines.doctor import Checkup
 from haply.judging import ErrorFit
 from haply.models import Model, OneDimensional
+from haply.planning.explain import RowExplanation
 from haply.planning.plans import Plan
 from haply.report.calibration import Calibration
 from haply.report.pair import PairExplanation
@@ -25,7 +26,8 @@ METHODS = ("push", "push_many", "heartbeat", "expire", "close", "snapshot", "res
 """What people call on an operator of ``haply.joins``."""
 
 OTHER_METHODS = {
-    Plan: ("run", "write", "explain", "chart"),
+    Plan: ("run", "write", "explain", "explain_row", "chart"),
+    RowExplanation: ("order", "decided_by"),
     Calibration: (
         *("pairs", "skipped", "brier", "log_loss", "decomposition", "table", "fakes_table", "residuals_table"),
         *("sentences", "chart"),

@@ -89,3 +89,14 @@ def test_the_text_names_rules_that_did_something(funnel: Funnel) -> None:
 def test_the_chart_shows_the_stages(funnel: Funnel) -> None:
     bars = funnel.chart().to_dict()["layer"][0]
     assert [record["pairs"] for record in bars["data"]["values"]] == [record["pairs"] for record in funnel.stages()]
+
+
+def test_rules_have_the_names_of_the_literature_beside_their_own() -> None:
+    """Keys of the counters stay as they are; what people read says what a rule is known as."""
+    funnel = Funnel()
+    counts = {"rows_left": 4, "rows_right": 5, "rejected:moments": 7, "rejected:balls": 3, "accepted:line": 2}
+    funnel.follow(lambda: counts)
+    assert funnel.to_dict()["rejected"] == {"moments": 7, "balls": 3}
+    text = str(funnel)
+    for line in ("rejected by moments (Cantelli)", "rejected by balls (OP)", "accepted by line  "):
+        assert line in text

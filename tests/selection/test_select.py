@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import multiprocessing
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -32,8 +33,9 @@ from haply.query.rewrites import split_rows
 from haply.query.text import parse
 from haply.selection import select
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.evaluate import Group, group_of
-from haply.selection.select import PLANNINGS, Selection
+from haply.selection.evaluate import group_of
+from haply.selection.hindsight import BOUNDS, NOTHING, VALUE, Hindsight
+from haply.selection.select import PLANNINGS, Effort, Selection
 from oracle_select import Ask, Cloud, Near, NormalND
 from select_kit import (
     INF,
@@ -718,24 +720,89 @@ def test_no_groups(planning):
     assert Selection.of([], {}, Threshold(1.0, True), planning).select(nothing).rows.tolist() == []
 
 
-def test_a_plan_that_knows_the_probabilities_computes_each_group_once(monkeypatch):
-    """Calls of their own for each set of groups cost it more time than knowing saves."""
-    random = np.random.default_rng(3)
-    batch = RowValues({name: Gaussian(random.normal(0, 2, 200), np.ones(200)) for name in "abc"}, {}, 200)
-    groups = [[Polynomial((((name, None), 1.0),), (), (Range(-math.inf, 1.0),))] for name in "abc"]
-    calls = []
-    prepare = Group.prepare
-    monkeypatch.setattr(Group, "prepare", lambda *given: calls.append(given[0]) or prepare(*given))
-    kinds = dict.fromkeys("abc", Gaussian)
-    best = Selection.of(groups, kinds, Threshold(0.4), "optimal")
-    known = best.probabilities(batch)
-    calls.clear()
-    found = best.select(batch, None, known)
-    assert len(calls) == 3
-    kept = np.flatnonzero(known.prod(axis=0) >= 0.4)
-    assert 0 < len(kept) < 150
-    assert found.rows.tolist() == kept.tolist()
-    assert found.probability == pytest.approx(known.prod(axis=0)[kept])
+def hindsight_question(seed: int, rows: int = 300) -> tuple[list[list[Polynomial]], RowValues]:
+    """Three groups: one value, a box of two sums, and a form."""
+    random = np.random.default_rng(seed)
+    names = "abcde"
+    sds = {name: random.uniform(0.05, 1.0, rows) for name in names}
+    batch = RowValues({name: Gaussian(random.normal(0, 1.5, rows), sds[name]) for name in names}, {}, rows)
+    a, b, c, d, e = ((name, None) for name in names)
+    groups = [
+        [Polynomial(((a, 1.0),), (), (Range(-math.inf, 1.0),), "a")],
+        [Polynomial(((b, 1.0), (c, 1.0)), (), (Range(-2.0, 2.0),), "b + c"),
+         Polynomial(((b, 1.0), (c, -1.0)), (), (Range(-2.5, 2.5),), "b - c")],
+        [Polynomial((), ((d, d, 1.0), (e, e, 1.0)), (Range(-math.inf, 4.0),), "d e")],
+    ]  # fmt: skip
+    return groups, batch
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("needed", [0.05, 0.4, 0.9])
+def test_hindsight_takes_the_cheapest_steps_that_decide(exact, needed):
+    """Against every combination of steps, row by row."""
+    groups, batch = hindsight_question(3)
+    threshold = Threshold(needed)
+    selection = Selection.of(groups, dict.fromkeys("abcde", Gaussian), threshold, "optimal", exact)
+    known = replace(
+        Hindsight.of(selection.groups, batch, threshold), value_costs=(1.0, 7.0, 9.0), bound_costs=(INF, 2.0, 3.0)
+    )
+    steps = known.steps(threshold, exact)
+    for row in range(batch.rows):
+        prices = {}
+        for taken in itertools.product((NOTHING, BOUNDS, VALUE), repeat=3):
+            least = most = 1.0
+            price = 0.0
+            for g, step in enumerate(taken):
+                value = known.values[g, row]
+                least *= {NOTHING: 0.0, BOUNDS: known.lower[g, row], VALUE: value}[step]
+                most *= {NOTHING: 1.0, BOUNDS: known.upper[g, row], VALUE: value}[step]
+                price += {NOTHING: 0.0, BOUNDS: known.bound_costs[g], VALUE: known.value_costs[g]}[step]
+            accepts = least >= threshold.accept_from and not exact
+            if most <= threshold.reject_below or accepts or taken == (VALUE, VALUE, VALUE):
+                prices[taken] = price
+        assert prices[tuple(steps[:, row])] == min(prices.values())
+    assert len(np.unique(steps, axis=1).T) > 3
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_hindsight_keeps_the_rows_of_other_plans_and_costs_no_more(seed, exact):
+    groups, batch = hindsight_question(seed)
+    kinds, threshold = dict.fromkeys("abcde", Gaussian), Threshold(0.3)
+    plans = {planning: Selection.of(groups, kinds, threshold, planning, exact) for planning in PLANNINGS}
+    values, bounds = (1.0, 7.0, 9.0), (INF, 2.0, 3.0)
+    known = replace(Hindsight.of(plans["optimal"].groups, batch, threshold), value_costs=values, bound_costs=bounds)
+    steps = known.steps(threshold, exact)
+    efforts = {planning: Effort() for planning in PLANNINGS}
+    found = {planning: plan.select(batch, efforts[planning], steps) for planning, plan in plans.items()}
+    assert 0 < len(found["optimal"].rows) < 200
+    assert found["optimal"].rows.tolist() == found["per_row"].rows.tolist() == found["static"].rows.tolist()
+    if exact:
+        assert found["optimal"].probability == pytest.approx(found["static"].probability)
+    spent = sum(
+        value * np.count_nonzero(steps[g] == VALUE) + (bound * np.count_nonzero(steps[g] == BOUNDS) if g else 0.0)
+        for g, (value, bound) in enumerate(zip(values, bounds, strict=True))
+    )
+    for planning in ("per_row", "static"):
+        effort = efforts[planning]
+        theirs = 0.0
+        for g, group in enumerate(plans[planning].groups):
+            theirs += values[g] * effort.computed.get(group.text, 0)
+            theirs += bounds[g] * effort.bounded[group.text] if effort.bounded.get(group.text) else 0.0
+        assert spent < theirs
+
+
+def test_hindsight_of_many_groups_keeps_the_same_rows():
+    random = np.random.default_rng(5)
+    names = "abcdefg"
+    batch = RowValues({name: Gaussian(random.normal(-1.5, 1, 100), np.ones(100)) for name in names}, {}, 100)
+    groups = [[Polynomial((((name, None), 1.0),), (), (Range(-math.inf, 1.0),), name)] for name in names]
+    kept = [
+        Selection.of(groups, dict.fromkeys(names, Gaussian), Threshold(0.6), planning).select(batch).rows.tolist()
+        for planning in PLANNINGS
+    ]
+    assert kept[0] == kept[1] == kept[2]
+    assert 0 < len(kept[0]) < 100
 
 
 # ---------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from haply.errors import HaplyError, unknown_name
 from haply.joins.match import EXACT_VALUE, SURE_CODE, Matches
 from haply.joins.operators.operator import SideName
-from haply.models import Certain, Gaussian, OneDimensional
+from haply.models import Certain, Gaussian, Model, OneDimensional
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
 from haply.pruning.candidates.moments import (
@@ -162,13 +162,12 @@ def _laws(probes: Models, rows: Models, regions: Sequence[Region], index: IndexN
         )
     laws = []
     for probe, row, region in zip(probes, rows, regions, strict=True):
-        kinds = {type(probe), type(row)}
-        gaussian = Gaussian in kinds and kinds <= {Gaussian, Certain}
+        gaussian = index_name(type(probe), type(row)) == "GJ"
         if index == "gj" and not gaussian:
             raise HaplyError(
                 "The Gaussian index is asked of other laws",
                 expected="Gaussians, or one side certain",
-                found=" and ".join(sorted(kind.kind for kind in kinds)),
+                found=" and ".join(sorted({probe.kind, row.kind})),
                 hint="index='gmj' is for any law",
             )
         if index == "xbound" and region.outside:
@@ -181,6 +180,12 @@ def _laws(probes: Models, rows: Models, regions: Sequence[Region], index: IndexN
         by_name = {"xbound": XBOUND, "gmj": ANY_LAW, "chebyshev": CHEBYSHEV}
         laws.append(by_name.get(index, GAUSSIAN if gaussian else ANY_LAW))
     return laws
+
+
+def index_name(left: type[Model], right: type[Model]) -> Literal["GJ", "GMJ"]:
+    """Return what Peng, Diao and Liu call the index of two models: GJ for Gaussians, GMJ for any law."""
+    kinds = {left, right}
+    return "GJ" if Gaussian in kinds and kinds <= {Gaussian, Certain} else "GMJ"
 
 
 Decided = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from haply.inputs import engine_of, frame_of
 from haply.joins.cells.rows import bad_row
 from haply.models import Model
 from haply.models.columns import read_column
-from haply.planning.frames import Frame
+from haply.planning.frames import Frame, TableRow, row_values
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, JoinOptions, condition_of
 from haply.probability.region import Distance
@@ -25,9 +25,6 @@ from haply.query.expressions import And
 from haply.report.explain import explain_distance, explain_parts
 from haply.report.explain import explain_pair as explain_difference
 from haply.report.pair import ComparedPair, PairExplanation, compared_pairs
-
-TableRow: TypeAlias = object
-"""A row of a table: a mapping from names of columns to values, a row of pandas, or a Row of Spark."""
 
 _LEAST = 1e-300
 """A threshold that every possible pair reaches."""
@@ -67,7 +64,7 @@ def explain_pair(
     Kept: the probability of `abs(left.temp - right.temp) <= 0.5` is 0.5067, at least the threshold of 0.1.
     """
     frames = [
-        frame_of(_one_row(row, where), where)
+        frame_of(pa.Table.from_pylist([row_values(row, where)]), where)
         for row, where in ((left_row, "The left row"), (right_row, "The right row"))
     ]
     limit = Threshold(threshold)
@@ -138,30 +135,3 @@ def _probability(node: JoinNode, condition: Expression) -> float:
 
 def _is_certain(node: JoinNode, condition: Expression) -> bool:
     return all(node.is_certain(column) for column in columns_of(condition))
-
-
-def _one_row(row: TableRow, where: str) -> pa.Table:
-    if hasattr(row, "asDict"):
-        given: Any = row.asDict(recursive=True)
-    elif isinstance(row, Mapping):
-        given = row
-    elif hasattr(row, "to_dict"):
-        given = row.to_dict()
-    else:
-        raise HaplyError(
-            f"{where} is of type {type(row).__name__}",
-            expected="a dict from names of columns to values, a row of pandas, or a Row of Spark",
-            hint='table.to_pylist()[0], frame.iloc[0], or df.first()',
-        )  # fmt: skip
-    return pa.Table.from_pylist([{str(name): _plain(value) for name, value in given.items()}])
-
-
-def _plain(value: Any) -> Any:
-    """A value without types of numpy, which Arrow does not take inside of others."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value

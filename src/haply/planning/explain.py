@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
+
+from haply.selection.select import MANY, RowStep
 
 _WIDTH = 13
 """Of the names of lines."""
@@ -79,6 +82,143 @@ class Description:
         for part in self.parts:
             lines += part._tree(verbose, indent + "  ")
         return lines
+
+
+@dataclass(frozen=True, repr=False)
+class RowExplanation:
+    """Explains why a selection keeps a row or not. ``Plan.explain_row`` makes it.
+
+    Parameters
+    ----------
+    probability
+        The exact probability of the condition for the row.
+    kept
+        Whether the selection keeps the row.
+    threshold
+        The threshold, or None.
+    condition
+        The condition as text.
+    steps
+        The filters that were asked, in order. Each has the ``group`` of conditions, the name of the ``filter``, the
+        ``cost`` of the group's exact value in seconds, the ``selectivity`` expected of it, its ``rank``, the bounds
+        ``lower`` and ``upper`` that are then proved for the group, ``least`` and ``most`` for the row, and a
+        ``verdict``.
+    groups
+        The independent groups of conditions, each with its exact probability.
+    failed
+        The certain condition that does not hold for the row; empty if all hold.
+    """
+
+    probability: float
+    kept: bool
+    threshold: float | None
+    condition: str
+    steps: tuple[RowStep, ...] = ()
+    groups: tuple[tuple[str, float], ...] = ()
+    failed: str = ""
+
+    @property
+    def order(self) -> list[str]:
+        """List the filters that were asked, in their order, each with its group of conditions.
+
+        Returns
+        -------
+        list of str
+            For example ``"Cantelli: x * x + y * y < 4"``.
+        """
+        return [f"{step.filter}: {step.group}" for step in self.steps]
+
+    @property
+    def decided_by(self) -> str:
+        """Name the filter that decided the row.
+
+        Returns
+        -------
+        str
+            The name of a rule, ``"exact value"``, or ``"certain condition"``.
+        """
+        return self.steps[-1].filter if self.steps else "certain condition"
+
+    def _sentence(self) -> str:
+        verdict = "Kept" if self.kept else "Not kept"
+        if self.failed:
+            return f"{verdict}: the certain condition `{self.failed}` does not hold."
+        if not self.groups:
+            return f"{verdict}: every condition is certain, and all hold."
+        if self.threshold is None:
+            beside = "above 0" if self.kept else "so that the row is impossible"
+        else:
+            side = "at least" if self.kept else "below" if self.probability < self.threshold else "not above"
+            beside = f"{side} the threshold of {self.threshold:g}"
+        last = self.steps[-1]
+        return (
+            f"{verdict}: the probability of `{self.condition}` is {written(self.probability)}, {beside}. "
+            f"'{last.filter}' of {self._number(last)} decided, in step {len(self.steps)}."
+        )
+
+    def _number(self, step: RowStep) -> str:
+        return f"group {[text for text, _ in self.groups].index(step.group) + 1}"
+
+    def _table(self) -> list[tuple[str, ...]]:
+        """The steps as texts, with their headings."""
+        rows: list[tuple[str, ...]] = [_HEADINGS]
+        for number, step in enumerate(self.steps, 1):
+            known = written(step.lower) if step.lower == step.upper else _interval(step.lower, step.upper)
+            row = written(step.least) if step.least == step.most else _interval(step.least, step.most)
+            rank = f"{1e-6 * step.rank:.3g} per µs"
+            asked = (str(number), step.filter, self._number(step), price(step.cost), f"{step.selectivity:.3g}", rank)
+            rows.append((*asked, known, row, step.verdict))
+        return rows
+
+    def __str__(self) -> str:
+        lines = [self._sentence()]
+        for number, (text, chance) in enumerate(self.groups, 1):
+            lines.append(f"  {f'group {number}':<{_WIDTH}} {text}: exactly {written(chance)}")
+        if self.steps:
+            table = self._table()
+            widths = [max(len(row[k]) for row in table) for k in range(len(_HEADINGS))]
+            lines += ["  ".join(["", *map(str.ljust, row, widths)]).rstrip() for row in table]
+            lines.append(f"  {'note':<{_WIDTH}} {_IN_LARGE_TABLES}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        groups = "".join(f"<li>{escape(text)}: exactly {written(chance)}</li>" for text, chance in self.groups)
+        rows = [[escape(cell) for cell in row] for row in self._table()] if self.steps else []
+        lines = [f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in row)}</tr>"
+                 for tag, row in zip(("th", *("td",) * len(rows)), rows, strict=False)]  # fmt: skip
+        listed = f"<ol>{groups}</ol><table>{''.join(lines)}</table><p>{_IN_LARGE_TABLES}</p>" if self.steps else ""
+        return f"<div><p>{escape(self._sentence())}</p>{listed}</div>"
+
+
+_HEADINGS = ("step", "filter", "of", "cost", "s", "rank", "group then", "row then", "verdict")
+_IN_LARGE_TABLES = (
+    f"rank is (1 - s) / cost, s the selectivity expected of the group. Of more than {MANY:,} rows a sample tells first "
+    "where bounds pay; elsewhere they are left out."
+)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{written(low)} to {written(high)}"
+
+
+def written(probability: float) -> str:
+    """Write a probability with four digits, without rounding a near certainty to one.
+
+    >>> written(0.25), written(0.99999)
+    ('0.25', '1 - 1.0e-05')
+    """
+    return f"1 - {1.0 - probability:.1e}" if 0.9999 < probability < 1.0 else f"{probability:.4g}"
+
+
+def price(seconds: float) -> str:
+    """Write what a row costs.
+
+    >>> price(2.5e-6), price(0.0025)
+    ('2.5 µs', '2.5 ms')
+    """
+    return f"{1e6 * seconds:.2g} µs" if seconds < 1e-4 else f"{1e3 * seconds:.2g} ms"
 
 
 def about(number: float) -> str:

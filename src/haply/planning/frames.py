@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from haply.errors import unknown_name
+from haply.errors import HaplyError, unknown_name
 from haply.joins.cells.positions import NORMALS
 from haply.joins.operators.operator import ProbabilityMode as ProbabilityMode
 from haply.joins.operators.operator import SideName as SideName
@@ -20,6 +20,8 @@ from haply.planning.explain import Description
 
 Tabular: TypeAlias = object
 """A table of pandas, Polars, Arrow or DuckDB, the path of a file, or a Spark DataFrame."""
+TableRow: TypeAlias = object
+"""A row of a table: a mapping from names of columns to values, a row of pandas, a Row of Spark, a table of one row."""
 Duration: TypeAlias = float | str | timedelta
 """A length of time: a number, ``"10 seconds"``, or a ``timedelta``."""
 InvalidMode = Literal["raise", "drop"]
@@ -177,6 +179,9 @@ class Frame(Protocol):
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
         """Bring columns of all rows into this process, or of so many."""
 
+    def of_rows(self, table: pa.Table) -> Frame:
+        """Hold other rows in the same engine: a table of some columns of this one, of the same types."""
+
     def with_row_id(self, name: str) -> Frame:
         """Add a column that tells rows apart; equal rows have different ones."""
 
@@ -307,6 +312,85 @@ def find_name(names: Sequence[str], name: str, table: str, hint: str = "") -> st
     if len(alike) == 1:
         return alike[0]
     raise unknown_name(f"column in the {table} table called", name, names, hint)
+
+
+def row_values(row: TableRow, where: str) -> dict[str, Any]:
+    """Return the values of a row by the names of their columns; ``where`` says in errors which row it is."""
+    found: Any = row
+    if hasattr(found, "asDict"):
+        found = found.asDict(recursive=True)
+    elif not isinstance(found, Mapping) and hasattr(found, "to_dict") and not hasattr(found, "columns"):
+        found = found.to_dict()  # a row of pandas
+    elif hasattr(found, "toArrow"):
+        found = _only_row(found.limit(2).toArrow(), where)
+    elif hasattr(found, "iloc"):
+        found = _only_row(pa.Table.from_pandas(found, preserve_index=False), where)
+    elif hasattr(found, "__arrow_c_stream__"):
+        found = _only_row(pa.table(found), where)
+    if not isinstance(found, Mapping):
+        raise HaplyError(
+            f"{where} is of type {type(row).__name__}",
+            expected="a dict from names of columns to values, a row of pandas, a Row of Spark, or a table of one row",
+            hint="table.to_pylist()[0], frame.iloc[0], or df.first()",
+        )
+    return {str(name): _plain(value) for name, value in found.items()}
+
+
+def _only_row(table: pa.Table, where: str) -> dict[str, Any]:
+    if table.num_rows != 1:
+        raise HaplyError(
+            f"{where} is a table", expected="a table of one row", found="no row" if not table.num_rows else "more",
+            hint="table.slice(0, 1), frame.head(1), or df.limit(1)",
+        )  # fmt: skip
+    return dict(table.to_pylist()[0])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without types of numpy, which Arrow does not take inside of others."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def one_row(frame: Frame, needed: Sequence[str], row: TableRow, others: Sequence[str] = ()) -> Frame:
+    """Make a table of one row that has some columns of another table, with their types.
+
+    ``others`` are columns that are there as well, but null: nobody asks for their values.
+    """
+    given = row_values(row, "The row")
+    columns = {name: pa.nulls(1, field_of(frame, name).arrow) for name in others}
+    for name in needed:
+        field, spelled = field_of(frame, name), _spelled_in(given, name)
+        try:
+            columns[name] = pa.array([given[spelled]], type=field.arrow)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            fields = ", ".join(f'"{part.name}": ...' for part in _struct_fields(field))
+            raise HaplyError(
+                f"The row's '{name}' is no value of its column", expected=field.text, found=repr(given[spelled]),
+                hint=f"give a dict {{{fields}}}" if fields else "give it as the table holds it",
+            ) from None  # fmt: skip
+    return frame.of_rows(pa.table(columns))
+
+
+def _struct_fields(field: Field) -> list[pa.Field]:
+    return list(field.arrow) if field.arrow is not None and pa.types.is_struct(field.arrow) else []
+
+
+def _spelled_in(row: Mapping[str, Any], name: str) -> str:
+    """Return the name of a column as a row spells it."""
+    if name in row:
+        return name
+    alike = [each for each in row if each.lower() == name.lower()]
+    if len(alike) != 1:
+        raise HaplyError(
+            f"The row has no column '{name}', which the condition uses", found=", ".join(map(repr, row)) or "no column",
+            hint="give all columns that the condition names",
+        )  # fmt: skip
+    return alike[0]
 
 
 def quoted(name: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from haply.drawing.inline import drawn
 from haply.errors import HaplyError
-from haply.planning.explain import Description, NotTaken
-from haply.planning.frames import Engine, Frame
+from haply.planning.explain import Description, NotTaken, RowExplanation
+from haply.planning.frames import Engine, Frame, TableRow
 
 if TYPE_CHECKING:
     import altair
@@ -26,6 +26,14 @@ class PlannedQuery(Protocol):
 
     def describe(self, engine: Engine) -> Description:
         """Describe how it will run; joins read their tables once, to estimate sizes."""
+
+
+@runtime_checkable
+class ExplainsRows(Protocol):
+    """A query that decides rows one by one, and tells how."""
+
+    def explain_row(self, row: TableRow) -> RowExplanation:
+        """Tell in which order the filters are asked about a row, what each says, and which decides."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +251,41 @@ class Plan:
             How many pairs or rows are expected, the plan, and the strategies that were not taken.
         """
         return self._text(self.query.describe(self.engine), verbose)
+
+    def explain_row(self, row: TableRow) -> RowExplanation:
+        """Explain how a selection decides one row.
+
+        Parameters
+        ----------
+        row
+            A dict from names of columns to values, a row of pandas, a ``Row`` of Spark, or a table of one row. Only the
+            columns that the condition names are needed. Uncertain values are dicts with the fields of their struct.
+
+        Returns
+        -------
+        RowExplanation
+            ``print`` shows the filters in the order in which they are asked, each with its rank, the bounds that it
+            proves, the filter that decides, and the exact probability.
+
+        Raises
+        ------
+        HaplyError
+            If the plan is no selection on one table, or if the row lacks a column, or holds null or no distribution.
+
+        Examples
+        --------
+        >>> import haply as hp, pyarrow as pa
+        >>> plan = hp.plan_where(pa.table({"kg": [2.0, 2.2]}), "gaussian(kg, 0.1) > 2.1", threshold=0.5)
+        >>> told = plan.explain_row({"kg": 2.0})
+        >>> told.kept, round(told.probability, 4), told.decided_by
+        (False, 0.1587, 'exact value')
+        """
+        if not isinstance(self.query, ExplainsRows):
+            raise HaplyError(
+                "Single rows are explained by plans of selections", expected="one of hp.plan_where",
+                hint="hp.explain_pair(left_row, right_row, on, threshold) explains a pair of a join",
+            )  # fmt: skip
+        return self.query.explain_row(row)
 
     def _text(self, described: Description, verbose: bool = False) -> str:
         return "\n".join([described.text(verbose), *(f"  note          {note}" for note in self.notes)])

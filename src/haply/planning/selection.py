@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
-from haply.errors import HaplyError, advise, one_of
+import pyarrow as pa
+
+from haply.errors import HaplyError, advise, one_of, without_advice
+from haply.joins.cells.rows import NULL, row_states
 from haply.joins.cells.selected import SelectRows
 from haply.models import Certain, Model, Samples
 from haply.planning.constructors import bound_constructors
-from haply.planning.explain import Description
+from haply.planning.explain import Description, RowExplanation, price
 from haply.planning.frames import (
     HOW_UNCERTAIN,
     Engine,
@@ -18,19 +22,33 @@ from haply.planning.frames import (
     Frame,
     InvalidMode,
     ProbabilityMode,
+    TableRow,
     field_of,
     find_column,
     names_of,
+    one_row,
     quoted,
 )
 from haply.planning.nodes import condition_of, refuse_no_numbers, unit_in
+from haply.pruning.bounds.region import DISTANCE
 from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.rewrites import RowCondition, split_rows
 from haply.selection.evaluate import STAR, Group
 from haply.selection.nested import integrals_of
-from haply.selection.select import PLANNINGS, Planning, Selection
+from haply.selection.select import PLANNINGS, RULES, Planning, Selection
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The table and the condition of a selection as they were given, and how it is planned on another table."""
+
+    frame: Frame
+    condition: str
+    columns: tuple[str, ...]
+    """Those that the condition names."""
+    again: Callable[[Frame], RowSelection]
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,8 @@ class RowSelection:
     """What a column of the condition is called in SQL."""
     shown: tuple[str, ...] | None = None
     """The columns of the result; all of the table by default."""
+    origin: Origin | None = None
+    """What it was planned from, if that is a table of its user."""
 
     def __post_init__(self) -> None:
         if self.selection.exact and any(name.lower() == "probability" for name in names_of(self.frame)):
@@ -91,6 +111,50 @@ class RowSelection:
             return kept
         return kept.select([*self.shown, *(["probability"] if self.selection.exact else [])])
 
+    def explain_row(self, row: TableRow) -> RowExplanation:
+        """Tell in which order the filters are asked about a row, what each says, and which decides."""
+        planning = self.selection.planning
+        assert self.origin is not None
+        if planning != "per_row":
+            raise HaplyError(
+                "The steps of a row are told of per-row planning", expected='planning="per_row"', found=repr(planning),
+                hint="plan the selection with it: it is the default",
+            )  # fmt: skip
+        with without_advice():
+            one = self.origin.again(one_row(self.origin.frame, self.origin.columns, row))
+        return one.explain_only_row(self.origin.condition)
+
+    def explain_only_row(self, condition: str) -> RowExplanation:
+        """Explain the only row of the table; ``condition`` is what was asked, as its author wrote it."""
+        holds = {f"__haply_holds_{k}": f"coalesce({sql}, false)" for k, sql in enumerate(self.certain_sql)}
+        numbers = {f"__haply_number_{k}": f"CAST({sql} AS DOUBLE)" for k, sql in enumerate(self.number_sql)}
+        uncertain = list(self.columns.values())
+        frame = self.frame.with_columns({**holds, **numbers})
+        table = frame.gathered([*uncertain, *holds, *numbers], 1).combine_chunks()
+
+        def arrays(names: Iterable[str]) -> list[pa.Array]:
+            return [table[name].combine_chunks() for name in names]
+
+        threshold = self.selection.threshold
+        failed = next(
+            (str(one) for one, name in zip(self.condition.certain, holds, strict=True) if not table[name][0].as_py()),
+            "",
+        )
+        if failed or not self.selection.groups:
+            kept = not failed and threshold.attainable
+            return RowExplanation(float(not failed), kept, threshold.value, condition, failed=failed)
+        followed = replace(self, invalid="raise").worker.follow(arrays(uncertain), arrays(numbers))
+        if followed is None:
+            missing = [*self.columns, *map(str, self.condition.numbers.values())]
+            nulls = [called for called, one in zip(missing, arrays([*uncertain, *numbers]), strict=True) if _null(one)]
+            raise HaplyError(
+                f"The row has no value in '{nulls[0]}'", expected="a value", found="null",
+                hint="hp.where leaves such a row out, as no condition on null holds; give a value to see one decided",
+            )  # fmt: skip
+        return RowExplanation(
+            followed.probability, followed.kept, threshold.value, condition, followed.steps, followed.chances
+        )
+
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def describe(self, engine: Engine) -> Description:
@@ -101,9 +165,11 @@ class RowSelection:
         groups = sorted(self.selection.groups, key=self.selection.costs.of)
         for number, group in enumerate(groups, 1):
             lines.append(
-                (f"group {number}", f"{_in_words(group)}; about {_price(self.selection.costs.of(group))} a row")
+                (f"group {number}", f"{_in_words(group)}; about {price(self.selection.costs.of(group))} a row")
             )
         lines.append(("plan", self._plan_text(groups)))
+        if self.selection.planning == "per_row":
+            lines += [(f"filter {number}", said) for number, said in enumerate(self._filters(groups), 1)]
         details = list(self.condition.steps)
         if self.condition.numbers:
             numbers = "; ".join(map(str, self.condition.numbers.values()))
@@ -115,6 +181,19 @@ class RowSelection:
             else "Every condition is certain: no probability is computed."
         )
         return Description("Threshold selection", verdict, tuple(lines), tuple(details))
+
+    def _filters(self, groups: list[Group]) -> list[str]:
+        """Describe what rows are asked, in order; ``groups`` are in the order of their costs."""
+        costs = self.selection.costs
+        numbered = [(f"group {number}", group) for number, group in enumerate(groups, 1)]
+        first = [f"exact value of {name}{_rank(costs.of(group))}" for name, group in numbered if group.is_nearly_free]
+        bounds = [f"bounds of {name} by {_bounds_in_words(group)}" for name, group in numbered if group.rules]
+        dear = [(name, costs.of(group)) for name, group in numbered if not group.is_nearly_free]
+        if not dear:
+            return first
+        ranks = ", ".join(f"{name}{_rank(cost)}" for name, cost in dear)
+        which = "exact value of" if len(dear) == 1 else "exact values, the group of the highest rank first:"
+        return [*first, *bounds, f"{which} {ranks}"]
 
     def _plan_text(self, groups: list[Group]) -> str:
         if not groups:
@@ -145,10 +224,12 @@ def plan_selection(
     one_of("probability", probability, get_args(ProbabilityMode))
     one_of("planning", planning, PLANNINGS)
     one_of("invalid", invalid, get_args(InvalidMode))
-    expression = condition_of(condition)
+    table, asked = frame, condition_of(condition)
+    expression = asked
     given = names_of(frame)
     tables: dict[str | None, Frame] = {None: frame}
     refuse_units(expression, lambda column: unit_in(tables, column))
+    named = dict.fromkeys(_spelled(frame, column) for column in columns_of(expression))
     expression = bound_constructors(expression, tables)
     frame = tables[None]
     expression = respelled(expression, lambda column: _spelled(frame, column))
@@ -164,7 +245,12 @@ def plan_selection(
     selection = Selection.of(rows.groups, kinds.models, threshold, planning, probability == "exact")
     columns = {owner(column): column.name for column in columns_of(expression)}
     used = {name: columns[name] for name in selection.columns}
-    return RowSelection(frame, rows, used, selection, invalid, shown=tuple(given)).check_numbers()
+    again = partial(
+        plan_selection, condition=condition, threshold=threshold, probability=probability, planning=planning,
+        invalid=invalid,
+    )  # fmt: skip
+    origin = Origin(table, str(asked), tuple(named), again)
+    return RowSelection(frame, rows, used, selection, invalid, shown=tuple(given), origin=origin).check_numbers()
 
 
 class Kinds:
@@ -193,6 +279,16 @@ class Kinds:
     def uncertain_model(self, column: Column) -> type[Model] | None:
         """The model of a column; none if it is certain."""
         return None if self.is_certain(column) else self.models[owner(column)]
+
+
+def _null(values: pa.Array) -> bool:
+    """Whether the first value, or a part of it, is null."""
+    return bool(row_states(values, None)[0][0] == NULL)
+
+
+def _rank(cost: float) -> str:
+    """Describe the rank of a group of which nothing is known yet."""
+    return f" (rank {1e-6 * 0.5 / cost:.2g} per µs at s = 0.5)"
 
 
 def owner(column: Column) -> str:
@@ -234,5 +330,9 @@ def _integrals(group: Group) -> str:
     return "sum over all points" if counted else "sum over points, the last value in closed form"
 
 
-def _price(seconds: float) -> str:
-    return f"{1e6 * seconds:.2g} µs" if seconds < 1e-4 else f"{1e3 * seconds:.2g} ms"
+_LIKE_CHEBYSHEV = "distance (that of Chebyshev's inequality, with the Gaussian tail)"
+
+
+def _bounds_in_words(group: Group) -> str:
+    """Name the rules that bound a group, cheapest first."""
+    return ", ".join(_LIKE_CHEBYSHEV if rule == DISTANCE else RULES[rule] for rule in group.rules)

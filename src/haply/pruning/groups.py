@@ -70,14 +70,18 @@ def settle(
 
 
 @bare
+def likely(low, high, expected):
+    """The selectivity of a group for a row: the middle of its bounds, or what is expected where they say nothing."""
+    return expected if low <= 0.0 and high >= 1.0 else 0.5 * (low + high)
+
+
+@bare
 def _choose_rows(rows, lower, upper, computed, expected, groups, costs, chosen):
     for k in range(len(rows)):
         row, highest = rows[k], -math.inf
         for g in groups:
             if not computed[g, row]:
-                low, high = lower[g, row], upper[g, row]
-                chance = expected[g] if low <= 0.0 and high >= 1.0 else 0.5 * (low + high)
-                rank = (1.0 - chance) / costs[g]
+                rank = (1.0 - likely(lower[g, row], upper[g, row], expected[g])) / costs[g]
                 if chosen[k] < 0 or rank > highest:  # one in any case, also where bounds are no numbers
                     chosen[k], highest = g, rank
 

@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from haply.drawing.inline import drawn
+from haply.pruning.naming import known_as
 
 if TYPE_CHECKING:
     import altair
@@ -141,7 +142,7 @@ class Funnel:
         for verdict in ("rejected", "accepted"):
             for rule, value in counts[verdict].items():
                 if value:
-                    line(f"{verdict} by {rule}", value, 1)
+                    line(f"{verdict} by {known_as(rule)}", value, 1)
         line("evaluated exactly", counts["evaluated"])
         line("kept", counts["kept"])
         for label in ("null", "hopeless", "invalid", "late", "unmatched", "stored"):

@@ -14,6 +14,7 @@ from haply.drawing.inline import drawn
 from haply.models import Model, OneDimensional, Samples
 from haply.models.densities import density_records
 from haply.models.plane import OUTLINED, Plane
+from haply.planning.explain import written
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.threshold import Threshold
 from haply.report.explain import ExplainedStep, deciding_step
@@ -145,7 +146,7 @@ class PairExplanation:
             return f"{verdict}: the certain condition `{self.failed}` does not hold."
         limit = Threshold(self.threshold)
         said = "is" if 0.0 < self.probability < 1.0 else "is exactly"
-        value = _written(self.probability)
+        value = written(self.probability)
         if self.threshold is None:
             beside = "above 0" if self.kept else "so that the pair is impossible"
         else:
@@ -183,14 +184,7 @@ def _title(explained: PairExplanation) -> str:
     if explained.failed:
         return ": a certain condition does not hold"
     limit = "" if explained.threshold is None else f", threshold {explained.threshold:g}"
-    return f": probability {_written(explained.probability)}{limit}"
-
-
-def _written(probability: float) -> str:
-    """Four digits, without rounding a near certainty to one."""
-    if 0.9999 < probability < 1.0:
-        return f"1 - {1.0 - probability:.1e}"
-    return f"{probability:.4g}"
+    return f": probability {written(explained.probability)}{limit}"
 
 
 def compared_pairs(found: Sequence[ComparedPair]) -> tuple[ComparedPair, ...]:

@@ -105,8 +105,11 @@ class Prepared(Protocol):
     def take(self, rows: np.ndarray) -> Prepared:
         """Some of the rows."""
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
-        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value."""
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
+        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value.
+
+        ``most`` is how many of the group's rules are asked at most; all by default.
+        """
 
     def exact(self) -> tuple[np.ndarray, bool]:
         """The probabilities, and whether they are counts of equally likely cases, rounded once."""

@@ -61,7 +61,7 @@ class Curved:
         """Some of the rows."""
         return Curved(self.conditions, self.names, self.alone, self.batch.take(rows))
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
         """By single conditions: no likelier than the least likely, nor unlikelier than what is left when each takes
         away all that it may."""
         lower, upper = np.ones(self.batch.rows), np.ones(self.batch.rows)

@@ -26,7 +26,15 @@ from haply.probability.exact import interval_probability
 from haply.probability.joint import POINTS, ZERO, Joint
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
 from haply.probability.region import Difference, Distance, Linear
-from haply.pruning.bounds.region import MARGINALS, REGION_RULES, Bounds, Box, bound_forms, bound_regions
+from haply.pruning.bounds.region import (
+    BOX_RULES,
+    FORM_RULES,
+    REGION_RULES,
+    Bounds,
+    Box,
+    bound_forms,
+    bound_regions,
+)
 from haply.selection.cases import AllOf, Either, Sure, computable, leaves_of, numbers_of
 from haply.selection.conditions import (
     NORMALS,
@@ -78,9 +86,23 @@ class Group:
     @property
     def has_bounds(self) -> bool:
         """Whether there are bounds that may cost less than the value."""
-        if self.method == CASES:
-            return any(group.has_bounds for group in self.inner)
-        return self.method in (FORM, DISTANCE, CURVED, TREE) or (self.method == BOX and self.size > 1)
+        return bool(self.rules)
+
+    @property
+    def rules(self) -> tuple[int, ...]:
+        """The codes of the rules that may bound its probability, cheapest first."""
+        match self.method:
+            case "box":  # in two dimensions the second rule costs as much as the value
+                return BOX_RULES if self.size > 2 else BOX_RULES[: self.size - 1]
+            case "form":
+                return FORM_RULES
+            case "distance":
+                return FORM_RULES if all(issubclass(kind, GaussianND) for _, kind in self.kinds) else ()
+            case "curved" | "tree":
+                return (SINGLY,)
+            case "cases":
+                return (CASE_BY_CASE,) if any(group.rules for group in self.inner) else ()
+        return ()
 
     @property
     def is_nearly_free(self) -> bool:
@@ -446,7 +468,7 @@ class _Interval:
         taken.rows = len(rows)
         return taken
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> None:
         return None
 
     def exact(self) -> tuple[np.ndarray, bool]:
@@ -464,6 +486,7 @@ class _Box:
     """Sums of normals, each in a union of ranges: boxes that do not overlap, whose probabilities add up."""
 
     def __init__(self, group: Group, batch: RowValues) -> None:
+        self.rules = group.rules
         normals = Coordinates([name for name, _ in group.kinds], batch)
         sums: dict[tuple[tuple[Value, Number], ...], Ends] = {}
         asked: dict[tuple[tuple[Value, Number], ...], Condition] = {}
@@ -494,16 +517,15 @@ class _Box:
 
     def take(self, rows: np.ndarray) -> _Box:
         taken = object.__new__(_Box)
+        taken.rules = self.rules
         start, chosen = take_parts(self.parts.start, rows)
         taken.parts = Parts(start, self.parts.weight[chosen], self.parts.mean[chosen], self.parts.cov[chosen])
         taken.boxes = [(low[rows], high[rows]) for low, high in self.boxes]
         return taken
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
-        dim = self.parts.mean.shape[1]
-        if dim == 1:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
+        if not self.rules:
             return None
-        rules = (MARGINALS,) if dim == 2 else None  # in two dimensions the next rule costs as much as the value
         lower, upper = np.zeros(len(self.parts.start) - 1), np.zeros(len(self.parts.start) - 1)
         code = np.zeros(len(lower), np.int8)
         alone = len(self.boxes) == 1
@@ -511,7 +533,7 @@ class _Box:
             empty, low, high = _without_empty(low, high)
             one = bound_regions(
                 self.parts, Box(low, high), enough_below if alone else 0.0,
-                enough_from if alone else math.inf, rules=rules,
+                enough_from if alone else math.inf, rules=self.rules[:most],
             )  # fmt: skip
             lower += np.where(empty, 0.0, one.lower)
             upper += np.where(empty, 0.0, one.upper)
@@ -577,7 +599,7 @@ class _Form:
     def _limits(self, end: np.ndarray) -> np.ndarray:
         return solid(np.broadcast_to(end, (len(self.start) - 1,)))
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
         n = len(self.start) - 1
         lower, upper, code = np.zeros(n), np.zeros(n), np.zeros(n, np.int8)
         levels = [np.broadcast_to(np.asarray(level, np.float64), (n,)) for level in (enough_below, enough_from)]
@@ -585,8 +607,9 @@ class _Form:
 
         def below(end: np.ndarray, reject: Any, accept: Any) -> Bounds:
             return bound_forms(
-                self.start, self.weight, self.curve, self.slope, self.constant, self._limits(end), reject, accept
-            )
+                self.start, self.weight, self.curve, self.slope, self.constant, self._limits(end), reject, accept,
+                FORM_RULES[:most],
+            )  # fmt: skip
 
         for low, high in self.ends:
             empty = low > high
@@ -666,7 +689,7 @@ class _Distance:
         taken.limit = self.limit[rows] if len(self.limit) > 1 else self.limit
         return taken
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
         if not (isinstance(self.one, GaussianND) and isinstance(self.other, GaussianND)):
             return None
         if any(powers_of(sizes) is not None for sizes in (self.one.sizes(), self.other.sizes(), np.abs(self.limit))):
@@ -681,8 +704,9 @@ class _Distance:
         square = np.where(self.limit < 0.0, -math.inf, self.limit * self.limit)
         limits = solid(np.broadcast_to(square, (self.rows,)))
         found = bound_forms(
-            np.arange(self.rows + 1), np.ones(self.rows), curve, slope, constant, limits, enough_below, enough_from
-        )
+            np.arange(self.rows + 1), np.ones(self.rows), curve, slope, constant, limits, enough_below, enough_from,
+            FORM_RULES[:most],
+        )  # fmt: skip
         if self.condition.beyond:
             return Bounds(1.0 - found.upper, 1.0 - found.lower, found.code)
         return found
@@ -715,7 +739,7 @@ class _GroupTree:
         taken.values = {name: m if len(m) == 1 else m.take(rows) for name, m in self.values.items()}
         return taken
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
         if all(len(group) == 1 for group in self.joint.groups):
             return None
         lower, upper = self.joint.bounds(self.values)
@@ -749,7 +773,7 @@ class _Cases:
             found = np.where(np.isin(self.sure[sure.number], sure.values), found, 0.0)
         return found
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> Bounds | None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
         known = []
         for group, prepared in zip(self.group.inner, self.inner, strict=True):
             found = prepared.bounds(0.0, math.inf) if group.has_bounds else None

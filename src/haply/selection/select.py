@@ -8,7 +8,6 @@ give a row is its residual threshold: a group that stays below it rejects the ro
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,16 +19,17 @@ import numpy as np
 from haply.errors import unknown_name
 from haply.models import Model
 from haply.pruning.cascade import Counters
-from haply.pruning.groups import choose, residual, settle
+from haply.pruning.groups import choose, likely, residual, settle
 from haply.pruning.threshold import Threshold
 from haply.selection.cases import Either
 from haply.selection.conditions import Condition, Prepared, RowValues
 from haply.selection.costs import Costs
 from haply.selection.evaluate import RULE_NAMES, Group, group_of
+from haply.selection.hindsight import BOUNDS, NOTHING, VALUE, Hindsight
 
 Planning = Literal["per_row", "static", "optimal"]
 """``per_row``: an order for each row; ``static``: one order for all and no bounds; ``optimal``, for experiments: the
-probabilities are known beforehand, and each row has the groups computed that decide it for the least estimated cost."""
+best order for each row in hindsight, over the same values and bounds (see ``selection.hindsight``)."""
 PLANNINGS: tuple[Planning, ...] = ("per_row", "static", "optimal")
 
 EVALUATED, ONE_VALUE = 0, 101
@@ -37,13 +37,15 @@ EVALUATED, ONE_VALUE = 0, 101
 which cost next to nothing. A code is negative where its rule rejected a row."""
 RULES = {**RULE_NAMES, ONE_VALUE: "one value"}
 """Names of the rules by their codes."""
+EXACT_VALUE = "exact value"
 _SAMPLE = 256
 """Rows whose probabilities tell a static plan in which order to go."""
 _TRIAL = 1024
 """Rows that tell whether a group's bounds are worth their price, in batches of many more."""
+MANY = 8 * _TRIAL
+"""Rows of a batch from which on there is a trial."""
 _FEW = 128
 """Those of them whose value is computed, for its price."""
-_MOST_SUBSETS = 10
 
 
 class Selected(NamedTuple):
@@ -54,12 +56,42 @@ class Selected(NamedTuple):
     code: np.ndarray
 
 
+class RowStep(NamedTuple):
+    """One filter that was asked about a row: a bound on the probability of a group, or its exact value.
+
+    ``selectivity`` is what was expected of the group before, ``cost`` the seconds of its exact value, and ``rank``
+    follows from both. ``lower`` and ``upper`` are what is known of the group after the step; ``least`` and ``most``
+    what is known of the row.
+    """
+
+    group: str
+    filter: str
+    cost: float
+    selectivity: float
+    rank: float
+    lower: float
+    upper: float
+    least: float
+    most: float
+    verdict: Literal["rejects", "accepts", "leaves it open"]
+
+
+class FollowedRow(NamedTuple):
+    """How one row was decided, and the exact probability of each group, cheapest first, and of all together."""
+
+    steps: tuple[RowStep, ...]
+    chances: tuple[tuple[str, float], ...]
+    probability: float
+    kept: bool
+
+
 @dataclass
 class Effort:
-    """Where the time went, and how many rows each group was computed for."""
+    """Where the time went, and for how many rows each group was computed, and bounded."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("bounds", "exact", "choosing"), 0.0))
     computed: dict[str, int] = field(default_factory=dict)
+    bounded: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,18 +147,30 @@ class Selection:
             groups.append(group_of([left], dict(group.kinds)))
         return replace(self, groups=tuple(groups))
 
-    def select(self, batch: RowValues, effort: Effort | None = None, known: np.ndarray | None = None) -> Selected:
-        """Decide the rows of a batch. ``known`` are the groups' probabilities, if an optimal plan is told them."""
+    def select(self, batch: RowValues, effort: Effort | None = None, steps: np.ndarray | None = None) -> Selected:
+        """Decide the rows of a batch. ``steps`` are those of an optimal plan, if they are known (see ``hindsight``)."""
         run = _Run(self, batch, effort or Effort())
         if not self.groups:
             return run.result()
         if self.planning == "static":
             run.in_order(self._static_order(batch))
         elif self.planning == "optimal":
-            run.as_known(self.probabilities(batch) if known is None else known)
+            if steps is None:
+                steps = Hindsight.of(self.groups, batch, self.threshold).steps(self.threshold, self.exact)
+            run.in_hindsight(steps)
         else:
             run.per_row()
         return run.result()
+
+    def follow(self, row: RowValues) -> FollowedRow:
+        """Decide a batch of one row, and tell step by step how."""
+        run = _Run(self, row, Effort())
+        run.trace = []
+        run.per_row()
+        chances = self.probabilities(row)[:, 0]
+        by_cost = sorted(range(len(self.groups)), key=lambda g: run.costs[g])
+        groups = tuple((self.groups[g].text, float(chances[g])) for g in by_cost)
+        return FollowedRow(tuple(run.trace), groups, float(chances.prod()), bool(len(run.result().rows)))
 
     def probabilities(self, batch: RowValues) -> np.ndarray:
         """Of every group and row."""
@@ -166,6 +210,9 @@ class _Run:
         self.expected = np.full(len(self.groups), 0.5)
         """The probability of rows of which nothing is known, as far as a trial has told it."""
 
+        self.trace: list[RowStep] | None = None
+        """What was asked about a row, in order, if it is a batch of one row whose steps are to be told."""
+
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def compute(self, g: int, rows: np.ndarray) -> None:
@@ -173,13 +220,22 @@ class _Run:
         if not len(rows):
             return
         begun = time.thread_time()
-        if g in self._prepared:
-            of, prepared = self._prepared[g]
-            prepared = prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
-        else:
-            prepared = self.groups[g].prepare(self.batch, rows)
-        self._know(g, rows, prepared)
+        before = self.lower[g, rows[0]], self.upper[g, rows[0]]
+        self._know(g, rows, self._ready(g, rows))
         self.effort.seconds["exact"] += time.thread_time() - begun
+        if self.trace is not None:
+            self._tell(g, EXACT_VALUE, before)
+
+    def _prepare(self, g: int, rows: np.ndarray) -> None:
+        """Prepare rows of a group, for bounds and values of some of them."""
+        self._prepared[g] = rows, self.groups[g].prepare(self.batch, rows)
+
+    def _ready(self, g: int, rows: np.ndarray) -> Prepared:
+        """Return rows of a group out of those that have been prepared; if none have, prepare these."""
+        if g not in self._prepared:
+            return self.groups[g].prepare(self.batch, rows)
+        of, prepared = self._prepared[g]
+        return prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
 
     def _know(self, g: int, rows: np.ndarray, prepared: Prepared) -> None:
         """The exact probabilities of some rows, from what was prepared of them."""
@@ -191,67 +247,103 @@ class _Run:
         name = self.groups[g].text
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
-    def bound(self, g: int, hopeless: bool = False) -> None:
-        """Bounds of a group for the open rows, as far as these need them, where they pay in a sample.
-
-        They pay, if the rows are known to be hopeless.
-        """
-        begun = time.thread_time()
+    def bound(self, g: int) -> None:
+        """Bounds of a group for the open rows where they pay in a sample."""
+        begun, before = time.thread_time(), self.effort.seconds["exact"]
         rows = self.open
-        group = self.groups[g]
-        below = residual(self.threshold.reject_below, rows, self.upper, g)
-        if self.selection.exact:  # once its lower bound is there, this group does not reject the row
-            enough = np.maximum(below, 0.0)
-        else:
-            enough = residual(self.threshold.accept_from, rows, self.lower, g)
-        likely_ones_too = True
-        if len(rows) > 8 * _TRIAL and not hopeless:
-            chosen = np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)
-            trial = group.prepare(self.batch, rows[chosen])
-            asked = time.thread_time()
-            found = trial.bounds(below[chosen], enough[chosen])
-            price = (time.thread_time() - asked) / _TRIAL
-            if found is not None:
-                decided = found.upper <= below[chosen]
-                if not self.selection.exact:
-                    decided |= found.lower >= enough[chosen]
-                few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
-                chances = 0.5 * (found.lower + found.upper)
-                if len(few) >= _FEW // 4:
-                    some = trial.take(few)
-                    asked = time.thread_time()
-                    self._know(g, rows[chosen[few]], some)
-                    spent = time.thread_time() - asked
-                    self.effort.seconds["exact"] += spent
-                    begun += spent
-                    self.costs[g] = spent / len(few)
-                    chances[few] = self.lower[g, rows[chosen[few]]]
-                # without bounds it would be computed, after all that is cheaper
-                dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
-                saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
-                missed = group.missed(self.batch, rows[chosen])
-                where = _where_bounds_pay(decided, missed, saved, price)
-                self.expected[g] = chances[~missed if where == "missed" and missed is not None else slice(None)].mean()
-                if where == "nowhere":
-                    self.effort.seconds["bounds"] += time.thread_time() - begun
-                    return
-                likely_ones_too = where == "everywhere"
-        if likely_ones_too:
-            prepared = group.prepare(self.batch, rows)
-            self._prepared[g] = rows, prepared
-        else:
-            missed = group.missed(self.batch, rows)
+        where = self._trial(g, rows) if len(rows) > MANY else "everywhere"
+        if where == "missed":
+            missed = self.groups[g].missed(self.batch, rows)
             assert missed is not None
-            rows, below, enough = rows[missed], below[missed], enough[missed]
-            prepared = group.prepare(self.batch, rows)
-        found = prepared.bounds(below, enough)
+            self._bound_rows(g, rows[missed])
+        elif where == "everywhere":
+            self._prepare(g, rows)
+            self._bound_rows(g, rows)
+        self.effort.seconds["bounds"] += time.thread_time() - begun - (self.effort.seconds["exact"] - before)
+
+    def _bound_rows(self, g: int, rows: np.ndarray) -> None:
+        """Bounds of a group for some rows, as far as these need them."""
+        enough = self._enough(g, rows)
+        if self.trace is not None:
+            self._bound_step_by_step(g, *enough)
+        found = self._ready(g, rows).bounds(*enough)
+        name = self.groups[g].text
+        self.effort.bounded[name] = self.effort.bounded.get(name, 0) + len(rows)
         if found is not None:
             new = ~self.computed[g, rows]
             rows = rows[new]
             self.lower[g, rows] = np.clip(found.lower[new], 0.0, 1.0)
             self.upper[g, rows] = np.clip(found.upper[new], 0.0, 1.0)
             self.rule[rows] = found.code[new]
-        self.effort.seconds["bounds"] += time.thread_time() - begun
+
+    def _bound_step_by_step(self, g: int, below: np.ndarray, enough: np.ndarray) -> None:
+        """Tell what each rule makes of the one row, until one decides it."""
+        prepared, lower, upper = self._ready(g, self.open), self.lower[g].copy(), self.upper[g].copy()
+        for most in range(1, len(self.groups[g].rules) + 1):
+            found = prepared.bounds(below, enough, most)
+            if found is None:
+                return
+            before = self.lower[g, 0], self.upper[g, 0]
+            self.lower[g], self.upper[g] = np.clip(found.lower, 0.0, 1.0), np.clip(found.upper, 0.0, 1.0)
+            self._tell(g, RULES[int(found.code[0])], before)
+            if found.upper[0] <= below[0] or found.lower[0] >= enough[0]:
+                break
+        self.lower[g], self.upper[g] = lower, upper
+
+    def _tell(self, g: int, asked: str, before: tuple[float, float]) -> None:
+        """Write down a step that has changed what is known of a group of the one row."""
+        assert self.trace is not None
+        least, most = float(self.lower[:, 0].prod()), float(self.upper[:, 0].prod())
+        selectivity, cost = float(likely(*before, self.expected[g])), self.costs[g]
+        full = bool(self.computed[:, 0].all())
+        counts = self.counts and full
+        verdict: Literal["rejects", "accepts", "leaves it open"] = "leaves it open"
+        if most <= self.threshold.reject_below or (full and not self.threshold.keep(np.array([most]), counts)[0]):
+            verdict = "rejects"
+        elif full or (not self.selection.exact and least >= self.threshold.accept_from):
+            verdict = "accepts"
+        known = float(self.lower[g, 0]), float(self.upper[g, 0])
+        rank = (1.0 - selectivity) / cost
+        self.trace.append(RowStep(self.groups[g].text, asked, cost, selectivity, rank, *known, least, most, verdict))
+
+    def _enough(self, g: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the upper and the lower bound of a group that decide each row, with what others leave of it."""
+        below = residual(self.threshold.reject_below, rows, self.upper, g)
+        if self.selection.exact:  # once its lower bound is there, this group does not reject the row
+            return below, np.maximum(below, 0.0)
+        return below, residual(self.threshold.accept_from, rows, self.lower, g)
+
+    def _trial(self, g: int, rows: np.ndarray) -> Literal["everywhere", "missed", "nowhere"]:
+        """Ask a sample of the rows where the bounds of a group pay; what is learnt of costs and values is kept."""
+        group = self.groups[g]
+        chosen = rows[np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)]
+        below, enough = self._enough(g, chosen)
+        trial = group.prepare(self.batch, chosen)
+        asked = time.thread_time()
+        found = trial.bounds(below, enough)
+        price = (time.thread_time() - asked) / _TRIAL
+        if found is None:
+            return "everywhere"
+        decided = found.upper <= below
+        if not self.selection.exact:
+            decided |= found.lower >= enough
+        few = np.flatnonzero(~decided)[:_FEW]  # they will have to be computed anyway
+        chances = 0.5 * (found.lower + found.upper)
+        if len(few) >= _FEW // 4:
+            some = trial.take(few)
+            asked = time.thread_time()
+            self._know(g, chosen[few], some)
+            spent = time.thread_time() - asked
+            self.effort.seconds["exact"] += spent
+            self.costs[g] = spent / len(few)
+            chances[few] = self.lower[g, chosen[few]]
+        # without bounds it would be computed, after all that is cheaper
+        dear = [cost for cost, dear in zip(self.costs, self.dear, strict=True) if dear]
+        saved = self.costs[g] + sum(cost for cost in dear if cost < self.costs[g])
+        missed = group.missed(self.batch, chosen)
+        where = _where_bounds_pay(decided, missed, saved, price)
+        self.expected[g] = chances[~missed if where == "missed" and missed is not None else slice(None)].mean()
+        return where
 
     def settle(self) -> None:
         """Take the decided rows out of the open ones."""
@@ -280,13 +372,17 @@ class _Run:
         else:
             self.in_order(nearly_free)
             self._bound_all(bounded)
+        self.by_rank(others)
+
+    def by_rank(self, groups: Sequence[int]) -> None:
+        """Compute for each open row the group of the highest rank, until all are decided."""
         while len(self.open):
             begun = time.thread_time()
             rows = self.open
             costs = np.array(self.costs)
-            chosen = choose(rows, self.lower, self.upper, self.computed, self.expected, np.array(others), costs)
+            chosen = choose(rows, self.lower, self.upper, self.computed, self.expected, np.array(groups), costs)
             self.effort.seconds["choosing"] += time.thread_time() - begun
-            for g in others:
+            for g in groups:
                 self.compute(g, rows[chosen == g])
             self.settle()
 
@@ -298,7 +394,7 @@ class _Run:
 
     def _bounds_reject_more(self, bounded: int, nearly_free: int) -> bool:
         """Whether the bounds of one group reject more rows of a sample for their price than another group's value."""
-        if len(self.open) <= 8 * _TRIAL:
+        if len(self.open) <= MANY:
             return False
         begun = time.thread_time()
         rows = self.open[np.linspace(0, len(self.open) - 1, _FEW).astype(np.int64)]
@@ -312,50 +408,27 @@ class _Run:
         self.effort.seconds["choosing"] += time.thread_time() - begun
         return bool(worth[0] > worth[1])
 
-    def as_known(self, known: np.ndarray) -> None:
-        """The cheapest groups that reject a row, or all."""
-        begun = time.thread_time()
-        count = len(self.groups)
-        chosen = np.full(self.batch.rows, -1)
-        best = np.full(self.batch.rows, math.inf)
-        subsets = [
-            subset
-            for size in range(1, count + 1)
-            for subset in itertools.combinations(range(count), size)
-            if count <= _MOST_SUBSETS or size in (1, count)
-        ]
-        for number, subset in enumerate(subsets):
-            price = sum(self.costs[g] for g in subset)
-            rejects = np.prod(known[list(subset)], axis=0) <= self.threshold.reject_below
-            better = rejects & (price < best)
-            chosen[better], best[better] = number, price
-        self.effort.seconds["choosing"] += time.thread_time() - begun
-        # Each group once for all rows that need it: calls of their own for each set of groups would cost more than
-        # they save.
-        kept, undecided = chosen < 0, np.ones(self.batch.rows, bool)
-
-        def decide(rows: np.ndarray) -> None:
-            self.open = rows
-            self.settle()
-            undecided[rows] = False
-            undecided[self.open] = True
-
-        for g in sorted(range(count), key=lambda g: self.costs[g]):
-            rejected = np.array([g in subset for subset in subsets])[chosen] & ~kept & undecided
-            if self.groups[g].has_bounds:  # what is to be rejected may be so by bounds already
-                self.compute(g, np.flatnonzero(kept))
-                self.open = np.flatnonzero(rejected)
-                self.bound(g, hopeless=True)
-                decide(self.open)
-                self.compute(g, self.open)
-                decide(self.open)
-            else:
-                needed = rejected | kept
-                # to copy the parameters of most rows costs more than to compute the few others as well
-                everything = not self.dear[g] and np.count_nonzero(needed) > len(needed) // 2
-                self.compute(g, np.arange(len(needed)) if everything else np.flatnonzero(needed))
-                decide(np.flatnonzero(rejected))
-        self.open = np.empty(0, np.int64)
+    def in_hindsight(self, steps: np.ndarray) -> None:
+        """Take the steps that are known to decide each row: values that cost next to nothing, bounds, other values."""
+        order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
+        nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
+        for g in nearly_free:
+            needed = steps[g] == VALUE
+            # to copy the parameters of most rows costs more than to compute the few others as well
+            everything = np.count_nonzero(needed) > len(needed) // 2
+            self.compute(g, np.arange(len(needed)) if everything else np.flatnonzero(needed))
+        for g in others:
+            self._prepare(g, np.flatnonzero(steps[g] != NOTHING))
+            bounded = np.flatnonzero(steps[g] == BOUNDS)
+            if len(bounded):
+                begun = time.thread_time()
+                self._bound_rows(g, bounded)
+                self.effort.seconds["bounds"] += time.thread_time() - begun
+            self.compute(g, np.flatnonzero(steps[g] == VALUE))
+        self._prepared.clear()
+        self.open = np.arange(self.batch.rows)
+        self.settle()
+        self.by_rank(order)  # nobody, unless rounding says otherwise
 
     def result(self) -> Selected:
         """The rows that are kept."""

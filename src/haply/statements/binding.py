@@ -62,7 +62,8 @@ class _Binder:
                     hint=f"give each a name of its own: {source.alias} a, {source.alias} b",
                 )  # fmt: skip
             frame = self.frame(source)
-            tables.append(Table(source.alias, frame, tuple(names_of(frame)), origin=self.origin(source)))
+            given = frame if source.query is None else None
+            tables.append(Table(source.alias, frame, tuple(names_of(frame)), origin=self.origin(source), given=given))
         self.check_hint(select)
         found = Bound(self.statement, select, tables)
         scope = Scope(found, self.catalog, self.time)

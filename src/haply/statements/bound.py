@@ -36,6 +36,8 @@ class Table:
     """Where its columns were before those that the query does not need were left out."""
     origin: Any = None
     """What tells whether two tables of the query are the same one."""
+    given: Frame | None = None
+    """The table as it was given; none if it is a query itself."""
 
     def find(self, name: str) -> str | None:
         """The column's name as the table spells it."""

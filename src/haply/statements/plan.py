@@ -10,14 +10,25 @@ from typing import Any
 from haply.beside import AskedPairs, BesideTable
 from haply.errors import HaplyError, advise, without_advice
 from haply.inputs import catalog_for, engine_of, frame_of, frames_of
-from haply.planning.explain import Description
-from haply.planning.frames import Duration, Engine, Frame, InvalidMode, Tabular, field_of, names_of
+from haply.planning.explain import Description, RowExplanation
+from haply.planning.frames import (
+    Duration,
+    Engine,
+    Frame,
+    InvalidMode,
+    TableRow,
+    Tabular,
+    field_of,
+    find_column,
+    names_of,
+    one_row,
+)
 from haply.planning.history.keys import name_of
 from haply.planning.plans import Chosen, Plan, PlannedQuery
-from haply.planning.selection import plan_selection
+from haply.planning.selection import RowSelection, plan_selection
 from haply.planning.several import TABLES, as_join
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, Literal, with_columns
+from haply.query import Column, Expression, Literal, columns_of, with_columns
 from haply.query.checks import all_certain, meets_itself, taken_as_independent
 from haply.query.expressions import And
 from haply.report.funnel import Funnel
@@ -64,8 +75,9 @@ def plan_sql(
     frames = frames_of(tables, "the arguments besides tables are spark, time, max_delay, invalid and funnel")
     statement = read(query)
     frames |= _files(statement, frames, spark)
+    catalog = catalog_for(spark, frames.values())
     names = {name: name_of(table) for name, table in tables.items()}
-    bound = bind(statement, catalog_for(spark, frames.values()), time, frames, names).narrowed()
+    bound = bind(statement, catalog, time, frames, names).narrowed()
     notes = list(_notes(bound))
     select = statement.select
     place = select.conditions[0] if select.conditions else select.start
@@ -75,7 +87,17 @@ def plan_sql(
     for note, hint in notes:
         advise(note, hint)
     engine = engine_of(bound.tables[0].frame)
-    return Plan(_Finished(bound, plan), engine, funnel, tuple(f"{note} Hint: {hint}." for note, hint in notes))
+    finished = _Finished(bound, plan)
+    if isinstance(plan, RowSelection):
+
+        def on(frame: Frame) -> PlannedQuery:
+            name = ".".join(select.sources[0].name)
+            again = bind(statement, catalog, time, {**frames, name: frame}, names).narrowed()
+            with without_advice():
+                return _plan(again, max_delay, invalid)
+
+        finished = _FinishedSelection(bound, plan, on)
+    return Plan(finished, engine, funnel, tuple(f"{note} Hint: {hint}." for note, hint in notes))
 
 
 def sql(
@@ -161,6 +183,29 @@ class _Finished:
     def describe(self, engine: Engine) -> Description:
         found, asked = self.query.describe(engine), self.bound.asked
         return found if asked is None else replace(found, lines=found.lines + asked.lines)
+
+
+@dataclass(frozen=True)
+class _FinishedSelection(_Finished):
+    """The same for a selection on one table, which tells how it decides a row."""
+
+    on: Callable[[Frame], PlannedQuery]
+    """Plans the query on another table."""
+
+    def explain_row(self, row: TableRow) -> RowExplanation:
+        (table,) = self.bound.tables
+        if table.given is None:
+            raise HaplyError(
+                "Single rows are explained of tables, and this query selects from another query",
+                hint="select from the table, with all conditions in one WHERE",
+            )
+        conditions = self.bound.select.conditions
+        named = (column.name for condition in conditions for column in columns_of(condition))
+        needed = list(dict.fromkeys(find_column(table.given, name, table.alias) for name in named))
+        others = [field.name for field in table.given.fields if field.name not in needed and field.arrow is not None]
+        planned = self.on(one_row(table.given, needed, row, others))
+        assert isinstance(planned, RowSelection)
+        return planned.explain_only_row(" AND ".join(map(str, conditions)))
 
 
 def _notes(bound: Bound) -> Iterator[tuple[str, str]]:

@@ -206,6 +206,10 @@ class LocalFrame:
         """Return columns of all rows, or of so many."""
         return self.table(columns).slice(0, most)
 
+    def of_rows(self, table: pa.Table) -> LocalFrame:
+        """Hold other rows."""
+        return LocalFrame.of(table, self._give)
+
     def with_row_id(self, name: str) -> LocalFrame:
         """Add a column that tells rows apart: their positions."""
         return self._with(name, [], lambda table: pa.array(np.arange(table.num_rows)))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
 from haply.engines.spark.constructed import type_of, with_constructed
@@ -20,7 +21,7 @@ from haply.engines.spark.index import index_of, renamed
 from haply.engines.spark.runtime.failures import refused_by_spark, translate_failures
 from haply.engines.spark.streaming.session import check_session
 from haply.engines.spark.times import time_number
-from haply.engines.spark.types import field_from, hashed_parts
+from haply.engines.spark.types import field_from, hashed_parts, may_be_null
 from haply.engines.spark.versions import arrow_function
 from haply.errors import HaplyError
 from haply.planning.frames import Field, quoted
@@ -131,7 +132,19 @@ class SparkFrame:
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
         """Bring columns of all rows into this process, or of so many."""
         translate_failures()
-        return self.df.select(*map(quoted, columns)).limit(most).toArrow()
+        kinds = {field.name: field.dataType for field in self.df.schema.fields}
+        # Arrow refuses a null struct whose fields are never null
+        wanted = {name: may_be_null(kinds[name]) for name in columns}
+        chosen = [
+            F.col(quoted(name)) if wanted[name] == kinds[name] else F.col(quoted(name)).cast(wanted[name]).alias(name)
+            for name in columns
+        ]
+        return self.df.select(*chosen).limit(most).toArrow()
+
+    def of_rows(self, table: pa.Table) -> SparkFrame:
+        """Hold other rows, in the same session."""
+        kinds = T.StructType([self.df.schema[name] for name in table.column_names])
+        return SparkFrame(self.df.sparkSession.createDataFrame(table.to_pylist(), schema=kinds))
 
     def with_row_id(self, name: str) -> SparkFrame:
         """Add a column that tells rows apart: two fingerprints of the row, and a number within one computation."""

@@ -18,6 +18,13 @@ def field_from(name: str, kind: T.DataType) -> Field:
     return Field(name, arrow, kind.simpleString())
 
 
+def may_be_null(kind: T.DataType) -> T.DataType:
+    """Return a type whose fields and elements may all be null."""
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, may_be_null(field.dataType)) for field in kind])
+    return T.ArrayType(may_be_null(kind.elementType)) if isinstance(kind, T.ArrayType) else kind
+
+
 def hashed_parts(value: str, kind: T.DataType) -> list[str]:
     """Write SQL for what a hash must see of a value so that it tells values apart: Spark's own passes over nulls."""
     if isinstance(kind, T.StructType):

@@ -11,7 +11,7 @@ import numpy as np
 from haply.joins.cells.method import Match, Setting
 from haply.joins.cells.rows import CellRows
 from haply.joins.match import Matches, match_all, match_overlapping
-from haply.joins.moments import match_moments
+from haply.joins.moments import index_name, match_moments
 from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.models import Model, OneDimensional
 from haply.probability.region import Region
@@ -24,7 +24,7 @@ from haply.pruning.threshold import Pairing, Threshold
 
 _INDEXES = {
     "pages": "pages of rows with x-bounds",
-    "pti": "a tree of rows with x-bounds",
+    "pti": "PTI, a tree of rows with x-bounds",
     "moments": "an index of means and variances",
 }
 """What each strategy finds candidates with; all others sweep."""
@@ -83,18 +83,24 @@ class DifferenceMethod:
         """Describe the condition between two columns."""
         return f"{left} - {right}: {self.region.describe()}"
 
+    @property
+    def index_text(self) -> str | None:
+        """Describe the index that finds candidates; none if they are found by a sweep."""
+        found = _INDEXES.get(self.strategy)
+        return f"{index_name(*self.models)}, {found}" if self.strategy == "moments" else found
+
     def candidates_text(self) -> str:
         """Describe how candidates are found."""
         threshold, region = self.threshold, self.region
         level = threshold.core_level(self.pairing)
-        index = _INDEXES.get(self.strategy)
+        index = self.index_text
         if region.outside or region.one_sided:
             sure = threshold.sure_level(self.exact, self.pairing)
             return (
                 f"pairs apart by their quantiles at {sure:.3g} are sure and joined natively by ranges; "
                 f"the rest by {index or 'a sweep'}"
             )
-        how = f"{index} within" if index else "sweep over"
+        how = f"{index}, within" if index else "core sweep, a sweep over"
         text = f"{how} core regions: quantiles at {level:.6g} and {1 - level:.6g} (of {self.pairing.value})"
         if threshold.value is not None:
             text += f"; rows whose mass in every interval of length {region.width:g} is below the threshold are dropped"

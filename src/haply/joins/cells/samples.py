@@ -21,6 +21,7 @@ from haply.pruning.bounds.cloud_rules import RULES
 from haply.pruning.bounds.clouds import core_share, extents
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import Counters
+from haply.pruning.naming import known_as
 from haply.pruning.threshold import Threshold
 
 _RULES = tuple(RULES.values())
@@ -70,7 +71,8 @@ class SamplesMethod:
     def cascade_text(self) -> str:
         """Describe how candidates are decided."""
         verb = "reject" if self.exact else "reject and accept"
-        return f"{' -> '.join(name for name in _RULES if name != 'spheres')} ({verb}) -> exact count of near samples"
+        rules = " -> ".join(known_as(name) for name in _RULES if name != "spheres")
+        return f"{rules} ({verb}) -> exact count of near samples"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from haply.joins.cells.rows import NULL, USABLE, row_states
 from haply.selection.conditions import RowValues
-from haply.selection.select import Selection
+from haply.selection.select import FollowedRow, Selection
 
 
 class Decided(NamedTuple):
@@ -37,6 +37,24 @@ class SelectRows:
 
     def __call__(self, columns: Sequence[pa.Array], numbers: Sequence[pa.Array], count: int) -> Decided:
         """Decide rows, of which these are the uncertain columns and the numbers."""
+        state, parts = self._parts(columns, numbers, count)
+        kept, probability, code = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int16)
+        for selection, rows, values in parts:
+            found = selection.select(values)
+            kept[rows[found.rows]] = True
+            probability[rows[found.rows]] = found.probability
+            code[rows], state[rows] = found.code, USABLE
+        return Decided(kept, probability, code, state)
+
+    def follow(self, columns: Sequence[pa.Array], numbers: Sequence[pa.Array]) -> FollowedRow | None:
+        """Decide one row, and tell step by step how; None if a value that it needs is null."""
+        _, parts = self._parts(columns, numbers, 1)
+        return next((selection.follow(values) for selection, rows, values in parts if len(rows)), None)
+
+    def _parts(
+        self, columns: Sequence[pa.Array], numbers: Sequence[pa.Array], count: int
+    ) -> tuple[np.ndarray, list[tuple[Selection, np.ndarray, RowValues]]]:
+        """Return the state of each row; and what decides rows, which rows, and their values."""
         states, read = {}, {}
         for position, (name, array) in enumerate(zip(self.names, columns, strict=True)):
             called = None if self.called is None else f"Column '{self.called[position]}'"
@@ -48,11 +66,11 @@ class SelectRows:
         state = np.full(count, USABLE, np.int8)
         for own in states.values():
             state = np.maximum(state, own)
-        kept, probability, code = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int16)
         usable = np.flatnonzero(state == USABLE)
         decided = [(self.selection, usable)]
         if self.selection.may_miss_columns and len(usable) < count:
             decided += self._with_nulls(states, np.flatnonzero(state == NULL))
+        parts = []
         for selection, rows in decided:
             models = {
                 name: column.model
@@ -61,11 +79,9 @@ class SelectRows:
                 for name, column in read.items()
                 if name in selection.columns
             }
-            found = selection.select(RowValues(models, {name: of[rows] for name, of in values.items()}, len(rows)))
-            kept[rows[found.rows]] = True
-            probability[rows[found.rows]] = found.probability
-            code[rows], state[rows] = found.code, USABLE
-        return Decided(kept, probability, code, state)
+            of_rows = RowValues(models, {name: of[rows] for name, of in values.items()}, len(rows))
+            parts.append((selection, rows, of_rows))
+        return state, parts
 
     def _with_nulls(self, states: dict[str, np.ndarray], rows: np.ndarray) -> list[tuple[Selection, np.ndarray]]:
         """Rows in which something is null, and what decides them: conditions on it do not hold, others may."""

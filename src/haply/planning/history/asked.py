@@ -8,10 +8,10 @@ from typing import Any
 
 from haply.errors import HaplyError
 from haply.planning.constructors import PARAMETERS
-from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame
+from haply.planning.explain import Description, RowExplanation
+from haply.planning.frames import Engine, Frame, TableRow
 from haply.planning.history.marks import History, Name, Row, marks_for
-from haply.planning.plans import PlannedQuery
+from haply.planning.plans import ExplainsRows, PlannedQuery
 from haply.query import Column, Expression, columns_of, with_columns
 from haply.query.expressions import And, Call, Comparison, Opaque, Or
 
@@ -35,6 +35,16 @@ class Remembered:
         """Describe how it will run."""
         found = self.query.describe(engine)
         return replace(found, lines=found.lines + self.lines)
+
+
+@dataclass(frozen=True)
+class RememberedRows(Remembered):
+    """The same for a selection, which tells how it decides a row."""
+
+    def explain_row(self, row: TableRow) -> RowExplanation:
+        """Tell in which order the filters are asked about a row, what each says, and which decides."""
+        assert isinstance(self.query, ExplainsRows)
+        return self.query.explain_row(row)
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,9 @@ class WholeCondition:
     ) -> PlannedQuery:
         """Return the query with a result that is marked; see ``marks_for``."""
         marks = marks_for(frames, shown, self.uncertain, cut)
-        return Remembered(query, marks, self.lines) if marks or self.lines else query
+        if not marks and not self.lines:
+            return query
+        return (RememberedRows if isinstance(query, ExplainsRows) else Remembered)(query, marks, self.lines)
 
 
 def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression], keys: bool = True) -> WholeCondition:

@@ -23,14 +23,18 @@ from haply.pruning.threshold import Threshold
 MARGINALS, CANTELLI, DISTANCE, SLAB, CHERNOFF, STRIPS, MARKOV = 1, 2, 3, 4, 5, 6, 7
 REGION_RULES = {
     MARGINALS: "marginals",
-    CANTELLI: "cantelli",
+    CANTELLI: "Cantelli",
     DISTANCE: "distance",
     SLAB: "slab",
-    CHERNOFF: "chernoff",
+    CHERNOFF: "Chernoff",
     STRIPS: "strips",
-    MARKOV: "markov",
+    MARKOV: "Markov",
 }
 """Names of the rules, by their code (negative in a verdict: rejected, positive: accepted, 0: undecided)."""
+
+BOX_RULES = (MARGINALS, DISTANCE)
+FORM_RULES = (CANTELLI, DISTANCE, SLAB, CHERNOFF, STRIPS)
+"""Rules for boxes and quadratic forms of Gaussians, cheapest first."""
 
 SLACK = 1e-14
 """Rounding of a bound: it must clear the threshold by this."""
@@ -635,8 +639,8 @@ def _bound_forms(start, weight, curve, slope, constant, limit, rules, gaussian, 
 
 def _rules(region: Box | Quadratic, gaussian: bool) -> tuple[int, ...]:
     if isinstance(region, Box):
-        return (MARGINALS, DISTANCE) if gaussian else (CANTELLI, DISTANCE)
-    return (CANTELLI, DISTANCE, SLAB, CHERNOFF, STRIPS) if gaussian else (MARKOV, DISTANCE)
+        return BOX_RULES if gaussian else (CANTELLI, DISTANCE)
+    return FORM_RULES if gaussian else (MARKOV, DISTANCE)
 
 
 def _as_parts(rows: Any) -> Parts:
@@ -733,9 +737,10 @@ def bound_forms(
     limit: np.ndarray,
     enough_below: Any,
     enough_from: Any,
+    rules: tuple[int, ...] = FORM_RULES,
 ) -> Bounds:
     """The same for quadratic forms of Gaussians that are canonical already (see ``canonical_forms``)."""
-    order = np.array(_rules(Quadratic(None, None), gaussian=True), np.int64)
+    order = np.array(rules, np.int64)
     enough = (
         solid(np.broadcast_to(np.asarray(level, np.float64), (len(start) - 1,)))
         for level in (enough_below, enough_from)

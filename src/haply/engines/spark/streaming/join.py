@@ -349,12 +349,10 @@ class DifferenceStream(StreamJoin):
     def _candidates_text(self) -> str:
         strategy, region = self.method.strategy, self.method.region
         if strategy not in SWEEPS:
-            indexes = {"pages": "pages with x-bounds", "pti": "a tree of x-bounds"}
-            index = indexes.get(strategy, "an index of means and variances")
-            return f"{index} for each key and slot of time as long as the window"
+            return f"{self.method.index_text} for each key and slot of time as long as the window"
         if region.outside or region.one_sided:
             return "a sweep along the times: rows that are near"
-        return "a sweep over core regions, for each key and slot of time as long as the window"
+        return "core sweep, a sweep over core regions, for each key and slot of time as long as the window"
 
 
 def stream_join(join: PairPlan, funnel: Any, answer: Answer | None = None) -> StreamJoin:
