@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from markdown_it import MarkdownIt
 
+from haply.drawing.dark import DARK
 from haply.joins import PairJoin
 from haply.models import (
     Certain,
@@ -103,19 +104,13 @@ def svg_of(chart: alt.TopLevelMixin) -> str:
     return text.getvalue()
 
 
-DARK_COLOURS = {
+DARK_COLOURS = DARK | {
     **dict.fromkeys(("white", "#fff", "#ffffff"), "#131416"),  # the ground of the site in the dark
-    **dict.fromkeys(("black", "#000", "#000000", "#222222", INK.lower()), "#E6EDF3"),
-    **dict.fromkeys(("#555555", "#666666", "#767676", "#888", "#888888"), "#A9B1BA"),
-    **dict.fromkeys(("#ddd", "#dddddd", "#e4e4e4", "#e4e8ec"), "#2C3138"),
-    "#f1f3f5": "#1C1F24",
-    "#dde1e5": "#343A41",
-    NO.lower(): "#565D66",
-    LEFT.lower(): "#58A6FF",
-    RIGHT.lower(): "#FF8F4A",
-    YES.lower(): "#2BC48F",
-    **dict.fromkeys((OPEN.lower(), "#7a5600"), "#F0B429"),
-    "#9fc9e3": "#31506A",
+    INK.lower(): "#e6edf3",
+    "#e4e8ec": "#2c3138",
+    "#f1f3f5": "#1c1f24",
+    "#dde1e5": "#343a41",
+    NO.lower(): "#565d66",
 }
 """What becomes of the colours of a light picture in a dark one. All others are readable on both grounds."""
 

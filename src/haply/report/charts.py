@@ -142,7 +142,8 @@ def _measures(ours: Sequence[Record]) -> Any:
 def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     both = [*ours, *others]
     methods = list(dict.fromkeys(record["method"] for record in both))
-    scale = alt.Scale(domain=methods, range=[BLUE, RED, GREY, GREEN][: len(methods)])
+    colours = dict(zip(methods, (BLUE, RED, GREY, GREEN), strict=False))
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     legend = alt.Legend(title=None, orient="bottom", direction="horizontal")
     lowest = min((record["precision"] for record in both), default=0.0)
     floor = min(0.9, max(0.0, math.floor(10 * (lowest - 0.02)) / 10))
@@ -162,10 +163,8 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     )
     names = [
         alt.Chart(data_of([record]))
-        .mark_text(fontSize=11, **look)
-        .encode(
-            x="recall:Q", y="precision:Q", color=alt.Color("method:N", scale=scale, legend=legend), text="setting:N"
-        )
+        .mark_text(fontSize=11, color=_IN_WORDS.get(colours[record["method"]], colours[record["method"]]), **look)
+        .encode(x="recall:Q", y="precision:Q", text="setting:N")
         for record, look in _named([record for record in both if record["marked"]], floor)
     ]
     return alt.layer(line, points, *names).properties(width=310, height=_PLANE_HEIGHT)
@@ -204,6 +203,8 @@ def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     )
 
 
+_IN_WORDS = {RED: "#b34a00", GREEN: "#007a59"}
+"""Colours that are too pale for words, and darker ones for these."""
 _PLANE_HEIGHT, _PLANE_WIDTHS = 280, (230, 270, 310, 420)
 
 
