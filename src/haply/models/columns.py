@@ -47,7 +47,7 @@ _BY_FIELDS = {
 }
 BY_KIND = {model.kind: model for model in MODELS}
 
-UNREAD = {
+UNREAD: dict[type[Model], str] = {
     Gaussian: "mean and sd are NaN (as hp.parse makes them of a text that it cannot read)",
     Asymmetric: "mode, minus and plus are NaN (as hp.parse_asymmetric makes them of a text that it cannot read)",
 }
@@ -157,7 +157,7 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
     if not len(bad):
         return ReadColumn(model, rows, bad, [], "")
     good = np.flatnonzero(codes < 0)
-    told = [_unread(model, row) or reasons[code] for row, code in zip(bad, codes[bad], strict=True)]
+    told = [_unread(model, int(row)) or reasons[code] for row, code in zip(bad, codes[bad], strict=True)]
     example = f"{told[0]} in {model.show(int(bad[0]))}"
     return ReadColumn(model.take(good), rows[good], rows[bad], told, example)
 

@@ -46,8 +46,8 @@ _PLUS_FIRST, _MINUS_FIRST = (
     for errors in (_PLUS + _MINUS, _MINUS + _PLUS)
 )
 PATTERNS = (_SEPARATE, _ENCLOSED, _CONCISE, _PLUS_FIRST, _MINUS_FIRST)
-"""What is read: one error, then two. Java's and RE2's regular expressions understand them alike; a text fits one of them
-at most."""
+"""Texts with one error, then with two. Java's and RE2's regular expressions understand them alike; a text fits one of
+them at most."""
 TWO_ERRORS = -1.0
 """The sd, beside a mean of NaN, that ``parse`` makes of a text with two errors: it is then told from other bad rows."""
 

@@ -163,7 +163,7 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     )
     names = [
         alt.Chart(data_of([record]))
-        .mark_text(fontSize=11, color=_IN_WORDS.get(colours[record["method"]], colours[record["method"]]), **look)
+        .mark_text(fontSize=11, color=_in_words(colours[record["method"]]), **look)
         .encode(x="recall:Q", y="precision:Q", text="setting:N")
         for record, look in _named([record for record in both if record["marked"]], floor)
     ]
@@ -203,8 +203,11 @@ def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     )
 
 
-_IN_WORDS = {RED: "#b34a00", GREEN: "#007a59"}
-"""Colours that are too pale for words, and darker ones for these."""
+def _in_words(colour: str) -> str:
+    """Return a darker colour for words, where one is too pale for these."""
+    return {RED: "#b34a00", GREEN: "#007a59"}.get(colour, colour)
+
+
 _PLANE_HEIGHT, _PLANE_WIDTHS = 280, (230, 270, 310, 420)
 
 

@@ -47,7 +47,9 @@ figcaption { font-size: .84rem; color: var(--soft); margin-top: .5rem; max-width
 .chart svg { max-width: 100%; height: auto; }
 pre { background: var(--code); padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45; }
 pre code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line); font-size: .8rem; color: var(--soft); }
+footer {
+  margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line); font-size: .8rem; color: var(--soft);
+}
 @media print {
   body { max-width: none; padding: 0; font-size: 11pt; }
   h2 { break-after: avoid; } figure, table, pre { break-inside: avoid; }
