@@ -330,7 +330,8 @@ def _pairs(node: JoinNode, first: _Given, options: MatchOptions, log_cut: float,
     if reason is not None and options.within is None:
         raise HaplyError(
             f"'{left}' and '{right}' have no density at which they are equal: {reason}",
-            hint="samples have no density: add within=..., a distance",
+            hint="give a column of errors, as in hp.gaussian(hp.left.value, hp.left.error) == hp.right.value, "
+            "or within=0.5, a distance",
         )
     if options.within is not None:
         condition = _within(node, first, options.within)

@@ -74,8 +74,8 @@ def _after(convert: Any) -> Any:
 
 def translated(failure: PySparkException) -> HaplyError | None:
     """The same failure as our error, if a worker of ours has raised it, or could not be one."""
-    text = str(failure)
-    message = _message(text)
+    # where one job of a query waits for another, Spark says what has happened in the trace alone
+    message = _message(str(failure)) or _message(getattr(failure, "_stackTrace", None) or "")
     if message is None:
         return None
     chosen = type(failure)
