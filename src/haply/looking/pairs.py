@@ -187,6 +187,6 @@ def probability_column(frame: Frame, given: str | None) -> str:
             "The table has no column of probabilities",
             expected=" or ".join(PROBABILITIES),
             found=", ".join(known),
-            hint='name it: probability="p"',
+            hint='name it with probability="p", or --probability p on the command line',
         )
     return number_column(frame, found)
