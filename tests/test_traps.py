@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -266,3 +267,11 @@ def test_numbers_that_are_compared_for_identity_name_the_errors_they_lack() -> N
 def test_a_map_of_numbers_says_which_column_holds_no_positions() -> None:
     with pytest.raises(HaplyError, match="Column 'kg' holds no positions"):
         hp.map(SHOP, "kg", "err")
+
+
+@pytest.mark.parametrize("ask", [hp.ship, hp.doctor, lambda given: hp.progress(given).__enter__()])
+def test_what_needs_a_spark_session_says_so_of_a_table(ask: Callable[[Any], Any]) -> None:
+    with pytest.raises(
+        HaplyError, match=r"a Spark session.*Expected a SparkSession. Found DataFrame"
+    ):
+        ask(SHOP)

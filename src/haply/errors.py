@@ -133,6 +133,12 @@ def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "") -> 
     )
 
 
+def need_session(what: str, given: object, hint: str) -> None:
+    """Refuse what is no Spark session; ``what`` says for what one is needed."""
+    if not hasattr(given, "createDataFrame"):
+        raise HaplyError(what, expected="a SparkSession", found=type(given).__name__, hint=hint)
+
+
 def one_of(what: str, value: str, known: Sequence[str], hint: str = "") -> None:
     """Refuse a value that is none of the known ones; the hint is for those that are near to none of them."""
     names = "one of " + ", ".join(known)

@@ -17,7 +17,7 @@ from haply._version import __version__
 from haply.engines.packing import packed
 from haply.engines.spark.runtime.failures import refused_by_spark, translate_failures
 from haply.engines.spark.runtime.session import is_connect
-from haply.errors import HaplyError
+from haply.errors import HaplyError, need_session
 from haply.folders import private_folder
 
 NEEDED = ("numpy", "numba", "pyarrow", "pandas", "sqlglot", "duckdb")
@@ -48,6 +48,7 @@ def ship(spark: SparkSession) -> None:
     --------
     >>> hp.ship(spark)                                                                               # doctest: +SKIP
     """
+    need_session("hp.ship sends haply to the workers of a Spark session", spark, "hp.ship(spark)")
     content = packed()
     # Spark knows files by their names, and refuses another one of the same name.
     name = f"haply-{__version__}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
