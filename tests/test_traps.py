@@ -271,7 +271,5 @@ def test_a_map_of_numbers_says_which_column_holds_no_positions() -> None:
 
 @pytest.mark.parametrize("ask", [hp.ship, hp.doctor, lambda given: hp.progress(given).__enter__()])
 def test_what_needs_a_spark_session_says_so_of_a_table(ask: Callable[[Any], Any]) -> None:
-    with pytest.raises(
-        HaplyError, match=r"a Spark session.*Expected a SparkSession. Found DataFrame"
-    ):
+    with pytest.raises(HaplyError, match=r"a Spark session.*Expected a SparkSession. Found DataFrame"):
         ask(SHOP)
