@@ -165,7 +165,8 @@ _MEASURE = """
     return {left, right, top, bottom, width: right - left, height: bottom - top};
   };
   const channels = (colour) => {
-    const found = (colour.match(/[\\d.]+/g) || []).map(Number);
+    let found = (colour.match(/[\\d.]+/g) || []).map(Number);
+    if (colour.startsWith("color(")) found = found.map((part, at) => at < 3 ? 255 * part : part);  // of color-mix
     return found.length === 3 ? [...found, 1] : found.length === 4 ? found : [0, 0, 0, 0];
   };
   const light = (colour) => {
@@ -175,13 +176,14 @@ _MEASURE = """
     });
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
   };
-  // what lies below a text: the nearest ground that is not transparent; in a chart, that of its first filled shape
+  // what lies below a text: the nearest ground that is not transparent; a chart may have a rectangle of its own size
   const groundOf = (node) => {
     for (let around = node; around; around = around.parentElement) {
       const style = getComputedStyle(around);
       if (around.tagName === "svg") {
-        const first = around.querySelector("rect, path.background");
-        if (first && channels(getComputedStyle(first).fill)[3] === 1) return getComputedStyle(first).fill;
+        const first = around.querySelector("rect");
+        const covers = first && first.getBoundingClientRect().width >= 0.99 * around.getBoundingClientRect().width;
+        if (covers && channels(getComputedStyle(first).fill)[3] === 1) return getComputedStyle(first).fill;
       }
       if (channels(style.backgroundColor)[3] === 1) return style.backgroundColor;
     }
