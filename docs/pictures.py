@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from markdown_it import MarkdownIt
 
+from haply.drawing.dark import DARK
 from haply.joins import PairJoin
 from haply.models import (
     Certain,
@@ -80,7 +81,7 @@ def draw_all(folder: Path, wanted: Collection[str] | None = None) -> list[Path]:
     """Draw pictures into the folder, by default all, with a dark one beside each; returns the light ones."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = names() if wanted is None else wanted
-    drawn = {name: svg_of(styled(draw())) for name, draw in PICTURES.items() if name in wanted}
+    drawn = {name: readable(svg_of(styled(draw()))) for name, draw in PICTURES.items() if name in wanted}
     for page in sorted({page for name, page in pages_that_draw().items() if name in wanted}):
         drawn |= drawn_by(page)
     dark = {name: darkened(svg) for name, svg in drawn.items()}
@@ -103,19 +104,27 @@ def svg_of(chart: alt.TopLevelMixin) -> str:
     return text.getvalue()
 
 
-DARK_COLOURS = {
+IN_WORDS = {YES: "#007a59", RIGHT: "#b34a00", QUIET: "#666e76", OPEN: "#7a5600"}
+"""Darker colours for words than for shapes, so that they can be read."""
+
+
+def readable(svg: str) -> str:
+    """Return the picture with darker words."""
+
+    def word(found: re.Match[str]) -> str:
+        return found[1] + IN_WORDS.get(found[2], found[2]) + found[3]
+
+    return re.sub(r'(<text [^>]*fill=")([^"]+)(")', word, svg)
+
+
+DARK_COLOURS = DARK | {
     **dict.fromkeys(("white", "#fff", "#ffffff"), "#131416"),  # the ground of the site in the dark
-    **dict.fromkeys(("black", "#000", "#000000", "#222222", INK.lower()), "#E6EDF3"),
-    **dict.fromkeys(("#555555", "#666666", "#767676", "#888", "#888888"), "#A9B1BA"),
-    **dict.fromkeys(("#ddd", "#dddddd", "#e4e4e4", "#e4e8ec"), "#2C3138"),
-    "#f1f3f5": "#1C1F24",
-    "#dde1e5": "#343A41",
-    NO.lower(): "#565D66",
-    LEFT.lower(): "#58A6FF",
-    RIGHT.lower(): "#FF8F4A",
-    YES.lower(): "#2BC48F",
-    **dict.fromkeys((OPEN.lower(), "#7a5600"), "#F0B429"),
-    "#9fc9e3": "#31506A",
+    INK.lower(): "#e6edf3",
+    "#e4e8ec": "#2c3138",
+    "#f1f3f5": "#1c1f24",
+    "#dde1e5": "#343a41",
+    NO.lower(): "#565d66",
+    IN_WORDS[QUIET]: "#a9b1ba",
 }
 """What becomes of the colours of a light picture in a dark one. All others are readable on both grounds."""
 

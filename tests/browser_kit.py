@@ -57,8 +57,13 @@ def browser() -> str:
     return found
 
 
-def faults(views: Sequence[View], folder: Path, least_size: float = 0.0, dark: bool = False) -> dict[str, list[str]]:
-    """Find what is wrong with the texts of each view, by its name; ``least_size`` is the smallest font in pixels.
+def faults(
+    views: Sequence[View], folder: Path, least_size: float = 0.0, dark: bool = False, contrast: float = 0.0
+) -> dict[str, list[str]]:
+    """Find what is wrong with the texts of each view, by its name.
+
+    ``least_size`` is the smallest font in pixels. ``contrast`` is the least of each text with its ground, as WCAG
+    counts it: 4.5 is good for reading, 21 is black on white.
 
     A request to a network is a fault as well. What the consoles of the pages say is under the name ``console``.
     """
@@ -66,7 +71,7 @@ def faults(views: Sequence[View], folder: Path, least_size: float = 0.0, dark: b
     frames = []
     for number, view in enumerate(views):
         script = _MEASURE.replace("NUMBER", str(number)).replace("LEAST", repr(least_size))
-        script = script.replace("PART", json.dumps(view.part))
+        script = script.replace("PART", json.dumps(view.part)).replace("CONTRAST", repr(contrast))
         before, end, after = view.html.rpartition("</body>")
         page = f"{before}<script>{script}</script>{end}{after}"
         (folder / view.place / f"{number}.html").write_text(page, encoding="utf-8")
@@ -159,12 +164,44 @@ _MEASURE = """
     }
     return {left, right, top, bottom, width: right - left, height: bottom - top};
   };
+  const channels = (colour) => {
+    let found = (colour.match(/[\\d.]+/g) || []).map(Number);
+    if (colour.startsWith("color(")) found = found.map((part, at) => at < 3 ? 255 * part : part);  // of color-mix
+    return found.length === 3 ? [...found, 1] : found.length === 4 ? found : [0, 0, 0, 0];
+  };
+  const light = (colour) => {
+    const [red, green, blue] = channels(colour).slice(0, 3).map((part) => {
+      const share = part / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  // what lies below a text: the nearest ground that is not transparent; a chart may have a rectangle of its own size
+  const groundOf = (node) => {
+    for (let around = node; around; around = around.parentElement) {
+      const style = getComputedStyle(around);
+      if (around.tagName === "svg") {
+        const first = around.querySelector("rect");
+        const covers = first && first.getBoundingClientRect().width >= 0.99 * around.getBoundingClientRect().width;
+        if (covers && channels(getComputedStyle(first).fill)[3] === 1) return getComputedStyle(first).fill;
+      }
+      if (channels(style.backgroundColor)[3] === 1) return style.backgroundColor;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const contrastOf = (node) => {
+    const style = getComputedStyle(node), one = light(node.closest("svg") ? style.fill : style.color);
+    const other = light(groundOf(node));
+    return (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+  };
   const boxes = [];
   const walker = document.createTreeWalker(document.querySelector(PART), NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const text = node.textContent.trim(), parent = node.parentElement;
     if (!text || parent.closest("script, style, title, desc")) continue;
     if (!parent.checkVisibility({opacityProperty: true})) continue;  // Vega hides labels that have no room
+    const clear = contrastOf(parent);
+    if (clear < CONTRAST) faults.push(`faint (contrast ${clear.toFixed(1)}): ${text}`);
     const svg = parent.closest("svg"), range = document.createRange();
     range.selectNodeContents(node);
     // a text that is turned has the box of its element only

@@ -253,7 +253,7 @@ def test_the_report_has_its_sections_and_fetches_nothing(told: tuple[DemoResult,
 def test_no_text_of_the_report_is_hidden(told: tuple[DemoResult, str], dark: bool, tmp_path: Path) -> None:
     html = told[0].report.read_text(encoding="utf-8")
     views = [View(f"{width} px", html, width) for width in (1280, 390)]
-    assert faults(views, tmp_path, least_size=9.0, dark=dark) == {view.name: [] for view in views}
+    assert faults(views, tmp_path, least_size=9.0, dark=dark, contrast=4.5) == {view.name: [] for view in views}
 
 
 def test_the_snippet_to_try_next_runs(

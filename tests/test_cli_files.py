@@ -19,7 +19,7 @@ import pytest
 import haply as hp
 from haply.cli import COMMANDS, main
 from haply.cli.parser import HOW, KEEP, UNITS
-from haply.cli.tables import table_text
+from haply.cli.tables import table_text, wrapped
 from haply.models.sky import AngleUnit
 from haply.planning.answers.options import How, Keep
 
@@ -219,6 +219,34 @@ def test_columns_that_do_not_fit_are_named() -> None:
     assert table_text(["a", "b"], [["x" * 99, "1"]], 20).splitlines()[-1] == "x" * 14 + "...  1"
 
 
+def test_columns_that_tell_which_rows_they_are_are_left_out_last() -> None:
+    names = ["parcel", "kg_left", "err_left", "ticket", "kg_right", "err_right", "bayes_factor", "p_match"]
+    model = "(mean 2, sd 0.02)"
+    row = ["A", model, "0.02", "1", model, "0.03", "9123.45678", "0.949245"]
+    lines = table_text(names, [row], 40).splitlines()
+    assert lines[0].split() == ["parcel", "ticket", "bayes_factor", "p_match"]
+    assert lines[-1] == "Not shown: kg_left, err_left, kg_righ..."
+    assert "kg_left" in table_text(names, [row], 80)
+
+
+def test_the_lines_of_a_plan_are_broken_beside_their_names() -> None:
+    plan = "Join\n  condition     " + "words " * 12 + "\nNot taken\n  plain join    short"
+    broken = wrapped(plan, 50).splitlines()
+    assert max(map(len, broken)) <= 50
+    assert broken[0] == "Join"
+    assert broken[2].startswith(" " * 16 + "words")
+    assert broken[-1] == "  plain join    short"
+
+
+def test_the_column_of_probabilities_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("scores.csv").write_text("id,score\n1,0.5\n2,0.9\n")
+    for command, out in (("plot", "scores.svg"), ("explore", "scores.html")):
+        assert main([command, "scores.csv", "-o", out]) == 2
+        assert "--probability p on the command line" in capsys.readouterr().err
+        assert main([command, "scores.csv", "--probability", "score", "-o", out]) == 0
+        assert Path(out).stat().st_size > 1000
+
+
 def test_explain_alone_prints_only_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     said = told(capsys, *JOIN, "--explain")
     assert said.startswith("About 2 of 9 pairs")
@@ -243,7 +271,23 @@ def test_in_a_pipe() -> None:
     assert running.returncode == 0
 
 
-def test_progress_on_a_terminal_has_the_time_left() -> None:
+def test_the_time_left_is_told_where_it_is_known() -> None:
+    from rich.progress import Progress
+
+    from haply.cli.progress import _Times
+
+    clock = [0.0]
+    progress = Progress(get_time=lambda: clock[0])
+    task = progress.add_task("Answering", total=None)
+    clock[0] = 8.0
+    assert str(_Times().render(progress.tasks[0])) == "0:00:08"
+    for done in range(1, 4):
+        clock[0] += 2.0
+        progress.update(task, completed=done, total=10)
+    assert str(_Times().render(progress.tasks[0])) == "0:00:14, 0:00:14 left"
+
+
+def test_progress_on_a_terminal_goes_on_while_cells_are_done() -> None:
     from rich.console import Console
 
     from haply.cli.progress import followed_here
@@ -258,7 +302,7 @@ def test_progress_on_a_terminal_has_the_time_left() -> None:
         return ["tables read"]
 
     assert list(followed_here(console, "Answering", (step for _ in range(1) for step in work()))) == ["tables read"]
-    assert "left" in paper.getvalue()
+    assert "Answering" in paper.getvalue()
     tell_follower(1, 2)  # nobody follows any more
 
 

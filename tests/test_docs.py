@@ -58,7 +58,7 @@ DIRECTIVES = ("eval-rst", "figure", "include", "toctree")
 OTHER_COMMANDS = ("pip install .", "source .venv/bin/activate")
 """Commands a page may name besides make and haply."""
 
-OF_CLUSTERS = ("venv-pack", "spark-submit")
+OF_CLUSTERS = ("venv-pack", "spark-submit", "mkdir", "tar")
 """Programs that a page may call with any arguments."""
 
 # A page's tables have a handful of rows: one partition each, and no compiling of queries that run once.

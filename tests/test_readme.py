@@ -23,7 +23,7 @@ MODELS = {
     "`hp.gaussian`, `hp.measured`, `hp.counts`, `hp.parse`": lambda t: hp.gaussian(t.a, t.b),
     "`hp.uniform`, `hp.rounded`": lambda t: hp.uniform(t.a, t.b),
     "`hp.truncated_gaussian`": lambda t: hp.truncated_gaussian(t.a, t.b, t.a, t.c),
-    "`hp.asymmetric`": lambda t: hp.asymmetric(t.a, t.b, t.b),
+    "`hp.asymmetric`, `hp.parse_asymmetric`": lambda t: hp.asymmetric(t.a, t.b, t.b),
     "`hp.mixture`": lambda t: hp.mixture(t.one, t.one, t.one),
     "`hp.histogram`, `hp.quantiles`, `hp.latency`": lambda t: hp.histogram(t.list, t.one),
     "`hp.samples` of numbers": lambda t: hp.samples(t.list),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -209,3 +212,64 @@ def test_a_coordinate_of_a_made_position() -> None:
     assert "asks for a component that is not there" in said
     said = refused(TEXTS, "gaussian(x, 0.1)[1] > 3.5", ask=hp.where)
     assert "Expected a column made by hp.gaussian_nd or hp.mixture_nd. Found gaussian" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"how": "full"}, "how='outer' is a full join"),
+        ({"keep": "best"}, "keep='best_left' keeps the best right row of each left row"),
+        ({"broadcast": True}, "broadcast='right' sends the whole right table to every worker"),
+        ({"threshold": 50}, "50 % is 0.5"),
+    ],
+)
+def test_a_choice_that_is_none_names_the_one_that_is_meant(options: dict[str, Any], hint: str) -> None:
+    assert f"Hint: {hint}" in refused(SHOP, DEPOT, NEAR, **options)
+
+
+@pytest.mark.parametrize(
+    ("on", "hint"),
+    [
+        ("kg", "write left.kg for the column of the left table"),
+        (["kg"], "write abs(hp.left.kg - hp.right.kg) <= 0.5"),
+    ],
+)
+def test_a_condition_of_names_alone_shows_how_one_is_written(on: Any, hint: str) -> None:
+    assert f"Hint: {hint}" in refused(SHOP, DEPOT, on)
+
+
+def test_texts_are_no_numbers_of_a_model() -> None:
+    said = refused(SHOP.assign(kg=["1.0", "2.0"]), DEPOT, NEAR)
+    assert "gaussian() is made of something that is no number" in said
+    assert "double(column) makes numbers of texts; hp.parse reads texts such as 12.3 ± 0.4" in said
+    found = hp.where(SHOP.assign(kg=["1.0", "2.0"]), "gaussian(double(kg), err) > 1.5", 0.5)
+    assert found["id"].tolist() == [2]
+
+
+def test_numbers_and_the_absolute_value_of_numpy_are_taken_and_arrays_are_not() -> None:
+    assert str(np.abs(hp.left.x - hp.right.x) < np.int64(3)) == "abs(left.x - right.x) < 3"
+    assert str(np.float64(2) * hp.left.x <= np.float64(3)) == "2.0 * left.x <= 3.0"
+    for make in (lambda: np.sqrt(hp.left.x), lambda: np.array([1.0, 2.0]) * hp.left.x):
+        with pytest.raises(HaplyError, match="functions are written in text: 'sqrt"):
+            make()
+
+
+def test_a_table_that_sql_does_not_know_says_how_it_is_given() -> None:
+    with pytest.raises(HaplyError, match=r"There is no table 'depot'.*Hint: hp.sql\(query, depot=frame\)"):
+        hp.sql("SELECT * FROM depot", shop=SHOP)
+
+
+def test_numbers_that_are_compared_for_identity_name_the_errors_they_lack() -> None:
+    said = refused(SHOP, DEPOT, hp.left.kg == hp.right.weight, ask=hp.match, density=1.0, completeness=0.5)
+    assert "Hint: numbers have no density without their errors: write hp.gaussian(hp.left.value, hp.left.error)" in said
+
+
+def test_a_map_of_numbers_says_which_column_holds_no_positions() -> None:
+    with pytest.raises(HaplyError, match="Column 'kg' holds no positions"):
+        hp.map(SHOP, "kg", "err")
+
+
+@pytest.mark.parametrize("ask", [hp.ship, hp.doctor, lambda given: hp.progress(given).__enter__()])
+def test_what_needs_a_spark_session_says_so_of_a_table(ask: Callable[[Any], Any]) -> None:
+    with pytest.raises(HaplyError, match=r"a Spark session.*Expected a SparkSession. Found DataFrame"):
+        ask(SHOP)

@@ -360,8 +360,8 @@ def parse(text: ColumnLike) -> Any:
     -------
     pyspark.sql.Column or Expression
         An expression if the argument is one, else a Spark column. It holds the struct of ``hp.gaussian``, which is null
-        where the text is null. A row whose text cannot be read is a bad row. So is one with two different errors, like
-        ``12.3 +0.4 -0.2``: split it into columns for ``hp.asymmetric``.
+        where the text is null. A row whose text cannot be read is a bad row. So is one with two errors, like
+        ``12.3 +0.4 -0.2``: ``hp.parse_asymmetric`` reads these.
 
     Examples
     --------
@@ -370,6 +370,33 @@ def parse(text: ColumnLike) -> Any:
     parse(left.mass) > 20
     """
     return _made("parse", text)
+
+
+def parse_asymmetric(text: ColumnLike) -> Any:
+    """Make values with two errors from texts, as split normals.
+
+    These texts are read: ``12.3 +0.4 -0.2``, ``12.3 +0.4/-0.2``, ``12.3 (+0.4, -0.2)``, ``12.3 -0.2 +0.4``,
+    ``12.3^{+0.4}_{-0.2}``, and all that ``hp.parse`` reads, whose one error then holds for both sides. Errors are
+    standard deviations of their side.
+
+    Parameters
+    ----------
+    text
+        The texts: the name of a column, a Spark column or an expression (``hp.left.age``).
+
+    Returns
+    -------
+    pyspark.sql.Column or Expression
+        An expression if the argument is one, else a Spark column. It holds the struct of ``hp.asymmetric``, which is
+        null where the text is null. A row whose text cannot be read is a bad row.
+
+    Examples
+    --------
+    >>> import haply as hp
+    >>> print(hp.parse_asymmetric(hp.left.age) > 3)
+    parse_asymmetric(left.age) > 3
+    """
+    return _made("parse_asymmetric", text)
 
 
 def _plain(name: str) -> Callable[..., Any]:
@@ -453,7 +480,10 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     **{name: _plain(name) for name in PLAIN},
     **{
         made.__name__: made
-        for made in (samples, gaussian_nd, latency, measured, rounded, quantiles, counts, gps, ellipse, parse)
+        for made in (
+            *(samples, gaussian_nd, latency, measured, rounded, quantiles, counts, gps, ellipse, parse),
+            parse_asymmetric,
+        )
     },
 }
 """All constructors by their names."""

@@ -133,12 +133,19 @@ def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "") -> 
     )
 
 
-def one_of(what: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a value that is none of the known ones."""
+def need_session(what: str, given: object, hint: str) -> None:
+    """Refuse what is no Spark session; ``what`` says for what one is needed."""
+    if not hasattr(given, "createDataFrame"):
+        raise HaplyError(what, expected="a SparkSession", found=type(given).__name__, hint=hint)
+
+
+def one_of(what: str, value: str, known: Sequence[str], hint: str = "") -> None:
+    """Refuse a value that is none of the known ones; the hint is for those that are near to none of them."""
+    names = "one of " + ", ".join(known)
     if not isinstance(value, str):
-        raise HaplyError(f"The choice of {what} is no name", expected="one of " + ", ".join(known), found=repr(value))
+        raise HaplyError(f"The choice of {what} is no name", expected=names, found=repr(value), hint=hint)
     if value not in known:
-        raise unknown_name(f"choice of {what}", value, known)
+        raise unknown_name(f"choice of {what}", value, known, hint)
 
 
 def _meant(name: str, names: Sequence[str]) -> str | None:

@@ -206,6 +206,52 @@ def test_texts_that_are_not_read_are_bad_rows(engine: Any) -> None:
         hp.where(table, "parse(t) > 19", 0.5).collect()
 
 
+TWO_ERRORS = {
+    **dict.fromkeys(
+        (
+            *("12.3 +0.4 -0.2", "12.3+0.4-0.2", "12.3 +0.4/-0.2", "12.3 (+0.4/-0.2)", "12.3 ( +0.4, -0.2 )"),
+            *(
+                "12.3 -0.2 +0.4",
+                "12.3^{+0.4}_{-0.2}",
+                "$12.3_{-0.2}^{+0.4}$",
+                " 12.3 + 0.4 − 0.2 ",
+                "1.23e1 +4e-1 -2e-1",
+            ),
+        ),
+        (12.3, 0.2, 0.4),
+    ),
+    "-5 +0 -1": (-5.0, 1.0, 0.0),
+    "12.3 ± 0.4": (12.3, 0.4, 0.4),
+    "12.3(4)": (12.3, 0.4, 0.4),
+    "(1.23 ± 0.04)e1": (12.3, 0.4, 0.4),
+    "7": (7.0, 0.0, 0.0),
+}
+"""Texts with a value, the error below it and the error above it."""
+
+
+def test_texts_with_two_errors_are_read(engine: Any) -> None:
+    found = made(engine, "PARSE_ASYMMETRIC(t)", [(text,) for text in TWO_ERRORS] + [(None,)], "t string")
+    assert found[-1] is None
+    for (text, expected), row in zip(TWO_ERRORS.items(), found, strict=False):
+        assert (row["mode"], row["minus"], row["plus"]) == pytest.approx(expected, rel=1e-15), text
+    both = made(engine, "PARSE_ASYMMETRIC(t)", [(text,) for text in READ], "t string")
+    assert [(row["mode"], row["minus"], row["plus"]) for row in both] == [(mean, sd, sd) for mean, sd in READ.values()]
+
+
+def test_two_errors_are_no_one_error_and_the_message_says_what_reads_them(engine: Any) -> None:
+    table = engine.createDataFrame([("12.3 +0.4 -0.2",)], "t string")
+    with pytest.raises(engine.failure, match=r"a text with two errors: hp.parse_asymmetric reads these"):
+        hp.where(table, "parse(t) > 12", 0.5).collect()
+    (kept,) = hp.where(table, "parse_asymmetric(t) > 12.3", 0.5).collect()
+    assert kept.probability == pytest.approx(0.4 / 0.6)
+    texts = [text for text in NOT_READ if "+0.4 -0.2" not in text] + ["12.3 +0.4", "12.3 +0.4 +0.2", "1 -2 -3"]
+    bad = engine.createDataFrame([(text,) for text in texts], "t string")
+    found = hp.check(hp.sql("SELECT t, parse_asymmetric(t) AS v FROM t", t=bad), "v").collect()
+    assert {row.t: row.reason for row in found} == dict.fromkeys(
+        texts, "mode, minus and plus are NaN (as hp.parse_asymmetric makes them of a text that it cannot read)"
+    )
+
+
 def test_numbers_are_read_as_well(engine: Any) -> None:
     assert made(engine, "parse(n)", [(12.5,), (1e-7,), (3e20,), (None,)], "n double") == [
         {"mean": 12.5, "sd": 0.0}, {"mean": 1e-7, "sd": 0.0}, {"mean": 3e20, "sd": 0.0}, None,

@@ -82,7 +82,7 @@ def test_a_page_of_a_notebook_needs_no_network_and_is_readable_when_dark() -> No
     assert "<svg" in html
     assert not re.search(r'(?:src|href)="http', html)
     assert 'fill="white"' in html  # a drawing brings its own background; words have the colours of the page
-    assert "color:" not in re.sub(r"<svg.*</svg>", "", html, flags=re.DOTALL)
+    assert "color:" not in re.sub(r"<style>.*?</style>|<svg.*</svg>", "", html, flags=re.DOTALL)
 
 
 def test_an_empty_report_has_words_and_no_chart() -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from browser_kit import View, faults
+import haply as hp
+from browser_kit import View, ask, faults
 from haply.drawing.funnel import funnel_chart
 from haply.drawing.style import FONT
 from haply.models import Gaussian
@@ -21,6 +23,8 @@ from haply.report.page import Page
 
 DESK, PHONE = 1280, 390
 DOCS = Path(__file__).parents[2] / "docs"
+READABLE = 4.5
+"""The least contrast of texts, as WCAG asks for it."""
 WIDE_FONT = "DejaVu Sans, Verdana, sans-serif"
 
 
@@ -176,18 +180,64 @@ def report() -> str:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Faults by view."""
-    html = report()
+def html() -> str:
+    return report()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_text_of_a_report_is_hidden(html: str, dark: bool, tmp_path: Path) -> None:
     fonts = {"": html, ", wide font": html.replace(FONT, WIDE_FONT)}
     assert len(set(fonts.values())) == 2
     views = [View(f"{width} px{font}", page, width) for width in (DESK, PHONE) for font, page in fonts.items()]
     # texts of a chart that shrinks with its page become too small to read
-    return faults(views, tmp_path_factory.mktemp("views"), least_size=9.0)
+    assert_none(faults(views, tmp_path, least_size=9.0, dark=dark, contrast=READABLE))
 
 
-def test_no_text_of_a_report_is_hidden(reports: dict[str, list[str]]) -> None:
-    assert_none(reports)
+# -- notebooks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shown() -> list[str]:
+    """What notebooks show: a funnel, a plan, an explained pair, and a calibration."""
+    rows, funnel = pa.table({"id": [1, 2], "x": [1.0, 2.0], "sd": [0.1, 0.3]}), hp.Funnel()
+    asked: dict[str, Any] = {"on": "abs(gaussian(left.x, left.sd) - gaussian(right.x, right.sd)) <= 0.5"}
+    hp.join(rows, rows.slice(1), threshold=0.5, funnel=funnel, **asked)
+    judged = hp.calibration(
+        pa.table({"p": [0.1, 0.9, 0.4], "true": [False, True, False]}), probability="p", label="true"
+    )
+    explained = hp.explain_pair(*rows.to_pylist(), threshold=0.5, **asked)
+    return [
+        made._repr_html_() for made in (funnel, hp.plan_join(rows, rows, threshold=0.5, **asked), explained, judged)
+    ]
+
+
+THEMES = {
+    "none": ("", "#ffffff", "#14181c"),
+    "JupyterLab light": ('data-jp-theme-light="true"', "#ffffff", "#ffffff"),
+    "JupyterLab dark": ('data-jp-theme-light="false"', "#111111", "#111111"),
+    "VS Code light": ('class="vscode-light"', "#ffffff", "#ffffff"),
+    "VS Code dark": ('class="vscode-dark"', "#1e1e1e", "#1e1e1e"),
+}
+"""How notebooks mark their pages, and the ground of these in a light and in a dark system."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_charts_in_notebooks_are_dark_where_the_notebook_is(shown: list[str], dark: bool, tmp_path: Path) -> None:
+    views = []
+    for theme, (mark, *grounds) in THEMES.items():
+        ground = grounds[dark]
+        ink = "#222" if ground == "#ffffff" else "#eee"
+        page = (
+            f'<!doctype html><body {mark} style="background: {ground}; color: {ink}; margin: 0">{"".join(shown)}</body>'
+        )
+        views.append(View(theme, page.replace("<pre>", '<pre style="overflow-x: auto">'), DESK))
+    assert_none(faults(views, tmp_path, dark=dark, contrast=READABLE))
+    script = """return [...document.querySelectorAll(".haply-chart svg")].map((svg) =>
+      getComputedStyle(svg).backgroundColor);"""
+    for view, (mark, *_) in zip(views, THEMES.values(), strict=True):
+        expected = "dark" in view.name or (dark and not mark)
+        found = ask(view.html, script, tmp_path, dark=dark).found
+        assert found == ["rgb(20, 24, 28)" if expected else "rgb(255, 255, 255)"] * len(shown), view.name
 
 
 # -- the check itself --------------------------------------------------------------------------------------------------
@@ -211,6 +261,8 @@ def test_the_check_sees_each_kind_of_fault(tmp_path: Path) -> None:
             view("outside", drawing({"x": 290})),
             view("small", drawing({"x": 10, "size": 5})),
             view("cut", drawing({"x": 10, "words": "wor…"})),
+            view("faint", '<p style="color: #999">words</p><p style="background: #000; color: #999">words</p>'),
+            view("faint picture", drawing({"x": 10}).replace("<text", '<text fill="#bbb"')),
             view("wide", wide),
             view("scrolls", f'<div class="scroll" style="overflow-x:auto">{wide}</div>'),
             view(
@@ -219,6 +271,7 @@ def test_the_check_sees_each_kind_of_fault(tmp_path: Path) -> None:
         ],
         tmp_path,
         least_size=9.0,
+        contrast=READABLE,
     )
     kinds = {name: [fault.partition(":")[0].split(" by ")[0] for fault in each] for name, each in found.items()}
     assert kinds == {
@@ -227,6 +280,8 @@ def test_the_check_sees_each_kind_of_fault(tmp_path: Path) -> None:
         "outside": ["leaves its picture"],
         "small": ["too small (5.0 px)"],
         "cut": ["cut short"],
+        "faint": ["faint (contrast 2.8)"],
+        "faint picture": ["faint (contrast 1.9)"],
         "wide": ["the page is 110 px wider than its window"],
         "scrolls": [],
         "does not scroll": ["leaves the page", *kinds["does not scroll"][1:]],

@@ -81,6 +81,11 @@ def test_a_report_of_spark_is_read():
     )
 
 
+def test_over_connect_the_sources_tell_how_many_rows_came():
+    told = progress_of(3) | {"numInputRows": None, "sources": [{"numInputRows": 200}, {"numInputRows": 50}]}
+    assert BatchReport.of(told).rows == 250
+
+
 def test_a_batch_without_rows_has_no_number_of_them_over_connect():
     assert BatchReport.of(progress_of(5, rows=None)).rows == 0
 

@@ -42,9 +42,15 @@ def test_a_worker_without_a_package_is_told_in_one_sentence():
         "Found No module named 'numba'. Hint: hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they "
         "lack; see docs/howto/clusters.md."
     )
+    stream = PySparkException(f"{lacking}\n=== Streaming Query ===\nIdentifier")
+    assert "; over Spark Connect, a stream needs haply installed on the server as well; see" in str(translated(stream))
     daemon = PySparkException("EOFException occurred while reading the port number from haply.engines.x's stdout")
     assert "leave that setting out and call hp.ship(spark); see docs/howto/clusters.md" in str(translated(daemon))
     assert translated(PySparkException("ModuleNotFoundError: No module named 'numba'")) is None
+    waiting = PySparkException("org.apache.spark.SparkException: Exception thrown in awaitResult: ")
+    assert translated(waiting) is None
+    waiting._stackTrace = f"Exception thrown in awaitResult\n\tat java.lang\nCaused by: {lacking}"
+    assert "Found No module named 'numba'" in str(translated(waiting))
 
 
 @pytest.mark.long

@@ -201,13 +201,14 @@ def test_error_columns_are_named_or_given_as_columns_and_numbers(spark):
         "hdop": [hp.gps("a", "b", hdop="my n", origin=origin), hp.gps("a", "b", hdop=4, uere=5, origin=origin)],
         "ellipse": [hp.ellipse("a", "b", "my n", 1, 30), hp.ellipse(52.6, 13.5, 4, 1.0, F.lit(30))],
         "parse": [hp.parse("t"), hp.parse(F.col("t")), hp.parse(F.lit("1.5(2)"))],
+        "parse_asymmetric": [hp.parse_asymmetric("t"), hp.parse_asymmetric(F.lit("1.5 +0.2 -0.2"))],
     }
     named = {f"{name} {k}": column for name, columns in ways.items() for k, column in enumerate(columns)}
     first, unknown = table.select(*(column.alias(name) for name, column in named.items())).collect()
     for name, columns in ways.items():
         assert all(first[f"{name} {k}"] == first[f"{name} 0"] for k in range(len(columns))), name
     assert first["parse 0"].asDict() == {"mean": 1.5, "sd": 0.2}
-    assert all(unknown[f"{name} 0"] is None for name in ("measured", "rounded", "counts", "parse"))
+    assert all(unknown[f"{name} 0"] is None for name in ("measured", "rounded", "counts", "parse", "parse_asymmetric"))
 
 
 @pytest.mark.parametrize(

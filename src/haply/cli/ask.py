@@ -12,7 +12,7 @@ from rich.console import Console
 
 from haply.cli.progress import Note, followed, followed_here, spark_followed
 from haply.cli.questions import QUESTIONS, Asked
-from haply.cli.tables import room, table_text
+from haply.cli.tables import room, table_text, wrapped
 from haply.errors import HaplyError, count_of
 from haply.inputs import frame_of
 from haply.numerics.jit import seconds_compiling
@@ -197,7 +197,8 @@ class Request:
     def tell(self) -> None:
         """Print what was found."""
         if self.explains:  # not among the rows of a pipe
-            print(self.explanation, file=sys.stderr if self.out == _PIPE else sys.stdout)
+            shown = sys.stderr if self.out == _PIPE else sys.stdout
+            print(wrapped(self.explanation, room()) if shown.isatty() else self.explanation, file=shown)
         if self.out == _PIPE:
             sys.stdout.flush()
         elif self.out is not None:

@@ -70,7 +70,8 @@ def _fish() -> str:
             given = f" -x -a {_quoted(' '.join(map(str, action.choices)))}" if action.choices else ""
             takes = " -r" if action.option_strings and action.nargs != 0 and not given else ""
             if names or given:
-                told = "" if action.help == argparse.SUPPRESS else f" -d {_quoted(str(action.help).replace('%', ''))}"
+                said = command._get_formatter()._expand_help(action) if action.help else ""
+                told = "" if action.help == argparse.SUPPRESS else f" -d {_quoted(said)}"
                 lines.append(" ".join([here, *names]) + takes + given + told)
     return "\n".join(lines) + "\n"
 

@@ -25,7 +25,7 @@ def explore(arguments: argparse.Namespace) -> int:
     """Write a page on which pairs can be explored."""
     from haply.looking.pairs import explore
 
-    explore(arguments.file, arguments.out, title=arguments.title)
+    explore(arguments.file, arguments.out, title=arguments.title, probability=arguments.probability)
     print(f"The page is {arguments.out}. Open it in a browser; it needs no network.")
     return 0
 

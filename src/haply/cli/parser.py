@@ -204,6 +204,13 @@ def _page(command: argparse.ArgumentParser) -> None:
         "-o", "--out", default="pairs.html", metavar="PAGE", help="where the page goes (default: %(default)s)"
     )
     command.add_argument("--title", metavar="WORDS", help="the heading of the page")
+    _probability(command)
+
+
+def _probability(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--probability", metavar="COLUMN", help="the column of probabilities (default: probability or p_match)"
+    )
 
 
 def _picture(command: argparse.ArgumentParser) -> None:
@@ -212,6 +219,7 @@ def _picture(command: argparse.ArgumentParser) -> None:
         help="a column, or a model such as 'gaussian(kg, err)'; two of positions for a map; none for thresholds",
     )  # fmt: skip
     command.add_argument("--rows", type=int, metavar="N", help="draw so many rows (default: 8, on a map 300)")
+    _probability(command)
     command.add_argument(
         "-o", "--out", default="chart.svg", metavar="PICTURE",
         help="where the chart goes, as .svg, .png or .html (default: %(default)s)",

@@ -32,7 +32,7 @@ def plot(arguments: argparse.Namespace) -> int:
     made = named("--model", arguments.model) | {text: text for text in columns if "(" in text}
     frame = with_named_models(table_of(arguments.file, "The table"), made, "given")
     if not columns:
-        chart: Any = threshold_chart(frame)
+        chart: Any = threshold_chart(frame, probability=arguments.probability)
     elif len(columns) == 1:
         chart = _models(frame, columns[0], arguments.rows or _ROWS)
     elif len(columns) == 2:

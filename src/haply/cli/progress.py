@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
@@ -12,17 +13,29 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 from haply.errors import count_of
 
 _FEW_STEPS = 7
 _tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell", default=None)
 """Shows words beside the bar, where there is one."""
+
+
+class _Times(ProgressColumn):
+    """The time that has passed, and the time left where it is known."""
+
+    def render(self, task: Task) -> Text:
+        """Write both."""
+        passed, left = timedelta(seconds=int(task.elapsed or 0.0)), task.time_remaining
+        beside = "" if left is None else f", {timedelta(seconds=int(left))} left"
+        return Text(f"{passed}{beside}", no_wrap=True)
 
 
 class Note(str):
@@ -67,10 +80,7 @@ def followed_here(console: Console, title: str, work: Iterable[str]) -> Iterator
         return
     from haply.engines.local.threads import followed_by
 
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"),
-        TimeRemainingColumn(),
-    )  # fmt: skip
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), _Times())
     with ExitStack() as stack:
         progress = stack.enter_context(Progress(*columns, console=console, transient=True))
         task = progress.add_task(title, total=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 
 _LEAST = 6
@@ -20,7 +21,7 @@ def room() -> int:
 def table_text(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Write a table in lines of at most so many letters.
 
-    The widest columns are cut first. If that does not help, columns in the middle are left out, and named below.
+    The widest columns are cut first. If that does not help, columns are left out, and named below.
 
     >>> print(table_text(["parcel", "kg"], [["A", "2.1"], ["B", "13"]], 60))
     parcel   kg
@@ -32,7 +33,8 @@ def table_text(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
     numbers = [len(rows) > 0 and all(map(_NUMBER.fullmatch, column[1:])) for column in columns]
     wanted = [max(map(len, column)) for column in columns]
     least = [full if number else min(full, _LEAST) for full, number in zip(wanted, numbers, strict=True)]
-    shown = _chosen(least, width)
+    ranks = [_rank(column[1:]) for column in columns]
+    shown = _chosen(least, ranks, width)
     widths = _cut([wanted[at] for at in shown], [least[at] for at in shown], width)
     lines = []
     for row in range(len(rows) + 1):
@@ -50,16 +52,29 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()) if text.strip() else text.strip()
 
 
-def _chosen(least: Sequence[int], width: int) -> list[int]:
-    """Choose columns from both ends, as the first tell what a row is and the last how likely it is."""
-    ends = sorted(range(len(least)), key=lambda at: min(2 * at, 2 * (len(least) - 1 - at) + 1))
+def _rank(cells: Sequence[str]) -> int:
+    """Tell how early a column is left out: names and whole numbers tell which row it is, structs little if cut."""
+    if any(cell.startswith(("(", "[")) for cell in cells):
+        return 2
+    return int(any(_NUMBER.fullmatch(cell) and not cell.lstrip("-").isdigit() and cell != "None" for cell in cells))
+
+
+def _chosen(least: Sequence[int], ranks: Sequence[int], width: int) -> list[int]:
+    """Choose columns: the first and the last, then by their ranks, from both ends.
+
+    The first columns tell what a row is, and the last how likely it is.
+    """
+    last = len(least) - 1
+    order = sorted(
+        range(len(least)),
+        key=lambda at: (0 < at < last, ranks[at], min(2 * at, 2 * (last - at) + 1)),
+    )
     chosen: list[int] = []
     used = -len(_GAP)
-    for at in ends:
-        used += len(_GAP) + least[at]
-        if used > width and chosen:
-            break
-        chosen.append(at)
+    for at in order:
+        if used + len(_GAP) + least[at] <= width or not chosen:
+            used += len(_GAP) + least[at]
+            chosen.append(at)
     return sorted(chosen)
 
 
@@ -71,6 +86,16 @@ def _cut(widths: list[int], least: Sequence[int], width: int) -> list[int]:
             break
         widths[max(spare, key=lambda at: widths[at])] -= 1
     return widths
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break the lines of a plan: what is said beside a name stays beside it."""
+    lines = []
+    for line in text.splitlines():
+        name = re.match(r" +\S.*? {2,}", line)
+        beside = " " * len(name[0]) if name is not None and 2 * len(name[0]) < width else "    "
+        lines += textwrap.wrap(line, width, subsequent_indent=beside, break_long_words=False) or [""]
+    return "\n".join(lines)
 
 
 def _cut_text(text: str, room: int) -> str:

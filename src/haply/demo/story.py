@@ -6,6 +6,7 @@ The readings are made up and scored in ``readings``; the smaller stories are in 
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -86,6 +87,7 @@ def run_demo(
             "The demo has too few rows to tell a story", expected="--rows of at least 300", found=str(rows)
         )
     console = console or Console(highlight=False)
+    _check_packages()
     begun = time.perf_counter()
     introduce(console)
     steps = _Steps(console, total=14 if spark is None else 13)
@@ -103,6 +105,12 @@ def run_demo(
             return _tell(Path(out), rows, own, console, steps, begun)
         finally:
             own.stop()
+
+
+def _check_packages() -> None:
+    """Refuse at once where Spark or charts are missing, and not after a minute."""
+    importlib.import_module("haply.engines.spark")
+    importlib.import_module("haply.drawing.library").chart_converter()
 
 
 def _start_spark(out: Path, cores: int) -> Any:

@@ -453,9 +453,9 @@ def add_alarms(page: Any, alarms: AlarmResult) -> None:
         charts.alarm_timeline(events, links),
         f"Timeline of {_SHOWN_SECONDS:g} seconds with the events of both kinds of sensors as bars over when they may "
         f"have happened, and lines between those that were matched. {alarm_verdict(alarms)}",
-        caption=f"{_SHOWN_SECONDS:g} seconds whose outcomes are most like those of the whole night. The darker a bar, "
-        "the likelier the event happened then. Dashed lines join detections, all others when the events may have been. "
-        "Crosses have the colour of their line.",
+        caption=f"{_SHOWN_SECONDS:g} seconds whose outcomes are most like those of the whole night. The fuller the "
+        "colour of a bar, the likelier the event happened then. Dashed lines join detections, all others when the "
+        "events may have been. Crosses have the colour of their line.",
     )
     page.table(ALARM_HEADER, alarm_rows(alarms), caption="Against the planted passages.", strong=[0])
     page.prose(alarm_verdict(alarms))

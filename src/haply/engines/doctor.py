@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from haply._version import __version__
-from haply.errors import HaplyError
+from haply.errors import HaplyError, need_session
 
 NEEDED = ("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "rich")
 """Packages without which haply does nothing."""
@@ -99,6 +99,9 @@ def doctor(spark: object | None = None) -> Checkup:
     """
     checks = [*_python(), *_packages(), _kernels()]
     if spark is not None:
+        need_session(
+            "hp.doctor looks at the workers of a Spark session", spark, "hp.doctor() looks at this machine alone"
+        )
         checks += _session(spark)
     elif _version("pyspark") is not None:
         checks.append(_java())

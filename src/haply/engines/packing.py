@@ -38,5 +38,5 @@ def _files(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
         path = f"{name}/{file.name}"
         if file.is_dir() and file.name != "__pycache__":
             yield from _files(file, path)
-        elif file.name.endswith((".py", ".typed")):
+        elif file.name.endswith((".py", ".typed", ".html")):
             yield path, file

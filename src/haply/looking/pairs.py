@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from haply.errors import HaplyError
 from haply.inputs import number_column, table_of
+from haply.models import Certain
 from haply.models.columns import read_column
 from haply.planning.frames import Frame, Tabular, field_of, find_column, names_of, position_model, quoted
 
@@ -91,7 +92,7 @@ def map(pairs: Tabular, left: str, right: str, *, most: int = 300) -> altair.Lay
     frame = table_of(pairs, "The table of pairs")
     names = [find_column(frame, name, "given") for name in (left, right)]
     for name in names:
-        if position_model(field_of(frame, name)) is None:
+        if position_model(field_of(frame, name)) in (None, Certain):
             raise HaplyError(
                 f"Column '{name}' holds no positions",
                 expected="points, hp.gaussian_nd, hp.mixture_nd, hp.samples or hp.sky",
@@ -186,6 +187,6 @@ def probability_column(frame: Frame, given: str | None) -> str:
             "The table has no column of probabilities",
             expected=" or ".join(PROBABILITIES),
             found=", ".join(known),
-            hint='name it: probability="p"',
+            hint='name it with probability="p", or --probability p on the command line',
         )
     return number_column(frame, found)

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from haply.drawing.live import shown
-from haply.errors import HaplyError
+from haply.errors import HaplyError, need_session
 
 if TYPE_CHECKING:
     from haply.engines.spark.runtime.following import SparkSession, Work
@@ -60,13 +60,9 @@ def progress(spark: SparkSession, title: str | None = None) -> Iterator[None]:
     ...     pairs = hp.join(probes, loggers, on=near, threshold=0.5)
     ...     pairs.write.parquet("pairs")
     """
-    if not hasattr(spark, "createDataFrame"):
-        raise HaplyError(
-            "hp.progress shows what a Spark session does",
-            expected="a SparkSession",
-            found=type(spark).__name__,
-            hint="with hp.progress(spark): pairs.write.parquet(...)",
-        )
+    need_session(
+        "hp.progress shows what a Spark session does", spark, "with hp.progress(spark): pairs.write.parquet(...)"
+    )
     with shown(Console(stderr=True), keep=False) as show:
         if show is None:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from haply.errors import HaplyError
 from haply.models.asymmetric import Asymmetric
 from haply.models.base import Model
+from haply.models.measurements import TWO_ERRORS
 from haply.models.multi_dimensional import GaussianND, MixtureND
 from haply.models.one_dimensional import (
     Certain,
@@ -45,8 +47,15 @@ _BY_FIELDS = {
 }
 BY_KIND = {model.kind: model for model in MODELS}
 
-UNREAD = "mean and sd are NaN (as hp.parse makes them of a text that it cannot read)"
-"""Why a normal that is nothing at all is a bad row."""
+UNREAD: dict[type[Model], str] = {
+    Gaussian: "mean and sd are NaN (as hp.parse makes them of a text that it cannot read)",
+    Asymmetric: "mode, minus and plus are NaN (as hp.parse_asymmetric makes them of a text that it cannot read)",
+}
+"""Why a value that is nothing at all is a bad row."""
+UNREAD_ERRORS = (
+    "mean is NaN and sd is -1 (as hp.parse makes them of a text with two errors: hp.parse_asymmetric reads these, and "
+    "hp.asymmetric takes them from two columns)"
+)
 
 _Model = TypeVar("_Model", bound=Model)
 
@@ -148,12 +157,19 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
     if not len(bad):
         return ReadColumn(model, rows, bad, [], "")
     good = np.flatnonzero(codes < 0)
-    told = [reasons[code] for code in codes[bad]]
-    if isinstance(model, Gaussian):
-        unread = np.isnan(model.values["mean"][bad]) & np.isnan(model.values["sd"][bad])
-        told = [UNREAD if none else reason for reason, none in zip(told, unread, strict=True)]
+    told = [_unread(model, int(row)) or reasons[code] for row, code in zip(bad, codes[bad], strict=True)]
     example = f"{told[0]} in {model.show(int(bad[0]))}"
     return ReadColumn(model.take(good), rows[good], rows[bad], told, example)
+
+
+def _unread(model: Model, row: int) -> str:
+    """Tell of a bad row that a text could not be read; empty if it is bad for another reason."""
+    if type(model) not in UNREAD:
+        return ""
+    numbers = [float(model.values[parameter.name][row]) for parameter in model.parameters]
+    if all(map(math.isnan, numbers)):
+        return UNREAD[type(model)]
+    return UNREAD_ERRORS if math.isnan(numbers[0]) and numbers[1:] == [TWO_ERRORS] else ""
 
 
 def bad_reasons(array: pa.Array | pa.ChunkedArray) -> pa.Array:

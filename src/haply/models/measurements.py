@@ -39,8 +39,17 @@ _PLUS_MINUS = f"{_SPACE}(?:±|[+]/?-){_SPACE}"
 _SEPARATE = f"^{_SPACE}([+-]?{_DIGITS}(?:{_EXPONENT})?)(?:{_PLUS_MINUS}({_DIGITS}(?:{_EXPONENT})?))?{_SPACE}$"
 _ENCLOSED = f"^{_SPACE}[(]{_SPACE}([+-]?{_DIGITS}){_PLUS_MINUS}({_DIGITS}){_SPACE}[)]{_TIMES_POWER}{_SPACE}$"
 _CONCISE = f"^{_SPACE}([+-]?[0-9]+(?:[.]([0-9]*))?)[(]([0-9]+)[)]{_TIMES_POWER}{_SPACE}$"
-PATTERNS = (_SEPARATE, _ENCLOSED, _CONCISE)
-"""What ``parse`` reads. Java's and RE2's regular expressions understand them alike; a text fits one of them at most."""
+_BETWEEN = f"[(){{}}^_,;/$]*{_SPACE}[(){{}}^_,;/$]*{_SPACE}"
+_PLUS, _MINUS = (f"[{sign}]{_SPACE}({_DIGITS}(?:{_EXPONENT})?){_SPACE}{_BETWEEN}" for sign in "+-")
+_PLUS_FIRST, _MINUS_FIRST = (
+    f"^{_SPACE}[$]?([+-]?{_DIGITS}(?:{_EXPONENT})?){_SPACE}{_BETWEEN}{errors}$"
+    for errors in (_PLUS + _MINUS, _MINUS + _PLUS)
+)
+PATTERNS = (_SEPARATE, _ENCLOSED, _CONCISE, _PLUS_FIRST, _MINUS_FIRST)
+"""Texts with one error, then with two. Java's and RE2's regular expressions understand them alike; a text fits one of
+them at most."""
+TWO_ERRORS = -1.0
+"""The sd, beside a mean of NaN, that ``parse`` makes of a text with two errors: it is then told from other bad rows."""
 
 
 def measured(call: Any, value: Any, error: Any, level: Any = None) -> Made:
@@ -143,32 +152,58 @@ def ellipse(call: Any, x: Any, y: Any, major: Any, minor: Any, angle: Any) -> Ma
 
 def parse(call: Any, text: Any) -> Made:
     """Make a normal from a value and its error in one text."""
-    written = call("replace", call("string", text), "−", "-")  # a minus sign as in print
+    found = _Text(call, text)
+    value, error = found.with_one_error("NaN", "NaN")
+    two = call("concat", found.part(_PLUS_FIRST, 1), found.part(_MINUS_FIRST, 1))
+    return "gaussian", [call("double", value), call("if", two == "", call("double", error), TWO_ERRORS)]
 
-    def part(pattern: str, group: int) -> Any:
-        return call("regexp_extract", written, pattern, group)  # empty where the text does not fit
 
-    def or_else(found: Any, other: Any, given: Any = None) -> Any:
-        """What is found, or what is given if something is; the other if nothing is. Null stays null."""
-        return call("if", found == "", other, found if given is None else given)
+def parse_asymmetric(call: Any, text: Any) -> Made:
+    """Make a value with two errors from one text, which may also have one error for both sides."""
+    found = _Text(call, text)
 
-    def power(pattern: str, group: int) -> Any:
-        return or_else(part(pattern, group), "0")
+    def of_two(group_if_plus_is_first: int, group_if_not: int) -> Any:
+        rest = found.or_else(found.part(_MINUS_FIRST, group_if_not), "NaN")
+        return found.or_else(found.part(_PLUS_FIRST, group_if_plus_is_first), rest)
 
-    separate, enclosed, concise = (part(pattern, 1) for pattern in PATTERNS)
-    shared, last = power(_ENCLOSED, 3), power(_CONCISE, 4)
-    value = or_else(concise, "NaN", call("concat", concise, "e", last))
-    value = or_else(separate, or_else(enclosed, value, call("concat", enclosed, "e", shared)))
-    # the error's last digit stands where the value's last digit stands
-    place = call("string", call("int", last) - call("length", part(_CONCISE, 2)))
-    error = or_else(concise, "NaN", call("concat", part(_CONCISE, 3), "e", place))
-    error = or_else(enclosed, error, call("concat", part(_ENCLOSED, 2), "e", shared))
-    error = or_else(separate, error, or_else(part(_SEPARATE, 2), "0"))
-    return "gaussian", [call("double", value), call("double", error)]
+    value, minus = found.with_one_error(of_two(1, 1), of_two(3, 2))
+    _, plus = found.with_one_error("", of_two(2, 3))
+    return "asymmetric", [call("double", one) for one in (value, minus, plus)]
+
+
+class _Text:
+    """A text with a value and its error, or its errors."""
+
+    def __init__(self, call: Any, text: Any) -> None:
+        self.call = call
+        self.written = call("replace", call("string", text), "−", "-")  # a minus sign as in print
+
+    def part(self, pattern: str, group: int) -> Any:
+        """Return what a group of a pattern fits: empty where the text does not fit."""
+        return self.call("regexp_extract", self.written, pattern, group)
+
+    def or_else(self, found: Any, other: Any, given: Any = None) -> Any:
+        """Return what is found, or what is given if something is; the other if nothing is. Null stays null."""
+        return self.call("if", found == "", other, found if given is None else given)
+
+    def with_one_error(self, other_value: Any, other_error: Any) -> tuple[Any, Any]:
+        """Return value and error as texts of numbers; the others where the text has not just one error."""
+        separate, enclosed, concise = (self.part(pattern, 1) for pattern in (_SEPARATE, _ENCLOSED, _CONCISE))
+        shared, last = (self.or_else(self.part(*power), "0") for power in ((_ENCLOSED, 3), (_CONCISE, 4)))
+        value = self.or_else(concise, other_value, self._power(concise, last))
+        value = self.or_else(separate, self.or_else(enclosed, value, self._power(enclosed, shared)))
+        # the error's last digit stands where the value's last digit stands
+        place = self.call("string", self.call("int", last) - self.call("length", self.part(_CONCISE, 2)))
+        error = self.or_else(concise, other_error, self._power(self.part(_CONCISE, 3), place))
+        error = self.or_else(enclosed, error, self._power(self.part(_ENCLOSED, 2), shared))
+        return value, self.or_else(separate, error, self.or_else(self.part(_SEPARATE, 2), "0"))
+
+    def _power(self, digits: Any, exponent: Any) -> Any:
+        return self.call("concat", digits, "e", exponent)
 
 
 RECIPES: dict[str, Callable[..., Made]] = {
-    recipe.__name__: recipe for recipe in (measured, rounded, quantiles, counts, gps, ellipse, parse)
+    recipe.__name__: recipe for recipe in (measured, rounded, quantiles, counts, gps, ellipse, parse, parse_asymmetric)
 }
 """By the names of their constructors, in Python and in SQL."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -191,6 +192,20 @@ def refuse_numbers(node: Call) -> None:
         fields = {name: value for name, value in fields_of(made.name, known).items() if _is_constant(value)}
         if fields:
             PLAIN[made.name].refuse_constants(f"{node.name}()", fields)
+
+
+def refuse_type(name: str, kind: str) -> None:
+    """Refuse an argument of a constructor whose type, as Spark writes it, is no number."""
+    innermost = re.sub(r"array<|>", "", kind)
+    if not re.fullmatch(r"(tinyint|smallint|int|bigint|float|double|decimal\(.*\)|timestamp|void)", innermost):
+        raise HaplyError(
+            f"{name}() is made of something that is no number",
+            expected="numbers, or arrays of them",
+            found=kind,
+            hint="double(column) makes numbers of texts; hp.parse reads texts such as 12.3 ± 0.4"
+            if kind == "string"
+            else "",
+        )
 
 
 def _is_constant(value: Any) -> bool:

@@ -87,7 +87,8 @@ class JoinOptions:
         one_of("invalid", self.invalid, get_args(InvalidMode))
         one_of("strategy", self.strategy, get_args(Strategy))
         if self.broadcast is not None:
-            one_of("table to broadcast", self.broadcast, get_args(SideName))
+            hint = "broadcast='right' sends the whole right table to every worker"
+            one_of("table to broadcast", self.broadcast, get_args(SideName), hint)
 
     @property
     def exact(self) -> bool:
@@ -179,7 +180,9 @@ class JoinNode:
         """Find a column of the condition."""
         if column.table not in self.frames:
             raise HaplyError(
-                f"Column '{column}' names no table", expected="left.<column> or right.<column>", found=f"'{column}'"
+                f"Column '{column}' names no table",
+                expected="left.<column> or right.<column>",
+                hint=f"write left.{column.name} for the column of the left table",
             )
         frame = self.frames[column.table]
         return field_of(frame, find_column(frame, column.name, column.table, self.frames))
@@ -394,7 +397,12 @@ def condition_of(value: Expression | str) -> Expression:
             hint="write hp.left.kg and hp.right.kg for columns of two tables, or hp.col('kg') if there is one table",
         )
     if not isinstance(expression, Expression):
-        raise HaplyError("The condition cannot be read", expected="an expression or text", found=type(value).__name__)
+        raise HaplyError(
+            "The condition cannot be read",
+            expected="an expression or text",
+            found=type(value).__name__,
+            hint='write abs(hp.left.kg - hp.right.kg) <= 0.5, or the same as text: "abs(left.kg - right.kg) <= 0.5"',
+        )
     return expression
 
 

@@ -42,7 +42,14 @@ class Threshold:
                 "The threshold is not a probability",
                 expected="a number in (0, 1], or None for every possible pair",
                 found=repr(self.value),
+                hint=self._as_share(),
             )
+
+    def _as_share(self) -> str:
+        """Say what a number of percent is as a probability."""
+        if isinstance(self.value, (int, float)) and 1.0 < self.value <= 100.0:
+            return f"{self.value:g} % is {self.value / 100:g}"
+        return ""
 
     def describe(self) -> str:
         """Write it as a condition on ``P``."""

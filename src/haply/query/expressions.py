@@ -78,7 +78,6 @@ class Expression(ABC):
 
     __hash__ = None  # type: ignore[assignment]
     __iter__ = None  # indexing a column would otherwise make it an endless sequence
-    __array_ufunc__ = None  # lets NumPy numbers stand on the left of an operator
 
     _depth: int
     difference_of: ClassVar[Callable[[Expression], Difference]]
@@ -117,6 +116,18 @@ class Expression(ABC):
     @abstractmethod
     def _sql(self, writer: _Writer) -> str:
         """The node as SQL text."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expression:
+        """Let NumPy numbers stand beside an operator, and ``np.abs`` mean ``abs``."""
+        operate = _UFUNCS.get(ufunc.__name__)
+        operands = [one if isinstance(one, Expression) else _python_number(one) for one in inputs]
+        if operate is None or method != "__call__" or options or any(one is None for one in operands):
+            raise HaplyError(
+                f"NumPy cannot compute `{ufunc.__name__}` of an expression, whose values are not known yet",
+                hint="an expression takes numbers, and no arrays; functions are written in text: 'sqrt(left.x) <= 2'",
+            )
+        made: Expression = operate(*operands)
+        return made
 
     def __str__(self) -> str:
         return sql_text(self)
@@ -700,6 +711,20 @@ def _same(a: object, b: object) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
     return type(a) is type(b) and a == b
+
+
+def _python_number(value: Any) -> Any:
+    """Return a number of NumPy as one of Python; None for an array of several."""
+    return value.item() if getattr(value, "ndim", None) == 0 else None if hasattr(value, "ndim") else value
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    **{"absolute": abs, "negative": operator.neg, "true_divide": operator.truediv, "divide": operator.truediv},
+    **{"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "power": operator.pow},
+    **{"less": operator.lt, "less_equal": operator.le, "greater": operator.gt, "greater_equal": operator.ge},
+    **{"equal": operator.eq, "not_equal": operator.ne, "bitwise_and": operator.and_, "bitwise_or": operator.or_},
+}
+"""What functions of NumPy mean between expressions and numbers, by their names."""
 
 
 def _is_finite(value: Any) -> bool:

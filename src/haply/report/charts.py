@@ -142,7 +142,8 @@ def _measures(ours: Sequence[Record]) -> Any:
 def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     both = [*ours, *others]
     methods = list(dict.fromkeys(record["method"] for record in both))
-    scale = alt.Scale(domain=methods, range=[BLUE, RED, GREY, GREEN][: len(methods)])
+    colours = dict(zip(methods, (BLUE, RED, GREY, GREEN), strict=False))
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     legend = alt.Legend(title=None, orient="bottom", direction="horizontal")
     lowest = min((record["precision"] for record in both), default=0.0)
     floor = min(0.9, max(0.0, math.floor(10 * (lowest - 0.02)) / 10))
@@ -162,10 +163,8 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
     )
     names = [
         alt.Chart(data_of([record]))
-        .mark_text(fontSize=11, **look)
-        .encode(
-            x="recall:Q", y="precision:Q", color=alt.Color("method:N", scale=scale, legend=legend), text="setting:N"
-        )
+        .mark_text(fontSize=11, color=_in_words(colours[record["method"]]), **look)
+        .encode(x="recall:Q", y="precision:Q", text="setting:N")
         for record, look in _named([record for record in both if record["marked"]], floor)
     ]
     return alt.layer(line, points, *names).properties(width=310, height=_PLANE_HEIGHT)
@@ -202,6 +201,11 @@ def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
         one[0] * width + one[2] <= other[0] * width + other[1] or other[0] * width + other[2] <= one[0] * width + one[1]
         for width in _PLANE_WIDTHS
     )
+
+
+def _in_words(colour: str) -> str:
+    """Return a darker colour for words, where one is too pale for these."""
+    return {RED: "#b34a00", GREEN: "#007a59"}.get(colour, colour)
 
 
 _PLANE_HEIGHT, _PLANE_WIDTHS = 280, (230, 270, 310, 420)

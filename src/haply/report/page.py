@@ -9,40 +9,52 @@ from pathlib import Path
 from typing import Any
 
 from haply._version import __version__
+from haply.drawing.dark import GROUND, chart_colours
 
 _STYLE = """
-:root { color-scheme: light; }
+:root {
+  color-scheme: light dark;
+  --ground: #fff; --ink: #222; --soft: #555; --line: #ddd; --rule: #999; --strong: #eef5fa; --code: #f6f6f4;
+}
+@media screen and (prefers-color-scheme: dark) {
+  :root {
+    --ground: GROUND; --ink: #e6edf3; --soft: #a9b1ba; --line: #363e46; --rule: #7d8690; --strong: #1b2f40;
+    --code: #1d2328;
+  }
+}
 * { box-sizing: border-box; }
 body {
-  margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 50rem; background: #fff; color: #222;
+  margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 50rem; background: var(--ground); color: var(--ink);
   font: 17px/1.55 Charter, "Bitstream Charter", "Iowan Old Style", Georgia, serif;
 }
 h1, h2, h3, table, figcaption, code, .lead, footer { font-family: "Helvetica Neue", Helvetica, Arial, sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .6rem; letter-spacing: -.01em; }
-h2 { font-size: 1.25rem; margin: 2.8rem 0 .6rem; padding-top: .9rem; border-top: 1px solid #ddd; }
+h2 { font-size: 1.25rem; margin: 2.8rem 0 .6rem; padding-top: .9rem; border-top: 1px solid var(--line); }
 h3 { font-size: 1.02rem; margin: 1.8rem 0 .4rem; }
 p { margin: .7rem 0; max-width: 42rem; }
-.lead { font-size: 1.08rem; color: #444; }
+.lead { font-size: 1.08rem; color: var(--soft); }
 table { border-collapse: collapse; margin: 1.2rem 0; font-size: .88rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: #555; padding-bottom: .4rem; }
-th, td { padding: .32rem .9rem .32rem 0; text-align: left; border-bottom: 1px solid #e4e4e4; vertical-align: top; }
-th { font-weight: 600; border-bottom: 1.5px solid #999; }
+caption { text-align: left; color: var(--soft); padding-bottom: .4rem; }
+th, td { padding: .32rem .9rem .32rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { font-weight: 600; border-bottom: 1.5px solid var(--rule); }
 td.number, th.number { text-align: right; }
-tr.strong td { font-weight: 600; background: #eef5fa; }
+tr.strong td { font-weight: 600; background: var(--strong); }
 .scroll { overflow-x: auto; }
 figure { margin: 1.6rem 0; overflow-x: auto; }
 .chart-title { font: 600 .95rem/1.3 "Helvetica Neue", Helvetica, Arial, sans-serif; margin: 0 0 .7rem; }
-figcaption { font-size: .84rem; color: #555; margin-top: .5rem; max-width: 42rem; }
+figcaption { font-size: .84rem; color: var(--soft); margin-top: .5rem; max-width: 42rem; }
 .chart { display: block; }
 .chart svg { max-width: 100%; height: auto; }
-pre { background: #f6f6f4; padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45; }
+pre { background: var(--code); padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45; }
 pre code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-footer { margin-top: 3rem; padding-top: .8rem; border-top: 1px solid #ddd; font-size: .8rem; color: #666; }
+footer {
+  margin-top: 3rem; padding-top: .8rem; border-top: 1px solid var(--line); font-size: .8rem; color: var(--soft);
+}
 @media print {
   body { max-width: none; padding: 0; font-size: 11pt; }
   h2 { break-after: avoid; } figure, table, pre { break-inside: avoid; }
 }
-""".strip()
+""".strip().replace("GROUND", GROUND)
 
 # Vega compiles its expressions, hence 'unsafe-eval'. Everything else, and every address, is refused by the browser.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
@@ -156,10 +168,11 @@ class Page:
 
     def html(self) -> str:
         """The whole page."""
-        scripts = []
+        scripts, colours = [], ""
         if self._charts:
             from haply.drawing.library import chart_converter
 
+            colours = chart_colours(".chart")
             vl_convert = chart_converter()
             scripts.append(f"<script>{vl_convert.javascript_bundle('window.vegaEmbed=vegaEmbed;')}</script>")
             scripts.append(f"<script>{_DRAW}</script>")
@@ -172,7 +185,7 @@ class Page:
                 f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
                 '<meta name="viewport" content="width=device-width, initial-scale=1">',
                 f"<title>{escape(self.title)}</title>",
-                f"<style>{_STYLE}</style>",
+                f"<style>{_STYLE}\n{colours}</style>",
                 "</head>",
                 "<body>",
                 "<main>",

@@ -198,7 +198,8 @@ class _Binder:
             found = self.catalog.table(source.name)
         if found is None:
             with self.statement.at(source.start):
-                raise unknown_name("table", name, [*self.frames, *self.catalog.names()])
+                known, hint = [*self.frames, *self.catalog.names()], f"hp.sql(query, {name}=frame) says which one it is"
+                raise unknown_name("table", name, known, hint)
         lowered = [column.lower() for column in names_of(found)]
         twice = sorted({column for column in lowered if lowered.count(column) > 1})
         if twice:

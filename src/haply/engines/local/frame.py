@@ -18,6 +18,7 @@ from haply.engines.local.marks import remember
 from haply.engines.local.times import time_numbers
 from haply.errors import HaplyError
 from haply.indexing.index import Index
+from haply.planning.constructors import refuse_type
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
 
@@ -178,6 +179,10 @@ class LocalFrame:
     def with_model(self, name: str, constructor: str, arguments: Sequence[Any]) -> LocalFrame:
         """Add an uncertain column: what a constructor makes of ``Text``, numbers and lists of them."""
         make = constructed(constructor, arguments)
+        for text in make.texts:
+            alone = sql.column_alone(self._empty, text)
+            if alone is not None and not pa.types.is_temporal(alone.type):  # for all else DuckDB would be asked
+                refuse_type(constructor, type_text(alone.type))
         used = [column for text in make.texts for column in self._used(text)]
         return self._with(name, list(dict.fromkeys(used)), make)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from haply.engines.spark.columns import CONSTRUCTORS
 from haply.engines.spark.runtime.failures import refused_by_spark
 from haply.engines.spark.types import field_from
 from haply.errors import HaplyError
-from haply.planning.constructors import PARAMETERS, checked_arguments
+from haply.planning.constructors import PARAMETERS, checked_arguments, refuse_type
 from haply.planning.frames import Field, Text
 
 
@@ -51,13 +50,7 @@ def _check_numbers(frame: DataFrame, name: str, arguments: Sequence[Any]) -> Non
             _check_numbers(frame, name, argument)
         if not isinstance(argument, Text):
             continue
-        field = type_of(frame, argument.sql)
-        innermost = re.sub(r"array<|>", "", field.text)
-        if not re.fullmatch(r"(tinyint|smallint|int|bigint|float|double|decimal\(.*\)|timestamp|void)", innermost):
-            raise HaplyError(
-                f"{name}() is made of something that is no number", expected="numbers, or arrays of them",
-                found=field.text,
-            )  # fmt: skip
+        refuse_type(name, type_of(frame, argument.sql).text)
 
 
 def _column(argument: Any) -> Any:

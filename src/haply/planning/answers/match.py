@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from haply.errors import HaplyError
 from haply.joins.cells.identity import IdentityMethod
 from haply.joins.evidence import Attribute, Category, Evidence
-from haply.models import Model, OneDimensional, Samples
+from haply.models import Certain, Model, OneDimensional, Samples
 from haply.planning.answers.join import ROW_IDS, AnsweredJoin, most_rows, with_columns
 from haply.planning.answers.options import Answer
 from haply.planning.constructors import bound_constructors
@@ -35,6 +35,9 @@ from haply.query.text import parse
 Same: TypeAlias = str | tuple[str, str] | tuple[str, str, float | str] | tuple[Expression, float | str] | Expression
 """What two rows have in common if they are the same thing: a column of both tables, or one of each."""
 
+_NO_ERRORS = (
+    "numbers have no density without their errors: write hp.gaussian(hp.left.value, hp.left.error) == hp.right.value"
+)
 _MOST_EVIDENCE = 1e12
 """The most that a further attribute may speak for a pair, as a Bayes factor, which the first one has ruled out."""
 
@@ -330,7 +333,7 @@ def _pairs(node: JoinNode, first: _Given, options: MatchOptions, log_cut: float,
     if reason is not None and options.within is None:
         raise HaplyError(
             f"'{left}' and '{right}' have no density at which they are equal: {reason}",
-            hint="samples have no density: add within=..., a distance",
+            hint=_NO_ERRORS if models == (Certain, Certain) else "samples have no density: add within=..., a distance",
         )
     if options.within is not None:
         condition = _within(node, first, options.within)

@@ -38,8 +38,8 @@ class Answer:
 
     def __post_init__(self) -> None:
         """Refuse what is not one of the choices, and what goes with another one only."""
-        one_of("how", self.how, get_args(How))
-        one_of("keep", self.keep, get_args(Keep))
+        one_of("how", self.how, get_args(How), "how='outer' is a full join; how='semi' and how='anti' keep left rows")
+        one_of("keep", self.keep, get_args(Keep), "keep='best_left' keeps the best right row of each left row")
         one_of("ties", self.ties, get_args(Ties))
         if self.k is not None:
             self._check_k()

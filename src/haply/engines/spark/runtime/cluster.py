@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import haply.errors
 from haply._version import __version__
 from haply.engines.packing import packed
 from haply.engines.spark.runtime.failures import refused_by_spark, translate_failures
-from haply.errors import HaplyError
+from haply.engines.spark.runtime.session import is_connect
+from haply.errors import HaplyError, need_session
 from haply.folders import private_folder
 
 NEEDED = ("numpy", "numba", "pyarrow", "pandas", "sqlglot", "duckdb")
@@ -44,6 +48,7 @@ def ship(spark: SparkSession) -> None:
     --------
     >>> hp.ship(spark)                                                                               # doctest: +SKIP
     """
+    need_session("hp.ship sends haply to the workers of a Spark session", spark, "hp.ship(spark)")
     content = packed()
     # Spark knows files by their names, and refuses another one of the same name.
     name = f"haply-{__version__}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
@@ -57,6 +62,28 @@ def ship(spark: SparkSession) -> None:
             f"Spark does not take haply: {refused_by_spark(refusal)}",
             hint="install haply where the workers run, or submit with --py-files; see docs/howto/clusters.md",
         ) from refusal
+    find_in_driver(spark, path)
+
+
+def find_in_driver(spark: SparkSession, archive: Path) -> None:
+    """Let the processes that Spark starts beside its driver find haply in a zip there.
+
+    When a stream starts, one of them makes its stateful functions to ask for the names of their state. It gets no files
+    of the session, but the environment of its functions, to which this adds the zip. Elsewhere there is no such zip:
+    Python passes over its name. Over Connect the environment is out of reach.
+    """
+    if is_connect(spark):
+        return
+    environment = spark.sparkContext.environment
+    known = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if str(archive) not in known:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [*known, str(archive)]))
+
+
+def own_archive() -> Path | None:
+    """Return the zip that this process has haply from, as with ``--py-files``; none if haply is installed."""
+    place = Path(haply.errors.__file__).parents[1]
+    return place if place.is_file() else None
 
 
 class WorkerEnvironment(NamedTuple):

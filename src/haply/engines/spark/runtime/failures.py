@@ -41,6 +41,9 @@ _NO_PACKAGE = re.compile(r"^(?:ModuleNotFoundError|ImportError): (No module name
 _NO_DAEMON = re.compile(r"port number from haply\.|in haply\.[\w.]+'s standard output")
 """What Spark says if it cannot start haply's parent of workers, which is set by ``spark.python.daemon.module``."""
 
+_STREAM = "=== Streaming Query ==="
+"""What is in the texts of all failures of streams."""
+
 _RECOVER, _CONVERT = "recover_python_exception", "convert_exception"
 """The shared step, and the one around it that PySpark 4.0 has alone."""
 
@@ -74,8 +77,8 @@ def _after(convert: Any) -> Any:
 
 def translated(failure: PySparkException) -> HaplyError | None:
     """The same failure as our error, if a worker of ours has raised it, or could not be one."""
-    text = str(failure)
-    message = _message(text)
+    # where one job of a query waits for another, Spark says what has happened in the trace alone
+    message = _message(str(failure)) or _message(getattr(failure, "_stackTrace", None) or "")
     if message is None:
         return None
     chosen = type(failure)
@@ -96,6 +99,8 @@ def _message(text: str) -> str | None:
     lacking = _NO_PACKAGE.findall(text) if "haply" in text else []
     if lacking:
         found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they lack"
+        if _STREAM in text:
+            mend += "; over Spark Connect, a stream needs haply installed on the server as well"
     elif _NO_DAEMON.search(text):
         found = "that spark.python.daemon.module, which names a module of haply, does not start"
         mend = "install haply there, or leave that setting out and call hp.ship(spark)"

@@ -39,8 +39,11 @@ class BatchReport:
             if name.startswith(OBSERVED):
                 counters.update({key: int(value or 0) for key, value in _fields(row).items()})
         states = progress.get("stateOperators") or []
+        rows = progress["numInputRows"]
+        if rows is None:  # over Connect, where only the sources have it
+            rows = sum(int(one["numInputRows"]) for one in progress.get("sources") or [])
         return cls(
-            int(progress["batchId"]), int(progress["numInputRows"] or 0), progress["batchDuration"] / 1000,
+            int(progress["batchId"]), int(rows), progress["batchDuration"] / 1000,
             sum(int(one["numRowsTotal"]) for one in states), sum(int(one["memoryUsedBytes"]) for one in states),
             dict(counters) if counters else None,
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from haply.engines.spark.exchange.parcels import CellSettings
+from haply.engines.spark.runtime.cluster import find_in_driver, own_archive
 from haply.engines.spark.versions import check_stateful
 from haply.errors import HaplyError, advise, count_of
 
@@ -16,8 +17,14 @@ STREAM_CELLS = 16
 
 
 def check_session(spark: Any) -> None:
-    """Streams need the RocksDB state store: only it knows the kinds of state that are used."""
+    """Streams need the RocksDB state store: only it knows the kinds of state that are used.
+
+    They also need haply beside Spark's driver.
+    """
     check_stateful(spark)
+    archive = own_archive()
+    if archive is not None:
+        find_in_driver(spark, archive)
     found = spark.conf.get(_PROVIDER, "")
     if "RocksDB" not in found:
         raise HaplyError(
