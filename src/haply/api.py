@@ -159,14 +159,18 @@ def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: Join
     if left.streaming or right.streaming:
         return query
     shown = {one.name: (one.side, one.column) for one in shown_of(left, right, options)}
-    return asked.remembered(query, frames, shown, _cut(options))
+    return asked.remembered(query, frames, shown, _cut(left, right, options))
 
 
-def _cut(options: JoinOptions) -> str | None:
-    """Why rows of the result are not known to fulfil the condition, if they are not."""
+def _cut(left: Frame, right: Frame, options: JoinOptions) -> str | None:
+    """Why conditions of a join are not known of its result, or do not hold for all of its rows; None if they do."""
     if options.answer.how != "inner":
         return f"it was joined with how='{options.answer.how}'"
-    return "it was joined in a window of uncertain times" if options.window is not None else None
+    times = (options.time, options.time) if isinstance(options.time, str) else options.time or ()
+    names = zip((left, right), times, strict=False)
+    if any(field_of(frame, find_column(frame, name, "given")).uncertain_model is not None for frame, name in names):
+        return "it was joined in a window of uncertain times"
+    return None
 
 
 def join(

@@ -326,3 +326,16 @@ def test_other_questions_take_rows_as_they_are(engine):
         first, t, "gaussian(left.m, 1) = gaussian(right.m, 1)", density=0.1, completeness=0.9, threshold=0.1
     )
     assert "note          Rows are taken as they are: that they have passed `gaussian(m, 1) > 0`" in plan.explain()
+
+
+def test_windows_of_certain_times_keep_history_and_others_cut_it(engine):
+    columns = {"id": [1, 2], "m": [0.0, 0.1], "t": [0.0, 1.0]}
+    t = hp.Table(engine, pa.table(columns))
+    near = "abs(gaussian(left.m, 1) - gaussian(right.m, 1)) <= 2"
+    pairs = hp.join(t, t, on=f"{near} AND left.id < right.id", threshold=0.1, time="t", window=2.0)
+    text = hp.plan_where(pairs, "gaussian(m_left, 1) > 0", 0.1).explain()
+    assert "asked by an earlier query" in text
+    unsure = hp.sql("SELECT id, m, gaussian(t, 0.1) AS t FROM t", t=t)
+    pairs = hp.join(unsure, unsure, on=f"{near} AND left.id < right.id", threshold=0.1, time="t", window=2.0)
+    text = hp.plan_where(pairs, "gaussian(m_left, 1) > 0", 0.1, probability="none").explain()
+    assert "cut: it was joined in a window of uncertain times" in text

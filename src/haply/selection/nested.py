@@ -50,7 +50,7 @@ class Nested:
         """Some of the rows."""
         return Nested(self.tree, self.kinds, self.batch.take(rows))
 
-    def bounds(self, enough_below: Any, enough_from: Any) -> None:
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> None:
         """None are cheaper than the value."""
 
     def exact(self) -> tuple[np.ndarray, bool]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from haply.errors import HaplyError
 from haply.planning.answers.options import Answer
-from haply.planning.frames import Frame, InvalidMode, names_of
+from haply.planning.frames import Frame, InvalidMode, field_of, names_of
 from haply.planning.history.asked import WholeCondition
 from haply.planning.history.marks import marks_for
 from haply.planning.nodes import TablesNode
@@ -166,8 +166,8 @@ class Bound:
         cut = None
         if self.answer.how != "inner":
             cut = f"it was joined with how='{self.answer.how}'"
-        elif self.windows:
-            cut = "it was joined in a window"
+        elif any(field_of(self.frames[alias], name).uncertain_model is not None for alias, name in self.times.items()):
+            cut = "it was joined in a window of uncertain times"
         names = [(table.alias, name) for table in self.tables for name in names_of(table.frame)]
         kept = [one for one in names if not self.lean or one in self.used]
         marks = marks_for(self.frames, dict(zip(self.wide_names(), kept, strict=True)), self.asked.uncertain, cut)
