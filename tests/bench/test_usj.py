@@ -109,7 +109,7 @@ def test_every_figure_has_rows_and_judged_claims(report: Report) -> None:
         assert {drawn.x, *drawn.lines, *drawn.seconds} <= fields
         assert drawn.panel in fields
         for claim in figure["claims"]:
-            assert set(claim) == {"claim", "measured", "holds"}
+            assert set(claim) == {"claim", "measured", "holds", "any_size"}
             assert isinstance(claim["holds"], bool)
             assert claim["measured"]
     claimed = {figure["name"] for figure in written if figure["claims"]}
@@ -434,7 +434,7 @@ def test_command_line_shows_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(file.name for file in (tmp_path / "usj").iterdir()) == ["F-1.svg", "F-2.svg"]
     assert "a title" in (tmp_path / "usj" / "F-1.svg").read_text()
     written = json.loads(path.read_text())["config"]["figures"]
-    assert written[0]["claims"] == [{"claim": "it is fast", "measured": "10 µs", "holds": True}]
+    assert written[0]["claims"] == [{"claim": "it is fast", "measured": "10 µs", "holds": True, "any_size": False}]
 
 
 def test_sweep_chart_leaves_out_what_a_logarithm_cannot_show() -> None:

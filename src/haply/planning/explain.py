@@ -107,6 +107,14 @@ class RowExplanation:
         The independent groups of conditions, each with its exact probability.
     failed
         The certain condition that does not hold for the row; empty if all hold.
+
+    Examples
+    --------
+    >>> import haply as hp, pyarrow as pa
+    >>> plan = hp.plan_where(pa.table({"kg": [2.0, 2.2]}), "gaussian(kg, 0.1) > 2.1", threshold=0.5)
+    >>> told = plan.explain_row({"kg": 2.2})
+    >>> told.kept, round(told.probability, 4)
+    (True, 0.8413)
     """
 
     probability: float
