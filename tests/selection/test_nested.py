@@ -227,6 +227,20 @@ def test_combinations_are_evaluated_as_they_are_written():
     assert found == pytest.approx([0.25 * (1 + np.log(4.0)), 1.0], abs=1e-10)
 
 
+def test_many_ranges_are_all_asked():
+    """A product of two uniforms in every second of 1,000 steps: each has two borders."""
+    steps = np.linspace(0.0, 1.0, 1001)
+    ranges = tuple(Range(low, high) for low, high in zip(steps[:-1:2], steps[1::2], strict=True))
+    condition = Polynomial((), ((value("x"), value("y"), 1.0),), ranges)
+    one = Uniform([0.0], [1.0])
+    _, found = asked(condition, {"x": one, "y": one})
+
+    def below(z):
+        return z * (1.0 - np.log(z)) if z > 0.0 else 0.0
+
+    assert found[0] == pytest.approx(sum(below(each.high) - below(each.low) for each in ranges), abs=1e-10)
+
+
 def test_points_beside_other_laws():
     """Each point is a case of its own."""
     points, weights = [-1.0, 0.25, 0.5], [0.2, 0.3, 0.5]

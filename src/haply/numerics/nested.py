@@ -350,7 +350,9 @@ def nested_rows(laws, asked, integrals, found):
     n = asked.linear.shape[1]
     counted = n - 1 - integrals
     x = np.zeros(n)
-    breaks, panels = np.empty((n, _MOST_BREAKS)), np.empty((n, _MOST_BREAKS + 200, 2))
+    # of the last value all borders must be there; of the others those that are left out only cost time
+    most = max(_MOST_BREAKS, 4 * asked.low.shape[0] * asked.low.shape[1])
+    breaks, panels = np.empty((n, most)), np.empty((n, most + 200, 2))
     place = np.zeros(counted, np.int64)
     for row in range(len(found)):
         total = 0.0

@@ -16,6 +16,8 @@ from haply.selection.conditions import Polynomial, RowValues
 
 MOST_WORLDS = 10_000_000
 """Combinations of points that are counted for one row."""
+MOST_DEPTH = 60
+"""Combinations of conditions that may lie inside one another."""
 _COUNTED = (Samples, Certain)
 """Laws that are points only."""
 _LAST = (Mixture, Histogram)
@@ -35,6 +37,11 @@ def can_nest(conditions: Sequence[Any], kinds: Sequence[tuple[str, type[Model]]]
         and all(issubclass(kind, OneDimensional) for _, kind in kinds)
         and integrals_of(kinds) <= MOST_INTEGRALS
     )
+
+
+def depth_of(tree: Tree) -> int:
+    """How many combinations of conditions lie inside one another: the kernel has one bit for each."""
+    return 1 + max(map(depth_of, tree.parts), default=0) if isinstance(tree, (AllOf, AnyOf)) else 1
 
 
 class Nested:

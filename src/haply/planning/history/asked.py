@@ -228,7 +228,7 @@ def _as_one(blocks: _Blocks) -> Callable[[Column], Column]:
 
 
 def _told_apart(blocks: _Blocks, conditions: Sequence[Expression]) -> list[Expression]:
-    """Conditions on keys that tell these rows to be one, and no others; what is asked anyway is left out."""
+    """Make conditions on keys under which just these rows are the same; those that are asked anyway are left out."""
     found: list[Expression] = []
     for k, block in enumerate(blocks):
         for row in block[1:]:
