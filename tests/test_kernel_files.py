@@ -6,13 +6,16 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from numba.core import types
 
 from haply.numerics.jit import KernelFiles, kernel
+from haply.numerics.normal import normal_cdf
 
 TWO_KERNELS = """
 import sys
@@ -102,3 +105,35 @@ def test_kernels_are_kept_in_such_files() -> None:
     assert isinstance(doubled._cache._cache_file, KernelFiles)
     assert doubled(np.int64(4)) == 8
     assert doubled(4.5) == 9.0
+
+
+def test_a_kernel_is_handed_to_numba_when_it_is_needed() -> None:
+    @kernel
+    def doubled(x: float) -> float:
+        """Double a number."""
+        return 2.0 * x
+
+    @kernel
+    def twice_doubled(x: float) -> float:
+        return doubled(doubled(x))
+
+    asked = cast(Any, doubled)
+    assert asked._dispatcher is None
+    assert (asked.__name__, asked.__doc__) == ("doubled", "Double a number.")
+    assert twice_doubled(1.5) == 6.0
+    assert asked._dispatcher is not None  # compiled into the other
+    assert asked.py_func(4.0) == 8.0
+
+
+def test_kernels_travel_by_their_names() -> None:
+    assert pickle.loads(pickle.dumps(normal_cdf)) is normal_cdf
+
+
+def test_threads_share_a_kernel() -> None:
+    @kernel
+    def plus_one(x: float) -> float:
+        return x + 1.0
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: cast(Any, plus_one).dispatcher, range(64)))
+    assert all(one is found[0] for one in found)

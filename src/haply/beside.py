@@ -10,14 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import pyarrow as pa
 
 from haply.errors import HaplyError, without_advice
-from haply.joins.counting import DISTRIBUTION
-from haply.planning.answers.asof import AsofOptions, AsofPlan
-from haply.planning.answers.counts import CountOptions, CountPlan
 from haply.planning.answers.join import plan_pairs
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
@@ -26,6 +23,10 @@ from haply.planning.nodes import JoinNode, JoinOptions, Shown, shown_of
 from haply.planning.plans import PlannedQuery
 from haply.query import Expression
 from haply.report.funnel import Funnel
+
+if TYPE_CHECKING:  # a join need not load what counts and what looks for the last event
+    from haply.planning.answers.asof import AsofOptions, AsofPlan
+    from haply.planning.answers.counts import CountOptions, CountPlan
 
 COUNTED = (
     "rows_left", "rows_right", "null_left", "null_right", "hopeless_left", "hopeless_right", "invalid_left",
@@ -90,6 +91,8 @@ class AskedCounts:
 
     def plan(self, left: Frame, right: Frame) -> CountPlan:
         """Plan it for two tables."""
+        from haply.planning.answers.counts import CountPlan
+
         return CountPlan.plan(left, right, self.on, self.options)
 
     def refuse(self, stream_is_left: bool) -> None:
@@ -107,6 +110,8 @@ class AskedCounts:
 
     def columns(self, left: Frame, right: Frame, plan: CountPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
         """Tell the columns of the answer."""
+        from haply.joins.counting import DISTRIBUTION
+
         numbers: dict[str, NumberKind] = dict.fromkeys(plan.numbers, "double")
         if self.options.distribution:
             numbers[DISTRIBUTION] = "array<double>"
@@ -123,6 +128,8 @@ class AskedEvents:
 
     def plan(self, left: Frame, right: Frame) -> AsofPlan:
         """Plan it for two tables."""
+        from haply.planning.answers.asof import AsofPlan
+
         return AsofPlan.plan(left, right, self.time, self.options)
 
     def refuse(self, stream_is_left: bool) -> None:

@@ -14,13 +14,14 @@ import os
 import pickle
 import secrets
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, update_wrapper
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numba
 import numba.core.config
@@ -187,7 +188,6 @@ class _Compiling(event.Listener):
 
 _COMPILING = _Compiling()
 event.register("numba:compile", _COMPILING)
-_KERNELS: list[Any] = []
 
 
 def _name(dispatcher: Any) -> str:
@@ -220,12 +220,51 @@ class Compilation(NamedTuple):
 def compilations() -> list[Compilation]:
     """Return all kernels that this process has compiled or loaded, those that took longest first."""
     loaded: Counter[str] = Counter()
-    for dispatcher in _KERNELS:
+    for dispatcher in Kernel.used:
         loaded[_name(dispatcher)] += sum(dispatcher.stats.cache_hits.values())
     compiled, seconds = _COMPILING.compiled, _COMPILING.seconds
     found = [Compilation(name, compiled[name], loaded[name], seconds[name]) for name in loaded.keys() | compiled.keys()]
     used = [one for one in found if one.compiled or one.loaded]
     return sorted(used, key=lambda one: (-one.seconds, one.kernel))
+
+
+class Kernel:
+    """A function that numba compiles, handed to numba when it is first called or compiled into another kernel.
+
+    There are hundreds of kernels and a query uses a few dozen of them: handing all to numba would take a fifth of a
+    second of each process. Whatever numba asks of its own kind of function is answered by ``dispatcher``.
+    """
+
+    used: ClassVar[list[Any]] = []
+    _one_at_a_time: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self._function, self._options = function, options
+        self._dispatcher: Any = None
+
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's own object for the function."""
+        if self._dispatcher is None:
+            with Kernel._one_at_a_time:
+                if self._dispatcher is None:
+                    made = _compiled(self._function, **self._options)
+                    Kernel.used.append(made)
+                    self._dispatcher = made
+        return self._dispatcher
+
+    def __call__(self, *args: Any) -> Any:
+        return self.dispatcher(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_dispatcher" not in self.__dict__:  # half made, or asked of by a library
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = self._function.__qualname__
+        return (Kernel, (self._function, self._options)) if "<locals>" in name else name
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -241,8 +280,12 @@ def _compiled(function: Callable[..., Any], **options: Any) -> Any:
     kept = dispatcher._cache
     kept._cache_file = KernelFiles(kept.cache_path, kept._impl.filename_base, fingerprint())
     dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
-    _KERNELS.append(dispatcher)
     return dispatcher
+
+
+def _made(function: _Function, **options: Any) -> _Function:
+    made: Any = Kernel(function, options)
+    return cast(_Function, made)
 
 
 def _for_plain_types(resolve: Callable[..., Any]) -> Callable[..., Any]:
@@ -268,8 +311,7 @@ def kernel(function: _Function) -> _Function:
 
     No ``fastmath``: reassociation would break the soundness of bounds and decisions.
     """
-    compiled: _Function = _compiled(function)
-    return compiled
+    return _made(function)
 
 
 def inner(function: _Function) -> _Function:
@@ -277,8 +319,7 @@ def inner(function: _Function) -> _Function:
 
     Numba counts the owners of arrays where a function is called with them; inlined, the bounds take a quarter less.
     """
-    compiled: _Function = _compiled(function, forceinline=True)
-    return compiled
+    return _made(function, forceinline=True)
 
 
 def bare(function: _Function) -> _Function:
@@ -287,26 +328,22 @@ def bare(function: _Function) -> _Function:
     Where a loop hands tuples of arrays from step to step, counting takes ten times what the steps do. An array made in
     such a function would never be freed.
     """
-    compiled: _Function = _compiled(function, _nrt=False)
-    return compiled
+    return _made(function, _nrt=False)
 
 
 def bare_fused(function: _Function) -> _Function:
     """A bare kernel whose products and sums may be one instruction with one rounding: where bounds allow for either."""
-    compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract"})
-    return compiled
+    return _made(function, _nrt=False, fastmath={"contract"})
 
 
 def bare_summed(function: _Function) -> _Function:
     """A bare kernel whose sum may be taken in any order, many terms at once: for values with an error, not bounds."""
-    compiled: _Function = _compiled(function, _nrt=False, fastmath={"contract", "reassoc"})
-    return compiled
+    return _made(function, _nrt=False, fastmath={"contract", "reassoc"})
 
 
 def bare_inner(function: _Function) -> _Function:
     """A bare kernel that becomes part of its caller: handing over tuples of arrays takes longer than a short step."""
-    compiled: _Function = _compiled(function, _nrt=False, forceinline=True)
-    return compiled
+    return _made(function, _nrt=False, forceinline=True)
 
 
 def solid(array: Any) -> np.ndarray:
