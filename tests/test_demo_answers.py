@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from haply.demo import counterparts, timing, unconfirmed
 from haply.report.page import Page
@@ -37,6 +38,7 @@ def test_matching_beats_the_nearest_source_and_its_probabilities_are_right() -> 
     counterparts.add_section(page, result)
 
 
+@pytest.mark.long
 def test_the_stream_tells_each_alarm_that_nobody_confirmed_once(spark) -> None:
     night = timing.plant_night()
     confirmed = timing.match_occurrences(spark, night) > 0.0

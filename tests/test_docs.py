@@ -248,7 +248,8 @@ LONG_PAGES = {
     f"docs/{name}.md"
     for name in (
         *("howto/positions", "howto/times", "howto/many_streams", "howto/gaussian_nd", "howto/without_a_partner"),
-        "tutorials/sensor_stream",
+        *("howto/progress", "howto/bad_rows", "howto/selecting", "howto/looking", "howto/indexed_tables"),
+        *("tutorials/sensor_stream", "concepts/partitioning"),
     )
 }
 """Pages with many joins or streams on Spark."""

@@ -72,6 +72,7 @@ def test_filters_for_two_intervals_are_those_of_the_paper():
     assert exact.tolist() == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.long
 def test_planning_report_has_its_shape():
     settings = replace(peng_planning.QUICK, rows=600, window=40, repetitions=1)
     report = peng_planning.measure(settings, None, lambda text: None)

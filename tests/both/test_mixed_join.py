@@ -50,7 +50,7 @@ def draws(a, b, count=200_000):
 
 @pytest.fixture(scope="module")
 def tables(engine):
-    return table(engine, 14, 1), table(engine, 14, 2)
+    return table(engine, 9, 1), table(engine, 9, 2)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_two_colours_are_joint(tables, every):
     for pair, chance in wanted.items():
         assert rows[pair].probability == pytest.approx(chance, abs=1e-9)
     counts = assert_adds_up(funnel, len(wanted))
-    assert (counts["rows_left"], counts["rows_right"]) == (14, 14)
+    assert (counts["rows_left"], counts["rows_right"]) == (9, 9)
 
 
 def test_colours_and_places_multiply(tables, every):

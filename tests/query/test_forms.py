@@ -195,11 +195,13 @@ def random_conditions(rng):
     return " AND ".join(f"({each})" for each in several)
 
 
-def test_every_rewrite_says_the_same():
-    rng = np.random.default_rng(1)
+@pytest.mark.long(keep=1)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_rewrite_says_the_same(seed):
+    rng = np.random.default_rng(seed)
     told, refused = {True: 0, False: 0}, 0
     changed = dict.fromkeys((rewrite.name for rewrite in REWRITES), 0)
-    for _ in range(600):
+    for _ in range(200):
         text = random_conditions(rng)
         condition = parse(text)
         drafts = [Draft((condition,))]
@@ -216,9 +218,9 @@ def test_every_rewrite_says_the_same():
             for rewrite, draft in zip(REWRITES, drafts[1:], strict=True):
                 assert draft_holds(draft, row) == wanted, (rewrite.name, text, row, str(draft))
             told[wanted] += 1
-    assert min(told.values()) > 500
-    assert refused < 60
-    assert all(count > 10 for name, count in changed.items() if name != "independent"), changed
+    assert min(told.values()) > 150
+    assert refused < 25
+    assert all(count > 2 for name, count in changed.items() if name != "independent"), changed
 
 
 EACH_REWRITE = [

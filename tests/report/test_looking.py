@@ -48,6 +48,7 @@ def texts(chart: Any) -> str:
 # -- one pair ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize(
     ("left", "right", "on", "threshold"),
     [

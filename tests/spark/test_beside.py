@@ -221,24 +221,26 @@ def test_words_of_counts_and_last_events_of_streams(spark, stream):
         assert words in str(caught.value)
 
 
-def test_sql_answers_a_stream_beside_a_table(spark, events, stream, tmp_path):
-    other = rows(6, 50)
+STATEMENTS = {
+    "pairs": "SELECT e.id, t.id AS other, PROB() FROM e JOIN t ON abs(e.x - t.x) <= 0.8 WITH THRESHOLD 0.4",
+    "alone": "SELECT e.* FROM e ANTI JOIN t ON DISTANCE(e.xy, t.xy) <= 1 AND e.kind = t.kind WITH THRESHOLD 0.4",
+    "windowed": "SELECT upper(e.kind) AS k, t.x.mean AS m, PROB() AS probability FROM t RIGHT JOIN e "
+    "ON abs(GAUSSIAN(e.t, 1) - t.t) <= 2 AND WINDOW(e, t) = 5 WHERE e.id > 3 WITH THRESHOLD 0.2",
+    "counted": "SELECT e.id, P_ANY() AS p_any FROM e LEFT JOIN t ON abs(e.x - t.x) <= 0.8 GROUP BY e",
+    "last": "SELECT e.id, t.id AS other, PROB() AS probability FROM e ASOF JOIN t ON e.kind = t.kind AND t.x <= e.x",
+}
+
+
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_sql_answers_a_stream_beside_a_table(spark, events, stream, tmp_path, name):
+    other, query = rows(6, 50), STATEMENTS[name]
     table = spark.createDataFrame(other)
-    cases = {
-        "pairs": "SELECT e.id, t.id AS other, PROB() FROM e JOIN t ON abs(e.x - t.x) <= 0.8 WITH THRESHOLD 0.4",
-        "alone": "SELECT e.* FROM e ANTI JOIN t ON DISTANCE(e.xy, t.xy) <= 1 AND e.kind = t.kind WITH THRESHOLD 0.4",
-        "windowed": "SELECT upper(e.kind) AS k, t.x.mean AS m, PROB() AS probability FROM t RIGHT JOIN e "
-        "ON abs(GAUSSIAN(e.t, 1) - t.t) <= 2 AND WINDOW(e, t) = 5 WHERE e.id > 3 WITH THRESHOLD 0.2",
-        "counted": "SELECT e.id, P_ANY() AS p_any FROM e LEFT JOIN t ON abs(e.x - t.x) <= 0.8 GROUP BY e",
-        "last": "SELECT e.id, t.id AS other, PROB() AS probability FROM e ASOF JOIN t "
-        "ON e.kind = t.kind AND t.x <= e.x",
-    }
-    for name, query in cases.items():
-        found = answered(spark, hp.sql(query, e=stream, t=table, time="t"), tmp_path, f"sql_{name}")
-        wanted = hp.sql(query, e=events, t=other, time="t")
-        assert found.column_names == wanted.column_names
-        assert rounded(found) == rounded(wanted), name
-        assert found.num_rows
+    found = answered(spark, hp.sql(query, e=stream, t=table, time="t"), tmp_path, f"sql_{name}")
+    wanted = hp.sql(query, e=events, t=other, time="t")
+    assert found.column_names == wanted.column_names
+    assert rounded(found) == rounded(wanted)
+    assert found.num_rows
 
 
 def test_words_of_sql_beside_a_stream(spark, stream):

@@ -468,6 +468,7 @@ def test_a_failed_build_leaves_the_index_and_room_for_the_next(spark, tmp_path):
     assert {file.name for file in path.iterdir()} == {MANIFEST, LOCK, *before, *_named(path)}
 
 
+@pytest.mark.long
 def test_what_was_read_before_an_overwrite_can_be_used_after_it(spark, tmp_path):
     path = tmp_path / "index"
     table = indexed(spark, _rows(spark, 0, 50), path)

@@ -54,6 +54,7 @@ def started(spark, streams, right, folder, funnel):
     return writer.trigger(availableNow=True).start(str(folder / "pairs"))
 
 
+@pytest.mark.long
 def test_a_stream_is_watched_until_it_ends(spark, streams, tmp_path, capsys):
     funnel = hp.Funnel()
     hp.watch(started(spark, streams, "r", tmp_path, funnel))

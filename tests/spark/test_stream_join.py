@@ -51,7 +51,7 @@ TIMES = {
     ("cells", "shuffled", "kind"),
     [
         (1, True, "very large numbers"),
-        (9, True, "timestamps"),
+        (5, True, "timestamps"),
     ],
 )
 def test_batch_equals_stream(spark, tmp_path, cells, shuffled, kind):

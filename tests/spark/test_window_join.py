@@ -91,6 +91,7 @@ def test_keys_and_times_of_other_names_and_nulls(spark):
     assert collect(found, ("a", "b")) == {(1, 5)}
 
 
+@pytest.mark.long
 def test_streams_give_the_combinations_of_tables(spark, tmp_path, streams):
     """Shuffled. Streams in order are below, and any number of cells in ``test_time_cells.py``."""
     rows, wanted = streams

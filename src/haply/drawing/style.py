@@ -30,31 +30,36 @@ def styled(chart: Any, title: str, subtitle: str = "") -> Any:
         subtitleColor="#555555",
         offset=14,
     )
-    return (
-        chart.properties(title=heading)
-        .configure(font=FONT, background="white")
-        .configure_axis(
-            labelFontSize=12,
-            titleFontSize=12,
-            titleFontWeight="normal",
-            titlePadding=8,
-            labelColor=INK,
-            titleColor=INK,
-            gridColor=PALE,
-            domainColor="#999999",
-            tickColor="#999999",
-            labelLimit=260,
-            labelPadding=6,
-            labelFlush=False,
-        )
-        .configure_legend(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=3)
-        .configure_header(labelFontSize=12, labelFontWeight="bold")
-        .configure_view(stroke=None)
+    axes = alt.AxisConfig(
+        labelFontSize=12,
+        titleFontSize=12,
+        titleFontWeight="normal",
+        titlePadding=8,
+        labelColor=INK,
+        titleColor=INK,
+        gridColor=PALE,
+        domainColor="#999999",
+        tickColor="#999999",
+        labelLimit=260,
+        labelPadding=6,
+        labelFlush=False,
+    )
+    return chart.properties(
+        title=heading,
+        config=alt.Config(
+            font=FONT,
+            background="white",
+            axis=axes,
+            legend=alt.LegendConfig(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", symbolStrokeWidth=3),
+            header=alt.HeaderConfig(labelFontSize=12, labelFontWeight="bold"),
+            view=alt.ViewConfig(stroke=None),
+        ),
     )
 
 
 def data_of(records: Iterable[Record]) -> alt.Data:
-    return alt.Data(values=[dict(record) for record in records])
+    """Records as data of a chart: in a tuple, since Altair copies lists each time that a chart is changed."""
+    return alt.Data(values=tuple(dict(record) for record in records))
 
 
 def need(records: Sequence[Record], chart: str, fields: tuple[str, ...]) -> None:
