@@ -95,6 +95,8 @@ def test_check(capsys: pytest.CaptureFixture[str]) -> None:
     said = told(capsys, "check", "bad.csv", "gaussian(kg, err)", status=1)
     assert "sd < 0" in said
     assert said.endswith("1 row\n")
+    said = told(capsys, "check", "bad.csv", "--model", "x=gaussian(kg, err)", status=1)
+    assert "sd < 0" in said
     words = ["check", "bad.csv", "x", "--model", "x=gaussian(kg, err)", "-o", "worse.csv"]
     assert told(capsys, *words, status=1) == "1 row written to worse.csv\n"
 
@@ -329,6 +331,10 @@ def test_progress_on_a_terminal_goes_on_while_cells_are_done() -> None:
         (["sql", "SELECT * FROM shop"], "There is no table 'shop'. Hint: --table shop=shop.csv"),
         (["sql", "SELECT * FROM 'shop.csv' LIMIT 1", "--engine", "local", "--stream", "a=b"], "Streams need Spark"),
         (["check", "shop.csv", "parcel"], "Column 'parcel' holds no uncertain values"),
+        (
+            ["check", "shop.csv"],
+            "Which column to check is not clear. Expected a table with one uncertain column. Found none",
+        ),
     ],
 )
 def test_mistakes_are_one_paragraph(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,10 @@ def _query(command: argparse.ArgumentParser) -> None:
 
 
 def _column(command: argparse.ArgumentParser) -> None:
-    command.add_argument("column", metavar="COLUMN", help="a column, or a model such as 'gaussian(kg, err)'")
+    command.add_argument(
+        "column", metavar="COLUMN", nargs="?",
+        help="a column, or a model such as 'gaussian(kg, err)' (default: the one that is uncertain)",
+    )  # fmt: skip
 
 
 def _engine(command: argparse.ArgumentParser) -> None:
@@ -295,7 +298,7 @@ _COMMANDS: dict[str, tuple[str, str, _Options, Sequence[str]]] = {
     "check": (
         "ask:answer", "show the rows of an uncertain column that are not a distribution",
         (_one_file, _column, _engine, _out),
-        ("readings.parquet temp", "shop.csv 'gaussian(kg, err)' -o bad.csv"),
+        ("readings.parquet", "shop.csv 'gaussian(kg, err)' -o bad.csv"),
     ),
     "plot": (
         "plot:plot", "draw the models of a column, the thresholds of pairs, or a map of them", (_one_file, _picture),

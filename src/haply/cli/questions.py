@@ -193,13 +193,26 @@ def where(arguments: argparse.Namespace) -> Asked:
 def check(arguments: argparse.Namespace) -> Asked:
     """Ask for bad rows."""
     models, column = named("--model", arguments.model), arguments.column
-    if "(" in column:
+    if column is not None and "(" in column:
         models[column] = column
 
     def plan(tables: Tables, funnel: Funnel) -> Plan:
-        return plan_check(tables["given"], column)
+        given = tables["given"]
+        return plan_check(given, column or _uncertain_column(frame_of(given, "The table")))
 
-    return Asked(f"bad rows of {column}", {"given": arguments.file}, plan, {"given": models})
+    return Asked(f"bad rows of {column or arguments.file}", {"given": arguments.file}, plan, {"given": models})
+
+
+def _uncertain_column(frame: Frame) -> str:
+    found = [field.name for field in frame.fields if field.uncertain_model is not None]
+    if len(found) != 1:
+        raise HaplyError(
+            "Which column to check is not clear",
+            expected="a table with one uncertain column",
+            found=", ".join(found) or "none",
+            hint="name one, as in haply check FILE COLUMN, or a model, as in haply check FILE 'gaussian(kg, err)'",
+        )
+    return found[0]
 
 
 # -- SQL ---------------------------------------------------------------------------------------------------------------
