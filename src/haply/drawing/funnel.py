@@ -30,7 +30,7 @@ def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
 
 def funnel_bars(records: Sequence[Record]) -> Any:
     """Draw the bars of a funnel alone, to stand beside other panels."""
-    counts = [max(0, int(record["pairs"])) for record in records]
+    counts = [max(0, round(record["pairs"])) for record in records]
     # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar and none is none.
     rows = [
         {"stage": record["stage"], "pairs": pairs, "end": max(pairs, 0.5), "start": 0.5, "label": f"{pairs:,}"}

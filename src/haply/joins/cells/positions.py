@@ -69,8 +69,9 @@ class PositionsMethod:
     def candidates_text(self) -> str:
         """Describe how candidates are found."""
         out = max(0.0, limits(self.distance.limit, self.threshold, True, 2).out)
+        more = f" and {out:.4g} standard deviations" if out > 1e-6 else ""
         return (
-            f"means at most {self.distance.within:g} and {out:.4g} standard deviations apart, by place on a line; "
+            f"means at most {self.distance.within:g}{more} apart, by place on a line; "
             "in each cell of it, sorted small cells as wide as that"
         )
 
