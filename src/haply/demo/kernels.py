@@ -66,6 +66,7 @@ def _sky() -> None:
     method.warm(Setting(needs_values=True, raises=True, keyed=False, whole=False))
     points = Sky([0.0, 1.0], [0.0, 1.0], 0.0, 0.0)
     join_positions(points, points, 1.0, 1.0)
+    points.lifted()
 
 
 def _counterparts() -> None:

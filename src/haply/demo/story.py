@@ -36,7 +36,7 @@ from haply.demo.readings import (
 )
 from haply.demo.telling import DemoResult, conclude, introduce, make_page
 from haply.errors import HaplyError
-from haply.numerics.jit import cache_folder
+from haply.numerics.jit import cache_folder, compile_silently
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,6 +97,7 @@ def run_demo(
     with CompilingAhead() as steps.ahead:
         if steps.ahead.busy:
             console.print(f"Kernels are compiled meanwhile; later runs load them from {cache_folder()}", soft_wrap=True)
+            compile_silently()
         own, _ = steps.run(
             f"Starting Spark on this machine ({cores} cores)",
             lambda: _start_spark(Path(out), cores),
