@@ -12,6 +12,8 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,11 +83,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
 
-    def rank(item: pytest.Item) -> int:
-        found = [k for k, part in enumerate(LONGEST) if part in item.path.stem]
+    @cache
+    def rank(path: Path) -> int:
+        found = [k for k, part in enumerate(LONGEST) if part in path.stem]
         return found[0] if found else len(LONGEST)
 
-    items.sort(key=rank)  # stable: all else stays as it is
+    items.sort(key=lambda item: rank(item.path))  # stable: all else stays as it is
 
 
 def pytest_collection_finish() -> None:

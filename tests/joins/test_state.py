@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,38 @@ from haply.pruning.cascade import Counters
 BAND = Difference("x", "x", Region(-0.5, 0.5))
 
 
-def operators() -> dict[str, Any]:
-    """One operator of each kind that remembers something, and what is pushed next."""
-    pair = PairJoin(BAND, 0.3, window=5.0)
-    pair.push("left", {"id": ["a", "b"], "x": Gaussian([0.0, 3.0], 0.2), "time": [1.0, 2.0]})
-    near = SimilarityJoin(0.5, 0.3, dim=1, window=5.0)
-    near.push("left", {"id": [1, 2], "pos": Samples([[0.0, 0.1], [3.0, 3.1]]), "time": [1.0, 2.0]})
-    timing = TimingJoin(1.0, 0.3, max_delay=10)
-    timing.push("left", {"id": [1, 2], "time": Histogram([[0.0, 1.0], [3.0, 5.0]], [[1.0], [1.0]])})
-    windows = WindowJoin({("left", "right"): 2.0}, max_delay=10)
-    windows.push("left", {"id": [1, 2], "time": [1.0, 2.0], "key": ["k", None]})
-    tumbling = TumblingJoin([BAND], 0.3, rows=2)
-    tumbling.push("left", {"id": [1, 2, 3], "x": Gaussian([0.0, 3.0, 0.0], 0.2)})
-    return {
-        "pair": (pair, {"id": ["c"], "x": Gaussian([0.1], 0.2), "time": [3.0]}),
-        "similarity": (near, {"id": [7], "pos": Samples([[0.1, 0.2]]), "time": [3.0]}),
-        "timing": (timing, {"id": [7], "time": Histogram([[0.5, 1.5]], [[1.0]])}),
-        "windows": (windows, {"id": [7], "time": [1.5], "key": ["k"]}),
-        "tumbling": (tumbling, {"id": [7, 8], "x": Gaussian([0.1, 9.0], 0.2)}),
-    }
+def pair() -> tuple[Any, Any]:
+    join = PairJoin(BAND, 0.3, window=5.0)
+    join.push("left", {"id": ["a", "b"], "x": Gaussian([0.0, 3.0], 0.2), "time": [1.0, 2.0]})
+    return join, {"id": ["c"], "x": Gaussian([0.1], 0.2), "time": [3.0]}
+
+
+def similarity() -> tuple[Any, Any]:
+    join = SimilarityJoin(0.5, 0.3, dim=1, window=5.0)
+    join.push("left", {"id": [1, 2], "pos": Samples([[0.0, 0.1], [3.0, 3.1]]), "time": [1.0, 2.0]})
+    return join, {"id": [7], "pos": Samples([[0.1, 0.2]]), "time": [3.0]}
+
+
+def timing() -> tuple[Any, Any]:
+    join = TimingJoin(1.0, 0.3, max_delay=10)
+    join.push("left", {"id": [1, 2], "time": Histogram([[0.0, 1.0], [3.0, 5.0]], [[1.0], [1.0]])})
+    return join, {"id": [7], "time": Histogram([[0.5, 1.5]], [[1.0]])}
+
+
+def windows() -> tuple[Any, Any]:
+    join = WindowJoin({("left", "right"): 2.0}, max_delay=10)
+    join.push("left", {"id": [1, 2], "time": [1.0, 2.0], "key": ["k", None]})
+    return join, {"id": [7], "time": [1.5], "key": ["k"]}
+
+
+def tumbling() -> tuple[Any, Any]:
+    join = TumblingJoin([BAND], 0.3, rows=2)
+    join.push("left", {"id": [1, 2, 3], "x": Gaussian([0.0, 3.0, 0.0], 0.2)})
+    return join, {"id": [7, 8], "x": Gaussian([0.1, 9.0], 0.2)}
+
+
+OPERATORS = (pair, similarity, timing, windows, tumbling)
+"""What makes one operator of each kind that remembers something, and what is pushed next."""
 
 
 def found(result: Any) -> Any:
@@ -48,18 +62,18 @@ def found(result: Any) -> Any:
     return result.left.tolist(), result.right.tolist(), result.probability.tolist()
 
 
-@pytest.mark.parametrize("name", operators())
-def test_a_restored_operator_goes_on(name: str) -> None:
-    join, batch = operators()[name]
+@pytest.mark.parametrize("make", OPERATORS)
+def test_a_restored_operator_goes_on(make: Callable[[], tuple[Any, Any]]) -> None:
+    join, batch = make()
     state = join.snapshot()
     again = type(join).restore(state)
     assert found(again.push("right", batch)) == found(join.push("right", batch))
     assert again.snapshot() == join.snapshot()
 
 
-@pytest.mark.parametrize("name", operators())
-def test_a_state_is_arrow_and_no_code(name: str) -> None:
-    join, _ = operators()[name]
+@pytest.mark.parametrize("make", OPERATORS)
+def test_a_state_is_arrow_and_no_code(make: Callable[[], tuple[Any, Any]]) -> None:
+    join, _ = make()
     state = join.snapshot()
     schema = pa.ipc.open_stream(state).schema
     assert json.loads(schema.metadata[b"haply_state"])["format"] == FORMAT
@@ -71,7 +85,7 @@ def test_a_state_is_arrow_and_no_code(name: str) -> None:
     for bad in (pickle.dumps(Attack()), b"", b"ARROW1", state[: len(state) // 2]):
         with pytest.raises(HaplyError, match="These bytes are no state of a"):
             type(join).restore(bad)
-    others = [other for other, _ in operators().values() if type(other) is not type(join)]
+    others = [other()[0] for other in OPERATORS if other is not make]
     for other in others:
         with pytest.raises(HaplyError, match="The state is that of another operator"):
             type(join).restore(other.snapshot())
