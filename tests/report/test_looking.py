@@ -187,6 +187,9 @@ def test_a_map_has_the_likeliest_pairs() -> None:
     assert "Ellipses hold 68%" in words
     with pytest.raises(HaplyError, match=r"Column 'b' holds no positions"):
         hp.map(pa.table({"a": [[0.0, 1.0]], "b": ["x"]}), "a", "b")
+    assert hp.map(pairs).to_dict()["title"] == hp.map(pairs, "a", "b").to_dict()["title"]
+    with pytest.raises(HaplyError, match=r"two columns of positions\. Found a\. Hint: name them"):
+        hp.map(pairs.select(["a", "probability"]))
 
 
 def test_the_sky_is_a_plane_near_its_poles_too() -> None:

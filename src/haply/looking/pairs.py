@@ -9,7 +9,7 @@ from haply.errors import HaplyError
 from haply.inputs import number_column, table_of
 from haply.models import Certain
 from haply.models.columns import read_column
-from haply.planning.frames import Frame, Tabular, field_of, find_column, names_of, position_model, quoted
+from haply.planning.frames import Field, Frame, Tabular, field_of, find_column, names_of, position_model, quoted
 
 if TYPE_CHECKING:
     import altair
@@ -58,7 +58,7 @@ def threshold_chart(pairs: Tabular, *, probability: str | None = None) -> altair
     return draw(threshold_records(frame.totals([column], AddingUp(column))))
 
 
-def map(pairs: Tabular, left: str, right: str, *, most: int = 300) -> altair.LayerChart:
+def map(pairs: Tabular, left: str | None = None, right: str | None = None, *, most: int = 300) -> altair.LayerChart:
     """Draw the positions of pairs with their errors, and lines between partners.
 
     Parameters
@@ -66,7 +66,8 @@ def map(pairs: Tabular, left: str, right: str, *, most: int = 300) -> altair.Lay
     pairs
         A result of ``hp.join`` or ``hp.match``, or any table with two columns of positions.
     left, right
-        The columns of the left and the right positions: points, models of them, or positions on the sky.
+        The columns of the left and the right positions: points, models of them, or positions on the sky. Not needed
+        where just two columns hold positions.
     most
         How many pairs are drawn: the likeliest, if there is a column ``probability`` or ``p_match``.
 
@@ -84,15 +85,17 @@ def map(pairs: Tabular, left: str, right: str, *, most: int = 300) -> altair.Lay
     --------
     >>> import haply as hp, pyarrow as pa
     >>> pairs = pa.table({"here": [[0.0, 0.0]], "there": [[3.0, 4.0]], "probability": [0.9]})
-    >>> hp.map(pairs, "here", "there").to_dict()["title"]["text"]
+    >>> hp.map(pairs).to_dict()["title"]["text"]
     '1 pair of positions'
     """
     from haply.report.maps import pair_map
 
     frame = table_of(pairs, "The table of pairs")
+    if left is None or right is None:
+        left, right = _two_positions(frame)
     names = [find_column(frame, name, "given") for name in (left, right)]
     for name in names:
-        if position_model(field_of(frame, name)) in (None, Certain):
+        if not _holds_positions(field_of(frame, name)):
             raise HaplyError(
                 f"Column '{name}' holds no positions",
                 expected="points, hp.gaussian_nd, hp.mixture_nd, hp.samples or hp.sky",
@@ -108,6 +111,23 @@ def map(pairs: Tabular, left: str, right: str, *, most: int = 300) -> altair.Lay
     if not shown.num_rows:
         raise HaplyError("No pair has two positions", expected="at least one")
     return pair_map([read_column(shown[name]).model for name in names], names, count)
+
+
+def _two_positions(frame: Frame) -> list[str]:
+    """Find the columns of positions, if there are just two."""
+    found = [field.name for field in frame.fields if _holds_positions(field)]
+    if len(found) != 2:
+        raise HaplyError(
+            "Which columns to draw is not clear",
+            expected="a table with two columns of positions",
+            found=", ".join(found) or "none",
+            hint='name them, as in hp.map(pairs, "pos_left", "pos_right")',
+        )
+    return found
+
+
+def _holds_positions(field: Field) -> bool:
+    return position_model(field) not in (None, Certain)
 
 
 def explore(
