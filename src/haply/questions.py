@@ -403,9 +403,10 @@ def asof(
     by
         Columns that must be equal: names, or pairs of names in a list.
     lookback
-        How far before the left row a right row may be, at most.
+        How far before the left row a right row may be, at most; with ``direction="nearest"``, before or after it.
     direction
-        ``"forward"`` asks for the first right row at or after the left one.
+        ``"forward"`` asks for the first right row at or after the left one, ``"nearest"`` for the one nearest to it, on
+        either side; of two at one distance the earlier.
     keep, k
         ``"best_left"`` keeps the likeliest right row, or the ``k`` likeliest; ``"all"`` all that may be the last.
     threshold

@@ -196,6 +196,8 @@ def test_asof_joins(tables: dict[str, Any]) -> None:
     same_rows(inner, hp.asof(tables["a"], tables["b"], "t", how="inner"), 4)
     ahead = hp.sql("SELECT * FROM a ASOF JOIN b ON b.t >= a.t WITH THRESHOLD 0.5", **tables)
     same_rows(ahead, hp.asof(tables["a"], tables["b"], "t", how="inner", direction="forward", threshold=0.5), 3)
+    near = hp.sql("SELECT * FROM a ASOF LEFT JOIN b ON NEAREST(b.t, a.t) AND a.kind = b.kind WITH LOOKBACK 4", **tables)
+    same_rows(near, hp.asof(tables["a"], tables["b"], "t", by="kind", direction="nearest", lookback=4), 5)
 
 
 def test_events_at_one_time_are_ordered_by_columns_that_nobody_names(tables: dict[str, Any]) -> None:

@@ -347,7 +347,9 @@ def _last_event(found: Bound, scope: Scope) -> LastQuestion:
     keys: list[tuple[str, str]] = []
     times: list[tuple[str, str, Direction]] = []
     for original in found.select.on:
-        condition = scope.condition(original)
+        nearest = isinstance(original, Call) and original.name == "nearest" and len(original.args) == 2
+        # the nearest time is written as a function, and read as a comparison
+        condition = scope.condition(Comparison("<=", *original.args) if nearest else original)  # type: ignore[attr-defined]
         match condition:
             case Comparison(op, Column(_, _, None) as one, Column(_, _, None) as other) if {one.table, other.table} == {
                 left, right
@@ -362,12 +364,16 @@ def _last_event(found: Bound, scope: Scope) -> LastQuestion:
                         original, "an ASOF JOIN takes events at the same time as well", found=f"`{original}`",
                         hint=f"write {'>=' if '>' in str(original) else '<='}",
                     )  # fmt: skip
+                if nearest:
+                    times.append((one.name, other.name, "nearest"))
+                    continue
                 if op in ("<=", ">="):
                     times.append((one.name, other.name, "backward" if op == ">=" else "forward"))
                     continue
         raise error(
             original, "this condition is not for an ASOF JOIN", found=f"`{original}`",
-            expected=f"equal certain columns, and one comparison of times, as {right}.time <= {left}.time",
+            expected=f"equal certain columns, and one comparison of times, as {right}.time <= {left}.time or "
+            f"NEAREST({left}.time, {right}.time)",
             hint="WITH LOOKBACK 10 limits how far back events are; choose rows in a query in parentheses",
         )  # fmt: skip
     if len(times) != 1:
