@@ -276,7 +276,9 @@ def count_matches(
         Two tables, or a stream and a table. Each micro-batch of the stream is then answered from the whole table, which
         is read page by page if ``hp.read_index`` gave it.
     on
-        A condition on the difference or the distance of a column of each side, with any certain conditions.
+        A condition on the difference or the distance of a column of each side, with any certain conditions. Several
+        uncertain conditions may be joined by AND where the uncertain columns of left rows are samples, or left rows are
+        certain; with ``by`` those of right rows, too.
     threshold
         The least ``p_any`` of a row that is returned; by default all rows are.
     by
