@@ -1501,3 +1501,71 @@ def asof_float(
         for at, share in zip(*_float_nodes(piece, cuts, -INF, INF), strict=True):
             totals += weight * share * given(float(at))
     return Asof([float(p) for p in totals[:-1]], float(totals[-1]))
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# G. The nearest one
+
+
+def nearest_by_worlds(
+    t: Value, s_list: Sequence[Value], within: Number | None = None, keys: Sequence[Any] | None = None
+) -> Asof:
+    """Samples and certain times: list all possible worlds, and look in each for the nearest row.
+
+    Of two rows at one distance the earlier is taken, and of two at one time that with the largest key.
+    """
+    _demand(_only_atoms([t, *s_list]), "only samples and certain times have finitely many worlds")
+    place = _places(keys, len(s_list))
+    p, none = [ZERO] * len(s_list), ZERO
+    for draw in itertools.product(*(oracle._split(value).atoms for value in (t, *s_list))):
+        weight = math.prod((w for w, _ in draw), start=ONE)
+        now, times = draw[0][1], [at for _, at in draw[1:]]
+        near = [j for j, at in enumerate(times) if within is None or abs(at - now) <= Fraction(within)]
+        if near:
+            p[min(near, key=lambda j: (abs(times[j] - now), times[j], -place[j]))] += weight
+        else:
+            none += weight
+    return Asof(p, none)
+
+
+def nearest_float(t: Value, s_list: Sequence[Value], within: Number | None = None) -> Asof:
+    """The nearest row in doubles, where no two rows can be at one distance: about 1e-12.
+
+    P_j = mean over T of the integral over s of f_j(s) prod_k P(|S_k - T| > |s - T|), one T after the other.
+    """
+    count, reach = len(s_list), INF if within is None else float(within)
+    kinks = np.concatenate([_float_marks(value) for value in s_list])
+
+    def outside(k: int, now: float, distance: np.ndarray) -> np.ndarray:
+        return 1 - _float_cdf(s_list[k], now + distance) + _float_cdf(s_list[k], now - distance, closed=False)
+
+    def given(now: float) -> np.ndarray:
+        cuts = np.concatenate([kinks, 2 * now - kinks, [now]])
+        answers = []
+        for j, value in enumerate(s_list):
+
+            def alone(s: np.ndarray, j: int = j) -> np.ndarray:
+                shares = [outside(k, now, np.abs(s - now)) for k in range(count) if k != j]
+                return math.prod(shares, start=np.ones(s.size))
+
+            split = oracle._fast_split(value)
+            inside = np.abs(split.at - now) <= reach
+            share = float(split.at_weights[inside] @ alone(split.at[inside]))
+            for weight, piece in split.pieces:
+                nodes, weights = _float_nodes(piece, cuts, now - reach, now + reach)
+                share += weight * float(weights @ alone(nodes))
+            answers.append(share)
+        none = math.prod(float(outside(k, now, np.array([reach]))[0]) for k in range(count)) if reach < INF else 0.0
+        return np.array([*answers, none])
+
+    whole = oracle._fast_split(t)
+    totals = np.zeros(count + 1)
+    for weight, at in zip(whole.at_weights, whole.at, strict=True):
+        totals += weight * given(float(at))
+    middles = (kinks[:, None] + kinks).ravel() / 2
+    moved = [] if within is None else [kinks + reach, kinks - reach]
+    cuts = np.concatenate([_float_marks(t), middles, *moved])
+    for weight, piece in whole.pieces:
+        for at, share in zip(*_float_nodes(piece, cuts, -INF, INF), strict=True):
+            totals += weight * share * given(float(at))
+    return Asof([float(p) for p in totals[:-1]], float(totals[-1]))

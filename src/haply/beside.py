@@ -6,7 +6,7 @@ to them in each micro-batch, or, if it is indexed, they read the pages of the in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from haply.errors import HaplyError, without_advice
 from haply.planning.answers.join import plan_pairs
+from haply.planning.answers.match import MatchOptions, MatchPlan, Same
 from haply.planning.answers.options import Answer
 from haply.planning.explain import Description
 from haply.planning.frames import Engine, Frame
@@ -142,6 +143,37 @@ class AskedEvents:
         _refuse_answer(self.options.answer, stream_is_left)
 
     def columns(self, left: Frame, right: Frame, plan: AsofPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
+        """Tell the columns of the answer."""
+        return plan.node.result, dict.fromkeys(plan.added, "double")
+
+
+@dataclass(frozen=True)
+class AskedMatches:
+    """Which rows are the same thing: ``hp.match``."""
+
+    same: Same | Sequence[Same]
+    options: MatchOptions
+    by_index: ClassVar[bool] = False
+
+    def plan(self, left: Frame, right: Frame) -> MatchPlan:
+        """Plan it for two tables."""
+        return MatchPlan.plan(left, right, self.same, self.options)
+
+    def refuse(self, stream_is_left: bool) -> None:
+        """Refuse to weigh rows against what a stream has not brought yet."""
+        if not stream_is_left:
+            raise HaplyError(
+                "The candidates of a table's rows are all events of the right stream, which never ends",
+                expected="the stream on the left, the table on the right",
+            )
+        if self.options.exclusive:
+            raise HaplyError(
+                "exclusive=True weighs all events of the stream against each other, and it never ends",
+                hint="leave out exclusive, and each event is weighed by itself",
+            )
+        _refuse_answer(self.options.answer, stream_is_left)
+
+    def columns(self, left: Frame, right: Frame, plan: MatchPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
         """Tell the columns of the answer."""
         return plan.node.result, dict.fromkeys(plan.added, "double")
 

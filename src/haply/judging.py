@@ -17,8 +17,8 @@ import pyarrow as pa
 from haply.drawing.inline import drawn
 from haply.errors import HaplyError, advise
 from haply.inputs import engine_of, frame_of, number_column, table_of, together
-from haply.joins.calibration.fit import Candidates, Fitted, Learned, fit, responsibilities
-from haply.joins.calibration.residuals import Transforming, Transforms, place_of, sums_of, transform_problem
+from haply.joins.calibration.fit import Fitted, Learned, fit, sum_places
+from haply.joins.calibration.residuals import Transforming, Transforms, transform_problem
 from haply.joins.calibration.scores import Scores, Scoring, compare_fakes, count_excess
 from haply.models import Model
 from haply.models.moving import GAUSSIANS, moved, rescaled
@@ -244,8 +244,8 @@ def calibrate(
     Parameters
     ----------
     left, right
-        Two tables. Candidates are found in one pass. Of Spark's tables, their numbers (differences, variances and row
-        numbers, no column of the tables) are then brought into this process, at most 5 million pairs.
+        Two tables. Candidates are found in one pass. Spark keeps their numbers (differences and variances) on its
+        workers while it learns, and each round is an aggregation: only sums leave the workers.
     same
         What is measured on both sides: a column that both tables have, or ``("mag", "vmag")`` for a column of each.
     radius
@@ -295,10 +295,12 @@ def calibrate(
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
     plan = CandidatePlan.plan(one, other, same, options)
-    found = plan.run(engine_of(one))
-    fitted = fit(found, options.learn, max_rounds)
-    _warn_of_radius(found, fitted, radius)
-    return ErrorFit(fitted, plan.column, assign, len(found.row), *_before_and_after(found, fitted))
+    with plan.run(engine_of(one)) as found:
+        fitted = fit(found, options.learn, max_rounds)
+        places = found.totals(partial(sum_places, guess=fitted.guess), len(fitted.guess.offset))
+    _warn_of_radius(fitted, radius)
+    before, after = (Transforms(sums, len(fitted.guess.offset) == 1, False) for sums in np.split(places, 2))
+    return ErrorFit(fitted, plan.column, assign, before, after)
 
 
 @dataclass(frozen=True, repr=False)
@@ -313,8 +315,6 @@ class ErrorFit:
         The compared columns of the left and the right table.
     assign
         Whose errors are rescaled.
-    pairs
-        How many candidates there were.
     before, after
         Where differences lie within the stated errors, and within the learned ones.
     """
@@ -322,7 +322,6 @@ class ErrorFit:
     fitted: Fitted
     column: tuple[str, str]
     assign: Assign
-    pairs: int
     before: Transforms
     after: Transforms
 
@@ -403,6 +402,17 @@ class ErrorFit:
             The logarithm of the likelihood of all left rows.
         """
         return self.fitted.log_likelihood
+
+    @property
+    def pairs(self) -> int:
+        """Tell how many candidates there were.
+
+        Returns
+        -------
+        int
+            Pairs of a left row and a right row near it.
+        """
+        return self.fitted.pairs
 
     @property
     def matches(self) -> float:
@@ -526,21 +536,8 @@ def _corrected(column: pa.Array, by: Sequence[float], scale: float, extra: float
     return rescaled(placed, scale, extra) if widened else placed
 
 
-def _before_and_after(found: Candidates, fitted: Fitted) -> tuple[Transforms, Transforms]:
-    """Where differences lie within stated and within learned errors, each candidate with its learned probability."""
-    weight = responsibilities(found, fitted.guess)
-    stated = found.scaled + found.fixed
-    # what has no stated error is as far out as can be
-    before = place_of(found.delta, np.where(stated > 0.0, stated, 1e-300))
-    after = place_of(found.delta - fitted.guess.offset, fitted.guess.variances(found))
-    line = found.dimension == 1
-    return Transforms(sums_of(before, weight), line, False), Transforms(sums_of(after, weight), line, False)
-
-
-def _warn_of_radius(found: Candidates, fitted: Fitted, radius: float) -> None:
-    weight = responsibilities(found, fitted.guess)
-    sd = math.sqrt(float((weight * fitted.guess.variances(found)).sum() / weight.sum()))
-    needed = float(np.linalg.norm(fitted.guess.offset)) + _FAR_OUT * sd
+def _warn_of_radius(fitted: Fitted, radius: float) -> None:
+    needed = float(np.linalg.norm(fitted.guess.offset)) + _FAR_OUT * fitted.typical_error
     if needed > radius:
         advise(
             f"The radius {radius:g} leaves out matches: offset and errors reach as far as {needed:.3g}.",

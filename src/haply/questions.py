@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from haply.beside import AskedCounts, AskedEvents, planned
+from haply.beside import AskedCounts, AskedEvents, AskedMatches, planned
 from haply.inputs import engine_of, frame_of, together
 from haply.joins.events import Direction
 from haply.planning.answers.asof import AsofOptions
 from haply.planning.answers.counts import CountOptions
-from haply.planning.answers.match import Density, MatchOptions, MatchPlan, Same
+from haply.planning.answers.match import Density, MatchOptions, Same
 from haply.planning.answers.options import Answer, How, Keep, Ties
 from haply.planning.frames import Duration, InvalidMode, Tabular
 from haply.planning.history.asked import notes_on
@@ -64,6 +64,7 @@ def plan_match(
     order_by: str | Sequence[str] | None = None,
     ties: Ties = "first",
     within: float | None = None,
+    on: Expression | str | None = None,
     by_category: Mapping[str | tuple[str, str], tuple[float, float]] | None = None,
     tolerance: float = 1e-9,
     invalid: InvalidMode = "raise",
@@ -75,9 +76,9 @@ def plan_match(
 
     Parameters
     ----------
-    left, right, same, density, completeness, threshold, how, keep, exclusive, k, order_by, ties, within, by_category
+    left, right, same, density, completeness, threshold, how, keep, exclusive, k, order_by, ties, within, on
         As in ``hp.match``.
-    tolerance, invalid, suffixes, columns, funnel
+    by_category, tolerance, invalid, suffixes, columns, funnel
         As in ``hp.match``.
 
     Returns
@@ -101,11 +102,11 @@ def plan_match(
     """
     options = MatchOptions(
         density, completeness, threshold, Answer(how, keep, k, order_by, ties), exclusive, tolerance, within,
-        by_category, invalid, suffixes, columns,
+        by_category, invalid, suffixes, columns, on,
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(MatchPlan.plan(one, other, same, options), engine_of(one), funnel, notes_on(one, other))
+    return Plan(planned(one, other, AskedMatches(same, options)), engine_of(one), funnel, notes_on(one, other))
 
 
 def match(
@@ -123,6 +124,7 @@ def match(
     order_by: str | Sequence[str] | None = None,
     ties: Ties = "first",
     within: float | None = None,
+    on: Expression | str | None = None,
     by_category: Mapping[str | tuple[str, str], tuple[float, float]] | None = None,
     tolerance: float = 1e-9,
     invalid: InvalidMode = "raise",
@@ -139,7 +141,7 @@ def match(
     Parameters
     ----------
     left, right
-        Two tables.
+        Two tables, or a stream and a table. Each micro-batch of the stream is then answered from the whole table.
     same
         What is measured on both sides: a column that both tables have, ``("mag", "vmag")`` for a column of each, or
         ``hp.left.pos == hp.right.pos``. Of several in a list, which must be independent, each but the first also has
@@ -161,6 +163,9 @@ def match(
         ``p_low`` and ``p_high`` bound ``p_match`` where a crowd of rows is too large for an exact value.
     within
         For samples and certain values, which have no density: the distance within which they count as the same.
+    on
+        Certain conditions, such as ``"left.band = right.band"``. A pair that does not fulfil them cannot be the same
+        thing: it is no candidate, and has no weight. ``density`` is then that of right rows which fulfil them.
     by_category
         ``{"class": (m, u)}``: the share of equal values of a certain column among the same things, and among unrelated
         ones.
@@ -192,8 +197,8 @@ def match(
     return plan_match(
         left, right, same,
         density=density, completeness=completeness, threshold=threshold, how=how, keep=keep, exclusive=exclusive, k=k,
-        order_by=order_by, ties=ties, within=within, by_category=by_category, tolerance=tolerance, invalid=invalid,
-        suffixes=suffixes, columns=columns, funnel=funnel,
+        order_by=order_by, ties=ties, within=within, on=on, by_category=by_category, tolerance=tolerance,
+        invalid=invalid, suffixes=suffixes, columns=columns, funnel=funnel,
     ).run()  # fmt: skip
 
 
@@ -271,7 +276,9 @@ def count_matches(
         Two tables, or a stream and a table. Each micro-batch of the stream is then answered from the whole table, which
         is read page by page if ``hp.read_index`` gave it.
     on
-        A condition on the difference or the distance of a column of each side, with any certain conditions.
+        A condition on the difference or the distance of a column of each side, with any certain conditions. Several
+        uncertain conditions may be joined by AND where the uncertain columns of left rows are samples, or left rows are
+        certain; with ``by`` those of right rows, too.
     threshold
         The least ``p_any`` of a row that is returned; by default all rows are.
     by
@@ -403,9 +410,10 @@ def asof(
     by
         Columns that must be equal: names, or pairs of names in a list.
     lookback
-        How far before the left row a right row may be, at most.
+        How far before the left row a right row may be, at most; with ``direction="nearest"``, before or after it.
     direction
-        ``"forward"`` asks for the first right row at or after the left one.
+        ``"forward"`` asks for the first right row at or after the left one, ``"nearest"`` for the one nearest to it, on
+        either side; of two at one distance the earlier.
     keep, k
         ``"best_left"`` keeps the likeliest right row, or the ``k`` likeliest; ``"all"`` all that may be the last.
     threshold

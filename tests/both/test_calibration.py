@@ -13,7 +13,6 @@ import both_kit as hp
 import haply
 import oracle_answers as referee
 from haply.errors import HaplyError, HaplyWarning
-from haply.planning.answers import candidates
 
 GAUSSIAN = "id long, x struct<mean:double,sd:double>"
 PLACE = "id long, xy struct<mean:array<double>,cov:array<double>>"
@@ -375,16 +374,17 @@ def test_errors_and_offset_of_a_world_are_learned(learn, truth):
 
 
 def test_golden_e1():
-    from haply.joins.calibration.fit import Candidates, Guess, em_step, log_likelihood, responsibilities
+    from haply.joins.calibration.fit import Candidates, Guess, RoundSums, em_step, responsibilities, sum_up
 
     delta = np.array([[0.3, 0.1], [-2.0, 1.0], [0.5, -0.2]])
     given = Candidates(np.array([0, 0, 1]), 3, delta, np.full(3, 0.5), np.zeros(3), np.full(3, 0.05))
     start = Guess(0.5, np.zeros(2))
-    assert log_likelihood(given, start) == pytest.approx(1.5895228996537605, rel=1e-14)
+    sums = RoundSums.of(sum_up(given, start))
+    assert sums.log_likelihood == pytest.approx(1.5895228996537605, rel=1e-14)
     assert responsibilities(given, start).tolist() == pytest.approx(
         [0.8467067668902298, 0.006305072276361868, 0.8264971420399287], rel=1e-13
     )
-    step = em_step(given, start, ("share", "offset", "scale"))
+    step = em_step(start, sums, ("share", "offset", "scale"), 3)
     assert step.share == pytest.approx(0.5598363270688401, rel=1e-14)
     assert step.offset.tolist() == pytest.approx([0.38978681499161966, -0.044253219407739325], rel=1e-13)
     assert step.scale == pytest.approx(0.24083870254899245, rel=1e-13)
@@ -392,7 +392,7 @@ def test_golden_e1():
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
 def test_rounds_are_those_of_the_oracle(dimension):
-    from haply.joins.calibration.fit import Candidates, Guess, em_step, log_likelihood
+    from haply.joins.calibration.fit import Candidates, Guess, RoundSums, em_step, sum_up
 
     rng = np.random.default_rng(dimension)
     row = np.sort(rng.integers(0, 12, 40))
@@ -403,8 +403,9 @@ def test_rounds_are_those_of_the_oracle(dimension):
         ours = Guess(0.4, np.full(dimension, 0.1), 1.2, 0.6)
         theirs = referee.Fit(0.4, (0.1,) * dimension, 1.2, 0.6)
         for _ in range(3):
-            assert log_likelihood(given, ours) == pytest.approx(referee.log_likelihood(rows, theirs, 0.3), rel=1e-12)
-            ours, theirs = em_step(given, ours, learn), referee.em_step(rows, theirs, 0.3, learn)
+            sums = RoundSums.of(sum_up(given, ours))
+            assert sums.log_likelihood == pytest.approx(referee.log_likelihood(rows, theirs, 0.3), rel=1e-12)
+            ours, theirs = em_step(ours, sums, learn, 12), referee.em_step(rows, theirs, 0.3, learn)
             assert [ours.share, ours.scale, ours.extra, *ours.offset] == pytest.approx(
                 [theirs.share, theirs.scale, theirs.extra, *theirs.offset], rel=1e-12
             )
@@ -539,23 +540,74 @@ def test_what_cannot_be_learned():
 
 def test_equal_errors_have_one_likelihood_along_a_curve():
     """Why scale and extra are refused there."""
-    from haply.joins.calibration.fit import Candidates, Guess, log_likelihood
+    from haply.joins.calibration.fit import Candidates, Guess, log_likelihoods
 
     rng = np.random.default_rng(0)
     given = Candidates(np.arange(50), 50, rng.normal(size=(50, 2)), np.full(50, 0.5), np.zeros(50), np.full(50, 0.05))
     whole = 1.3**2 * 0.5 + 0.25
-    values = [
-        log_likelihood(given, Guess(0.7, np.zeros(2), scale, math.sqrt(whole - scale**2 * 0.5)))
-        for scale in (0.8, 1, 1.3)
-    ]
+    guesses = [Guess(0.7, np.zeros(2), scale, math.sqrt(whole - scale**2 * 0.5)) for scale in (0.8, 1, 1.3)]
+    values = log_likelihoods(given, guesses)[1:].tolist()
     assert values == pytest.approx([values[0]] * 3, rel=1e-14)
 
 
-def test_too_many_candidates_for_this_process(engine, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("line", {"learn": ("share", "offset", "scale")}),
+        ("line", {"learn": ("share", "offset", "extra"), "assign": "both"}),
+        ("line", {"learn": ("share", "scale", "extra"), "density": "field", "max_rounds": 60}),
+        ("plane", {"learn": ("share", "offset", "scale"), "assign": "right"}),
+        ("sky", {"learn": ("share", "offset", "scale")}),
+    ],
+)
+@pytest.mark.long(keep=2)
+def test_both_engines_learn_the_same(engine, kind, options, monkeypatch):
+    """Spark adds up on its workers: no row of a table comes into this process, and nothing stays behind."""
     if engine.name == "local":
-        pytest.skip("they are in this process already")
-    monkeypatch.setattr(candidates, "MOST_GATHERED", 100)
+        pytest.skip("it is what Spark is compared with")
+    tables = two_tables(kind)
+    given = {"density": 1 / 30, "radius": 6} | options
+    expected = haply.calibrate(*tables, "x", **given)
+    asked = [hp.Table(engine, one).asked for one in tables]
+    kept = type(asked[0])
+    for name in ("toPandas", "toArrow", "toLocalIterator", "take", "head"):
+        monkeypatch.setattr(kept, name, refuse_to_gather)
+    found = haply.calibrate(*asked, "x", **given)
+    assert (found.pairs, found.rounds, found.converged) == (expected.pairs, expected.rounds, expected.converged)
+    assert found.fitted.estimates.tolist() == pytest.approx(expected.fitted.estimates.tolist(), rel=1e-9, abs=1e-9)
+    assert found.fitted.standard_errors.tolist() == pytest.approx(expected.fitted.standard_errors.tolist(), rel=1e-5)
+    assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-12)
+    assert found.after.shares.tolist() == pytest.approx(expected.after.shares.tolist(), abs=1e-9)
+
+
+def refuse_to_gather(*_, **__):
+    raise AssertionError("rows are brought into this process")
+
+
+def two_tables(kind):
+    """Two tables with a column ``x``, whose rows are each a few units from their counterparts."""
+    means, sds, right = on_a_line(count=300)
+    if kind == "line":
+        return line(means, sds).append_column("field", pa.array(np.full(300, 1 / 30))), line(right, right * 0 + 0.2)
+    rng = np.random.default_rng(8)
+    grid = 60.0 * np.column_stack([np.arange(225) // 15, np.arange(225) % 15])
+    seen = grid + rng.normal(size=(225, 2)) * 0.7 + [0.4, -0.3]
+    if kind == "plane":
+        one, other = (places(at, np.full(225, 0.5)).rename_columns(["id", "x"]) for at in (grid, seen))
+        return one, other
+    dec = 75.0 + grid[:, 0] / 3600.0, 75.0 + seen[:, 0] / 3600.0
+    ra = [(x[:, 1] / 3600.0 / np.cos(np.radians(at)) + 359.95) % 360.0 for x, at in zip((grid, seen), dec, strict=True)]
+    errors = [(0.5, 0.5, 0.0)] * 225
+    one, other = (
+        sky(list(zip(a, d, strict=True)), errors).rename_columns(["id", "x"]) for a, d in zip(ra, dec, strict=True)
+    )
+    return one, other
+
+
+def test_densities_that_are_no_positive_numbers(engine):
     means, sds, right = on_a_line(count=200)
-    tables = [hp.Table(engine, line(means, sds)), hp.Table(engine, line(right, np.full(len(right), 0.2)))]
-    with pytest.raises(HaplyError, match="There are more than 100 candidates"):
-        haply.calibrate(*(one.asked for one in tables), "x", radius=6, density=0.1)
+    for bad in (0.0, None, math.nan, math.inf):
+        left = line(means, sds).append_column("field", pa.array([bad, *[0.1] * 199], pa.float64()))
+        tables = [hp.Table(engine, left), hp.Table(engine, line(right, np.full(len(right), 0.2)))]
+        with pytest.raises(HaplyError, match="The density of left rows is no positive number"):
+            haply.calibrate(*(one.asked for one in tables), "x", radius=60, density="field")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 
 import both_kit as hp
@@ -122,6 +124,97 @@ def test_certain_conditions_keys_and_a_threshold(engine):
         assert row["p_any"] == (count > 0)
 
 
+SAMPLED = ", ".join(
+    ["id long, k long", *(f"{x} struct<points:array<double>,probs:array<double>,dim:int>" for x in "xy")]
+)
+
+
+def sampled(rng, count):
+    """Rows with two columns of a few samples each, in whole numbers."""
+
+    def value():
+        size = int(rng.integers(1, 3))
+        shares = rng.integers(1, 4, size)
+        return rng.integers(0, 5, size).astype(float).tolist(), (shares / shares.sum()).tolist(), 1
+
+    return [(k, int(rng.integers(0, 2)), value(), value()) for k in range(count)]
+
+
+def all_worlds(rows):
+    """What all rows may be at once: weights, and a list of the values of each row."""
+    parts = [list(zip(points, probs, strict=True)) for row in rows for points, probs, _ in row[2:]]
+    for world in itertools.product(*parts):
+        values = [value for value, _ in world]
+        yield math.prod(p for _, p in world), list(zip(values[::2], values[1::2], strict=True))
+
+
+SEVERAL = [
+    ("abs(left.x - right.x) <= 1 AND left.y > right.y", lambda a, b, i, j: abs(a[0] - b[0]) <= 1 and a[1] > b[1]),
+    ("abs(left.x - right.x) <= 1 AND left.y <= right.x", lambda a, b, i, j: abs(a[0] - b[0]) <= 1 and a[1] <= b[0]),
+    (
+        "left.x + left.y >= right.x + 2 AND left.k = right.k",
+        lambda a, b, i, j: a[0] + a[1] >= b[0] + 2 and i[1] == j[1],
+    ),
+    (
+        "abs(left.x - right.x) <= right.k + 1 AND left.x > right.y + left.k",
+        lambda a, b, i, j: abs(a[0] - b[0]) <= j[1] + 1 and a[0] > b[1] + i[1],
+    ),
+]
+
+
+@pytest.mark.parametrize(("on", "holds"), SEVERAL)
+def test_several_conditions_are_those_of_all_worlds(engine, on, holds):
+    """Conditions that share values, of either side, and certain numbers of both."""
+    rng = np.random.default_rng(4)
+    for _ in range(2 if engine.name == "local" else 1):
+        left, right = sampled(rng, 2), sampled(rng, 3)
+        tables = engine.createDataFrame(left, SAMPLED), engine.createDataFrame(right, SAMPLED)
+        chances, totals = np.zeros((2, 4)), np.zeros(7)
+        for one, mine in all_worlds(left):
+            for other, theirs in all_worlds(right):
+                counts = [
+                    sum(holds(a, b, i, j) for b, j in zip(theirs, right, strict=True))
+                    for a, i in zip(mine, left, strict=True)
+                ]
+                for row, count in enumerate(counts):
+                    chances[row, count] += one * other
+                totals[sum(counts)] += one * other
+        found = hp.count_matches(*tables, on, distribution=True, quantiles=[0.5], columns=["id"]).collect()
+        assert len(found) == 2
+        for row in found:
+            wanted = chances[row["id"]]
+            mean = wanted @ np.arange(4)
+            shares = [*row["matches_distribution"], 0.0, 0.0, 0.0, 0.0][:4]
+            assert shares == pytest.approx(wanted.tolist(), abs=1e-9)
+            assert row["expected_matches"] == pytest.approx(mean, abs=1e-9)
+            assert row["sd_matches"] ** 2 == pytest.approx(wanted @ (np.arange(4) - mean) ** 2, abs=1e-8)
+            assert row["p_any"] == pytest.approx(1 - wanted[0], abs=1e-9)
+            assert row["matches_q50"] == np.flatnonzero(np.cumsum(wanted) >= 0.5 - 1e-12)[0]
+        grouped = [(row[0], 7, *row[2:]) for row in left] if "left.k" not in on else left
+        if len({row[1] for row in grouped}) == 1:
+            (whole,) = hp.count_matches(engine.createDataFrame(grouped, SAMPLED), tables[1], on, by="k").collect()
+            mean = totals @ np.arange(7)
+            assert whole["expected_matches"] == pytest.approx(mean, abs=1e-9)
+            assert whole["sd_matches"] ** 2 == pytest.approx(totals @ (np.arange(7) - mean) ** 2, abs=1e-8)
+
+
+def test_several_conditions_of_certain_rows_with_any_laws(engine):
+    """Partners are then independent, with the probabilities of the join."""
+    left = engine.createDataFrame([(k, float(k), 0.5 * k) for k in range(4)], "id long, x double, y double")
+    types = "id long, x struct<mean:double,sd:double>, y struct<lo:double,hi:double>"
+    right = engine.createDataFrame([(k, (0.7 * k, 0.5), (0.3 * k, 2.0)) for k in range(6)], types)
+    on = "abs(left.x - right.x) <= 1 AND left.y > right.y"
+    chances = {}
+    for row in hp.join(left, right, on, 1e-9).collect():
+        chances.setdefault(row["id_left"], []).append(row["probability"])
+    for row in hp.count_matches(left, right, on).collect():
+        p = np.array(chances.get(row["id"], []))
+        assert row["expected_matches"] == pytest.approx(p.sum(), abs=1e-7)
+        assert row["sd_matches"] == pytest.approx(math.sqrt((p * (1 - p)).sum()), abs=1e-7)
+        assert row["p_any"] == pytest.approx(1 - (1 - p).prod(), abs=1e-7)
+    assert sum(map(len, chances.values())) > 5
+
+
 def test_chances_do_not_multiply(engine):
     """All partners look at one value: the product of their chances is too high here, and too low there."""
     left = engine.createDataFrame([(0, ([0.0, 1.0], [1.0]))], HISTOGRAM)
@@ -136,8 +229,9 @@ def test_words_of_errors(engine):
     left, right = frame(engine, values("normal", 3, 1)), frame(engine, values("normal", 3, 2))
     two = f"{BAND} AND left.x + right.x > 0"
     for on, options, words in (
-        (two, {}, "Matches are counted for one uncertain condition"),
-        (two, {}, "a row's probabilities add up to its count"),
+        (two, {}, "Matches are counted for several uncertain conditions where the left table has samples"),
+        (two, {}, "its probabilities add up to the expected number of matches"),
+        (two.replace(" AND ", " OR "), {}, "Matches are counted for conditions that all hold"),
         (BAND, {"quantiles": [2]}, "A quantile is no probability"),
         (BAND, {"by": "id", "threshold": 0.5}, "threshold is about rows, and by= asks about groups"),
         (BAND, {"by": "kind"}, "no column in the left table called 'kind'"),

@@ -12,7 +12,7 @@ import pytest
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, TruncatedGaussian, Uniform
 from haply.probability import region_probability
-from haply.probability.asof import event_candidates, last_events
+from haply.probability.events.last import event_candidates, last_events
 from haply.probability.region import Region
 from laws_kit import KINDS, draw, last_reference, law_of_row, model_of_laws, random_law
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -77,7 +78,7 @@ def rounded(table):
         return value if value is None else round(value, 8)
 
     for at, name in enumerate(table.column_names):
-        if name.startswith(("probability", "p_any", "expected_", "sd_", "matches_")):
+        if name.startswith(("probability", "p_any", "p_match", "bayes_", "expected_", "sd_", "matches_")):
             values = list(map(about, table[name].to_pylist()))
             table = table.set_column(at, name, pa.array(values, table.schema.field(name).type))
     return bag(table)
@@ -119,6 +120,28 @@ def test_the_matches_of_each_event_are_counted(spark, events, stream, tmp_path):
         assert found.column_names == wanted.column_names
         assert rounded(found) == rounded(wanted), name
         assert found.num_rows
+
+
+@pytest.mark.parametrize(
+    ("name", "same", "options"),
+    [
+        ("left", "x", {"density": 2.0, "how": "left", "threshold": 0.3, "on": "left.kind = right.kind"}),
+        ("best", "xy", {"density": hp.density(area=64.0), "keep": "best_left"}),
+        ("anti", "x", {"density": "t1", "how": "anti", "threshold": 0.5}),
+    ],
+)
+def test_each_event_is_matched_with_the_table(spark, events, stream, tmp_path, name, same, options):
+    """As if the stream were a table: no event is weighed against another."""
+    other = rows(8, 40)
+    if options["density"] == "t1":
+        stream, events = stream.selectExpr("*", "t + 1 AS t1"), events.append_column("t1", pc.add(events["t"], 1.0))
+    table = spark.createDataFrame(other)
+    asked = options | {"completeness": 0.7}
+    found = answered(spark, hp.match(stream, table, same, **asked), tmp_path, f"matched_{name}")
+    wanted = hp.match(events, other, same, **asked)
+    assert found.column_names == wanted.column_names
+    assert rounded(found) == rounded(wanted)
+    assert found.num_rows > 5
 
 
 def test_matches_in_an_indexed_table_are_counted_page_by_page(spark, events, stream, tmp_path):
@@ -208,6 +231,12 @@ def test_words_of_counts_and_last_events_of_streams(spark, stream):
     said = hp.plan_asof(stream, table, "t").explain()
     assert "the right table comes whole to every task in each micro-batch" in said
     for ask, words in (
+        (lambda: hp.match(table, stream, "x", density=1.0, completeness=0.5), "all events of the right stream"),
+        (lambda: hp.match(stream, stream, "x", density=1.0, completeness=0.5), "not looked for in a second stream"),
+        (
+            lambda: hp.match(stream, table, "x", density=1.0, completeness=0.5, exclusive=True),
+            "exclusive=True weighs all events of the stream against each other",
+        ),
         (lambda: hp.count_matches(table, stream, BAND), "counted in the whole right stream, which never ends"),
         (lambda: hp.count_matches(stream, table, BAND, by="kind"), "by= asks about groups of all events"),
         (lambda: hp.count_matches(stream, stream, BAND), "Matches in a second stream are not counted"),
@@ -250,7 +279,7 @@ def test_words_of_sql_beside_a_stream(spark, stream):
     for query, words in (
         ("SELECT * FROM t LEFT JOIN e ON abs(e.x - t.x) <= 0.8 WITH THRESHOLD 0.4", "how='left' asks for rows of the"),
         ("SELECT * FROM e JOIN t ON abs(e.x - t.x) <= 0.8", "Without a threshold every pair is possible"),
-        ("SELECT * FROM e JOIN t ON SAME(e.x, t.x) WITH DENSITY 1 COMPLETENESS .5", "in tables, not in streams"),
+        ("SELECT * FROM t JOIN e ON SAME(t.x, e.x) WITH DENSITY 1 COMPLETENESS .5", "all events of the right stream"),
         ("SELECT * FROM t LEFT JOIN e ON abs(e.x - t.x) <= 0.8 GROUP BY t", "in the whole right stream"),
         ("SELECT * FROM t ASOF JOIN e ON e.t <= t.t", "in the whole right stream"),
     ):

@@ -20,8 +20,39 @@ of its pairs, each by itself."""
 DISTRIBUTION = "matches_distribution"
 
 
+class CountedNumbers:
+    """The numbers that are wanted of each row."""
+
+    quantiles: tuple[float, ...]
+    distribution: bool
+    singly: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The numbers of a row besides distributions."""
+        return [EXPECTED, VARIANCE, ANY, *([OWN] if self.singly else []), *map(quantile_name, self.quantiles)]
+
+    def written(self, found: MatchCounts, start: np.ndarray) -> dict[str, pa.Array]:
+        """Return columns by name, for rows whose pairs are at ``start[i]:start[i + 1]``."""
+        columns = {
+            EXPECTED: found.expected, VARIANCE: np.maximum(found.variance, 0.0), ANY: found.p_any,
+        }  # fmt: skip
+        if self.singly:
+            count, chance = len(start) - 1, found.probability
+            owner = np.repeat(np.arange(count), np.diff(start))
+            columns[OWN] = np.bincount(owner, chance * (1.0 - chance), minlength=count)
+        out = {name: pa.array(values) for name, values in columns.items()}
+        if found.distribution is not None:
+            begins, shares = found.distribution.start, found.distribution.values
+            for q in self.quantiles:
+                out[quantile_name(q)] = pa.array(_quantiles(np.asarray(begins), shares, q))
+            if self.distribution:
+                out[DISTRIBUTION] = found.distribution.to_arrow()
+        return out
+
+
 @dataclass(frozen=True)
-class Counting:
+class Counting(CountedNumbers):
     """What is counted: pairs whose values differ by what a region holds, or are within a distance."""
 
     left: str
@@ -46,9 +77,9 @@ class Counting:
         )
 
     @property
-    def names(self) -> list[str]:
-        """The numbers of a row besides distributions."""
-        return [EXPECTED, VARIANCE, ANY, *([OWN] if self.singly else []), *map(quantile_name, self.quantiles)]
+    def columns(self) -> list[str]:
+        """The columns of pairs that are needed."""
+        return [self.left, self.right]
 
     def rows(self, pairs: pa.Table, start: np.ndarray) -> dict[str, pa.Array]:
         """Count the partners of rows, whose pairs are at ``start[i]:start[i + 1]``; returns columns by name."""
@@ -57,22 +88,7 @@ class Counting:
 
     def count(self, left: pa.Array, right: pa.Array, start: np.ndarray, partners: np.ndarray) -> dict[str, pa.Array]:
         """Count for rows whose partners are known by their places in the other column."""
-        found = self._counts(view_column(left), view_column(right), start, partners)
-        columns = {
-            EXPECTED: found.expected, VARIANCE: np.maximum(found.variance, 0.0), ANY: found.p_any,
-        }  # fmt: skip
-        if self.singly:
-            count, chance = len(start) - 1, found.probability
-            owner = np.repeat(np.arange(count), np.diff(start))
-            columns[OWN] = np.bincount(owner, chance * (1.0 - chance), minlength=count)
-        out = {name: pa.array(values) for name, values in columns.items()}
-        if found.distribution is not None:
-            begins, shares = found.distribution.start, found.distribution.values
-            for q in self.quantiles:
-                out[quantile_name(q)] = pa.array(_quantiles(np.asarray(begins), shares, q))
-            if self.distribution:
-                out[DISTRIBUTION] = found.distribution.to_arrow()
-        return out
+        return self.written(self._counts(view_column(left), view_column(right), start, partners), start)
 
     def _counts(self, mine: Model, theirs: Model, start: np.ndarray, candidates: np.ndarray) -> MatchCounts:
         asked = bool(self.quantiles) or self.distribution

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +13,11 @@ from haply.joins.cells.join import shared_codes
 from haply.joins.cells.rows import USABLE, row_states
 from haply.models import OneDimensional
 from haply.models.columns import view_column
-from haply.probability.asof import event_candidates, last_events
+from haply.probability.events.last import event_candidates, last_events
+from haply.probability.events.nearest import nearest_candidates, nearest_events
 
-Direction = Literal["backward", "forward"]
-"""Whether the last event at or before a time is asked for, or the first at or after it."""
+Direction = Literal["backward", "forward", "nearest"]
+"""Whether the last event at or before a time is asked for, the first at or after it, or the nearest to it."""
 
 
 class FoundEvents(NamedTuple):
@@ -31,7 +32,7 @@ class FoundEvents(NamedTuple):
 
 @dataclass(frozen=True)
 class LastEvent:
-    """What is asked: see ``event_candidates`` and ``last_events``."""
+    """What is asked: see ``last_events`` and ``nearest_events``."""
 
     lookback: float | None
     direction: Direction
@@ -55,14 +56,19 @@ class LastEvent:
         assert isinstance(mine, OneDimensional)
         assert isinstance(theirs, OneDimensional)
         codes = _codes(sides[0], sides[1], keys)
-        start, candidates = event_candidates(
-            mine, theirs, tolerance=self.tolerance, lookback=self.lookback, direction=self.direction,
-            left_key=codes[0], right_key=codes[1],
-        )  # fmt: skip
-        rank = _ranks(sides[1], names)[candidates]
-        found = last_events(
-            mine, theirs, start, candidates, rank=rank, lookback=self.lookback, direction=self.direction
-        )
+        rank = _ranks(sides[1], names)
+        near: Any = {"tolerance": self.tolerance, "lookback": self.lookback}
+        if self.direction == "nearest":
+            start, candidates = nearest_candidates(mine, theirs, left_key=codes[0], right_key=codes[1], **near)
+            found = nearest_events(mine, theirs, start, candidates, rank=rank[candidates], lookback=self.lookback)
+        else:
+            start, candidates = event_candidates(
+                mine, theirs, left_key=codes[0], right_key=codes[1], direction=self.direction, **near
+            )
+            found = last_events(
+                mine, theirs, start, candidates, rank=rank[candidates], lookback=self.lookback,
+                direction=self.direction,
+            )  # fmt: skip
         some[usable[0]] = np.clip(1.0 - found.none, 0.0, 1.0)
         owner = np.repeat(np.arange(len(mine)), np.diff(start))
         likely = np.flatnonzero(found.probability > 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeAlias
@@ -175,6 +176,12 @@ class Frame(Protocol):
 
     def totals(self, columns: Sequence[str], function: Callable[[pa.Table], np.ndarray]) -> np.ndarray:
         """Add up the numbers that a function makes of some rows at a time; only sums leave the workers of Spark."""
+
+    def listed(self, key: str, name: str) -> Frame:
+        """Make one row of all rows with one key: a list of structs of the other columns. None of these is null."""
+
+    def held(self) -> AbstractContextManager[Frame]:
+        """Compute the rows once for all that is asked of them in a ``with`` block."""
 
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
         """Bring columns of all rows into this process, or of so many."""

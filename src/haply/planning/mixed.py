@@ -14,7 +14,7 @@ from typing import Any
 
 from haply.errors import HaplyError
 from haply.joins.cells.asked import PairSelection
-from haply.models import Gaussian, GaussianND, Model, OneDimensional
+from haply.models import Gaussian, GaussianND, Model, OneDimensional, Samples
 from haply.planning.explain import Description, looked_at
 from haply.planning.frames import (
     Engine,
@@ -280,6 +280,45 @@ class MixedJoin:
         if bad:
             sd = f"IF({' OR '.join(bad)}, -1D, {sd})"
         return f"named_struct('mean', {' + '.join(means)}, 'sd', {sd})"
+
+    # -- counting matches ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def used(self) -> tuple[Shown, ...]:
+        """The columns of pairs that ``asked_of_pairs`` needs, under names of its own."""
+        columns = dict.fromkeys((column.table, column.name) for column in columns_of(self.expression))
+        named = [(side, name) for side in _SIDES for of, name in columns if of == side]
+        return tuple(Shown(side, name, f"__haply_used_{k}") for k, (side, name) in enumerate(named))
+
+    def asked_of_pairs(self) -> tuple[PairSelection, dict[str, str]]:
+        """Return what a table of pairs is asked, and SQL for columns of certain numbers that this needs."""
+        if self._selection.may_miss_columns:
+            raise HaplyError(
+                "Matches are counted for conditions that all hold", expected="conditions joined by AND",
+                found=f"`{self.expression}`",
+            )  # fmt: skip
+        called: dict[tuple[str | None, str], str] = {(one.side, one.column): one.name for one in self.used}
+        numbers = {name: _NUMBER.format(k) for k, name in enumerate(self._rows.numbers)}
+        sql = {
+            numbers[name]: f"CAST({to_sql(number, lambda column: called[column.table, column.name])} AS DOUBLE)"
+            for name, number in self._rows.numbers.items()
+        }
+        uncertain = tuple(
+            (name, _SIDES.index(column.table), called[column.table, column.name])
+            for name, column in ((name, self._columns[name]) for name in self._selection.columns)
+        )
+        return PairSelection(self._selection, uncertain, tuple((name, 0, numbers[name]) for name in numbers)), sql
+
+    def without_worlds(self, side: SideName) -> str | None:
+        """Name an uncertain column of a side whose values cannot be listed, as it is no sample; none if all can."""
+        return next(
+            (
+                self._columns[name].name
+                for name, model in self._kinds.models.items()
+                if self._columns[name].table == side and model is not Samples
+            ),
+            None,
+        )
 
     # -- running and explaining it -------------------------------------------------------------------------------------
 

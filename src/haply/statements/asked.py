@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from haply.beside import AskedCounts, AskedEvents, planned
+from haply.beside import AskedCounts, AskedEvents, AskedMatches, planned
 from haply.errors import HaplyError
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, quantile_name
 from haply.joins.events import Direction
 from haply.planning.answers.asof import AsofOptions
 from haply.planning.answers.counts import SD, CountOptions
-from haply.planning.answers.match import Density, MatchOptions, MatchPlan
+from haply.planning.answers.match import Density, MatchOptions
 from haply.planning.frames import InvalidMode, names_of
 from haply.planning.plans import PlannedQuery
 from haply.planning.several import SUFFIXES, as_join, used_columns
@@ -98,10 +98,10 @@ class MatchQuestion(Question):
         node = bound.node(0, invalid)
         options = replace(
             self.options, answer=bound.answer, invalid=invalid, suffixes=SUFFIXES,
-            columns=used_columns(node, self.numbers),
+            columns=used_columns(node, self.numbers), on=as_join(node)[0] if node.conditions else None,
         )  # fmt: skip
         left, right = node.frames.values()
-        return MatchPlan.plan(left, right, list(self.same), options)
+        return planned(left, right, AskedMatches(list(self.same), options))
 
 
 def _same_thing(found: Bound, scope: Scope, calls: list[Any]) -> MatchQuestion:
@@ -126,10 +126,8 @@ def _same_thing(found: Bound, scope: Scope, calls: list[Any]) -> MatchQuestion:
     filters = tuple(one for one in select.where if not _is_same(one))
     if select.outer is not None and len(filters) < len(select.where):
         raise statement.error(calls[-1], f"{select.outer.words} has its conditions in ON", hint="move SAME into ON")
-    for one in select.on:
-        if not _is_same(one):
-            _refuse_beside_same(found, scope, one)
-    for one in filters:
+    certain = tuple(one for one in select.on if not _is_same(one))
+    for one in (*certain, *filters):
         condition = scope.condition(one)
         if condition is None or not all(map(scope.is_certain, columns_of(condition))):
             _refuse_beside_same(found, scope, one)
@@ -152,7 +150,7 @@ def _same_thing(found: Bound, scope: Scope, calls: list[Any]) -> MatchQuestion:
             exclusive=exclusive, within=_number(found, given.get("WITHIN")), by_category=categories or None,
         )  # fmt: skip
     numbers = ("bayes_factor", "p_match", *(("p_low", "p_high") if exclusive else ()), "p_any")
-    return MatchQuestion(numbers, (), filters, tuple(same), options)
+    return MatchQuestion(numbers, certain, filters, tuple(same), options)
 
 
 def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], list[Any]]:
@@ -185,19 +183,10 @@ def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], 
 
 
 def _refuse_beside_same(found: Bound, scope: Scope, original: Expression) -> None:
-    condition = scope.condition(original)
-    right = found.tables[1].alias
-    if condition is None:
+    if scope.condition(original) is None:
         raise found.statement.error(
-            original, "WINDOW stands beside SAME", expected="SAME alone, or several with AND",
+            original, "WINDOW stands beside SAME", expected="SAME and certain conditions, with AND",
             hint="times that are measured on both sides are a further SAME",
-        )  # fmt: skip
-    if all(map(scope.is_certain, columns_of(condition))):
-        raise found.statement.error(
-            original, "ON has a certain condition beside SAME", expected="SAME alone, or several with AND",
-            found=f"`{original}`",
-            hint=f"choose the candidates before, with JOIN (SELECT * FROM ... WHERE ...) {right}, or the pairs after, "
-            "with WHERE; categories are SAME(a.kind, b.kind, 0.9, 0.1)",
         )  # fmt: skip
     raise found.statement.error(
         original, "An uncertain condition stands beside SAME, and the two are different questions",
@@ -347,7 +336,9 @@ def _last_event(found: Bound, scope: Scope) -> LastQuestion:
     keys: list[tuple[str, str]] = []
     times: list[tuple[str, str, Direction]] = []
     for original in found.select.on:
-        condition = scope.condition(original)
+        nearest = isinstance(original, Call) and original.name == "nearest" and len(original.args) == 2
+        # the nearest time is written as a function, and read as a comparison
+        condition = scope.condition(Comparison("<=", *original.args) if nearest else original)  # type: ignore[attr-defined]
         match condition:
             case Comparison(op, Column(_, _, None) as one, Column(_, _, None) as other) if {one.table, other.table} == {
                 left, right
@@ -362,12 +353,16 @@ def _last_event(found: Bound, scope: Scope) -> LastQuestion:
                         original, "an ASOF JOIN takes events at the same time as well", found=f"`{original}`",
                         hint=f"write {'>=' if '>' in str(original) else '<='}",
                     )  # fmt: skip
+                if nearest:
+                    times.append((one.name, other.name, "nearest"))
+                    continue
                 if op in ("<=", ">="):
                     times.append((one.name, other.name, "backward" if op == ">=" else "forward"))
                     continue
         raise error(
             original, "this condition is not for an ASOF JOIN", found=f"`{original}`",
-            expected=f"equal certain columns, and one comparison of times, as {right}.time <= {left}.time",
+            expected=f"equal certain columns, and one comparison of times, as {right}.time <= {left}.time or "
+            f"NEAREST({left}.time, {right}.time)",
             hint="WITH LOOKBACK 10 limits how far back events are; choose rows in a query in parentheses",
         )  # fmt: skip
     if len(times) != 1:

@@ -33,7 +33,7 @@ from haply.query.checks import all_certain, meets_itself, taken_as_independent
 from haply.query.expressions import And
 from haply.report.funnel import Funnel
 from haply.statements.binding import bind
-from haply.statements.bound import PROBABILITY, Bound
+from haply.statements.bound import PROBABILITY, Bound, CountQuestion
 from haply.statements.syntax import Statement, read
 
 
@@ -210,7 +210,7 @@ class _FinishedSelection(_Finished):
 
 def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
     """What the author of a query should know of it, each with a hint."""
-    if bound.question is not None and not bound.conditions:
+    if bound.question is not None and not isinstance(bound.question, CountQuestion):
         return  # SAME and ASOF are asked of certain values as well
 
     def is_certain(column: Column) -> bool:

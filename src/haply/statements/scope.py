@@ -25,7 +25,7 @@ from haply.statements.bound import Bound, Table, Window
 from haply.statements.numbers import NUMBER_FUNCTIONS, NUMBERS, has_no_number, number_column
 from haply.statements.syntax import spelled
 
-OURS = ("abs", "distance", "same", "window", *NUMBER_FUNCTIONS, *PARAMETERS)
+OURS = ("abs", "distance", "nearest", "same", "window", *NUMBER_FUNCTIONS, *PARAMETERS)
 """Functions that are haply's own."""
 
 _INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
@@ -133,6 +133,10 @@ class Scope:
             case Call("same"):
                 raise self.error(
                     node, "SAME stands alone", expected="ON SAME(a.x, b.x) of two tables, AND-ed with others like it"
+                )
+            case Call("nearest"):
+                raise self.error(
+                    node, "NEAREST stands in an ASOF JOIN", expected="ASOF JOIN b ON NEAREST(a.time, b.time)"
                 )
             case Call("window"):
                 raise self.error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -206,6 +207,26 @@ class LocalFrame:
     def totals(self, columns: Sequence[str], function: Callable[[pa.Table], np.ndarray]) -> np.ndarray:
         """Add up the numbers that a function makes of some rows at a time."""
         return function(self.table(list(dict.fromkeys(columns))).combine_chunks())
+
+    def listed(self, key: str, name: str) -> LocalFrame:
+        """Make one row of all rows with one key, which is a number: a list of structs of the other columns."""
+        others = [field for field in self.schema if field.name != key]
+        items = pa.struct(others)
+
+        def load(wanted: Sequence[str]) -> pa.Table:
+            table = self.table().combine_chunks()
+            keys, place, counts = np.unique(table[key].to_numpy(), return_inverse=True, return_counts=True)
+            rows = table.take(pa.array(np.argsort(place, kind="stable"))).select([field.name for field in others])
+            ends = pa.array(np.append(0, np.cumsum(counts)), pa.int64())
+            lists = pa.LargeListArray.from_arrays(ends, rows.cast(pa.schema(others)).to_struct_array().combine_chunks())
+            return pa.table({key: keys, name: lists}).select(list(wanted))
+
+        return self._made(pa.schema([self.schema.field(key), pa.field(name, pa.large_list(items))]), load)
+
+    @contextmanager
+    def held(self) -> Iterator[LocalFrame]:
+        """Compute the rows once."""
+        yield LocalFrame.of(self.table(), self._give)
 
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
         """Return columns of all rows, or of so many."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -128,6 +129,20 @@ class SparkFrame:
         parts = self.df.select(*map(quoted, names)).mapInArrow(add, "totals array<double>").collect()
         nothing = function(pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema))
         return np.sum([nothing, *(np.asarray(part["totals"]) for part in parts)], axis=0)
+
+    def listed(self, key: str, name: str) -> SparkFrame:
+        """Make one row of all rows with one key: a list of structs of the other columns."""
+        others = [quoted(field.name) for field in self.fields if field.name != key]
+        return SparkFrame(self.df.groupBy(quoted(key)).agg(F.collect_list(F.struct(*others)).alias(name)))
+
+    @contextmanager
+    def held(self) -> Iterator[SparkFrame]:
+        """Have Spark keep the rows, once they are computed, until the ``with`` block ends."""
+        kept = self.df.persist()
+        try:
+            yield SparkFrame(kept)
+        finally:
+            kept.unpersist()
 
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
         """Bring columns of all rows into this process, or of so many."""

@@ -7,18 +7,23 @@ axis, with mean ``offset`` and variance ``scale**2 a + c + extra**2``: ``a`` are
     sum_i log((1 - share) + share sum_j N(delta_ij - offset; V_ij) / density)
 
 and no round of EM makes it smaller. Rounds are accelerated by SQUAREM (Varadhan and Roland 2008, scheme S3).
+
+A round needs a few sums over all candidates. So the candidates may lie anywhere: whoever holds them adds up what a
+function makes of some left rows at a time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
+from typing import Literal, Protocol
 
 import numpy as np
 
 from haply.errors import HaplyError
+from haply.joins.calibration.residuals import place_of, sums_of
 
 Learned = Literal["share", "offset", "scale", "extra"]
 """What is learned: how many rows have a counterpart, where it is, the factor of stated errors, and a further error."""
@@ -31,16 +36,18 @@ _LONGEST_JUMP = 2000.0
 """In steps of numerical derivatives: a factor of e**2, or two errors."""
 _EDGE = 1e-9
 """Shares nearer to 0 or 1 are not told from them."""
+_PER_OCTAVE, _OCTAVES = 32, 128
+"""Variances are counted in so many bins for each factor of 2, from ``2**-128`` to ``2**128``."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs that may be the same thing, as numbers: all that fitting needs."""
+    """Pairs that may be the same thing, as numbers: all that fitting needs of some left rows."""
 
     row: np.ndarray
     """The left row of each pair, numbered from 0."""
     rows: int
-    """How many left rows there are, also those without a pair."""
+    """How many left rows these are."""
     delta: np.ndarray
     """Right minus left: an array (pairs, dimension)."""
     scaled: np.ndarray
@@ -55,11 +62,19 @@ class Candidates:
         """How many coordinates a difference has."""
         return self.delta.shape[1]
 
+
+class CandidateSource(Protocol):
+    """Whoever holds the candidates, in this process or on workers."""
+
     @property
-    def typical(self) -> float:
-        """A typical stated error."""
-        stated = float(np.median(self.scaled + self.fixed)) if len(self.row) else 0.0
-        return math.sqrt(stated) if stated > 0.0 else max(float(np.abs(self.delta).max(initial=0.0)) / 8.0, 1e-12)
+    def rows(self) -> int:
+        """How many left rows there are, also those without a pair."""
+
+    def totals(self, function: Callable[[Candidates], np.ndarray], dimension: int) -> np.ndarray:
+        """Add up what a function makes of some left rows at a time, with all their pairs.
+
+        ``dimension`` is that of differences, for when there are no pairs.
+        """
 
 
 @dataclass(frozen=True)
@@ -90,57 +105,177 @@ class Fitted:
     """The log-likelihood after each step that was taken: it never falls."""
     rounds: int
     converged: bool
+    pairs: int
+    """How many candidates there are."""
     matches: float
     """The expected number of counterparts among the candidates."""
+    typical_error: float
+    """How far counterparts are from where they are expected, on each axis."""
 
 
-def densities(given: Candidates, guess: Guess) -> np.ndarray:
+# -- sums over candidates ----------------------------------------------------------------------------------------------
+
+
+def _densities(given: Candidates, guess: Guess) -> np.ndarray:
     """Compute ``N(delta - offset; V) / density`` of each pair."""
     v = guess.variances(given)
     q = ((given.delta - guess.offset) ** 2).sum(axis=1)
     return np.exp(-0.5 * q / v) / (2.0 * math.pi * v) ** (0.5 * given.dimension) / given.density
 
 
-def log_likelihood(given: Candidates, guess: Guess) -> float:
-    """Compute the log-likelihood of all left rows."""
-    near = np.bincount(given.row, densities(given, guess), given.rows)
-    return float(np.log((1.0 - guess.share) + guess.share * near).sum())
+def log_likelihoods(given: Candidates, guesses: Sequence[Guess]) -> np.ndarray:
+    """Count the left rows, and compute their log-likelihood for each guess."""
+    near = [np.bincount(given.row, _densities(given, guess), given.rows) for guess in guesses]
+    found = [np.log((1.0 - one.share) + one.share * some).sum() for one, some in zip(guesses, near, strict=True)]
+    return np.array([given.rows, *found], np.float64)
 
 
 def responsibilities(given: Candidates, guess: Guess) -> np.ndarray:
     """Compute the probability of each pair that it is the same thing."""
-    weight = guess.share / (1.0 - guess.share) * densities(given, guess)
+    weight = guess.share / (1.0 - guess.share) * _densities(given, guess)
     return weight / (1.0 + np.bincount(given.row, weight, given.rows))[given.row]
 
 
-def em_step(given: Candidates, guess: Guess, learn: Sequence[str]) -> Guess:
-    """Make one round: the probabilities of pairs from the old values, then the likeliest values for them.
+@dataclass(frozen=True)
+class RoundSums:
+    """What a round of EM needs to know of all candidates, each weighted by its probability ``r`` for one guess."""
+
+    rows: float
+    log_likelihood: float
+    """Of the rows that were counted: those without a pair may be missing."""
+    matches: float
+    """The sum of ``r``."""
+    precision: float
+    """The sum of ``r / V``."""
+    scaled: float
+    """The sum of ``r a / V``."""
+    variance: float
+    """The sum of ``r V``."""
+    moments: np.ndarray
+    """For ``r / V``, ``r a / V**2`` and ``r / V**2``: sums of them, times differences, and times squared differences,
+    which are counted from the offset of the guess."""
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> RoundSums:
+        """Read what ``sum_up`` has added up."""
+        rows, likelihood, matches, precision, scaled, variance = map(float, numbers[:6])
+        return cls(rows, likelihood, matches, precision, scaled, variance, numbers[6:].reshape(3, -1))
+
+
+def sum_up(given: Candidates, guess: Guess) -> np.ndarray:
+    """Compute the sums of a round over some left rows: see ``RoundSums``."""
+    r, v = responsibilities(given, guess), guess.variances(given)
+    d = given.delta - guess.offset
+    weights = np.stack([r / v, r * given.scaled / v**2, r / v**2])
+    powers = np.column_stack([np.ones(len(r)), d, (d**2).sum(axis=1)])
+    singles = [r.sum(), weights[0].sum(), (weights[0] * given.scaled).sum(), (r * v).sum()]
+    return np.concatenate([log_likelihoods(given, [guess]), singles, (weights @ powers).ravel()])
+
+
+def em_step(guess: Guess, sums: RoundSums, learn: Sequence[str], rows: int, least: float = 0.0) -> Guess:
+    """Make one round: the likeliest values for the probabilities of pairs that the old values give.
 
     An error is the sum of independent parts; the expected square of one whose variance is ``own`` is
-    ``D own (1 - own / V) + (own / V)**2 q``.
+    ``D own (1 - own / V) + (own / V)**2 q``. An extra error is not smaller than ``least``.
     """
-    r = responsibilities(given, guess)
-    total, dim = float(r.sum()), given.dimension
+    total, dim = sums.matches, len(guess.offset)
     if total <= 0.0:
         return guess
-    v = guess.variances(given)
-    new = guess
+    by_precision, by_scaled, by_extra = sums.moments
+    new, moved = guess, np.zeros(dim)
     if "share" in learn:
-        new = replace(new, share=float(np.clip(total / given.rows, _EDGE, 1.0 - _EDGE)))
+        new = replace(new, share=float(np.clip(total / rows, _EDGE, 1.0 - _EDGE)))
     if "offset" in learn:
-        weight = r / v
-        new = replace(new, offset=(weight[:, None] * given.delta).sum(axis=0) / weight.sum())
-    q = ((given.delta - new.offset) ** 2).sum(axis=1)
+        moved = by_precision[1:-1] / by_precision[0]
+        new = replace(new, offset=guess.offset + moved)
+
+    def from_there(moments: np.ndarray) -> float:
+        """Sum squared differences from the new offset."""
+        return float(moments[-1] - 2.0 * moved @ moments[1:-1] + moved @ moved * moments[0])
+
     if "scale" in learn:
         own = guess.scale**2
-        squares = dim * own * (1.0 - own * given.scaled / v) + own**2 * given.scaled * q / v**2
-        new = replace(new, scale=math.sqrt(max(float((r * squares).sum()) / (dim * total), 1e-24)))
+        squares = dim * own * (total - own * sums.scaled) + own**2 * from_there(by_scaled)
+        new = replace(new, scale=math.sqrt(max(squares / (dim * total), 1e-24)))
     if "extra" in learn:
         own = guess.extra**2
-        squares = dim * own * (1.0 - own / v) + (own / v) ** 2 * q
-        least = (1e-8 * given.typical) ** 2
-        new = replace(new, extra=math.sqrt(max(float((r * squares).sum()) / (dim * total), least)))
+        squares = dim * own * (total - own * sums.precision) + own**2 * from_there(by_extra)
+        new = replace(new, extra=math.sqrt(max(squares / (dim * total), least**2)))
     return new
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of the candidates before anything is learned."""
+
+    rows: float
+    """Left rows that were counted: those without a pair may be missing."""
+    pairs: int
+    coordinates: float
+    """Of all differences together."""
+    scaled: int
+    """How many pairs have a variance that the scale acts on."""
+    stated: int
+    """How many pairs have a variance at all."""
+    log_variance: float
+    """The sum of the logarithms of stated variances."""
+    squares: float
+    """The sum of squared differences."""
+    without_density: int
+    bins: np.ndarray
+    """How many pairs have a scaled variance in each bin."""
+
+    @classmethod
+    def of(cls, numbers: np.ndarray) -> Survey:
+        """Read what ``look_over`` has added up."""
+        rows, pairs, coordinates, scaled, stated, logs, squares, bad = map(float, numbers[:8])
+        return cls(rows, int(pairs), coordinates, int(scaled), int(stated), logs, squares, int(bad), numbers[8:])
+
+    @property
+    def dimension(self) -> int:
+        """How many coordinates a difference has."""
+        return round(self.coordinates / self.pairs)
+
+    @property
+    def typical(self) -> float:
+        """A typical stated error: the geometric mean of those that are not 0."""
+        if self.stated:
+            return math.exp(0.5 * self.log_variance / self.stated)
+        return max(0.25 * math.sqrt(self.squares / self.coordinates), 1e-12)
+
+    def quantile(self, share: float) -> float:
+        """Find the scaled variance that this share of the pairs has at most, to the width of a bin: 2%."""
+        up_to = np.cumsum(self.bins)
+        at = int(np.searchsorted(up_to, share * up_to[-1]))
+        return 2.0 ** ((at + 0.5) / _PER_OCTAVE - _OCTAVES)
+
+
+def look_over(given: Candidates) -> np.ndarray:
+    """Compute the sums of a survey over some left rows: see ``Survey``."""
+    stated = given.scaled + given.fixed
+    known = stated > 0.0
+    with np.errstate(divide="ignore"):
+        octave = np.clip(np.log2(given.scaled) + _OCTAVES, 0.0, 2.0 * _OCTAVES)
+    count = 2 * _OCTAVES * _PER_OCTAVE
+    place = np.minimum((octave * _PER_OCTAVE).astype(np.int64), count - 1)
+    bad = ~((given.density > 0.0) & np.isfinite(given.density))
+    numbers = [
+        given.rows, len(given.row), given.delta.size, (given.scaled > 0.0).sum(), known.sum(),
+        np.log(stated[known]).sum(), (given.delta**2).sum(), bad.sum(),
+    ]  # fmt: skip
+    return np.concatenate([np.array(numbers, np.float64), np.bincount(place, minlength=count)])
+
+
+def sum_places(given: Candidates, guess: Guess) -> np.ndarray:
+    """Add up where differences lie within the stated errors, then within those of a guess: see ``sums_of``.
+
+    Candidates are weighted by the probability that the guess gives them.
+    """
+    weight, stated = responsibilities(given, guess), given.scaled + given.fixed
+    # what has no stated error is as far out as can be
+    before = place_of(given.delta, np.where(stated > 0.0, stated, 1e-300))
+    after = place_of(given.delta - guess.offset, guess.variances(given))
+    return np.concatenate([sums_of(before, weight), sums_of(after, weight)])
 
 
 # -- values without borders --------------------------------------------------------------------------------------------
@@ -193,34 +328,35 @@ class _Coordinates:
         return np.concatenate(parts)
 
 
-def fit(given: Candidates, learn: Sequence[str], max_rounds: int = 500) -> Fitted:
+def fit(source: CandidateSource, learn: Sequence[str], max_rounds: int = 500) -> Fitted:
     """Find the likeliest values of what is to be learned; what is not keeps its start.
 
     Starts at a share of 0.5, no offset, a scale of 1, and an extra error as large as a typical stated one.
     """
     order = tuple(name for name in LEARNED if name in learn)
-    _refuse(given, order)
-    extra = given.typical if "extra" in order else 0.0
-    start = Guess(0.5, np.zeros(given.dimension), 1.0, extra)
-    at = _Coordinates(order, start)
-    best, known, rounds, converged = start, [log_likelihood(given, start)], 0, False
+    survey = Survey.of(source.totals(look_over, 1))
+    _refuse(survey, order)
+    start = Guess(0.5, np.zeros(survey.dimension), 1.0, survey.typical if "extra" in order else 0.0)
+    fitting = _Fitting(source, _Coordinates(order, start), survey.typical)
+    best, here = start, fitting.sums(start)
+    known, rounds, converged = [here.log_likelihood], 0, False
     while rounds < max_rounds and not converged:
-        best, value, used = _cycle(given, at, best)
-        rounds += used
-        converged = value - known[-1] < _GAIN
-        known.append(max(value, known[-1]))
-    matches = float(responsibilities(given, best).sum())
-    if matches < _FEWEST_MATCHES:
+        best, here = fitting.cycle(best, here)
+        rounds += 3
+        converged = here.log_likelihood - known[-1] < _GAIN
+        known.append(max(here.log_likelihood, known[-1]))
+    if here.matches < _FEWEST_MATCHES:
         raise HaplyError(
-            f"Only {matches:.3g} of the candidates are expected to be matches: too few to learn from",
+            f"Only {here.matches:.3g} of the candidates are expected to be matches: too few to learn from",
             expected=f"at least {_FEWEST_MATCHES:g}",
-            found=f"{len(given.row):,} candidates of {given.rows:,} left rows",
+            found=f"{survey.pairs:,} candidates of {source.rows:,} left rows",
             hint="give more rows, or a larger radius if the offset may be larger",
         )
-    errors = _standard_errors(given, at, best)
-    names = _names(order, given.dimension)
-    estimates = np.concatenate([np.atleast_1d(getattr(best, name)) for name in order])
-    return Fitted(best, names, estimates, errors, known[-1], tuple(known), rounds, converged, matches)
+    return Fitted(
+        best, _names(order, survey.dimension), np.concatenate([np.atleast_1d(getattr(best, name)) for name in order]),
+        fitting.standard_errors(best), known[-1], tuple(known), rounds, converged, survey.pairs, here.matches,
+        math.sqrt(here.variance / here.matches),
+    )  # fmt: skip
 
 
 def _names(learn: tuple[str, ...], dimension: int) -> tuple[str, ...]:
@@ -228,61 +364,87 @@ def _names(learn: tuple[str, ...], dimension: int) -> tuple[str, ...]:
     return tuple(one for name in learn for one in (offsets if name == "offset" else [name]))
 
 
-def _refuse(given: Candidates, learn: tuple[str, ...]) -> None:
+def _refuse(survey: Survey, learn: tuple[str, ...]) -> None:
     """Refuse what the candidates cannot tell."""
-    if not len(given.row):
+    if not survey.pairs:
         raise HaplyError("No right row is near any left row", hint="give a larger radius")
-    if "scale" in learn and not (given.scaled > 0.0).any():
+    if survey.without_density:
+        raise HaplyError(
+            "The density of left rows is no positive number", found=f"{survey.without_density:,} such candidates"
+        )
+    if "scale" in learn and not survey.scaled:
         raise HaplyError("learn='scale': the stated errors are 0, and have no scale", hint="learn 'extra' instead")
-    if "extra" not in learn and not (given.scaled + given.fixed > 0.0).all():
+    if "extra" not in learn and survey.stated < survey.pairs:
         raise HaplyError("Candidates have no error on either side", hint="learn 'extra', or leave such rows out")
     if "scale" in learn and "extra" in learn:
-        low, high = np.quantile(given.scaled, [0.05, 0.95])
+        low, high = survey.quantile(0.05), survey.quantile(0.95)
         if high < 2.0 * low:
             raise HaplyError(
                 "learn=('scale','extra'): the stated errors are (nearly) equal, so the two cannot be told apart",
                 expected="variances that differ by a factor of 2 or more",
-                found=f"from {low:g} to {high:g}" if high > low else f"{low:g} for all rows",
+                found=f"from about {low:.2g} to {high:.2g}" if high > low else f"about {low:.2g} for all rows",
                 hint="learn one of the two",
             )
 
 
-def _cycle(given: Candidates, at: _Coordinates, guess: Guess) -> tuple[Guess, float, int]:
-    """Make two rounds, jump in their direction, and stand there if it is no worse; returns how many rounds it took."""
-    first = em_step(given, guess, at.learn)
-    second = em_step(given, first, at.learn)
-    safe = log_likelihood(given, second)
-    here, one, two = (at.of(each) for each in (guess, first, second))
-    r, v = one - here, (two - one) - (one - here)
-    length = float(np.linalg.norm(v))
-    if length == 0.0:
-        return second, safe, 2
-    step = -max(1.0, float(np.linalg.norm(r)) / length)
-    most = _LONGEST_JUMP * at.steps(guess, given.typical)
-    jump = np.clip(here - 2.0 * step * r + step**2 * v - two, -most, most)
-    jumped = em_step(given, at.guess(two + jump), at.learn)
-    value = log_likelihood(given, jumped)
-    return (jumped, value, 3) if value >= safe else (second, safe, 3)
+@dataclass(frozen=True)
+class _Fitting:
+    """Rounds over candidates that somebody holds."""
 
+    source: CandidateSource
+    at: _Coordinates
+    typical: float
 
-def _standard_errors(given: Candidates, at: _Coordinates, guess: Guess) -> np.ndarray:
-    """The square roots of the inverse of the numerical Hessian, turned back into the values' own units."""
-    here, steps = at.of(guess), at.steps(guess, given.typical)
-    count = len(here)
+    def sums(self, guess: Guess) -> RoundSums:
+        """Return the sums over all candidates for a guess."""
+        found = RoundSums.of(self.source.totals(partial(sum_up, guess=guess), len(guess.offset)))
+        missing = self.source.rows - found.rows
+        return replace(found, log_likelihood=found.log_likelihood + missing * math.log1p(-guess.share))
 
-    def value(moves: np.ndarray) -> float:
-        return log_likelihood(given, at.guess(here + moves * steps))
+    def likelihoods(self, guesses: Sequence[Guess]) -> np.ndarray:
+        """Return the log-likelihoods of all left rows for several guesses."""
+        found = self.source.totals(partial(log_likelihoods, guesses=tuple(guesses)), len(guesses[0].offset))
+        alone = np.array([math.log1p(-guess.share) for guess in guesses])
+        return found[1:] + (self.source.rows - found[0]) * alone
 
-    unit, middle = np.eye(count), value(np.zeros(count))
-    hessian = np.empty((count, count))
-    for i in range(count):
-        hessian[i, i] = value(unit[i]) - 2.0 * middle + value(-unit[i])
-        for j in range(i):
-            around = [value(a * unit[i] + b * unit[j]) for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))]
-            hessian[i, j] = hessian[j, i] = 0.25 * (around[0] - around[1] - around[2] + around[3])
-    information = -hessian / np.outer(steps, steps)
-    try:
-        np.linalg.cholesky(information)
-    except np.linalg.LinAlgError:
-        return np.full(count, math.nan)
-    return np.sqrt(np.diag(np.linalg.inv(information))) * at.rates(guess)
+    def step(self, guess: Guess, sums: RoundSums) -> Guess:
+        """Make one round."""
+        return em_step(guess, sums, self.at.learn, self.source.rows, 1e-8 * self.typical)
+
+    def cycle(self, guess: Guess, here: RoundSums) -> tuple[Guess, RoundSums]:
+        """Make two rounds, jump in their direction, make a third, and stand there if that is no worse."""
+        first = self.step(guess, here)
+        second = self.step(first, self.sums(first))
+        safe = self.sums(second)
+        begin, one, two = (self.at.of(each) for each in (guess, first, second))
+        r, v = one - begin, (two - one) - (one - begin)
+        length = float(np.linalg.norm(v))
+        if length == 0.0:
+            return second, safe
+        step = -max(1.0, float(np.linalg.norm(r)) / length)
+        most = _LONGEST_JUMP * self.at.steps(guess, self.typical)
+        far = self.at.guess(two + np.clip(begin - 2.0 * step * r + step**2 * v - two, -most, most))
+        jumped = self.step(far, self.sums(far))
+        found = self.sums(jumped)
+        return (jumped, found) if found.log_likelihood >= safe.log_likelihood else (second, safe)
+
+    def standard_errors(self, guess: Guess) -> np.ndarray:
+        """Return the square roots of the inverse of the numerical Hessian, turned back into the values' own units."""
+        here, steps = self.at.of(guess), self.at.steps(guess, self.typical)
+        count = len(here)
+        unit = np.eye(count)
+        pairs = [(i, j) for i in range(count) for j in range(i)]
+        moves = [np.zeros(count), *unit, *-unit]
+        for i, j in pairs:
+            moves += [a * unit[i] + b * unit[j] for a, b in ((1, 1), (1, -1), (-1, 1), (-1, -1))]
+        values = self.likelihoods([self.at.guess(here + move * steps) for move in moves])
+        hessian = np.diag(values[1 : count + 1] - 2.0 * values[0] + values[count + 1 : 2 * count + 1])
+        corners = values[2 * count + 1 :].reshape(-1, 4) @ np.array([0.25, -0.25, -0.25, 0.25])
+        for (i, j), bend in zip(pairs, corners, strict=True):
+            hessian[i, j] = hessian[j, i] = bend
+        information = -hessian / np.outer(steps, steps)
+        try:
+            np.linalg.cholesky(information)
+        except np.linalg.LinAlgError:
+            return np.full(count, math.nan)
+        return np.sqrt(np.diag(np.linalg.inv(information))) * self.at.rates(guess)

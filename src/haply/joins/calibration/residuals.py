@@ -129,7 +129,7 @@ def place_of(differences: np.ndarray, variances: np.ndarray) -> np.ndarray:
     """Compute the transform of differences (pairs, dimension) whose errors are the same on every axis."""
     if differences.shape[1] > 1:
         return nearer((differences**2).sum(axis=1) / variances, differences.shape[1])
-    return Gaussian(np.zeros(len(variances)), 1.0).cdf(differences[:, 0] / np.sqrt(variances))
+    return Gaussian(np.zeros(len(variances)), np.ones(len(variances))).cdf(differences[:, 0] / np.sqrt(variances))
 
 
 def nearer(squares: np.ndarray, dim: int) -> np.ndarray:
@@ -138,7 +138,7 @@ def nearer(squares: np.ndarray, dim: int) -> np.ndarray:
     if dim % 2 == 0:
         law, done = -np.expm1(-half), 2
     else:
-        law, done = 2.0 * Gaussian(np.zeros(len(half)), 1.0).cdf(np.sqrt(2.0 * half)) - 1.0, 1
+        law, done = 2.0 * Gaussian(np.zeros(len(half)), np.ones(len(half))).cdf(np.sqrt(2.0 * half)) - 1.0, 1
     while done < dim:
         law = law - half ** (0.5 * done) * np.exp(-half) / math.gamma(0.5 * done + 1.0)
         done += 2

@@ -16,6 +16,11 @@ from haply.planning.nodes import JoinNode, NumbersAdded, shown_of
 from haply.planning.times import length_of, time_window
 from haply.pruning.threshold import Threshold
 
+_WORDS: dict[Direction, str] = {
+    "backward": "the last event at or before",
+    "forward": "the first event at or after",
+    "nearest": "the event nearest to",
+}
 TIME = "__haply_time"
 """Certain times as numbers."""
 
@@ -113,8 +118,7 @@ class AsofPlan(AnsweredJoin):
 
     def describe(self, engine: Engine) -> Description:
         """Describe how the join will run."""
-        asked = "the last event at or before" if self.asked.direction == "backward" else "the first event at or after"
-        lines = [("asked", f"{asked} each left time"), ("kept", self.answer.keep)]
+        lines = [("asked", f"{_WORDS[self.asked.direction]} each left time"), ("kept", self.answer.keep)]
         if self.keys:
             lines.append(("keys", ", ".join(f"{one} = {other}" for one, other in self.keys)))
         if self.asked.lookback is not None:
@@ -122,7 +126,7 @@ class AsofPlan(AnsweredJoin):
         verdict = (
             "All times are certain: each left row has one event at most."
             if self.certain
-            else "Only events are looked at that may be the one: from a left time back until one is sure to be later."
+            else "Only events are looked at that may be the one: none farther away than a sure one."
         )
         return Description("As-of join", verdict, tuple(lines))
 

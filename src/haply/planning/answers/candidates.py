@@ -1,13 +1,15 @@
 """``hp.calibrate``: candidates for learning errors, as numbers.
 
 All right rows whose centre is near that of a left row are found in one pass of the engine. Of each pair only numbers
-are taken: where its centres are, their stated variances, and which left row it belongs to.
+are taken: the difference of its centres, and their stated variances. The pairs of a left row make one list. The engine
+keeps these lists while errors are learned; only sums leave it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -32,10 +34,9 @@ from haply.query.conditions import JoinCondition
 Assign = Literal["left", "right", "both"]
 """Whose stated errors are in doubt."""
 
-MOST_GATHERED = 5_000_000
-"""As many candidates of Spark are brought into this process."""
-
 _CENTRE, _VARIANCE, _DENSITY = "__haply_centre", "__haply_variance", "__haply_density"
+_PAIRS = "pairs"
+"""The column of lists."""
 
 
 @dataclass(frozen=True)
@@ -120,41 +121,64 @@ class CandidatePlan:
         pairs = PairPlan(one, other, condition, Threshold(None), method, False, tuple(shown))
         return cls(frames[0], right, columns, pairs, issubclass(models[0], Sky), options)
 
-    def run(self, engine: Engine) -> Candidates:
-        """Find the candidates, and take the numbers that are needed."""
-        local = self.left.engine_name == "local"
-        names = [one.name for one in self.pairs.result]
-        found = engine.pairs(self.pairs, None).gathered(names, 1 << 62 if local else MOST_GATHERED + 1)
-        if not local and found.num_rows > MOST_GATHERED:
-            raise HaplyError(
-                f"There are more than {MOST_GATHERED:,} candidates",
-                hint="a share of the left rows is enough: sample=0.1; or give a smaller radius",
-            )
-        rows = self.left.where(f"{quoted(_CENTRE)} IS NOT NULL").count_rows()
-        ids = found["row"].combine_chunks()
-        ids = ids.field("row") if pa.types.is_struct(ids.type) else ids
-        row = np.unique(ids.to_numpy(zero_copy_only=False), return_inverse=True)[1]
-        variances = [found[f"{side}_variance"].to_numpy().astype(np.float64) for side in ("left", "right")]
+    @contextmanager
+    def run(self, engine: Engine) -> Iterator[ListedCandidates]:
+        """Find the candidates, and have the engine keep them for a while."""
+        found = engine.pairs(self.pairs, None)
+        found = found.with_function("delta", ["left_centre", "right_centre"], partial(_differences, sky=self.on_sky))
         scaled, fixed = {
-            "left": (variances[0], variances[1]),
-            "right": (variances[1], variances[0]),
-            "both": (variances[0] + variances[1], np.zeros(len(row))),
+            "left": ("left_variance", "right_variance"),
+            "right": ("right_variance", "left_variance"),
+            "both": ("left_variance + right_variance", "CAST(0 AS DOUBLE)"),
         }[self.options.assign]
-        return Candidates(row, rows, self._differences(found), scaled, fixed, self._density(found))
-
-    def _differences(self, found: pa.Table) -> np.ndarray:
-        left, right = (_points(found[f"{side}_centre"]) for side in ("left", "right"))
-        return on_the_sky(left, right) if self.on_sky else right - left
-
-    def _density(self, found: pa.Table) -> np.ndarray:
+        numbers = {"delta": "delta", "scaled": scaled, "fixed": fixed}
         density = self.options.density
         if isinstance(density, str):
-            values = found["density"].to_numpy().astype(np.float64)
-            if not ((values > 0.0) & np.isfinite(values)).all():
-                raise HaplyError(f"The density '{density}' has rows that are no positive numbers")
-            return values
-        number = self.right.count_rows() / density.area if isinstance(density, Density) else float(density)
-        return np.full(found.num_rows, number)
+            numbers["density"] = "COALESCE(density, CAST('NaN' AS DOUBLE))"
+            number = None
+        else:
+            number = self.right.count_rows() / density.area if isinstance(density, Density) else float(density)
+        rows = self.left.where(f"{quoted(_CENTRE)} IS NOT NULL").count_rows()
+        with found.project({"row": "row", **numbers}).listed("row", _PAIRS).held() as lists:
+            yield ListedCandidates(lists, rows, number)
+
+
+@dataclass(frozen=True)
+class ListedCandidates:
+    """Candidates that an engine keeps: a list of pairs for each left row that has any."""
+
+    lists: Frame
+    rows: int
+    """How many left rows there are, also those without a pair."""
+    density: float | None
+    """Of unrelated right rows; none if each pair has its own."""
+
+    def totals(self, function: Callable[[Candidates], np.ndarray], dimension: int) -> np.ndarray:
+        """Add up what a function makes of some left rows at a time; only sums leave the engine."""
+        reading = partial(_on_lists, function=function, dimension=dimension, density=self.density)
+        return self.lists.totals([_PAIRS], reading)
+
+
+def _on_lists(
+    table: pa.Table, function: Callable[[Candidates], np.ndarray], dimension: int, density: float | None
+) -> np.ndarray:
+    """Call a function with the candidates of some left rows."""
+    lists = table[_PAIRS].combine_chunks()
+    pairs = pa.table(lists.flatten().flatten(), names=[field.name for field in lists.type.value_type])
+    row = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy())
+    delta = pairs["delta"].combine_chunks().flatten().to_numpy().reshape(len(row), -1 if len(row) else dimension)
+    densities = pairs["density"].to_numpy() if density is None else np.full(len(row), density)
+    return function(
+        Candidates(row, len(lists), delta, pairs["scaled"].to_numpy(), pairs["fixed"].to_numpy(), densities)
+    )
+
+
+def _differences(left: pa.Array, right: pa.Array, sky: bool) -> pa.Array:
+    """Return how far right centres are from left ones, on the sky to the east and north: lists of coordinates."""
+    one, other = _points(left), _points(right)
+    delta = on_the_sky(one, other) if sky and len(one) else other - one
+    ends = np.arange(len(delta) + 1, dtype=np.int32) * np.int32(delta.shape[1])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(delta.ravel(), pa.float64()))
 
 
 def _numbers(frame: Frame, column: str, side: str) -> Frame:
@@ -164,10 +188,9 @@ def _numbers(frame: Frame, column: str, side: str) -> Frame:
     return frame.with_function(_VARIANCE, [column], axis_variances)
 
 
-def _points(column: pa.ChunkedArray) -> np.ndarray:
+def _points(lists: pa.Array) -> np.ndarray:
     """Lists of one length as an array (n, dimension)."""
-    whole = column.combine_chunks()
-    return whole.flatten().to_numpy().reshape(len(whole), -1) if len(whole) else np.zeros((0, 1))
+    return lists.flatten().to_numpy().reshape(len(lists), -1) if len(lists) else np.zeros((0, 1))
 
 
 def _model(frame: Frame, column: str, side: str) -> type[Model]:

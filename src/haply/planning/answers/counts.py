@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from haply.errors import HaplyError
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, Counting, quantile_name
+from haply.joins.worlds import WorldCounting
 from haply.planning.answers.join import ROW_IDS, most_rows
 from haply.planning.explain import Description
-from haply.planning.frames import Engine, Frame, InvalidMode, SideName, find_column, names_of
+from haply.planning.frames import Engine, Frame, InvalidMode, SideName, field_of, find_column, names_of
 from haply.planning.join import JOINS
+from haply.planning.mixed import MixedJoin
 from haply.planning.nodes import JoinNode, JoinOptions, Shown
 from haply.planning.plans import Chosen
 from haply.pruning.threshold import Negligible, Threshold
 from haply.query import Expression
-from haply.query.conditions import JoinCondition
+from haply.query.conditions import JoinCondition, Misfit
 
 SD = "sd_matches"
 _SIDES: dict[str, SideName] = {"left": "left", "right": "right"}
@@ -63,8 +65,10 @@ class CountPlan:
     """The join whose pairs are counted; its tables have row ids."""
     pairs: Chosen
     """All pairs that may match."""
-    counting: Counting | None
+    counting: Counting | WorldCounting | None
     """How they are counted; each pair is a match if nothing is uncertain."""
+    computed: Mapping[str, str]
+    """Columns of pairs that counting needs, and SQL for them."""
     looked_up: bool
     """Whether pairs are row ids alone, by which the compared values are looked up in the tables."""
     options: CountOptions
@@ -90,7 +94,9 @@ class CountPlan:
             )
         by = tuple(find_column(node.left, name, "left") for name in options.groups)
         shown = tuple(find_column(node.left, name, "left") for name in options.columns or names_of(left))
-        compared = _compared(node)
+        if isinstance(node.pair_condition, Misfit):
+            return cls._of_several(node, options, by, shown)
+        compared = _compared(node, node.pair_condition)
         # values are looked up by row ids where both tables are in this process; an index needs no ids, and has none
         looked_up = left.engine_name == "local" and left.index is None and right.index is None
         sides = [side for side in ("left", "right") if side == "left" or looked_up or by]
@@ -119,7 +125,46 @@ class CountPlan:
             result=tuple(shown_in_pairs),
         )
         threshold = None if options.threshold is None else Threshold(options.threshold)
-        return cls(inner, JOINS.plan(inner), counting, looked_up, options, shown, by, threshold)
+        return cls(inner, JOINS.plan(inner), counting, {}, looked_up, options, shown, by, threshold)
+
+    @classmethod
+    def _of_several(
+        cls, node: JoinNode, options: CountOptions, by: tuple[str, ...], shown: tuple[str, ...]
+    ) -> CountPlan:
+        """Plan it for several uncertain conditions, or one on several columns."""
+        frames = {side: frame.with_row_id(ROW_IDS[side]) for side, frame in node.frames.items()}
+        inner = replace(node, left=frames["left"], right=frames["right"], threshold=Negligible(node.threshold.value))
+        joined = JOINS.plan(inner).query
+        if not isinstance(joined, MixedJoin):
+            raise HaplyError(
+                "Matches are counted for conditions that all hold",
+                expected="conditions on columns of both tables, joined by AND",
+                found=str(node.condition),
+            )
+        asked, computed = joined.asked_of_pairs()
+        for side in _SIDES.values() if by else (_SIDES["left"],):
+            column = joined.without_worlds(side)
+            if column is not None:
+                raise HaplyError(
+                    f"Matches are counted for several uncertain conditions where the {side} table has samples",
+                    expected=f"certain values, or hp.samples, in '{column}'",
+                    found=field_of(node.frames[side], column).text,
+                    hint="count by one condition on the difference or distance of a column of each table; "
+                    "hp.join takes several, and its probabilities add up to the expected number of matches",
+                )
+        counting = WorldCounting(
+            asked, 0, tuple(map(float, options.quantiles or ())), options.distribution, bool(by)
+        )  # fmt: skip
+        result = [Shown(_SIDES[side], ROW_IDS[side], ROW_IDS[side]) for side in _SIDES]
+        result += [Shown("left", name, f"__haply_by_{k}") for k, name in enumerate(by)]
+        inner = replace(inner, result=(*result, *joined.used))
+        threshold = None if options.threshold is None else Threshold(options.threshold)
+        return cls(inner, JOINS.plan(inner), counting, computed, False, options, shown, by, threshold)
+
+    def found_pairs(self, engine: Engine, funnel: Any) -> Frame:
+        """Return all pairs that may match, with the columns that counting needs."""
+        found = self.pairs.run(engine, funnel)
+        return found.with_columns(self.computed) if self.computed else found
 
     @property
     def numbers(self) -> list[str]:
@@ -146,16 +191,8 @@ class CountPlan:
         )  # fmt: skip
 
 
-def _compared(node: JoinNode) -> Counting | None:
+def _compared(node: JoinNode, condition: JoinCondition) -> Counting | None:
     """Return what is compared in the one uncertain condition; none if all conditions are certain."""
-    condition = node.pair_condition
-    if not isinstance(condition, JoinCondition):
-        raise HaplyError(
-            "Matches are counted for one uncertain condition",
-            expected="a condition on the difference or distance of a column of each table",
-            found=condition.error.found or str(node.condition),
-            hint="hp.join takes several; if its threshold is small, a row's probabilities add up to its count",
-        )
     if not node.certain_times:
         raise HaplyError(
             "Matches are counted in windows of certain times",

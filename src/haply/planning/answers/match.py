@@ -27,8 +27,8 @@ from haply.planning.plans import Chosen
 from haply.probability.density import no_density
 from haply.probability.region import Difference, Distance, Identity, Region
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression
-from haply.query.conditions import JoinCondition
+from haply.query import Column, Expression, columns_of, respelled
+from haply.query.conditions import JoinCondition, sorted_by_side
 from haply.query.expressions import And, Comparison
 from haply.query.text import parse
 
@@ -73,6 +73,8 @@ class MatchOptions:
     invalid: InvalidMode = "raise"
     suffixes: tuple[str, str] = ("_left", "_right")
     columns: Sequence[str] | None = None
+    on: Expression | str | None = None
+    """Certain conditions that candidates fulfil."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be a density or a probability."""
@@ -112,7 +114,11 @@ class MatchPlan(AnsweredJoin):
     def plan(cls, left: Frame, right: Frame, same: Same | Sequence[Same], options: MatchOptions) -> MatchPlan:
         """Check and plan it."""
         if left.streaming or right.streaming:
-            raise HaplyError("Rows that are the same thing are looked for in tables, not in streams")
+            raise HaplyError(
+                "The same thing is not looked for in a second stream: each new row changes what earlier ones are",
+                expected="two tables, or a stream on the left and a table on the right",
+                hint="hp.join of both streams, with time and window, returns pairs that are near each other",
+            )
         frames: dict[str | None, Frame] = {"left": left, "right": right}
         given = _attributes(same, frames)
         added = ("bayes_factor", "p_match", *(("p_low", "p_high") if options.exclusive else ()), "p_any")
@@ -284,6 +290,8 @@ def _density(options: MatchOptions, node: JoinNode) -> float | str:
     if not isinstance(density, Density):
         return float(density)
     rows = float(node.right.count_rows())
+    if rows == 0.0:  # there is nothing to weigh
+        return 1.0 / density.area
     if options.exclusive:  # in one-to-one worlds counterparts are no background
         rows -= options.completeness * node.left.count_rows()
     if rows <= 0.0:
@@ -313,6 +321,8 @@ def _log_cut(node: JoinNode, options: MatchOptions, density: float | str, furthe
     """Return the logarithm of what a density is multiplied with to weigh as much as all that may be left out."""
     rows = most_rows(node.right)
     least = node.left.least(density) if isinstance(density, str) else density
+    if least == math.inf and not node.left.count_rows():  # there is nothing to weigh
+        least = 1.0
     if not 0.0 < least < math.inf:
         raise HaplyError(
             f"The density '{density}' has rows that are no positive numbers", found=f"{least:g}",
@@ -323,8 +333,25 @@ def _log_cut(node: JoinNode, options: MatchOptions, density: float | str, furthe
     return math.log(rows * options.odds / (least * options.tolerance)) + math.fsum(map(math.log, factors))
 
 
+def _certain(node: JoinNode, on: Expression | str | None) -> JoinCondition:
+    """Sort the certain conditions that candidates fulfil."""
+    if on is None:
+        return JoinCondition()
+    condition = parse(on) if isinstance(on, str) else on
+    uncertain = [column for column in columns_of(condition) if node.field(column).uncertain_model is not None]
+    if uncertain:
+        raise HaplyError(
+            f"`{condition}` has the uncertain column `{uncertain[0]}`",
+            expected="certain conditions in on=, such as equal keys",
+            hint="what is measured on both sides belongs into same=",
+        )
+    spelled = respelled(condition, lambda column: node.field(column).name)
+    return sorted_by_side(spelled.conditions if isinstance(spelled, And) else [spelled])
+
+
 def _pairs(node: JoinNode, first: _Given, options: MatchOptions, log_cut: float, result: list[Shown]) -> PairPlan:
     """Plan the join that finds all pairs whose weight is not negligible."""
+    certain = _certain(node, options.on)
     left, right = first[0], first[1]
     models = _model(node.left, left), _model(node.right, right)
     assert models[0] is not None
@@ -336,18 +363,18 @@ def _pairs(node: JoinNode, first: _Given, options: MatchOptions, log_cut: float,
             hint=_NO_ERRORS if models == (Certain, Certain) else "samples have no density: add within=..., a distance",
         )
     if options.within is not None:
-        condition = _within(node, first, options.within)
+        condition = _within(node, first, options.within, certain)
         method, one, other = method_for(condition, node.left, node.right, Threshold(None), True)
     else:
         condition, method = (
-            JoinCondition(identity=Identity(left, right)),
+            replace(certain, identity=Identity(left, right)),
             IdentityMethod((models[0], models[1]), log_cut),
         )
         one, other = Side("left", node.left, left, models[0]), Side("right", node.right, right, models[1])
     return PairPlan(one, other, condition, Threshold(None), method, True, tuple(result), invalid=options.invalid)
 
 
-def _within(node: JoinNode, first: _Given, within: float) -> JoinCondition:
+def _within(node: JoinNode, first: _Given, within: float, certain: JoinCondition) -> JoinCondition:
     """Return the condition for values without a density: that they are near each other."""
     left, right = first[0], first[1]
     if not (_is_number(within) and 0.0 < within < math.inf):
@@ -358,5 +385,5 @@ def _within(node: JoinNode, first: _Given, within: float) -> JoinCondition:
             raise HaplyError(f"'{name}' has a density: within is for samples and certain values", hint="leave it out")
     points = any(one.is_list or one.model is None or one.model is Samples for one in fields)
     if points:
-        return JoinCondition(distance=Distance(left, right, within))
-    return JoinCondition(difference=Difference(left, right, Region(-within, within)))
+        return replace(certain, distance=Distance(left, right, within))
+    return replace(certain, difference=Difference(left, right, Region(-within, within)))

@@ -13,6 +13,7 @@ from haply.engines.local.frame import LocalFrame
 from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, OWN, VARIANCE, Counting
+from haply.joins.worlds import WorldCounting
 from haply.numerics.order import grouped, numbered
 from haply.planning.answers.counts import SD, CountPlan
 from haply.planning.answers.join import ROW_IDS
@@ -35,7 +36,7 @@ class LocalCounts:
     def table(self) -> pa.Table:
         """Return the result."""
         plan = self.plan
-        found = plan.pairs.run(self.engine, self.funnel)
+        found = plan.found_pairs(self.engine, self.funnel)
         frame = plan.node.left
         assert isinstance(found, LocalFrame)
         assert isinstance(frame, LocalFrame)
@@ -113,7 +114,7 @@ class LocalCounts:
         return frame.table([name])[name].take(pa.array(rows)).combine_chunks()
 
     def _counted(
-        self, counting: Counting, pairs: pa.Table, keys: np.ndarray, mirrored: bool = False
+        self, counting: Counting | WorldCounting, pairs: pa.Table, keys: np.ndarray, mirrored: bool = False
     ) -> tuple[np.ndarray, dict[str, pa.Array]]:
         """Count the partners of what has one key each; returns the keys, and columns of their numbers.
 
@@ -123,6 +124,8 @@ class LocalCounts:
         mine, theirs = _MIRRORED if mirrored else _SIDES
         number, first = numbered(keys)
         start, members = grouped(number, len(first))
+        if isinstance(counting, WorldCounting):
+            return keys[first], counting.rows(pairs.take(pa.array(members)).combine_chunks(), start)
         if ROW_IDS[theirs] in pairs.column_names:
             partner, first_partner = numbered(pairs[ROW_IDS[theirs]].to_numpy())
         else:

@@ -15,6 +15,7 @@ from haply.engines.spark.exchange.prepare import state_function
 from haply.engines.spark.frame import SparkFrame
 from haply.joins.cells.rows import BAD
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, OWN, VARIANCE, Counting
+from haply.joins.worlds import WorldCounting
 from haply.planning.answers.counts import SD, CountPlan
 from haply.planning.answers.join import ROW_IDS
 from haply.planning.frames import quoted
@@ -44,7 +45,7 @@ class SparkCounts:
         return rows.select(*shown, *numbers, *more)
 
     def _pairs(self, funnel: Any) -> DataFrame:
-        frame = self.plan.pairs.run(self.engine, funnel)
+        frame = self.plan.found_pairs(self.engine, funnel)
         assert isinstance(frame, SparkFrame)
         return frame.df
 
@@ -99,9 +100,11 @@ class SparkCounts:
         return whole.select(*shown, F.col(EXPECTED), F.sqrt(variance).alias(SD))
 
 
-def _counted(pairs: DataFrame, counting: Counting, keys: Sequence[str], along: Sequence[str]) -> DataFrame:
+def _counted(
+    pairs: DataFrame, counting: Counting | WorldCounting, keys: Sequence[str], along: Sequence[str]
+) -> DataFrame:
     """The numbers of what has one key each, with columns that are equal in all its pairs."""
-    columns = [counting.left, counting.right, *keys, *along]
+    columns = [*map(quoted, counting.columns), *keys, *along]
     sorted_pairs = pairs.select(*columns).repartition(*keys).sortWithinPartitions(*keys)
     kinds = {field.name: field.dataType.simpleString() for field in sorted_pairs.schema}
     numbers = [f"{quoted(name)} double" for name in counting.names]
@@ -112,7 +115,7 @@ def _counted(pairs: DataFrame, counting: Counting, keys: Sequence[str], along: S
 
 
 def _counting_in_groups(
-    counting: Counting, keys: tuple[str, ...], along: tuple[str, ...]
+    counting: Counting | WorldCounting, keys: tuple[str, ...], along: tuple[str, ...]
 ) -> Callable[[_Batches], _Batches]:
     """Return what counts pairs that come sorted by their keys."""
 

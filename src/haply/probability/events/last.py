@@ -505,7 +505,7 @@ def _breaks_of(pieces, count, first, last, breaks):
 
 
 @kernel
-def _asof_rows(a, b, start, candidates, rank, lookback):
+def chances(a, b, start, candidates, rank, lookback):
     """All left rows: the chance of each candidate, and that of none."""
     rows, before = len(start) - 1, weights_before(b)
     most, components = most_pieces(b, start, candidates)
@@ -669,7 +669,8 @@ def _turned(left: OneDimensional, right: OneDimensional, direction: Direction) -
     return negated(left.components), negated(right.components)
 
 
-def _window(lookback: float | None) -> float:
+def lookback_of(lookback: float | None) -> float:
+    """Return how far away events may be: infinitely far if nothing else is said."""
     if lookback is None:
         return math.inf
     if not lookback >= 0.0:
@@ -714,7 +715,7 @@ def last_events(
     ranks = rows.astype(np.float64) if rank is None else solid(rank)
     if len(ranks) != len(rows):
         raise HaplyError("Ranks do not fit", expected=f"{len(rows)} numbers", found=str(len(ranks)))
-    return LastEvents(*_asof_rows(*_turned(left, right, direction), begins, rows, ranks, _window(lookback)))
+    return LastEvents(*chances(*_turned(left, right, direction), begins, rows, ranks, lookback_of(lookback)))
 
 
 def event_candidates(
@@ -739,7 +740,7 @@ def event_candidates(
     tuple of numpy.ndarray
         ``start`` and ``candidates``, as ``last_events`` takes them. The latest events come first.
     """
-    lookback = _window(lookback)
+    lookback = lookback_of(lookback)
     _, events = _turned(left, right, direction)
     share = _SHARE * tolerance
     single = 0.5 * share / max(1, len(right))  # either end of each event
