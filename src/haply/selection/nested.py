@@ -47,7 +47,7 @@ def depth_of(tree: Tree) -> int:
 class Nested:
     """Values of any laws, of which all but one are enumerated or integrated."""
 
-    def __init__(self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues):
+    def __init__(self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues) -> None:
         self.tree, self.kinds, self.batch = tree, kinds, batch
         leaves = list(leaves_of(tree))
         self.conditions = [leaf for leaf in leaves if isinstance(leaf, Polynomial)]
@@ -91,35 +91,63 @@ class Nested:
             )
 
     def _polynomials(self, names: Sequence[str], centres: np.ndarray) -> Polynomials:
-        """The conditions over values minus their centres."""
+        """The conditions over values minus their centres; those about the same form share it, also with its sign."""
         batch, n, m = self.batch, len(names), len(self.conditions)
-        place = {name: v for v, name in enumerate(names)}
         most = max(len(condition.ranges) for condition in self.conditions)
-        linear, squares = np.zeros((m, n, batch.rows)), np.zeros((m, n, n, batch.rows))
         low, high = np.full((m, most, batch.rows), math.inf), np.full((m, most, batch.rows), -math.inf)
         closed = np.zeros((2, m, most), bool)
-        far = centres.astype(np.longdouble)
+        forms: dict[bytes, int] = {}
+        linear: list[np.ndarray] = []
+        squares: list[np.ndarray] = []
+        form = np.zeros(m, np.int64)
+        borders: dict[tuple[int, bytes], np.ndarray] = {}
         for c, condition in enumerate(self.conditions):
-            constant = np.zeros(batch.rows, np.longdouble)
-            for (name, _), factor in condition.linear:
-                v, number = place[name], batch.array(factor)
-                linear[c, v] += number
-                constant += number * far[v]
-            for (one, _), (two, _), factor in condition.squares:
-                v, w = sorted((place[one], place[two]))
-                number = batch.array(factor)
-                squares[c, v, w] += number
-                linear[c, v] += number * centres[w]
-                linear[c, w] += number * centres[v]
-                constant += number * far[v] * far[w]
+            factors, bent, constant = self._form(condition, names, centres)
+            flat = np.concatenate([factors, bent.reshape(n * n, -1)])[:, 0]
+            sign = -1.0 if flat.any() and flat[np.flatnonzero(flat)[0]] < 0.0 else 1.0
+            factors, bent = sign * factors + 0.0, sign * bent + 0.0  # no negative zeros
+            form[c] = f = forms.setdefault(factors.tobytes() + bent.tobytes(), len(forms))
+            if f == len(linear):
+                linear.append(factors)
+                squares.append(bent)
             for k, each in enumerate(condition.ranges):
-                low[c, k], high[c, k] = batch.array(each.low) - constant, batch.array(each.high) - constant
-                closed[:, c, k] = each.low_closed, each.high_closed
+                ends = [(batch.array(end) - constant).astype(np.float64) for end in (each.low, each.high)]
+                both = each.low_closed, each.high_closed
+                low[c, k], high[c, k] = ends if sign > 0.0 else (-ends[1], -ends[0])
+                closed[:, c, k] = both if sign > 0.0 else both[::-1]
+                borders |= {(f, end.tobytes()): end + 0.0 for end in (low[c, k], high[c, k]) if np.isfinite(end).any()}
         known = np.zeros((len(self.sure) + 2, batch.rows), bool)  # the last two: what always holds, and what never does
         known[-2] = True
         for k, sure in enumerate(self.sure):
             known[k] = np.isin(batch.numbers[sure.number], sure.values)
-        return Polynomials(linear, squares, low, high, closed[0], closed[1], known, self._program())
+        border_form = np.array([f for f, _ in borders], np.int64)
+        border = np.array(list(borders.values())).reshape(len(borders), batch.rows)
+        return Polynomials(
+            np.stack(linear), np.stack(squares), border_form, border, form, low, high, closed[0], closed[1], known,
+            self._program(),
+        )  # fmt: skip
+
+    def _form(
+        self, condition: Polynomial, names: Sequence[str], centres: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The factors of values and of their products in a condition, and its constant, seen from the centres."""
+        batch, n = self.batch, len(names)
+        place = {name: v for v, name in enumerate(names)}
+        linear, squares = np.zeros((n, batch.rows)), np.zeros((n, n, batch.rows))
+        far = centres.astype(np.longdouble)
+        constant = np.zeros(batch.rows, np.longdouble)
+        for (name, _), factor in condition.linear:
+            v, number = place[name], batch.array(factor)
+            linear[v] += number
+            constant += number * far[v]
+        for (one, _), (two, _), factor in condition.squares:
+            v, w = sorted((place[one], place[two]))
+            number = batch.array(factor)
+            squares[v, w] += number
+            linear[v] += number * centres[w]
+            linear[w] += number * centres[v]
+            constant += number * far[v] * far[w]
+        return linear, squares, constant
 
     def _program(self) -> np.ndarray:
         """How the conditions are combined, as the kernel reads it."""
