@@ -81,8 +81,8 @@ class Polynomials(NamedTuple):
     known: np.ndarray
     """Whether conditions hold that depend on no value, by row."""
     program: np.ndarray
-    """How conditions are combined: their numbers, those of known ones after the others, each followed by ALL or ANY
-    where it combines the last two."""
+    """How conditions are combined: rows of ALL or ANY, and the numbers of the two things that it combines: conditions,
+    known ones after the others, and rows of the program after these. The last row is the whole."""
 
 
 class _Room(NamedTuple):
@@ -106,12 +106,11 @@ class _Room(NamedTuple):
     values: np.ndarray
     """Two numbers for each form."""
     truth: np.ndarray
-    """Up to 60 bits for each condition: whether it holds in as many places."""
-    stack: np.ndarray
+    """Up to 60 bits for each condition, and for each row of the program: whether it holds in as many places."""
     places: np.ndarray
 
 
-ALL, ANY = -1, -2
+ALL, ANY = 0, 1
 _BITS = 60
 
 
@@ -143,15 +142,12 @@ def _is_in(asked, c, value, side, row):
 @kernel
 def _combined(asked, room):
     """Where the combination holds: a bit for each place, as in ``room.truth``."""
-    stack, top = room.stack, -1
-    for step in asked.program:
-        if step >= 0:
-            top += 1
-            stack[top] = room.truth[step]
-        else:
-            top -= 1
-            stack[top] = stack[top] & stack[top + 1] if step == ALL else stack[top] | stack[top + 1]
-    return stack[0]
+    truth = room.truth
+    place = len(truth) - len(asked.program)
+    for step in range(len(asked.program)):
+        one, other = truth[asked.program[step, 1]], truth[asked.program[step, 2]]
+        truth[place + step] = one & other if asked.program[step, 0] == ALL else one | other
+    return truth[len(truth) - 1]
 
 
 @kernel
@@ -514,8 +510,11 @@ def _places(laws, room, v, row, found):
 
 
 @kernel
-def _integrated(laws, asked, room, v, row):
-    """The probability of the conditions over value ``v`` and those behind it, where all before it are known."""
+def _integrated(laws, asked, room, v, row, tolerance):
+    """The probability of the conditions over value ``v`` and those behind it, where all before it are known.
+
+    The estimated error of a panel is at most ``tolerance``; what counts little in the integral outside has a greater.
+    """
     if v == room.squares.shape[1] - 1:
         return _closed(laws, asked, room, row)
     total = 0.0
@@ -524,7 +523,7 @@ def _integrated(laws, asked, room, v, row):
         for k in range(first, last):
             if laws.kind[k] == POINT:
                 _fix(room, v, laws.low[k])
-                total += laws.weight[k] * _integrated(laws, asked, room, v + 1, row)
+                total += laws.weight[k] * _integrated(laws, asked, room, v + 1, row, tolerance)
     begin, end = room.smooth[v, 0], room.smooth[v, 1]
     if not begin < end:
         return total
@@ -569,14 +568,15 @@ def _integrated(laws, asked, room, v, row):
                 value = 0.0
                 if density > 0.0:
                     _fix(room, v, place)
-                    value = density * _integrated(laws, asked, room, v + 1, row)
+                    inner = tolerance / min(1.0, 2.0 * half * density)
+                    value = density * _integrated(laws, asked, room, v + 1, row, inner)
                 fine += _W15[side] * value
                 if side % 2 == 1:
                     coarse += _W7[side // 2] * value
             pieces += 1
             error = abs(fine - coarse) * half
             small = half <= 4e-16 * max(abs(low), abs(high)) or pieces + waiting >= _MOST_PANELS
-            if error <= TOLERANCE or small or waiting + 2 > len(stack):
+            if error <= tolerance or small or waiting + 2 > len(stack):
                 total += laws.weight[k] * fine * half
             else:
                 stack[waiting, 0], stack[waiting, 1] = low, centre
@@ -637,8 +637,7 @@ def nested_rows(laws, asked, integrals, found):
         np.zeros((n, forms, n + 1)), np.zeros((forms, n, n)), _windows(laws), np.empty((n, 2)), np.empty((n, 2)),
         np.empty(n, np.int64), np.empty((n, most)), np.empty((n, most + 200, 2)),
         np.empty((borders + 2 * (_MOST_ENDS + 2), 5)), np.empty((forms, 2)),
-        np.empty(len(asked.form) + len(asked.known), np.int64), np.empty(len(asked.program), np.int64),
-        np.empty(_BITS),
+        np.empty(len(asked.form) + len(asked.known) + len(asked.program), np.int64), np.empty(_BITS),
     )  # fmt: skip
     place = np.zeros(counted, np.int64)
     for row in range(len(found)):
@@ -652,7 +651,7 @@ def nested_rows(laws, asked, integrals, found):
                 k = laws.start[v, row] + place[v]
                 _fix(room, v, laws.low[k])
                 weight *= laws.weight[k]
-            total += weight * _integrated(laws, asked, room, counted, row)
+            total += weight * _integrated(laws, asked, room, counted, row, TOLERANCE)
             more = False
             for v in range(counted):
                 place[v] += 1

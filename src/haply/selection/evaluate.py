@@ -62,7 +62,7 @@ from haply.selection.conditions import (
     solved,
 )
 from haply.selection.curved import SINGLY, Curved, middle_of
-from haply.selection.nested import MOST_DEPTH, Nested, can_nest, depth_of
+from haply.selection.nested import Nested, can_nest
 from haply.selection.normals import Coordinates, fewer_dimensions, take_parts
 from haply.selection.ranges import Ends, both, reachable
 
@@ -309,8 +309,7 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
         cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
     of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
     leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
-    many = len(cases) > _FEW_CASES and depth_of(without_odd(either.tree, either.text)) <= MOST_DEPTH
-    if many and any(group.method == NESTED for group in inner) and can_nest(leaves, of):
+    if len(cases) > _FEW_CASES and any(group.method == NESTED for group in inner) and can_nest(leaves, of):
         return Group(leaves, of, NESTED, len(of), either)  # one integral for all cases
     return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
 
