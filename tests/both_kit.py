@@ -213,6 +213,9 @@ class Planned:
     def explain_row(self, row: Any) -> Any:
         return self.plan.explain_row(_bare(row) if isinstance(row, Table) else row)
 
+    def explain_pair(self, left_row: Any, right_row: Any) -> Any:
+        return self.plan.explain_pair(left_row, right_row)
+
     def run(self) -> Table:
         return Table(self.engine, self.plan.run())
 

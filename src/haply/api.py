@@ -5,7 +5,7 @@ The answer is a table of the kind of the first argument, so that its type is not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -23,6 +23,7 @@ from haply.planning.frames import (
     InvalidMode,
     ProbabilityMode,
     SideName,
+    TableRow,
     Tabular,
     field_of,
     find_column,
@@ -33,7 +34,7 @@ from haply.planning.history.asked import asked_of
 from haply.planning.history.keys import keyed, name_of
 from haply.planning.history.marks import without_earlier_probability
 from haply.planning.nodes import JoinOptions, Strategy, condition_of, shown_of
-from haply.planning.plans import Plan, PlannedQuery
+from haply.planning.plans import ExplainedPair, Plan, PlannedQuery
 from haply.planning.selection import plan_selection
 from haply.planning.windows import plan_windows
 from haply.pruning.candidates.windows import Policy
@@ -146,20 +147,33 @@ def plan_join(
     )  # fmt: skip
     one, other = frame_of(left, "The left table"), frame_of(right, "The right table")
     together({"the left table": one, "the right table": other})
-    return Plan(_pairs(one, other, on, options), engine_of(one), funnel)
+    query, as_written = _pairs(one, other, on, options)
+    return Plan(query, engine_of(one), funnel, pair=_explaining(on, options) if as_written else None)
 
 
-def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> PlannedQuery:
-    """Plan a join by what is asked now, and by what the tables' rows have passed before."""
+def _explaining(on: Expression | str | None, options: JoinOptions) -> Callable[[TableRow, TableRow], ExplainedPair]:
+    def explain(left_row: TableRow, right_row: TableRow) -> ExplainedPair:
+        from haply.looking.pair import explain_joined
+
+        return explain_joined(left_row, right_row, on, options)
+
+    return explain
+
+
+def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> tuple[PlannedQuery, bool]:
+    """Plan a join by what is asked now, and by what the tables' rows have passed before.
+
+    Also returns whether these change nothing, so that a pair of rows can be explained by itself.
+    """
     frames: dict[str | None, Frame] = {"left": left, "right": right}
     asked = asked_of(frames, () if on is None else (condition_of(on),), keys=options.self_key is None)
     if asked.changed:
         on, options = asked.condition, replace(options, exclusive=asked.exclusive)
     query = planned(left, right, AskedPairs(on, options))
     if left.streaming or right.streaming:
-        return query
+        return query, not asked.changed
     shown = {one.name: (one.side, one.column) for one in shown_of(left, right, options)}
-    return asked.remembered(query, frames, shown, _cut(left, right, options))
+    return asked.remembered(query, frames, shown, _cut(left, right, options)), not asked.changed
 
 
 def _cut(left: Frame, right: Frame, options: JoinOptions) -> str | None:

@@ -189,7 +189,7 @@ def test_a_selection_in_sql_explains_rows_as_well(table):
 
 def test_other_plans_explain_no_rows(table):
     pairs = hp.plan_join(table, table.drop("site"), "abs(left.x - right.x) < 1", 0.5)
-    with pytest.raises(HaplyError, match=r"plans of selections.*hp.explain_pair"):
+    with pytest.raises(HaplyError, match=r"plans of selections.*explain_pair\(left_row, right_row\) of a plan"):
         pairs.explain_row(ROWS[0])
     with pytest.raises(HaplyError, match=r"per-row planning.*'static'"):
         hp.plan_where(table, CONDITION, 0.5, planning="static").explain_row(ROWS[0])
@@ -226,3 +226,50 @@ def test_moment_indexes_have_their_names(table, right, name):
     on = f"abs(left.x - {right if 'right' in right else 'right.x'}) < 1"
     told = hp.plan_join(table, table.drop("site"), on, 0.5, strategy="moments").explain()
     assert f"  candidates    {name}, an index of means and variances" in told
+
+
+def test_a_plan_of_a_join_explains_pairs_as_it_decides_them(engine):
+    """By the window, another certain condition, a rule or the exact value; the verdict is that of the join."""
+    rng = np.random.default_rng(12)
+    sides = [
+        [{"id": k, "t": float(rng.uniform(0, 10)), "k": int(rng.integers(0, 2)), "x": float(rng.uniform(0, 8))}
+         for k in range(8)]
+        for _ in range(2)
+    ]  # fmt: skip
+    tables = [
+        engine.createDataFrame([tuple(row.values()) for row in rows], "id long, t double, k int, x double")
+        for rows in sides
+    ]
+    on = "left.k = right.k AND abs(gaussian(left.x, 0.5) - gaussian(right.x, 0.3)) < 1"
+    plan = hp.plan_join(*tables, on, 0.4, time="t", window=4)
+    kept = {(row["id_left"], row["id_right"]): row["probability"] for row in plan.run().collect()}
+    law, decided = NormalDist(0, math.hypot(0.5, 0.3)), set()
+    for one in sides[0]:
+        for other in sides[1]:
+            told = plan.explain_pair(one, other)
+            assert told.kept == ((one["id"], other["id"]) in kept)
+            decided.add(told.decided_by)
+            if abs(one["t"] - other["t"]) > 4:
+                assert told.failed == "abs(left.t - right.t) <= 4"
+            elif one["k"] != other["k"]:
+                assert told.failed == "left.k = right.k"
+            else:
+                gap = one["x"] - other["x"]
+                assert told.probability == pytest.approx(law.cdf(1 - gap) - law.cdf(-1 - gap), abs=1e-12)
+    assert decided == {"certain condition", "core regions", "gaussian curve", "exact value"}
+    assert 3 < len(kept) < 40
+
+
+def test_a_window_of_uncertain_times_is_a_condition_of_a_pair(engine):
+    table = engine.createDataFrame([(0.0, 1.0)], "t double, x double")
+    on, options = "abs(gaussian(left.x, 0.5) - right.x) < 0.5", {"time": ("g", "t"), "window": 1}
+    timed = hp.sql("SELECT GAUSSIAN(t, 0.5) AS g, x FROM r", r=table)
+    (pair,) = hp.join(timed, table, on, 0.1, **options).collect()
+    row = {"g": {"mean": 0.0, "sd": 0.5}, "x": 1.0}
+    told = hp.plan_join(timed, table, on, 0.1, **options).explain_pair(row, {"t": 0.0, "x": 1.0})
+    assert told.kept
+    assert told.probability == pytest.approx(pair["probability"], abs=1e-12)
+    near, within = math.erf(1 / math.sqrt(2)), math.erf(2 / math.sqrt(2))
+    assert [step.upper for step in told.steps] == pytest.approx([within, near, near * within], abs=1e-10)
+    with pytest.raises(HaplyError, match=r"plans of joins of two tables.*needs no plan"):
+        hp.plan_where(table, "gaussian(x, 1.0) > 0", 0.1).explain_pair(row, row)

@@ -224,8 +224,11 @@ def test_every_rewrite_says_the_same(seed):
 
 
 EACH_REWRITE = [
-    ("spelled out", "x < 1 XOR y < 2", "x < 1 AND NOT y < 2 OR NOT x < 1 AND y < 2"),
-    ("spelled out", "(x < 1) = (y < 2)", "x < 1 AND y < 2 OR NOT x < 1 AND NOT y < 2"),
+    ("spelled out", "x < 1 XOR x - y < 2", "x < 1 AND NOT x - y < 2 OR NOT x < 1 AND x - y < 2"),
+    ("spelled out", "(x < 1) = (x - y < 2)", "x < 1 AND x - y < 2 OR NOT x < 1 AND NOT x - y < 2"),
+    ("spelled out", "x < 1 XOR y < 2 XOR c > 0", "x < 1 XOR y < 2 XOR c > 0"),
+    ("spelled out", "(x < 1) = (y < 2)", "NOT (x < 1 XOR y < 2)"),
+    ("NOT inward", "(x < 1) = (y < 2)", "NOT x < 1 XOR y < 2"),
     ("spelled out", "x IN (1, 2)", "x = 1 OR x = 2"),
     ("spelled out", "x NOT IN (1, 2)", "NOT (x = 1 OR x = 2)"),
     ("spelled out", "id IN (1, 2)", "id IN (1, 2)"),

@@ -289,3 +289,55 @@ def test_too_many_laws_are_refused():
     models = dict.fromkeys("abcd", Uniform)
     with pytest.raises(HaplyError, match="cannot be computed together"):
         group_of((polynomial(dict.fromkeys("abcd", 1.0), high=0.0),), models)
+
+
+ANY_LAWS = {
+    "uniform": lambda rng: Uniform([-0.7 - rng.random()], [0.5 + rng.random()]),
+    "gaussian": lambda rng: Gaussian([rng.normal(0, 0.5)], [0.3 + rng.random()]),
+    "histogram": lambda rng: Histogram([np.sort(rng.normal(0, 1, 4))], [[0.2, 0.5, 0.3]]),
+    "truncated": lambda rng: TruncatedGaussian([rng.normal(0, 0.5)], [0.3 + rng.random()], [-0.8], [1.1]),
+    "mixture": lambda rng: Mixture([[0.4, 0.6]], [rng.normal(0, 1, 2)], [0.2 + rng.random(2)]),
+}
+
+
+def draws(model, count, rng):
+    """Values of a law of one row, by the inverse of its distribution function on a fine grid."""
+    places = np.linspace(-12.0, 12.0, 200_001)
+    below = model.cdf(places) if len(model) > 1 else model.take(np.zeros(len(places), np.int64)).cdf(places)
+    return np.interp(rng.random(count), below, places)
+
+
+def random_tree(rng, depth):
+    """A combination of linear conditions, and a function of drawn values that says where it holds."""
+    if depth == 0:
+        factors = rng.choice([-2.0, -1.0, 0.0, 0.5, 1.0], 3)
+        if not factors.any():
+            factors[0] = 1.0
+        low, high = np.sort(rng.integers(-6, 7, 2) / 4)
+        low, high = (-INF, high) if rng.random() < 0.4 else (low, INF) if rng.random() < 0.5 else (low, high + 0.25)
+        leaf = polynomial({name: f for name, f in zip("abc", factors, strict=True) if f}, (), low, high)
+        return leaf, lambda x: (factors @ x > low) & (factors @ x < high)
+    parts = [random_tree(rng, depth - 1) for _ in range(int(rng.integers(2, 4)))]
+    trees, holds = zip(*parts, strict=True)
+    if rng.random() < 0.5:
+        return AllOf(trees), lambda x: np.all([one(x) for one in holds], axis=0)
+    return AnyOf(trees), lambda x: np.any([one(x) for one in holds], axis=0)
+
+
+@pytest.mark.long(keep=3)
+@pytest.mark.parametrize("seed", range(60))
+def test_trees_do_not_depend_on_the_order_of_integrals(seed):
+    """Whichever value is last, kinks are found or halved away; what is skipped takes nothing from the value."""
+    rng = np.random.default_rng(seed)
+    tree, holds = random_tree(rng, int(rng.integers(1, 4)))
+    chosen = rng.choice(list(ANY_LAWS), 3)
+    models = {name: ANY_LAWS[law](rng) for name, law in zip("abc", chosen, strict=True)}
+    found = []
+    for order in itertools.permutations("abc"):
+        # laws of one rank are integrated in the order in which they are named
+        kinds = [(name, type(models[name])) for name in order]
+        found.append(Nested(tree, kinds, RowValues(models, {}, 1)).exact()[0][0])
+    assert found == pytest.approx([found[0]] * 6, abs=1e-10)
+    count = 200_000
+    share = holds(np.stack([draws(models[name], count, rng) for name in "abc"])).mean()
+    assert abs(found[0] - share) <= 5 * np.sqrt(max(found[0] * (1 - found[0]), 1e-5) / count) + 1e-4

@@ -7,6 +7,7 @@ import math
 import multiprocessing
 from dataclasses import replace
 from fractions import Fraction
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -1011,6 +1012,38 @@ def test_a_trial_of_bounds_changes_no_answer(monkeypatch, exact, limit, where):
     assert exact <= bool(known.all())
     assert np.abs(found.probability[known] - chance[found.rows][known]).max(initial=0.0) < 1e-11
     assert asked
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(("rows", "far"), [(600, 0.2), (600, -0.3), (9_000, 0.0)])
+@pytest.mark.parametrize("cheap", [0.0, math.inf])
+def test_rows_that_miss_first_change_no_answer(monkeypatch, exact, rows, far, cheap):
+    """Rows whose means miss a condition are asked first: what is kept is what the referee keeps."""
+    monkeypatch.setattr(select, "_CHEAP", cheap)
+    rng = np.random.default_rng(int(rows + 10 * far))
+    values = {name: Gaussian(rng.normal(0.0, 0.5, rows), rng.uniform(0.02, 0.4, rows)) for name in "abc"}
+    ring = Polynomial((), tuple(((n, None), (n, None), 1.0) for n in "ab"), (Range(0.25, INF),), "ring")
+    low = Polynomial(((("c", None), 1.0),), (), (Range(-INF, far),), "low")
+    batch, effort = RowValues(values, {}, rows), Effort()
+    found = Selection.of([[low], [ring]], dict.fromkeys("abc", Gaussian), Threshold(0.4), "per_row", exact).select(
+        batch, effort
+    )
+    law = {name: [oracle.Normal(float(m), float(s)) for m, s in zip(v.mean(), v.sd, strict=True)]
+           for name, v in values.items()}  # fmt: skip
+    some = np.arange(0, rows, max(1, rows // 150))
+    ask = Ask((), tuple(((n, None), (n, None), 1.0) for n in "ab"), ((0.25, INF, True, True),))
+    rings = referee.normals({name: [law[name][k] for k in some] for name in "ab"}, [ask])
+    wanted = {
+        int(k): float(p) * NormalDist(law["c"][k].mean, law["c"][k].sd).cdf(far)
+        for k, p in zip(some, rings, strict=True)
+    }
+    kept = dict(zip(found.rows.tolist(), found.probability, strict=True))
+    assert {k for k in wanted if k in kept} == {k for k, p in wanted.items() if p >= 0.4}
+    assert 10 < len(kept) < rows - 10
+    for k in wanted.keys() & kept.keys():
+        assert (math.isnan(kept[k]) and not exact) or kept[k] == pytest.approx(wanted[k], abs=1e-10)
+    if exact and cheap:
+        assert effort.bounded["ring"] < rows // 2 + rows // 4  # only rows that miss it
 
 
 def test_where_bounds_pay():

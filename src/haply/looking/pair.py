@@ -63,17 +63,48 @@ def explain_pair(
     >>> print(hp.explain_pair(one, other, on="abs(left.temp - right.temp) <= 0.5", threshold=0.1))
     Kept: the probability of `abs(left.temp - right.temp) <= 0.5` is 0.5067, at least the threshold of 0.1.
     """
+    return explain_joined(left_row, right_row, on, JoinOptions(threshold=threshold))
+
+
+def explain_joined(
+    left_row: TableRow, right_row: TableRow, on: Expression | str | None, options: JoinOptions
+) -> PairExplanation:
+    """Explain a pair of a join with these options: first by its window, then by its conditions."""
     frames = [
         frame_of(pa.Table.from_pylist([row_values(row, where)]), where)
         for row, where in ((left_row, "The left row"), (right_row, "The right row"))
     ]
-    limit = Threshold(threshold)
+    limit = Threshold(options.threshold, options.strict)
     with without_advice():
-        node = JoinNode.of(frames[0], frames[1], on, JoinOptions(threshold=_LEAST))
-        return _explained(node, str(condition_of(on)), limit)
+        asked = JoinOptions(threshold=_LEAST, time=options.time, window=options.window)
+        node = JoinNode.of(frames[0], frames[1], on, asked)
+        text = "" if on is None else str(condition_of(on))
+        if node.window is None:
+            return _explained(node, text, limit, options.exact)
+        return _explained_in_window(node, text, limit, options.exact)
 
 
-def _explained(node: JoinNode, text: str, threshold: Threshold) -> PairExplanation:
+def _explained_in_window(node: JoinNode, text: str, threshold: Threshold, exact: bool) -> PairExplanation:
+    """Ask for the window first: of certain times it is a certain condition, else one more uncertain one."""
+    window = node.window
+    assert window is not None
+    length = f"{window.length / 1e6:g} seconds" if window.stamps and node.certain_times else f"{window.length:g}"
+    told = f"abs(left.{window.left} - right.{window.right}) <= {length}"
+    inside = value = _probability(node, None)
+    parts: list[tuple[str, float]] = []
+    if node.condition is not None:
+        if node.certain_times and inside:
+            return _explained(replace(node, window=None), text, threshold, exact)
+        value = _probability(node, node.condition)
+        parts = [(told, inside), (text, _probability(replace(node, window=None), node.condition))]
+    kept = bool(threshold.keep(np.array([value]), False)[0])
+    failed = told if node.certain_times and not inside else ""
+    steps = explain_parts([] if failed else parts, value, kept, threshold)
+    whole = f"{told} AND {text}" if text else told
+    return PairExplanation(value, kept, threshold.value, whole, tuple(steps), (), failed)
+
+
+def _explained(node: JoinNode, text: str, threshold: Threshold, exact: bool) -> PairExplanation:
     assert node.condition is not None
     every = node.condition.conditions if isinstance(node.condition, And) else (node.condition,)
     certain = [one for one in every if _is_certain(node, one)]
@@ -84,14 +115,14 @@ def _explained(node: JoinNode, text: str, threshold: Threshold) -> PairExplanati
         value = 0.0 if failed else 1.0
         steps = explain_parts([], value, not failed and threshold.attainable, threshold)
     else:
-        steps = _steps(node, uncertain, threshold)
+        steps = _steps(node, uncertain, threshold, exact)
     last = steps[-1]
     return PairExplanation(
         last.most, last.verdict == "accept", threshold.value, text, tuple(steps), compared, failed
     )  # fmt: skip
 
 
-def _steps(node: JoinNode, uncertain: Sequence[Expression], threshold: Threshold) -> list[Any]:
+def _steps(node: JoinNode, uncertain: Sequence[Expression], threshold: Threshold, exact: bool) -> list[Any]:
     """Ask the rules, if the conditions compare one value of each row; else each condition by itself, then all."""
     whole = uncertain[0] if len(uncertain) == 1 else And(tuple(uncertain))
     one = _compared(node, whole)
@@ -101,8 +132,9 @@ def _steps(node: JoinNode, uncertain: Sequence[Expression], threshold: Threshold
         parts = [(str(part), _probability(node, part)) for part in uncertain] if len(uncertain) > 1 else []
         return explain_parts(parts, value, kept, threshold)
     if isinstance(one.condition, Distance):
-        return explain_distance(one.left, one.right, one.condition, threshold)
-    return explain_difference(one.left, one.right, one.condition.region, threshold)  # type: ignore[arg-type]
+        return explain_distance(one.left, one.right, one.condition, threshold, exact=exact)
+    region = one.condition.region
+    return explain_difference(one.left, one.right, region, threshold, exact=exact)  # type: ignore[arg-type]
 
 
 def _compared(node: JoinNode, condition: Expression) -> ComparedPair | None:
@@ -125,9 +157,10 @@ def _value(frame: Frame, column: str, side: str) -> Model:
     return found.model.take(np.arange(1))
 
 
-def _probability(node: JoinNode, condition: Expression) -> float:
+def _probability(node: JoinNode, condition: Expression | None) -> float:
     """Ask the join itself, which understands every condition."""
-    threshold = Threshold(None) if _is_certain(node, condition) else Negligible(_LEAST)
+    certain = node.certain_times and (condition is None or _is_certain(node, condition))
+    threshold = Threshold(None) if certain else Negligible(_LEAST)
     found = JOINS.plan(replace(node, condition=condition, threshold=threshold)).run(engine_of(node.left), None)
     values = found.gathered(["probability"], 1)["probability"].to_pylist()
     return float(values[0]) if values else 0.0

@@ -3,6 +3,8 @@
 Values that are points only are enumerated. Of the others the last is integrated in closed form: where the conditions
 hold is a union of intervals, and its distribution function says how likely they are. The others, two at most, are
 integrated by Gauss-Kronrod panels, split where the integrand may have a kink, and halved until the rest is small.
+A kink is where borders of conditions meet, but only if what they bound together depends on all of them. A panel in
+which the conditions hold for all values, or for none, is not integrated.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ _MOST_PANELS = 4000
 """Panels that one integral may be split into."""
 _MOST_BREAKS = 400
 """Kinks that are looked for before."""
+_MOST_ENDS, _FEW_ENDS = 96, 16
+"""Ends of a value's components that are looked at, where one value is behind, and where two are."""
+_NEAR, _NEAREST = 1e-10, 1e-13
+"""How near borders that meet, and kinks, may be to be taken as one, beside their size."""
 
 # Gauss-Kronrod of 15 nodes: its positive nodes, its weights, and those of the 7-node rule at every second node.
 _X = np.array([
@@ -55,13 +61,19 @@ class Laws(NamedTuple):
 
 
 class Polynomials(NamedTuple):
-    """Conditions ``sum linear[c, v] x_v + sum squares[c, v, w] x_v x_w``, v <= w, in one of some ranges, by row.
+    """Conditions that ``sum linear[f, v] x_v + sum squares[f, v, w] x_v x_w``, v <= w, is in a range, by row.
 
-    A condition with fewer ranges has empty ones.
+    Several conditions may be about one such form. A condition with fewer ranges than others has empty ones.
     """
 
     linear: np.ndarray
     squares: np.ndarray
+    border_form: np.ndarray
+    """The forms of all borders: a border is where a form has a value at which a range begins or ends."""
+    border: np.ndarray
+    """Those values, by row; not finite where a row has no such border."""
+    form: np.ndarray
+    """The form of each condition."""
     low: np.ndarray
     high: np.ndarray
     low_closed: np.ndarray
@@ -69,27 +81,125 @@ class Polynomials(NamedTuple):
     known: np.ndarray
     """Whether conditions hold that depend on no value, by row."""
     program: np.ndarray
-    """How conditions are combined: their numbers, those of known ones after the others, each followed by ALL or ANY
-    where it combines the last two."""
+    """How conditions are combined: rows of ALL or ANY, and the numbers of the two things that it combines: conditions,
+    known ones after the others, and rows of the program after these. The last row is the whole."""
 
 
-ALL, ANY = -1, -2
+class _Room(NamedTuple):
+    """What is known of one row while it is integrated, and room to work."""
+
+    terms: np.ndarray
+    """``terms[v, f]``: the factors of the values from ``v`` on in a form, and its constant, where those before are
+    known."""
+    squares: np.ndarray
+    window: np.ndarray
+    """Of each component: where it has all but 1e-17 of its mass, and the length over which it changes."""
+    reach: np.ndarray
+    """From where to where each value goes."""
+    smooth: np.ndarray
+    """From where to where each value goes without its points."""
+    points: np.ndarray
+    """How many points each value has."""
+    breaks: np.ndarray
+    panels: np.ndarray
+    planes: np.ndarray
+    values: np.ndarray
+    """Two numbers for each form."""
+    truth: np.ndarray
+    """Up to 60 bits for each condition, and for each row of the program: whether it holds in as many places."""
+    places: np.ndarray
+
+
+ALL, ANY = 0, 1
+_BITS = 60
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
 
 
 @kernel
-def _along(asked, c, v, x, row):
-    """``a, b, rest`` of the polynomial ``a t^2 + b t + rest`` in value ``v``, where the others are known."""
-    n = asked.linear.shape[1]
-    a, b, rest = asked.squares[c, v, v, row], asked.linear[c, v, row], 0.0
-    for w in range(n):
-        if w == v:
-            continue
-        rest += asked.linear[c, w, row] * x[w]
-        b += asked.squares[c, min(v, w), max(v, w), row] * x[w]
-        for u in range(w, n):
-            if u != v:
-                rest += asked.squares[c, w, u, row] * x[w] * x[u]
-    return a, b, rest
+def _fix(room, v, value):
+    """Put a number in the place of value ``v``: sets the terms of the values behind it."""
+    here, there, n = room.terms[v], room.terms[v + 1], room.squares.shape[1]
+    for f in range(len(here)):
+        for w in range(v + 1, n):
+            there[f, w] = here[f, w] + room.squares[f, v, w] * value
+        there[f, n] = here[f, n] + (room.squares[f, v, v] * value + here[f, v]) * value
+
+
+@kernel
+def _is_in(asked, c, value, side, row):
+    """Whether condition ``c`` holds where its form has a value, or a little less (``side`` -1) or more (1)."""
+    for k in range(asked.low.shape[1]):
+        low, high = asked.low[c, k, row], asked.high[c, k, row]
+        above = value > low or (value == low and (side > 0 or (side == 0 and asked.low_closed[c, k])))
+        below = value < high or (value == high and (side < 0 or (side == 0 and asked.high_closed[c, k])))
+        if above and below:
+            return True
+    return False
+
+
+@kernel
+def _combined(asked, room):
+    """Where the combination holds: a bit for each place, as in ``room.truth``."""
+    truth = room.truth
+    place = len(truth) - len(asked.program)
+    for step in range(len(asked.program)):
+        one, other = truth[asked.program[step, 1]], truth[asked.program[step, 2]]
+        truth[place + step] = one & other if asked.program[step, 0] == ALL else one | other
+    return truth[len(truth) - 1]
+
+
+@kernel
+def _everywhere(asked, room, v, low, high, row):
+    """Whether the combination holds for all values (1), for none (0) or may hold for some (-1).
+
+    Values before ``v`` are known, ``v`` lies in a panel, and those behind it anywhere.
+    """
+    n, terms = room.squares.shape[1], room.terms[v]
+    for f in range(len(terms)):
+        least = most = terms[f, n]
+        for w in range(v, n):
+            begin, end = (low, high) if w == v else (room.reach[w, 0], room.reach[w, 1])
+            one, two = terms[f, w] * begin, terms[f, w] * end
+            least += min(one, two)
+            most += max(one, two)
+            for u in range(w, n):
+                factor = room.squares[f, w, u]
+                if factor == 0.0:
+                    continue
+                if u == w:
+                    one, two = begin * begin, end * end
+                    if begin < 0.0 < end:
+                        one, two = 0.0, max(one, two)
+                else:
+                    first, last = room.reach[u, 0], room.reach[u, 1]
+                    one = min(begin * first, begin * last, end * first, end * last)
+                    two = max(begin * first, begin * last, end * first, end * last)
+                least += min(factor * one, factor * two)
+                most += max(factor * one, factor * two)
+        room.values[f, 0], room.values[f, 1] = least, most
+    for c in range(len(asked.form)):
+        f, bits = asked.form[c], 0
+        least, most = room.values[f, 0], room.values[f, 1]
+        for k in range(asked.low.shape[1]):
+            first, last = asked.low[c, k, row], asked.high[c, k, row]
+            from_here = most > first or (most == first and asked.low_closed[c, k])
+            to_here = least < last or (least == last and asked.high_closed[c, k])
+            if not (from_here and to_here):
+                continue
+            bits |= 2
+            begun = least > first or (least == first and asked.low_closed[c, k])
+            ended = most < last or (most == last and asked.high_closed[c, k])
+            if begun and ended:
+                bits = 3
+                break
+        room.truth[c] = bits
+    found = _combined(asked, room)
+    return 1 if found & 1 else -1 if found & 2 else 0
+
+
+# -- the last value ----------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -113,204 +223,335 @@ def _add_roots(a, b, c, found, count):
 
 
 @kernel
-def _ascending(values, count):
-    """Sort some values: there are few."""
-    for k in range(1, count):
-        value, j = values[k], k
+def _ascending(values, count, low, high):
+    """Sort those of some values that lie between two numbers; returns how many there are."""
+    kept = 0
+    for k in range(count):
+        value, j = values[k], kept
+        if not low < value < high:
+            continue
         while j > 0 and values[j - 1] > value:
             values[j] = values[j - 1]
             j -= 1
         values[j] = value
+        kept += 1
+    return kept
 
 
 @kernel
-def _holds(asked, v, x, t, row):
-    """Whether the combination of conditions holds where value ``v`` is ``t``."""
-    polynomials, stack = asked.linear.shape[0], 0  # one bit for each result that waits
-    for step in asked.program:
-        if step < 0:
-            last, stack = stack & 1, stack >> 1
-            if step == ALL:
-                stack &= ~1 | last
-            else:
-                stack |= last
-            continue
-        if step >= polynomials:
-            stack = (stack << 1) | int(asked.known[step - polynomials, row])
-            continue
-        a, b, rest = _along(asked, step, v, x, row)
-        value = (a * t + b) * t + rest
-        inside = 0
-        for k in range(asked.low.shape[1]):
-            low, high = asked.low[step, k, row], asked.high[step, k, row]
-            above = value > low or (value == low and asked.low_closed[step, k])
-            below = value < high or (value == high and asked.high_closed[step, k])
-            if above and below:
-                inside = 1
-                break
-        stack = (stack << 1) | inside
-    return stack == 1
-
-
-@kernel
-def _closed(laws, asked, x, v, row, breaks):
-    """The probability of the conditions over value ``v``, where all others are known."""
-    count = 0
-    ends = breaks[v]
-    for c in range(asked.linear.shape[0]):
-        a, b, rest = _along(asked, c, v, x, row)
-        for k in range(asked.low.shape[1]):
-            for limit in (asked.low[c, k, row], asked.high[c, k, row]):
-                if not math.isinf(limit):
-                    count = _add_roots(a, b, rest - limit, ends, count)
-    _ascending(ends, count)
-    cuts = ends[:count]
+def _mass(laws, first, last, low, high):
+    """The probability of an interval, without points."""
     total = 0.0
-    first, last = laws.start[v, row], laws.start[v, row + 1]
     for k in range(first, last):
-        if laws.kind[k] == POINT and _holds(asked, v, x, laws.low[k], row):
-            total += laws.weight[k]
-    for part in range(count + 1):
-        low = cuts[part - 1] if part > 0 else -math.inf
-        high = cuts[part] if part < count else math.inf
-        if not low < high:
-            continue
-        if low == -math.inf:
-            middle = high - 1.0 - abs(high) if high < math.inf else 0.0
-        else:
-            middle = 0.5 * (low + high) if high < math.inf else low + 1.0 + abs(low)
-        if not _holds(asked, v, x, middle, row):
-            continue
-        for k in range(first, last):
-            if laws.kind[k] != POINT:
-                begin = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], low)
-                end = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], high)
-                total += laws.weight[k] * (end - begin)
+        if laws.kind[k] != POINT:
+            begin = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], low)
+            end = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], high)
+            total += laws.weight[k] * (end - begin)
     return total
 
 
 @kernel
-def _window(laws, k):
-    """Where a component has all but 1e-17 of its mass, and the length over which it changes."""
-    if laws.kind[k] != NORMAL:
-        return laws.low[k], laws.high[k], laws.high[k] - laws.low[k]
-    down, up, scale = smooth_window(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k])
-    mode = min(max(laws.mean[k], laws.low[k]), laws.high[k])
-    return mode + down, mode + up, 2.0 * scale
+def _closed(laws, asked, room, row):
+    """The probability of the conditions over the last value, where all others are known."""
+    n = room.squares.shape[1]
+    v, terms, cuts = n - 1, room.terms[n - 1], room.breaks[n - 1]
+    first, last = laws.start[v, row], laws.start[v, row + 1]
+    low, high = room.smooth[v, 0], room.smooth[v, 1]
+    count = parts = 0
+    if low < high:
+        for b in range(len(asked.border_form)):
+            f, border = asked.border_form[b], asked.border[b, row]
+            if math.isfinite(border):
+                count = _add_roots(room.squares[f, v, v], terms[f, v], terms[f, n] - border, cuts, count)
+        count = _ascending(cuts, count, low, high)
+        parts = count + 1
+    total, begun, running = 0.0, low, False
+    places = parts + (0 if room.points[v] == 0 else last - first)
+    for start in range(0, places, _BITS):
+        size = min(_BITS, places - start)
+        for k in range(size):
+            part = start + k
+            if part < parts:  # the middle of a part
+                room.places[k] = 0.5 * ((cuts[part - 1] if part else low) + (cuts[part] if part < count else high))
+            else:
+                part += first - parts
+                room.places[k] = laws.low[part] if laws.kind[part] == POINT else math.nan
+        for c in range(len(asked.form)):
+            f, bits = asked.form[c], 0
+            a, b, rest = room.squares[f, v, v], terms[f, v], terms[f, n]
+            for k in range(size):
+                t = room.places[k]
+                if _is_in(asked, c, (a * t + b) * t + rest, 0, row):
+                    bits |= 1 << k
+            room.truth[c] = bits
+        found = _combined(asked, room)
+        for k in range(size):
+            part, holds = start + k, (found >> k) & 1
+            if part >= parts:
+                part += first - parts
+                if holds and laws.kind[part] == POINT:
+                    total += laws.weight[part]
+                continue
+            here = cuts[part - 1] if part else -math.inf
+            if running and not holds:
+                total += _mass(laws, first, last, begun, here)
+            elif holds and not running:
+                begun = here
+            running = holds == 1
+    return total + _mass(laws, first, last, begun, math.inf) if running else total
+
+
+# -- where integrands have kinks ---------------------------------------------------------------------------------------
 
 
 @kernel
-def _places(laws, v, row, found):
+def _is_flat(room, f, v):
+    """Whether a form is linear in the values from ``v`` on."""
+    n = room.squares.shape[1]
+    for w in range(v, n):
+        for u in range(w, n):
+            if room.squares[f, w, u] != 0.0:
+                return False
+    return True
+
+
+@kernel
+def _planes(laws, asked, room, v, row):
+    """Borders that are linear in the values from ``v`` on, and ends of components behind it; returns how many.
+
+    A plane is the factors of up to three values, their sum, and the number of its border, or -1.
+    """
+    n, count, planes = room.squares.shape[1], 0, room.planes
+    for b in range(len(asked.border_form)):
+        f = asked.border_form[b]
+        if math.isfinite(asked.border[b, row]) and _is_flat(room, f, v):
+            planes[count, :3] = 0.0
+            for w in range(v, n):
+                planes[count, w - v] = room.terms[v, f, w]
+            planes[count, 3], planes[count, 4] = asked.border[b, row] - room.terms[v, f, n], b
+            count += 1
+    most = _MOST_ENDS if n - v == 2 else _FEW_ENDS
+    for w in range(v + 1, n):
+        first, last = laws.start[w, row], laws.start[w, row + 1]
+        step = 1 if 2 * (last - first) <= most else max(1, last - first - 1)
+        before = math.nan
+        for k in range(first, last, step):
+            for end in (laws.low[k], laws.high[k]):
+                if math.isfinite(end) and end != before:
+                    planes[count] = 0.0
+                    planes[count, w - v], planes[count, 3], planes[count, 4] = 1.0, end, -1
+                    before = end
+                    count += 1
+    return count
+
+
+@kernel
+def _matters(asked, room, v, point, meeting, row):
+    """Whether the integrand has a kink where some planes meet: not if it is a sum of what fewer planes bound.
+
+    So it is if the combination, with a sign for each side of each border, does not add up to 0. Where other borders
+    are as near, it is taken to matter.
+    """
+    n, terms, planes, sides = room.squares.shape[1], room.terms[v], room.planes, 0
+    for i in meeting:
+        if i >= 0 and planes[i, 4] >= 0:
+            sides += 1
+    for f in range(len(terms)):
+        value = size = terms[f, n]
+        size = abs(size)
+        for w in range(v, n):
+            term = terms[f, w] * point[w - v]
+            for u in range(w, n):
+                term += room.squares[f, w, u] * point[w - v] * point[u - v]
+            value += term
+            size += abs(term)
+        room.values[f, 0], room.values[f, 1] = value, _NEAR * size
+    for c in range(len(asked.form)):
+        f, bit, bits = asked.form[c], 0, -1
+        for i in meeting:
+            b = int(planes[i, 4]) if i >= 0 else -1
+            if b < 0:
+                continue
+            if asked.border_form[b] == f:
+                bits = 0
+                for k in range(1 << sides):
+                    if _is_in(asked, c, asked.border[b, row], 1 if (k >> bit) & 1 else -1, row):
+                        bits |= 1 << k
+                break
+            bit += 1
+        else:
+            value, near = room.values[f, 0], room.values[f, 1]
+            for k in range(asked.low.shape[1]):
+                if abs(value - asked.low[c, k, row]) <= near or abs(value - asked.high[c, k, row]) <= near:
+                    return True
+            bits = -1 if _is_in(asked, c, value, 0, row) else 0
+        room.truth[c] = bits
+    found, total = _combined(asked, room), 0
+    for k in range(1 << sides):
+        if (found >> k) & 1:
+            total += -1 if (k ^ (k >> 1) ^ (k >> 2)) & 1 else 1
+    return total != 0
+
+
+@kernel
+def _kinks(laws, asked, room, v, row):
+    """Find where the integrand over value ``v`` may have a kink, in order; returns how many.
+
+    Of linear borders all are found, of others some: halving panels finds the rest.
+    """
+    found, inside = room.breaks[v], room.squares.shape[1] - 1 - v
+    low, high = room.smooth[v, 0], room.smooth[v, 1]
+    count = _curved_kinks(laws, asked, room, v, row)
+    many, planes, point, meeting = _planes(laws, asked, room, v, row), room.planes, np.zeros(3), np.full(3, -1)
+    for i in range(many):
+        a, b, c, d = planes[i, 0], planes[i, 1], planes[i, 2], planes[i, 3]
+        if b == 0.0 and c == 0.0:
+            count = _add_roots(0.0, a, -d, found, count)
+            continue
+        for j in range(i):
+            a2, b2, c2, d2 = planes[j, 0], planes[j, 1], planes[j, 2], planes[j, 3]
+            across = b * c2 - b2 * c if inside == 2 else 0.0
+            if abs(across) <= 1e-14 * (abs(b * c2) + abs(b2 * c)):  # both are one line, for some value
+                scale, other = (b, b2) if b != 0.0 else (c, c2)
+                if inside == 1 and (b2 == 0.0 or b == 0.0):
+                    continue
+                if inside == 2 and other == 0.0:
+                    continue
+                slope = a * other - a2 * scale
+                if slope == 0.0 or count >= len(found):
+                    continue
+                t = (d * other - d2 * scale) / slope
+                if not low < t < high:
+                    continue
+                if inside == 1:
+                    point[0], point[1] = t, (d - a * t) / b
+                    meeting[0], meeting[1] = i, j
+                    if not room.reach[v + 1, 0] <= point[1] <= room.reach[v + 1, 1]:
+                        continue
+                    if not _matters(asked, room, v, point, meeting, row):
+                        continue
+                found[count] = t
+                count += 1
+                continue
+            for k in range(j):
+                a3, b3, c3, d3 = planes[k, 0], planes[k, 1], planes[k, 2], planes[k, 3]
+                one, two = b * c3 - b3 * c, b2 * c3 - b3 * c2
+                if one == 0.0 or two == 0.0 or count >= len(found):
+                    continue
+                slope = a * two - a2 * one + a3 * across
+                if abs(slope) <= 1e-14 * (abs(a * two) + abs(a2 * one) + abs(a3 * across)):
+                    continue
+                t = (d * two - d2 * one + d3 * across) / slope
+                if not low < t < high:
+                    continue
+                x, y = d - a * t, d2 - a2 * t
+                point[0], point[1], point[2] = t, (x * c2 - y * c) / across, (b * y - b2 * x) / across
+                meeting[0], meeting[1], meeting[2] = i, j, k
+                if not room.reach[v + 1, 0] <= point[1] <= room.reach[v + 1, 1]:
+                    continue
+                if not room.reach[v + 2, 0] <= point[2] <= room.reach[v + 2, 1]:
+                    continue
+                if _matters(asked, room, v, point, meeting, row):
+                    found[count] = t
+                    count += 1
+    return _ascending(found, count, low, high)
+
+
+@kernel
+def _curved_kinks(laws, asked, room, v, row):
+    """Where borders that are not linear pass ends or middles of the values behind ``v``, or turn back."""
+    n, found, count = room.squares.shape[1], room.breaks[v], 0
+    inside, here, there = n - 1 - v, 0, 0
+    near, far = np.zeros(1), np.zeros(1)
+    for b in range(len(asked.border_form)):
+        f, border = asked.border_form[b], asked.border[b, row]
+        if not math.isfinite(border) or _is_flat(room, f, v):
+            continue
+        if here == 0:
+            near = np.zeros(144 if inside == 1 else 48)
+            here, there = _places(laws, room, v + 1, row, near), 1
+            if inside > 1:
+                far = np.zeros(48)
+                there = _places(laws, room, v + 2, row, far)
+        squares, terms = room.squares[f], room.terms[v, f]
+        for i in range(here):
+            for j in range(there):
+                y, z = near[i], far[j]
+                slope = terms[v] + squares[v, v + 1] * y
+                rest = terms[n] + (terms[v + 1] + squares[v + 1, v + 1] * y) * y
+                if inside > 1:
+                    slope += squares[v, v + 2] * z
+                    rest += (terms[v + 2] + squares[v + 1, v + 2] * y + squares[v + 2, v + 2] * z) * z
+                count = _add_roots(squares[v, v], slope, rest - border, found, count)
+        curve = squares[v + 1, v + 1]
+        if inside == 1 and curve != 0.0:  # it turns back where the polynomial in the last value has one root
+            slope, cross = terms[v + 1], squares[v, v + 1]
+            count = _add_roots(
+                squares[v, v] - 0.25 * cross * cross / curve, terms[v] - 0.5 * slope * cross / curve,
+                terms[n] - border - 0.25 * slope * slope / curve, found, count,
+            )  # fmt: skip
+    return count
+
+
+@kernel
+def _places(laws, room, v, row, found):
     """Ends and middles of the components of a value; of many components those of the first and the last."""
     first, last = laws.start[v, row], laws.start[v, row + 1]
     step = 1 if 3 * (last - first) <= len(found) else max(1, last - first - 1)
     count = 0
     for k in range(first, last, step):
-        low, high, _ = _window(laws, k)
+        low, high = room.window[k, 0], room.window[k, 1]
         found[count], found[count + 1], found[count + 2] = low, 0.5 * (low + high), high
         count += 3
     return count
 
 
-@kernel
-def _kinks(laws, asked, x, v, row, found):
-    """Where the integrand over value ``v`` may have a kink: the conditions' borders pass ends of the values inside it.
+# -- integrals ---------------------------------------------------------------------------------------------------------
 
-    This finds those that matter most; halving panels finds the others.
+
+@kernel
+def _integrated(laws, asked, room, v, row, tolerance):
+    """The probability of the conditions over value ``v`` and those behind it, where all before it are known.
+
+    The estimated error of a panel is at most ``tolerance``; what counts little in the integral outside has a greater.
     """
-    inside, count = asked.linear.shape[1] - 1 - v, 0
-    near, far = np.empty(144 if inside == 1 else 48), np.zeros(48)
-    here, there = _places(laws, v + 1, row, near), 1
-    if inside > 1:
-        there = _places(laws, v + 2, row, far)
-    for i in range(here):
-        for j in range(there):
-            x[v + 1] = near[i]
-            if inside > 1:
-                x[v + 2] = far[j]
-            for c in range(asked.linear.shape[0]):
-                a, b, rest = _along(asked, c, v, x, row)
-                for k in range(asked.low.shape[1]):
-                    for limit in (asked.low[c, k, row], asked.high[c, k, row]):
-                        if not math.isinf(limit):
-                            count = _add_roots(a, b, rest - limit, found, count)
-    if inside == 1:
-        count = _meetings(asked, x, v, row, found, count)
-    return count
-
-
-@kernel
-def _meetings(asked, x, v, row, found, count):
-    """Where borders of conditions in the plane of the last two values meet, or turn back."""
-    w = v + 1
-    x[v] = x[w] = 0.0
-    conditions, ranges = asked.low.shape[0], 2 * asked.low.shape[1]
-    for one in range(conditions * ranges):
-        c, k = one // ranges, one % ranges
-        limit = asked.low[c, k // 2, row] if k % 2 == 0 else asked.high[c, k // 2, row]
-        if math.isinf(limit):
-            continue
-        a, b, rest = _along(asked, c, v, x, row)
-        curve, slope, _ = _along(asked, c, w, x, row)
-        cross = asked.squares[c, v, w, row]
-        if curve != 0.0:  # it turns back where the polynomial in the last value has one root
-            count = _add_roots(
-                a - 0.25 * cross * cross / curve, b - 0.5 * slope * cross / curve,
-                rest - limit - 0.25 * slope * slope / curve, found, count,
-            )  # fmt: skip
-            continue
-        for other in range(one):
-            d, m = other // ranges, other % ranges
-            end = asked.low[d, m // 2, row] if m % 2 == 0 else asked.high[d, m // 2, row]
-            if math.isinf(end):
-                continue
-            a2, b2, rest2 = _along(asked, d, v, x, row)
-            curve2, slope2, _ = _along(asked, d, w, x, row)
-            cross2 = asked.squares[d, v, w, row]
-            if curve2 != 0.0 or a != 0.0 or a2 != 0.0 or cross != 0.0 or cross2 != 0.0:
-                continue
-            count = _add_roots(
-                0.0, b * slope2 - b2 * slope, (rest - limit) * slope2 - (rest2 - end) * slope, found, count
-            )
-    return count
-
-
-@kernel
-def _integrated(laws, asked, x, v, row, breaks, panels):
-    """The probability of the conditions over value ``v`` and those behind it, where all before it are known."""
-    if v == asked.linear.shape[1] - 1:
-        return _closed(laws, asked, x, v, row, breaks)
+    if v == room.squares.shape[1] - 1:
+        return _closed(laws, asked, room, row)
     total = 0.0
     first, last = laws.start[v, row], laws.start[v, row + 1]
-    smooth = False
-    for k in range(first, last):
-        if laws.kind[k] == POINT:
-            x[v] = laws.low[k]
-            total += laws.weight[k] * _integrated(laws, asked, x, v + 1, row, breaks, panels)
-        else:
-            smooth = True
-    if not smooth:
+    if room.points[v]:
+        for k in range(first, last):
+            if laws.kind[k] == POINT:
+                _fix(room, v, laws.low[k])
+                total += laws.weight[k] * _integrated(laws, asked, room, v + 1, row, tolerance)
+    begin, end = room.smooth[v, 0], room.smooth[v, 1]
+    if not begin < end:
         return total
-    cuts = breaks[v]
-    count = _kinks(laws, asked, x, v, row, cuts)
-    _ascending(cuts, count)
-    stack = panels[v]
+    known = _everywhere(asked, room, v, begin, end, row)
+    if known >= 0:
+        total += known * _mass(laws, first, last, -math.inf, math.inf)
+        return total
+    cuts, stack = room.breaks[v], room.panels[v]
+    count = _kinks(laws, asked, room, v, row)
     for k in range(first, last):
         if laws.kind[k] == POINT:
             continue
-        begin, end, scale = _window(laws, k)
-        waiting, low, next_cut = 0, begin, 0
-        pieces = 0
+        begin, end, scale = room.window[k, 0], room.window[k, 1], room.window[k, 2]
+        waiting, low, next_cut, pieces = 0, begin, 0, 0
         while low < end:
-            while next_cut < count and not cuts[next_cut] > low:
+            while next_cut < count and not cuts[next_cut] > low + _NEAREST * scale:
                 next_cut += 1
             high = min(end, low + 2.0 * scale)
             if next_cut < count and cuts[next_cut] < high:
                 high = cuts[next_cut]
             if waiting + 1 >= len(stack):
                 high = end
-            stack[waiting, 0], stack[waiting, 1] = low, high
-            waiting += 1
+            known = _everywhere(asked, room, v, low, high, row)
+            if known < 0:
+                stack[waiting, 0], stack[waiting, 1] = low, high
+                waiting += 1
+            elif known:
+                total += _mass(laws, k, k + 1, low, high)
             low = high
         while waiting:
             waiting -= 1
@@ -320,19 +561,22 @@ def _integrated(laws, asked, x, v, row, breaks, panels):
             for node in range(15):
                 side = node if node < 8 else 14 - node
                 place = centre - half * _X[side] if node < 8 else centre + half * _X[side]
-                x[v] = place
                 if laws.kind[k] == NORMAL:
                     density = cut_pdf(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k], place)
                 else:
                     density = 1.0 / (laws.high[k] - laws.low[k])
-                value = density * _integrated(laws, asked, x, v + 1, row, breaks, panels) if density > 0.0 else 0.0
+                value = 0.0
+                if density > 0.0:
+                    _fix(room, v, place)
+                    inner = tolerance / min(1.0, 2.0 * half * density)
+                    value = density * _integrated(laws, asked, room, v + 1, row, inner)
                 fine += _W15[side] * value
                 if side % 2 == 1:
                     coarse += _W7[side // 2] * value
             pieces += 1
             error = abs(fine - coarse) * half
             small = half <= 4e-16 * max(abs(low), abs(high)) or pieces + waiting >= _MOST_PANELS
-            if error <= TOLERANCE or small or waiting + 2 > len(stack):
+            if error <= tolerance or small or waiting + 2 > len(stack):
                 total += laws.weight[k] * fine * half
             else:
                 stack[waiting, 0], stack[waiting, 1] = low, centre
@@ -342,19 +586,62 @@ def _integrated(laws, asked, x, v, row, breaks, panels):
 
 
 @kernel
+def _windows(laws):
+    """Where each component has all but 1e-17 of its mass, and the length over which it changes."""
+    found = np.empty((len(laws.kind), 3))
+    for k in range(len(laws.kind)):
+        found[k, 0], found[k, 1], found[k, 2] = laws.low[k], laws.high[k], laws.high[k] - laws.low[k]
+        if laws.kind[k] == NORMAL:
+            down, up, scale = smooth_window(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k])
+            mode = min(max(laws.mean[k], laws.low[k]), laws.high[k])
+            found[k, 0], found[k, 1], found[k, 2] = mode + down, mode + up, 2.0 * scale
+    return found
+
+
+@kernel
+def _begin_row(laws, asked, room, row):
+    """Set what is known of a row before any value is."""
+    forms, n = asked.linear.shape[0], asked.linear.shape[1]
+    for f in range(forms):
+        room.terms[0, f, n] = 0.0
+        for v in range(n):
+            room.terms[0, f, v] = asked.linear[f, v, row]
+            for w in range(v, n):
+                room.squares[f, v, w] = asked.squares[f, v, w, row]
+    for c in range(len(asked.known)):
+        room.truth[len(asked.form) + c] = -1 if asked.known[c, row] else 0
+    for v in range(n):
+        room.reach[v, 0] = room.smooth[v, 0] = math.inf
+        room.reach[v, 1] = room.smooth[v, 1] = -math.inf
+        room.points[v] = 0
+        for k in range(laws.start[v, row], laws.start[v, row + 1]):
+            low, high = room.window[k, 0], room.window[k, 1]
+            room.reach[v, 0], room.reach[v, 1] = min(room.reach[v, 0], low), max(room.reach[v, 1], high)
+            if laws.kind[k] == POINT:
+                room.points[v] += 1
+            else:
+                room.smooth[v, 0], room.smooth[v, 1] = min(room.smooth[v, 0], low), max(room.smooth[v, 1], high)
+
+
+@kernel
 def nested_rows(laws, asked, integrals, found):
     """The probability that all conditions hold, for each row.
 
     The values that are enumerated come first, then those that are integrated numerically, then the last.
     """
-    n = asked.linear.shape[1]
-    counted = n - 1 - integrals
-    x = np.zeros(n)
+    forms, n = asked.linear.shape[0], asked.linear.shape[1]
+    counted, borders = n - 1 - integrals, len(asked.border_form)
     # of the last value all borders must be there; of the others those that are left out only cost time
-    most = max(_MOST_BREAKS, 4 * asked.low.shape[0] * asked.low.shape[1])
-    breaks, panels = np.empty((n, most)), np.empty((n, most + 200, 2))
+    most = max(_MOST_BREAKS, 2 * borders)
+    room = _Room(
+        np.zeros((n, forms, n + 1)), np.zeros((forms, n, n)), _windows(laws), np.empty((n, 2)), np.empty((n, 2)),
+        np.empty(n, np.int64), np.empty((n, most)), np.empty((n, most + 200, 2)),
+        np.empty((borders + 2 * (_MOST_ENDS + 2), 5)), np.empty((forms, 2)),
+        np.empty(len(asked.form) + len(asked.known) + len(asked.program), np.int64), np.empty(_BITS),
+    )  # fmt: skip
     place = np.zeros(counted, np.int64)
     for row in range(len(found)):
+        _begin_row(laws, asked, room, row)
         total = 0.0
         place[:] = 0
         more = True
@@ -362,9 +649,9 @@ def nested_rows(laws, asked, integrals, found):
             weight = 1.0
             for v in range(counted):
                 k = laws.start[v, row] + place[v]
-                x[v] = laws.low[k]
+                _fix(room, v, laws.low[k])
                 weight *= laws.weight[k]
-            total += weight * _integrated(laws, asked, x, counted, row, breaks, panels)
+            total += weight * _integrated(laws, asked, room, counted, row, TOLERANCE)
             more = False
             for v in range(counted):
                 place[v] += 1

@@ -36,6 +36,29 @@ class ExplainsRows(Protocol):
         """Tell in which order the filters are asked about a row, what each says, and which decides."""
 
 
+class ExplainedPair(Protocol):
+    """Why a join keeps a pair of rows, or why it does not; ``str()`` says it in a sentence."""
+
+    @property
+    def probability(self) -> float:
+        """The probability that the condition holds."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the join keeps the pair."""
+
+    @property
+    def decided_by(self) -> str:
+        """The rule at which the join stops."""
+
+    @property
+    def steps(self) -> tuple[Any, ...]:
+        """The rules that were asked, in order, with the bounds that each proves."""
+
+    def chart(self) -> altair.VConcatChart:
+        """Draw the two values, and how the rules close in on the probability."""
+
+
 @dataclass(frozen=True)
 class Fits:
     """A strategy that can answer a query: what it costs, and what makes its plan."""
@@ -200,12 +223,15 @@ class Plan:
         An ``hp.Funnel()`` to fill, or None.
     notes
         Advice for the author of the query, which ``explain`` shows.
+    pair
+        What explains a pair of rows, or None.
     """
 
     query: PlannedQuery
     engine: Engine
     funnel: object | None = None
     notes: tuple[str, ...] = ()
+    pair: Callable[[TableRow, TableRow], ExplainedPair] | None = None
 
     def run(self) -> Any:
         """Run the query and return its result.
@@ -283,9 +309,45 @@ class Plan:
         if not isinstance(self.query, ExplainsRows):
             raise HaplyError(
                 "Single rows are explained by plans of selections", expected="one of hp.plan_where",
-                hint="hp.explain_pair(left_row, right_row, on, threshold) explains a pair of a join",
+                hint="explain_pair(left_row, right_row) of a plan explains a pair of a join",
             )  # fmt: skip
         return self.query.explain_row(row)
+
+    def explain_pair(self, left_row: TableRow, right_row: TableRow) -> ExplainedPair:
+        """Explain why a join keeps a pair of rows, or why it does not.
+
+        Parameters
+        ----------
+        left_row, right_row
+            A row of each table, as in ``hp.explain_pair``. Only the columns that the condition and the window name are
+            needed.
+
+        Returns
+        -------
+        PairExplanation
+            ``print`` shows the verdict in a sentence. ``decided_by`` names the rule that decides: the window or another
+            certain condition, the core regions, a bound, or the exact value. ``steps`` has what each rule proves.
+
+        Raises
+        ------
+        HaplyError
+            If the plan is no join of two tables, or if a row lacks a column, or holds no value there.
+
+        Examples
+        --------
+        >>> import haply as hp, pyarrow as pa
+        >>> one, other = pa.table({"x": [1.0]}), pa.table({"y": [1.1]})
+        >>> plan = hp.plan_join(one, other, on="abs(gaussian(left.x, 0.1) - right.y) <= 0.2", threshold=0.5)
+        >>> told = plan.explain_pair({"x": 1.0}, {"y": 1.1})
+        >>> told.kept, round(told.probability, 4)
+        (True, 0.84)
+        """
+        if self.pair is None:
+            raise HaplyError(
+                "Pairs of rows are explained by plans of joins of two tables", expected="one of hp.plan_join",
+                hint="hp.explain_pair(left_row, right_row, on, threshold) needs no plan",
+            )  # fmt: skip
+        return self.pair(left_row, right_row)
 
     def _text(self, described: Description, verbose: bool = False) -> str:
         return "\n".join([described.text(verbose), *(f"  note          {note}" for note in self.notes)])

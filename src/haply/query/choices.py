@@ -7,12 +7,14 @@ form.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 from haply.errors import HaplyError
+from haply.probability.joint import independent_groups
 from haply.query.columns import columns_of
 from haply.query.expressions import (
     And,
@@ -26,6 +28,7 @@ from haply.query.expressions import (
     Not,
     Opaque,
     Or,
+    Xor,
     rewritten,
 )
 from haply.query.forms import (
@@ -60,7 +63,7 @@ class Branch:
         if not self.parts:
             return "true" if self.all else "false"
         word = " AND " if self.all else " OR "
-        return word.join(f"({part})" if isinstance(part, Branch) else str(part) for part in self.parts)
+        return word.join(f"({part})" if isinstance(part, (Branch, Parity)) else str(part) for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +76,25 @@ class Known:
         return f"certain: {self.condition}"
 
 
-Combination = Part | Near | Known | Branch
+@dataclass(frozen=True, eq=False)
+class Parity:
+    """An odd number of combinations hold that share no uncertain columns; each stands beside its opposite."""
+
+    pairs: tuple[tuple[Combination, Combination], ...]
+
+    def __str__(self) -> str:
+        parts = [holds for holds, _ in self.pairs]
+        return " XOR ".join(f"({part})" if isinstance(part, (Branch, Parity)) else str(part) for part in parts)
+
+
+Combination = Part | Near | Known | Branch | Parity
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     """One condition: a combination of others."""
 
-    tree: Branch
+    tree: Branch | Parity
     text: str
 
     def __str__(self) -> str:
@@ -92,6 +106,10 @@ def leaves(tree: Combination) -> Iterator[Part | Near | Known]:
     if isinstance(tree, Branch):
         for part in tree.parts:
             yield from leaves(part)
+    elif isinstance(tree, Parity):
+        for pair in tree.pairs:
+            for part in pair:
+                yield from leaves(part)
     else:
         yield tree
 
@@ -107,6 +125,8 @@ def changed(tree: Combination, change: Callable[[Part], Part]) -> Combination:
     """The same combination of other parts."""
     if isinstance(tree, Branch):
         return Branch(tree.all, tuple(changed(part, change) for part in tree.parts))
+    if isinstance(tree, Parity):
+        return Parity(tuple((changed(holds, change), changed(fails, change)) for holds, fails in tree.pairs))
     return change(tree) if isinstance(tree, Part) else tree
 
 
@@ -118,6 +138,8 @@ def part_or_choice(condition: Expression, is_certain: IsCertain) -> Part | Near 
             tree = _combination(condition, is_certain)
             assert isinstance(tree, Branch)
             return Choice(tree, str(condition))
+    if isinstance(condition, Xor):
+        return Choice(_parity(condition, is_certain), str(condition))
     known = _cancelled(condition, is_certain)
     if known is not None:
         if not known.all:
@@ -145,10 +167,18 @@ def _combination(condition: Expression, is_certain: IsCertain) -> Combination:
             parts = tuple(_combination(each, is_certain) for each in condition.conditions)
             return Branch(isinstance(condition, And), parts)
         return whole
+    if isinstance(condition, Xor):
+        return _parity(condition, is_certain)
     known = _cancelled(condition, is_certain)
     if known is not None:
         return known
     return normal_form(condition, is_certain, refuse_never=False)
+
+
+def _parity(condition: Xor, is_certain: IsCertain) -> Parity:
+    opposites = [inward(Not(each), is_certain) for each in condition.conditions]
+    both = zip(condition.conditions, opposites, strict=True)
+    return Parity(tuple((_combination(holds, is_certain), _combination(fails, is_certain)) for holds, fails in both))
 
 
 def _is_plain(part: Part | Near) -> bool:
@@ -177,8 +207,8 @@ def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
                 return Or(tuple(map(out, conditions)))
             case Not(inner):
                 return Not(out(inner))
-            case Comparison("=" | "!=" as op, left, right) if _is_condition(left) and _is_condition(right):
-                return out(_exclusive(left, right) if op == "!=" else _alike(left, right))
+            case Comparison() if _is_exclusive(node):
+                return exclusive(node)
             case Opaque():
                 listed = _in_list(node)
                 listed = _as_condition(node, certain) if listed is None else listed
@@ -190,17 +220,69 @@ def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
                 return node if other is None else out(other)
         return node
 
-    if _written(condition) > MOST_CASES:
+    def exclusive(node: Expression) -> Expression:
+        even, groups = _exclusive_groups(node, is_certain)
+        if len(groups) == 1:
+            first, *others = groups[0]
+            for number, other in enumerate(others):
+                first = (_alike if even and number == len(others) - 1 else _exclusive)(first, other)
+            return out(first)
+        found = Xor(tuple(out(functools.reduce(_exclusive, group)) for group in groups))
+        return Not(found) if even else found
+
+    if _written(condition, is_certain) > MOST_CASES:
         raise too_many_cases(str(condition))
     return out(condition)
 
 
-def _written(node: Expression) -> int:
-    """About how many comparisons there are when each XOR is written as two cases."""
-    inner = sum(map(_written, node.children))
-    if isinstance(node, Comparison) and any(map(_is_condition, node.children)):
-        return 2 * inner
-    return inner + isinstance(node, Comparison)
+def inward(condition: Expression, is_certain: IsCertain) -> Expression:
+    """Write NOT before single comparisons only, as far as something uncertain is in them."""
+    if all(is_certain(column) for column in columns_of(condition)):
+        return condition
+    match condition:
+        case Not(Not(inner)):
+            return inward(inner, is_certain)
+        case Not(Or(conditions)):
+            return And(tuple(inward(Not(each), is_certain) for each in conditions))
+        case Not(And(conditions)):
+            return Or(tuple(inward(Not(each), is_certain) for each in conditions))
+        case Not(Xor((first, *others))):
+            return Xor(tuple(inward(each, is_certain) for each in (Not(first), *others)))
+        case And(conditions) | Or(conditions) | Xor(conditions):
+            return type(condition)(tuple(inward(each, is_certain) for each in conditions))
+    return condition
+
+
+def _is_exclusive(node: Expression) -> bool:
+    """Whether it is XOR, or the opposite, ``=``, between two conditions."""
+    return isinstance(node, Comparison) and node.op in ("=", "!=") and all(map(_is_condition, node.children))
+
+
+def _exclusive_groups(node: Expression, is_certain: IsCertain) -> tuple[bool, list[tuple[Expression, ...]]]:
+    """The conditions of which an odd number hold, or an even one: by groups that share uncertain columns."""
+    parts, even = [], False
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if _is_exclusive(part):
+            assert isinstance(part, Comparison)
+            even ^= part.op == "="
+            waiting += [part.right, part.left]
+        else:
+            parts.append(part)
+
+    def names(part: Expression) -> list[str]:
+        return [owner_of(column) for column in columns_of(part) if not is_certain(column)] or [f"certain {id(part)}"]
+
+    return even, independent_groups(parts, names)
+
+
+def _written(node: Expression, is_certain: IsCertain) -> int:
+    """About how many comparisons there are when each XOR of conditions that share columns is written as two cases."""
+    if _is_exclusive(node):
+        _, groups = _exclusive_groups(node, is_certain)
+        return sum(sum(_written(part, is_certain) for part in group) << len(group) for group in groups)
+    return sum(_written(child, is_certain) for child in node.children) + isinstance(node, Comparison)
 
 
 Certain = Callable[[Expression], bool]

@@ -475,6 +475,12 @@ class Or(_Chain):
     _word = "OR"
 
 
+class Xor(_Chain):
+    """An odd number of conditions hold."""
+
+    _word = "XOR"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Expression):
     """The condition does not hold."""

@@ -15,10 +15,21 @@ from typing import NamedTuple
 from haply.errors import HaplyError
 from haply.probability.joint import ZERO, independent_groups
 from haply.probability.region import Difference, Distance, Linear, Region
-from haply.query.choices import Branch, Choice, Combination, Known, changed, part_or_choice, parts_of, spelled_out
+from haply.query.choices import (
+    Branch,
+    Choice,
+    Combination,
+    Known,
+    Parity,
+    changed,
+    inward,
+    part_or_choice,
+    parts_of,
+    spelled_out,
+)
 from haply.query.columns import columns_of
 from haply.query.conditions import Misfit, one_range
-from haply.query.expressions import And, Column, Expression, Not, Opaque, Or, is_value
+from haply.query.expressions import And, Column, Expression, Opaque, is_value
 from haply.query.forms import (
     Form,
     Near,
@@ -31,7 +42,7 @@ from haply.query.forms import (
     shared,
     uncertain_columns,
 )
-from haply.selection.cases import FALSE, TRUE, UNKNOWN, AllOf, AnyOf, Either, Sure, Tree
+from haply.selection.cases import FALSE, TRUE, UNKNOWN, AllOf, AnyOf, Either, OddOf, Sure, Tree
 from haply.selection.conditions import Apart, Number, Polynomial, Range, Value
 
 
@@ -79,24 +90,7 @@ def functions_spelled_out(draft: Draft, columns: Columns) -> Draft:
 
 def negations_inward(draft: Draft, columns: Columns) -> Draft:
     """``NOT (a OR b)`` is ``NOT a AND NOT b``, ``NOT (a AND b)`` is ``NOT a OR NOT b``; two NOTs are none."""
-
-    def inward(condition: Expression) -> Expression:
-        if columns.all_certain(condition):
-            return condition
-        match condition:
-            case Not(Not(inner)):
-                return inward(inner)
-            case Not(Or(conditions)):
-                return And(tuple(inward(Not(each)) for each in conditions))
-            case Not(And(conditions)):
-                return Or(tuple(inward(Not(each)) for each in conditions))
-            case And(conditions):
-                return And(tuple(map(inward, conditions)))
-            case Or(conditions):
-                return Or(tuple(map(inward, conditions)))
-        return condition
-
-    return replace(draft, conditions=tuple(map(inward, draft.conditions)))
+    return replace(draft, conditions=tuple(inward(condition, columns.is_certain) for condition in draft.conditions))
 
 
 def one_by_one(draft: Draft, columns: Columns) -> Draft:
@@ -187,7 +181,7 @@ def squares_centred(draft: Draft, columns: Columns) -> Draft:
     def centred(part: Part | Near | Choice) -> Part | Near | Choice:
         if isinstance(part, Choice):
             tree = changed(part.tree, _centred)
-            assert isinstance(tree, Branch)
+            assert isinstance(tree, (Branch, Parity))
             return replace(part, tree=tree)
         return _centred(part) if isinstance(part, Part) else part
 
@@ -374,6 +368,8 @@ def split_rows(
         match node:
             case Branch(all_of, inner):
                 return (AllOf if all_of else AnyOf)(tuple(map(tree, inner)))
+            case Parity(pairs):
+                return OddOf(tuple((tree(holds), tree(fails)) for holds, fails in pairs))
             case Known(condition):
                 return known(condition)
             case Near():

@@ -112,7 +112,7 @@ def in_numbers(model: Model) -> str:
 
 @dataclass(frozen=True, repr=False)
 class PairExplanation:
-    """Explains why a pair is kept or not. ``hp.explain_pair`` makes it.
+    """Explains why a pair is kept or not. ``hp.explain_pair`` and ``Plan.explain_pair`` make it.
 
     Parameters
     ----------
@@ -139,6 +139,17 @@ class PairExplanation:
     steps: tuple[ExplainedStep, ...]
     compared: tuple[ComparedPair, ...] = ()
     failed: str = ""
+
+    @property
+    def decided_by(self) -> str:
+        """Name the rule at which a join stops.
+
+        Returns
+        -------
+        str
+            The name of a rule, ``"exact value"``, or ``"certain condition"``.
+        """
+        return "certain condition" if self.failed else deciding_step(list(self.steps)).rule
 
     def __str__(self) -> str:
         verdict = "Kept" if self.kept else "Not kept"

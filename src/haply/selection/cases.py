@@ -49,7 +49,17 @@ class AnyOf:
     parts: tuple[Tree, ...]
 
 
-Tree = Polynomial | Apart | Sure | AllOf | AnyOf
+@dataclass(frozen=True)
+class OddOf:
+    """An odd number of parts hold, which share no uncertain column; each stands beside its opposite.
+
+    Where something certain is unknown, neither a part nor its opposite holds, and then nothing in it does.
+    """
+
+    pairs: tuple[tuple[Tree, Tree], ...]
+
+
+Tree = Polynomial | Apart | Sure | AllOf | AnyOf | OddOf
 """A combination of conditions."""
 
 
@@ -85,7 +95,7 @@ class Either:
     def cases(self, kinds: Mapping[str, type[Model]]) -> list[Case]:
         """Return the cases; what has too many is refused."""
         diagram = _Diagram()
-        paths = diagram.paths(diagram.node(self.tree), self.text)
+        paths = diagram.paths(diagram.node(without_odd(self.tree, self.text)), self.text)
         found: list[Case] = []
         for path in paths:
             asked = [diagram.variables[number].asked(cells) for number, cells in sorted(path.items())]
@@ -101,8 +111,29 @@ def leaves_of(tree: Tree) -> Iterator[Polynomial | Apart | Sure]:
     if isinstance(tree, (AllOf, AnyOf)):
         for part in tree.parts:
             yield from leaves_of(part)
+    elif isinstance(tree, OddOf):
+        for pair in tree.pairs:
+            for part in pair:
+                yield from leaves_of(part)
     else:
         yield tree
+
+
+def without_odd(tree: Tree, text: str) -> AllOf | AnyOf | Polynomial | Apart | Sure:
+    """Write each ``OddOf`` with ``AnyOf`` and ``AllOf``; the text is that of the whole, for an error."""
+    if isinstance(tree, (AllOf, AnyOf)):
+        return replace(tree, parts=tuple(without_odd(part, text) for part in tree.parts))
+    if not isinstance(tree, OddOf):
+        return tree
+    if 2 ** len(tree.pairs) > MOST_CASES:
+        raise too_many_cases(text)
+    (odd, even), *others = ((without_odd(holds, text), without_odd(fails, text)) for holds, fails in tree.pairs)
+    for holds, fails in others:
+        odd, even = (
+            AnyOf((AllOf((odd, fails)), AllOf((even, holds)))),
+            AnyOf((AllOf((odd, holds)), AllOf((even, fails)))),
+        )
+    return odd
 
 
 def numbers_of(condition: Polynomial | Apart | Sure) -> tuple[str, ...]:
@@ -125,6 +156,11 @@ def _without(tree: Tree, unknown: frozenset[str]) -> Tree | None:
     if isinstance(tree, AnyOf):
         left = [part for part in (_without(part, unknown) for part in tree.parts) if part is not None]
         return replace(tree, parts=tuple(left)) if left else None
+    if isinstance(tree, OddOf):
+        pairs = [(_without(holds, unknown), _without(fails, unknown)) for holds, fails in tree.pairs]
+        if any(holds is None and fails is None for holds, fails in pairs):
+            return None
+        return OddOf(tuple((holds or AnyOf(()), fails or AnyOf(())) for holds, fails in pairs))
     names = set(numbers_of(tree)) | (set() if isinstance(tree, Sure) else {name for name, _ in tree.values})
     return None if names & unknown else tree
 
@@ -337,6 +373,7 @@ class _Diagram:
     def _formula(self, tree: Tree) -> _Formula:
         if isinstance(tree, (AllOf, AnyOf)):
             return _combined(isinstance(tree, AllOf), map(self._formula, tree.parts))
+        assert not isinstance(tree, OddOf)
         number = self._variable(tree)
         variable = self.variables[number]
         if isinstance(tree, Sure):

@@ -10,6 +10,7 @@ import math
 import os
 import platform
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -49,6 +50,10 @@ class Costs:
         sizes = [size for size in range(1, group.size) if f"{group.method} {size}" in known]
         return known[f"{group.method} {sizes[-1]}"] * _GROWTH[group.method] ** (group.size - sizes[-1])
 
+    def of_bounds(self, group: Group) -> float:
+        """What the bounds of a row cost, about, at a threshold of one half; infinite if that is not known."""
+        return dict(self.seconds).get(_bounds_of(group), math.inf)
+
     @classmethod
     def of_this_machine(cls) -> Costs:
         """Those that were measured before, or else measured now and kept for later."""
@@ -59,7 +64,7 @@ class Costs:
 def _of_this_machine(path: str) -> Costs:
     try:
         kept = json.loads(Path(path).read_text())
-        if kept["machine"] == _machine() and {name for name, _, _ in _examples()} <= set(kept["seconds"]):
+        if kept["machine"] == _machine() and set(_names()) <= set(kept["seconds"]):
             return Costs(tuple((str(name), float(value)) for name, value in kept["seconds"].items()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
@@ -74,7 +79,13 @@ def costs_file() -> Path:
 
 def calibrate(path: Path | None = None) -> Costs:
     """Measure the costs, and keep them if the place can be written."""
-    costs = Costs(tuple((name, _measured(group, batch)) for name, group, batch in _examples()))
+    seconds = {}
+    for name, group, batch in _examples():
+        seconds[name] = _measured(lambda: group.prepare(batch).exact(), batch.rows)  # noqa: B023
+        if group.has_bounds:
+            bounds = lambda: group.prepare(batch).bounds(0.5, 0.5)  # noqa: B023, E731
+            seconds[_bounds_of(group)] = _measured(bounds, batch.rows)
+    costs = Costs(tuple(seconds.items()))
     where = path or costs_file()
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
@@ -91,14 +102,25 @@ def _machine() -> str:
     return f"{platform.machine()} {platform.processor()} {os.cpu_count()} haply {__version__}"
 
 
-def _measured(group: Group, batch: RowValues) -> float:
+def _measured(work: Callable[[], object], rows: int) -> float:
     def once() -> float:
         begun = time.thread_time()
-        group.prepare(batch).exact()
+        work()
         return time.thread_time() - begun
 
     once()  # compiles
-    return max(min(once() for _ in range(_ROUNDS)) / batch.rows, 1e-10)
+    return max(min(once() for _ in range(_ROUNDS)) / rows, 1e-10)
+
+
+def _bounds_of(group: Group) -> str:
+    return f"bounds of {group.cost_name}"
+
+
+def _names() -> Iterator[str]:
+    for name, group, _ in _examples():
+        yield name
+        if group.has_bounds:
+            yield _bounds_of(group)
 
 
 def _examples() -> list[tuple[str, Group, RowValues]]:

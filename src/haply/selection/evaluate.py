@@ -23,7 +23,7 @@ from haply.numerics.multivariate.quadratic import canonical_rows, form_rows
 from haply.numerics.scale import powers_of
 from haply.probability.distance import within_distance
 from haply.probability.exact import interval_probability
-from haply.probability.joint import POINTS, ZERO, Joint
+from haply.probability.joint import POINTS, ZERO, Joint, independent_groups
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE, Parts, parts
 from haply.probability.region import Difference, Distance, Linear
 from haply.pruning.bounds.region import (
@@ -35,7 +35,18 @@ from haply.pruning.bounds.region import (
     bound_forms,
     bound_regions,
 )
-from haply.selection.cases import AllOf, Either, Sure, computable, leaves_of, numbers_of
+from haply.selection.cases import (
+    AllOf,
+    AnyOf,
+    Either,
+    OddOf,
+    Sure,
+    Tree,
+    computable,
+    leaves_of,
+    numbers_of,
+    without_odd,
+)
 from haply.selection.conditions import (
     NORMALS,
     Apart,
@@ -51,7 +62,7 @@ from haply.selection.conditions import (
     solved,
 )
 from haply.selection.curved import SINGLY, Curved, middle_of
-from haply.selection.nested import MOST_DEPTH, Nested, can_nest, depth_of
+from haply.selection.nested import Nested, can_nest
 from haply.selection.normals import Coordinates, fewer_dimensions, take_parts
 from haply.selection.ranges import Ends, both, reachable
 
@@ -197,7 +208,7 @@ class CaseOfGroups(NamedTuple):
 
 
 INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
-CASES, NESTED = "cases", "nested"
+CASES, NESTED, PARTS = "cases", "nested", "parts"
 STAR = "star"
 """The cost of distances from one column to several others, which are curved but have a way of their own."""
 
@@ -283,7 +294,10 @@ _FEW_CASES = 4
 
 
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
-    """A combination of conditions, by the groups of its cases."""
+    """A combination of conditions: by parts that are independent of each other, or by the groups of its cases."""
+    parts = _independent_parts(either, kinds)
+    if parts:
+        return parts
     numbers: dict[tuple[Condition, ...], int] = {}
     inner: list[Group] = []
     cases = []
@@ -295,10 +309,38 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
         cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
     of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
     leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
-    many = len(cases) > _FEW_CASES and depth_of(either.tree) <= MOST_DEPTH
-    if many and any(group.method == NESTED for group in inner) and can_nest(leaves, of):
+    if len(cases) > _FEW_CASES and any(group.method == NESTED for group in inner) and can_nest(leaves, of):
         return Group(leaves, of, NESTED, len(of), either)  # one integral for all cases
     return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
+
+
+def _independent_parts(either: Either, kinds: Mapping[str, type[Model]]) -> Group | None:
+    """A combination with an XOR in it whose parts share no uncertain column: their probabilities make its own."""
+
+    def columns(part: Tree) -> list[str]:
+        values = Either(part).values
+        return [name for name, _ in values if kinds[name] is not Certain] or [repr(part)]
+
+    tree = either.tree
+    if isinstance(tree, OddOf):
+        parts: list[Tree] = [part for pair in tree.pairs for part in pair]
+    elif isinstance(tree, (AllOf, AnyOf)) and _has_odd(tree):
+        shared = independent_groups(tree.parts, columns)
+        if len(shared) == 1:
+            return None
+        parts = [each[0] if len(each) == 1 else replace(tree, parts=each) for each in shared]
+        either = replace(either, tree=replace(tree, parts=tuple(parts)))
+    else:
+        return None
+    inner = tuple(
+        group_of([part if isinstance(part, Condition) else Either(part, either.text)], kinds) for part in parts
+    )
+    of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
+    return Group((), of, PARTS, len(inner), either, inner)
+
+
+def _has_odd(tree: Tree) -> bool:
+    return isinstance(tree, OddOf) or (isinstance(tree, (AllOf, AnyOf)) and any(map(_has_odd, tree.parts)))
 
 
 def _curved_group(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> Group:
@@ -809,6 +851,35 @@ class _Cases:
         return np.clip(found, 0.0, 1.0), False
 
 
+class _Parts:
+    """Parts that are independent of each other, all of which hold, or any, or an odd number."""
+
+    def __init__(self, group: Group, batch: RowValues) -> None:
+        assert group.either is not None
+        self.tree, self.rows = group.either.tree, batch.rows
+        self.inner = [each.prepare(batch) for each in group.inner]
+
+    def take(self, rows: np.ndarray) -> _Parts:
+        taken = object.__new__(_Parts)
+        taken.tree, taken.rows = self.tree, len(rows)
+        taken.inner = [each.take(rows) for each in self.inner]
+        return taken
+
+    def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> None:
+        return None
+
+    def exact(self) -> tuple[np.ndarray, bool]:
+        chances = [each.exact()[0] for each in self.inner]
+        if isinstance(self.tree, AllOf):
+            return np.prod(chances, axis=0), False
+        if isinstance(self.tree, AnyOf):
+            return 1.0 - np.prod([1.0 - chance for chance in chances], axis=0), False
+        odd, even = np.zeros(self.rows), np.ones(self.rows)
+        for holds, fails in zip(chances[::2], chances[1::2], strict=True):
+            odd, even = odd * fails + even * holds, odd * holds + even * fails
+        return odd, False
+
+
 _ROUNDING = 1e-15
 """How far the bounds of a case may be off."""
 
@@ -818,7 +889,8 @@ def _numbers(case: CaseOfGroups) -> list[str]:
 
 
 def _nested(group: Group, batch: RowValues) -> Nested:
-    return Nested(AllOf(group.conditions) if group.either is None else group.either.tree, group.kinds, batch)
+    either = group.either or Either(AllOf(group.conditions))
+    return Nested(without_odd(either.tree, either.text), group.kinds, batch)
 
 
 def _curved(group: Group, batch: RowValues) -> Curved:
@@ -834,5 +906,5 @@ RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"
 
 _METHODS: dict[str, Any] = {
     INTERVAL: _Interval, BOX: _Box, FORM: _Form, DISTANCE: _Distance, CURVED: _curved, TREE: _GroupTree,
-    CASES: _Cases, NESTED: _nested,
+    CASES: _Cases, NESTED: _nested, PARTS: _Parts,
 }  # fmt: skip

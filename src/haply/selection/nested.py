@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,6 @@ from haply.selection.conditions import Polynomial, RowValues
 
 MOST_WORLDS = 10_000_000
 """Combinations of points that are counted for one row."""
-MOST_DEPTH = 60
-"""Combinations of conditions that may lie inside one another."""
 _COUNTED = (Samples, Certain)
 """Laws that are points only."""
 _LAST = (Mixture, Histogram)
@@ -39,15 +37,10 @@ def can_nest(conditions: Sequence[Any], kinds: Sequence[tuple[str, type[Model]]]
     )
 
 
-def depth_of(tree: Tree) -> int:
-    """How many combinations of conditions lie inside one another: the kernel has one bit for each."""
-    return 1 + max(map(depth_of, tree.parts), default=0) if isinstance(tree, (AllOf, AnyOf)) else 1
-
-
 class Nested:
     """Values of any laws, of which all but one are enumerated or integrated."""
 
-    def __init__(self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues):
+    def __init__(self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues) -> None:
         self.tree, self.kinds, self.batch = tree, kinds, batch
         leaves = list(leaves_of(tree))
         self.conditions = [leaf for leaf in leaves if isinstance(leaf, Polynomial)]
@@ -91,52 +84,100 @@ class Nested:
             )
 
     def _polynomials(self, names: Sequence[str], centres: np.ndarray) -> Polynomials:
-        """The conditions over values minus their centres."""
-        batch, n, m = self.batch, len(names), len(self.conditions)
-        place = {name: v for v, name in enumerate(names)}
+        """The conditions over values minus their centres, each once; those about the same form share it."""
+        batch, n = self.batch, len(names)
         most = max(len(condition.ranges) for condition in self.conditions)
-        linear, squares = np.zeros((m, n, batch.rows)), np.zeros((m, n, n, batch.rows))
-        low, high = np.full((m, most, batch.rows), math.inf), np.full((m, most, batch.rows), -math.inf)
-        closed = np.zeros((2, m, most), bool)
-        far = centres.astype(np.longdouble)
-        for c, condition in enumerate(self.conditions):
-            constant = np.zeros(batch.rows, np.longdouble)
-            for (name, _), factor in condition.linear:
-                v, number = place[name], batch.array(factor)
-                linear[c, v] += number
-                constant += number * far[v]
-            for (one, _), (two, _), factor in condition.squares:
-                v, w = sorted((place[one], place[two]))
-                number = batch.array(factor)
-                squares[c, v, w] += number
-                linear[c, v] += number * centres[w]
-                linear[c, w] += number * centres[v]
-                constant += number * far[v] * far[w]
+        forms: dict[bytes, int] = {}
+        linear: list[np.ndarray] = []
+        squares: list[np.ndarray] = []
+        borders: dict[tuple[int, bytes], np.ndarray] = {}
+        leaves: dict[tuple[int, bytes], int] = {}
+        asked: list[tuple[int, np.ndarray, np.ndarray]] = []
+        places: dict[int, int] = {}
+        for condition in self.conditions:
+            factors, bent, constant = self._form(condition, names, centres)
+            flat = np.concatenate([factors, bent.reshape(n * n, -1)])[:, 0]
+            sign = -1.0 if flat.any() and flat[np.flatnonzero(flat)[0]] < 0.0 else 1.0
+            factors, bent = sign * factors + 0.0, sign * bent + 0.0  # no negative zeros
+            f = forms.setdefault(factors.tobytes() + bent.tobytes(), len(forms))
+            if f == len(linear):
+                linear.append(factors)
+                squares.append(bent)
+            ends = np.repeat(np.array([math.inf, -math.inf])[:, None, None], most, 1).repeat(batch.rows, 2)
+            closed = np.zeros((2, most), bool)
             for k, each in enumerate(condition.ranges):
-                low[c, k], high[c, k] = batch.array(each.low) - constant, batch.array(each.high) - constant
-                closed[:, c, k] = each.low_closed, each.high_closed
+                ends[:, k] = [batch.array(end) - constant for end in (each.low, each.high)]
+                closed[:, k] = each.low_closed, each.high_closed
+                if sign < 0.0:
+                    ends[:, k], closed[:, k] = -ends[::-1, k], closed[::-1, k].copy()
+                borders |= {(f, end.tobytes()): end + 0.0 for end in ends[:, k] if np.isfinite(end).any()}
+            number = leaves.setdefault((f, ends.tobytes() + closed.tobytes()), len(asked))
+            if number == len(asked):
+                asked.append((f, ends, closed))
+            places[id(condition)] = number
         known = np.zeros((len(self.sure) + 2, batch.rows), bool)  # the last two: what always holds, and what never does
         known[-2] = True
-        for k, sure in enumerate(self.sure):
-            known[k] = np.isin(batch.numbers[sure.number], sure.values)
-        return Polynomials(linear, squares, low, high, closed[0], closed[1], known, self._program())
+        sure: dict[tuple[str, tuple[float, ...]], int] = {}
+        for leaf in self.sure:
+            number = sure.setdefault((leaf.number, leaf.values), len(sure))
+            known[number] = np.isin(batch.numbers[leaf.number], leaf.values)
+            places[id(leaf)] = len(asked) + number
+        border_form = np.array([f for f, _ in borders], np.int64)
+        border = np.array(list(borders.values())).reshape(len(borders), batch.rows)
+        low, high = (np.stack([ends[side] for _, ends, _ in asked]) for side in (0, 1))
+        low_closed, high_closed = (np.stack([closed[side] for _, _, closed in asked]) for side in (0, 1))
+        return Polynomials(
+            np.stack(linear), np.stack(squares), border_form, border, np.array([f for f, _, _ in asked], np.int64),
+            low, high, low_closed, high_closed, known, self._program(places, len(asked) + len(known)),
+        )  # fmt: skip
 
-    def _program(self) -> np.ndarray:
-        """How the conditions are combined, as the kernel reads it."""
-        places = {id(leaf): place for place, leaf in enumerate([*self.conditions, *self.sure])}
+    def _form(
+        self, condition: Polynomial, names: Sequence[str], centres: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The factors of values and of their products in a condition, and its constant, seen from the centres."""
+        batch, n = self.batch, len(names)
+        place = {name: v for v, name in enumerate(names)}
+        linear, squares = np.zeros((n, batch.rows)), np.zeros((n, n, batch.rows))
+        far = centres.astype(np.longdouble)
+        constant = np.zeros(batch.rows, np.longdouble)
+        for (name, _), factor in condition.linear:
+            v, number = place[name], batch.array(factor)
+            linear[v] += number
+            constant += number * far[v]
+        for (one, _), (two, _), factor in condition.squares:
+            v, w = sorted((place[one], place[two]))
+            number = batch.array(factor)
+            squares[v, w] += number
+            linear[v] += number * centres[w]
+            linear[w] += number * centres[v]
+            constant += number * far[v] * far[w]
+        return linear, squares, constant
 
-        def steps(tree: Tree) -> Iterator[int]:
+    def _program(self, places: dict[int, int], count: int) -> np.ndarray:
+        """How the conditions are combined, as the kernel reads it; what stands twice in the tree is computed once.
+
+        ``places`` has the numbers of conditions by their ids, ``count`` is that of all.
+        """
+        rows: dict[tuple[int, int, int], int] = {}
+        always, never = count - 2, count - 1
+
+        def combined(op: int, one: int, other: int) -> int:
+            return rows.setdefault((op, min(one, other), max(one, other)), count + len(rows))
+
+        def place(tree: Tree) -> int:
             if not isinstance(tree, (AllOf, AnyOf)):
-                yield places[id(tree)]
-                return
+                return places[id(tree)]
             if not tree.parts:
-                yield len(places) + isinstance(tree, AnyOf)
-            for number, part in enumerate(tree.parts):
-                yield from steps(part)
-                if number:
-                    yield ALL if isinstance(tree, AllOf) else ANY
+                return always if isinstance(tree, AllOf) else never
+            first, *others = sorted({place(part) for part in tree.parts})
+            for other in others:
+                first = combined(ALL if isinstance(tree, AllOf) else ANY, first, other)
+            return first
 
-        return np.array(list(steps(self.tree)), np.int64)
+        whole = place(self.tree)
+        if whole < count + len(rows) - 1 or not rows:  # the whole is the last
+            rows[ALL, whole, whole] = count + len(rows)
+        return np.array(list(rows), np.int64)
 
 
 def _rank(kind: type[Model]) -> int:

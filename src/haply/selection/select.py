@@ -3,7 +3,8 @@
 Conditions come in groups that share no uncertain column, so that their probabilities multiply. Per-row planning works
 on a batch in waves: what costs next to nothing is computed, all other groups get bounds, and then each row that is
 still open has that group computed which promises to decide it soonest for its price. What the other groups can still
-give a row is its residual threshold: a group that stays below it rejects the row by itself.
+give a row is its residual threshold: a group that stays below it rejects the row by itself. Rows whose means miss a
+condition are asked about it first: that takes arithmetic only, and most of them are rejected.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ _TRIAL = 1024
 """Rows that tell whether a group's bounds are worth their price, in batches of many more."""
 MANY = 8 * _TRIAL
 """Rows of a batch from which on there is a trial."""
+_NEARLY_ALL = 0.98
+"""From this part of a batch on, all rows are computed: to copy the parameters of some costs more than the others."""
+_SEVERAL = 512
+"""Rows of a batch from which on it is worth while to look which of them miss a condition with their means."""
+_CHEAP = 0.25
+"""Bounds that cost no more than this part of the value need no trial: rows that miss the condition are asked."""
 _FEW = 128
 """Those of them whose value is computed, for its price."""
 
@@ -221,7 +228,11 @@ class _Run:
             return
         begun = time.thread_time()
         before = self.lower[g, rows[0]], self.upper[g, rows[0]]
-        self._know(g, rows, self._ready(g, rows))
+        if g not in self._prepared and len(rows) > _NEARLY_ALL * self.batch.rows:
+            found, counts = self.groups[g].prepare(self.batch).exact()
+            self._know(g, rows, found[rows], counts)
+        else:
+            self._know(g, rows, *self._ready(g, rows).exact())
         self.effort.seconds["exact"] += time.thread_time() - begun
         if self.trace is not None:
             self._tell(g, EXACT_VALUE, before)
@@ -237,9 +248,8 @@ class _Run:
         of, prepared = self._prepared[g]
         return prepared.take(np.searchsorted(of, rows)) if len(rows) < len(of) else prepared
 
-    def _know(self, g: int, rows: np.ndarray, prepared: Prepared) -> None:
-        """The exact probabilities of some rows, from what was prepared of them."""
-        found, counts = prepared.exact()
+    def _know(self, g: int, rows: np.ndarray, found: np.ndarray, counts: bool) -> None:
+        """Keep the exact probabilities of some rows."""
         self.lower[g, rows] = self.upper[g, rows] = found
         self.computed[g, rows] = True
         self.rule[rows] = EVALUATED if self.dear[g] or not any(self.dear) else ONE_VALUE
@@ -251,15 +261,30 @@ class _Run:
         """Bounds of a group for the open rows where they pay in a sample."""
         begun, before = time.thread_time(), self.effort.seconds["exact"]
         rows = self.open
-        where = self._trial(g, rows) if len(rows) > MANY else "everywhere"
+        missed = self._surely_missed(g, rows)
+        where: Literal["everywhere", "missed", "nowhere"] = "everywhere" if missed is None else "missed"
+        if missed is None and len(rows) > MANY:
+            where = self._trial(g, rows)
         if where == "missed":
-            missed = self.groups[g].missed(self.batch, rows)
+            missed = self.groups[g].missed(self.batch, rows) if missed is None else missed
             assert missed is not None
-            self._bound_rows(g, rows[missed])
+            if missed.any():
+                self._bound_rows(g, rows[missed])
         elif where == "everywhere":
             self._prepare(g, rows)
             self._bound_rows(g, rows)
         self.effort.seconds["bounds"] += time.thread_time() - begun - (self.effort.seconds["exact"] - before)
+
+    def _surely_missed(self, g: int, rows: np.ndarray) -> np.ndarray | None:
+        """Which rows bounds are likely to reject, if it is plain without a trial that only these should be asked.
+
+        So it is if bounds are known to be cheap, and there is no other dear group whose order a trial would tell.
+        """
+        if len(rows) <= _SEVERAL or not self.selection.exact or sum(self.dear) > 1:
+            return None
+        if self.selection.costs.of_bounds(self.groups[g]) > _CHEAP * self.costs[g]:
+            return None
+        return self.groups[g].missed(self.batch, rows)
 
     def _bound_rows(self, g: int, rows: np.ndarray) -> None:
         """Bounds of a group for some rows, as far as these need them."""
@@ -332,7 +357,7 @@ class _Run:
         if len(few) >= _FEW // 4:
             some = trial.take(few)
             asked = time.thread_time()
-            self._know(g, chosen[few], some)
+            self._know(g, chosen[few], *some.exact())
             spent = time.thread_time() - asked
             self.effort.seconds["exact"] += spent
             self.costs[g] = spent / len(few)
@@ -358,15 +383,29 @@ class _Run:
     def in_order(self, order: Sequence[int]) -> None:
         """One group after the other, for all rows that are still open."""
         for g in order:
-            self.compute(g, self.open)
+            self.compute(g, self.open[~self.computed[g, self.open]])
             self.settle()
+
+    def _compute_missed(self, g: int) -> bool:
+        """Compute a group for the rows that miss it with their means; returns whether that can be told.
+
+        To copy the parameters of most rows costs more than to compute the few others as well.
+        """
+        rows = self.open
+        missed = self.groups[g].missed(self.batch, rows) if len(rows) > _SEVERAL else None
+        if missed is None:
+            return False
+        self.compute(g, rows if 2 * np.count_nonzero(missed) > len(rows) else rows[missed])
+        self.settle()
+        return True
 
     def per_row(self) -> None:
         """Steps in waves; see the top of the module."""
         order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
         nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
         bounded = [g for g in others if self.groups[g].has_bounds]
-        if nearly_free and bounded and self._bounds_reject_more(bounded[0], nearly_free[0]):
+        known = [self._compute_missed(g) for g in nearly_free] if bounded else []
+        if known and (all(known) or self._bounds_reject_more(bounded[0], nearly_free[0])):
             self._bound_all(bounded)
             self.in_order(nearly_free)
         else:
