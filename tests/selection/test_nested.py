@@ -11,9 +11,9 @@ import pytest
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, TruncatedGaussian, Uniform
 from haply.pruning.threshold import Threshold
-from haply.selection.cases import AllOf, AnyOf, Sure
+from haply.selection.cases import AllOf, AnyOf, Either, Sure
 from haply.selection.conditions import Polynomial, Range, RowValues
-from haply.selection.evaluate import NESTED, group_of
+from haply.selection.evaluate import CASES, NESTED, group_of
 from haply.selection.nested import Nested
 from haply.selection.select import Selection
 
@@ -341,3 +341,26 @@ def test_trees_do_not_depend_on_the_order_of_integrals(seed):
     count = 200_000
     share = holds(np.stack([draws(models[name], count, rng) for name in "abc"])).mean()
     assert abs(found[0] - share) <= 5 * np.sqrt(max(found[0] * (1 - found[0]), 1e-5) / count) + 1e-4
+
+
+def test_many_regions_of_normals_become_one_integral():
+    """Cases that are regions in three dimensions are integrated together; few are computed one by one."""
+    rng = np.random.default_rng(3)
+    models = {name: Gaussian([rng.normal(0, 0.5)], [0.3 + rng.random()]) for name in "abc"}
+    kinds = dict.fromkeys(models, Gaussian)
+    sums = [{"a": 1.0, "b": 0.5}, {"b": 1.0, "c": -0.5}, {"a": 1.0, "c": 2.0}, {"a": 1.0, "b": 1.0, "c": 1.0},
+            {"a": 0.5, "b": -1.0, "c": 1.0}, {"a": -1.0, "b": 1.0, "c": 2.0},
+            {"a": 2.0, "b": 1.0}, {"b": 2.0, "c": 1.0}]  # fmt: skip
+    for count, method in ((4, CASES), (8, NESTED)):
+        leaves = [polynomial(terms, (), -0.5, 0.25 * k) for k, terms in enumerate(sums[:count])]
+        either = Either(AnyOf(tuple(AllOf(pair) for pair in itertools.combinations(leaves, 3))), "three")
+        group = group_of([either], kinds)
+        found = group.prepare(RowValues(models, {}, 1)).exact()[0][0]
+        assert group.method == method
+        x = np.stack([draws(models[name], 400_000, rng) for name in "abc"])
+        holds = np.zeros(x.shape[1], int)
+        for k, terms in enumerate(sums[:count]):
+            total = sum(factor * x["abc".index(name)] for name, factor in terms.items())
+            holds += (total >= -0.5) & (total <= 0.25 * k)
+        share = (holds >= 3).mean()
+        assert abs(found - share) <= 5 * np.sqrt(share * (1 - share) / x.shape[1]) + 1e-5

@@ -289,8 +289,8 @@ def _needs_integrals(given: tuple[Condition, ...], of: tuple[tuple[str, type[Mod
     return tree is None or Joint.problem(tree.conditions, dict(of)) is not None
 
 
-_FEW_CASES = 4
-"""Cases that may be integrated one by one."""
+_FEW_CASES, _FEW_CURVED = 4, 16
+"""Cases that may be integrated one by one: by nested integrals, and as regions in three dimensions."""
 
 
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
@@ -309,7 +309,9 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
         cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
     of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
     leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
-    if len(cases) > _FEW_CASES and any(group.method == NESTED for group in inner) and can_nest(leaves, of):
+    integrals = sum(group.method == NESTED for group in inner)
+    curved = sum(group.method == CURVED and group.size > 2 for group in inner)
+    if ((integrals and len(cases) > _FEW_CASES) or curved > _FEW_CURVED) and can_nest(leaves, of):
         return Group(leaves, of, NESTED, len(of), either)  # one integral for all cases
     return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
 
