@@ -78,6 +78,9 @@ def test_match(capsys: pytest.CaptureFixture[str]) -> None:
             answers.append(told(capsys, *words, "--same", same, *dense, "--threshold", "0.5", "-o", "-"))
     assert len(set(answers)) == 1
     assert [(row["parcel"], row["ticket"]) for row in rows_of(answers[0])] == [("A", "1"), ("B", "2")]
+    asked = [*words, "--same", "kg", "--density", "1.5", "--threshold", "0.5", "-o", "-"]
+    assert [row["parcel"] for row in rows_of(told(capsys, *asked, "--on", "left.parcel != 'A'"))] == ["B"]
+    assert "has the uncertain column" in told(capsys, *asked, "--on", "left.kg > 3", status=2)
     assert "--same = names no columns" in told(capsys, *words, "--same", "=", "--density", "1", status=2)
     assert "density" in told(capsys, *words, "--same", "kg", status=2)
 

@@ -133,6 +133,9 @@ def _same(command: argparse.ArgumentParser) -> None:
         "--completeness", type=float, required=True, metavar="F", help="the share of left rows with a counterpart"
     )
     command.add_argument("--within", type=float, metavar="D", help="how near is the same, where nothing is uncertain")
+    command.add_argument(
+        "--on", metavar="EXPRESSION", help="certain conditions on candidates, as in 'left.band = right.band'"
+    )
     command.add_argument("--exclusive", action="store_true", help="a right row has one partner at most")
 
 

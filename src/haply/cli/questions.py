@@ -61,8 +61,8 @@ def match(arguments: argparse.Namespace) -> Asked:
         return plan_match(
             tables["left"], tables["right"], same, density=dense, completeness=arguments.completeness,
             threshold=arguments.threshold, how=arguments.how, keep=arguments.keep, exclusive=arguments.exclusive,
-            k=arguments.k, within=arguments.within, invalid=arguments.invalid, columns=_listed(arguments.columns),
-            funnel=funnel,
+            k=arguments.k, within=arguments.within, on=arguments.on, invalid=arguments.invalid,
+            columns=_listed(arguments.columns), funnel=funnel,
         )  # fmt: skip
 
     return _of_two(arguments, f"the same {' and '.join(arguments.same)}", plan)

@@ -752,6 +752,8 @@ def _walk_best(
                     best.at[count] = j
                     count += 1
                 j += 1
+        if count == 0:  # no pair to choose among: what is known of the row stays as it is
+            continue
         count = _bounded(dim, left, i, right, count, mixed, limit, room, counts, best)
         held, mine_best = 0, best.left[left.label[i]]
         while count > 0:
