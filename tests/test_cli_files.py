@@ -258,12 +258,16 @@ def test_explain_alone_prints_only_the_plan(capsys: pytest.CaptureFixture[str]) 
     assert "1 cells" not in told(capsys, "explain", "SELECT kg FROM 'shop.csv' WHERE kg > 1", "--verbose")
 
 
+COMPILING = "haply: compiling the kernels"
+"""What the first process of all says that needs them."""
+
+
 def test_in_a_pipe() -> None:
     """Through real pipes: nothing but the answer, also if nobody reads to the end."""
     environment = os.environ | {"COLUMNS": "60"}
     command = [sys.executable, "-m", "haply"]
     said = subprocess.run([*command, *JOIN], capture_output=True, text=True, check=True, env=environment)
-    assert said.stderr == ""
+    assert not [line for line in said.stderr.splitlines() if not line.startswith(COMPILING)]
     assert max(map(len, said.stdout.splitlines())) <= 60
     pyarrow.parquet.write_table(pa.table({"x": [float(k) for k in range(200_000)]}), "many.parquet")
     words = ["where", "many.parquet", "--on", "uniform(x, x + 1) >= 0", "-o", "-"]
@@ -272,7 +276,8 @@ def test_in_a_pipe() -> None:
         assert running.stderr is not None
         assert running.stdout.readline() == b'"x","probability"\n'
         running.stdout.close()
-        assert running.stderr.read() == b""
+        complaints = running.stderr.read().decode().splitlines()
+        assert not [line for line in complaints if not line.startswith(COMPILING)]
     assert running.returncode == 0
 
 
