@@ -507,9 +507,9 @@ def test_points_of_different_dimension_and_components_that_are_not_there():
 
 def test_costs_that_were_measured_before_there_was_this_are_measured_again(monkeypatch, tmp_path):
     kept = tmp_path / "costs.json"
-    known = {name: 1e-6 for name, _, _ in costs._examples()}
+    known = dict.fromkeys(costs._names(), 1e-6)
     monkeypatch.setattr(costs, "calibrate", lambda path: Costs((("measured", 1.0),)))
-    for leave_out, again in (("", False), ("curved 2", True)):
+    for leave_out, again in (("", False), ("curved 2", True), ("bounds of curved 2", True)):
         seconds = {name: value for name, value in known.items() if name != leave_out}
         kept.write_text(json.dumps({"machine": costs._machine(), "seconds": seconds}))
         costs._of_this_machine.cache_clear()
