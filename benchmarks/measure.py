@@ -437,10 +437,7 @@ def _line(growth: Sequence[Growth]) -> Any:
 
     from haply.report.charts import BLUE
 
-    records = [
-        asdict(point) | {"label": f"{point.rows_per_second:,.0f} rows/s, {in_seconds(point.seconds)}"}
-        for point in growth
-    ]
+    records = [asdict(point) | {"label": in_seconds(point.seconds)} for point in growth]
     most = max(point.rows_per_second for point in growth)
     rows = [point.rows for point in growth]
     base = alt.Chart(alt.Data(values=records), title=f"{OURS} as the tables grow").encode(

@@ -24,7 +24,7 @@ def drawn(path: Path) -> str:
     """Return the chart of a file of results as SVG."""
     found = json.loads(path.read_text(encoding="utf-8"))
     config = found["config"]
-    machine = f"{found['bench']}, quick, on {config['machine']}, Python {config['python']}"
+    machine = f"{found['bench']}, on {config['machine']}, Python {config['python']}"
     growth = [Growth(**point) for point in config.get("growth", ())]
     return svg_of(chart(Report(found["bench"], machine, config, [Result(**row) for row in found["results"]], growth)))
 

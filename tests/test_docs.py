@@ -463,4 +463,5 @@ def test_charts_of_benchmarks_are_those_of_their_results(monkeypatch: pytest.Mon
     page = (DOCS / "performance" / "index.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"charts/(\w+)\.svg", page))
     assert shown == {path.stem for path in charts.RESULTS.glob("*.json")}
-    assert [name for name in shown if f"python -m benchmarks {name} --quick" not in page] == []
+    commands = {f"python -m benchmarks {name} --json docs/performance/{name}.json" for name in shown}
+    assert [command for command in commands if command not in page] == []
