@@ -201,7 +201,7 @@ def test_command_line_runs_all_benches(tmp_path: Path, monkeypatch: pytest.Monke
     }
     assert "haply as the tables grow" in capsys.readouterr().out
     assert "60.0 ms, 6.0x" in (tmp_path / "band.svg").read_text()
-    assert "50 rows/s" in (tmp_path / "spark.svg").read_text()
+    assert ">4.00 s<" in (tmp_path / "spark.svg").read_text()  # how long the larger tables take
 
 
 def test_an_unknown_bench_names_the_nearest() -> None:
