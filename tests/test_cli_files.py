@@ -262,6 +262,7 @@ COMPILING = "haply: compiling the kernels"
 """What the first process of all says that needs them."""
 
 
+@pytest.mark.long
 def test_in_a_pipe() -> None:
     """Through real pipes: nothing but the answer, also if nobody reads to the end."""
     environment = os.environ | {"COLUMNS": "60"}

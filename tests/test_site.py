@@ -78,6 +78,7 @@ def assert_sound(folder: Path, pages: list[Path], dark: bool) -> None:
         pytest.fail("\n".join(wrong[:200]), pytrace=False)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.filterwarnings("ignore")  # of Sphinx to itself
 def test_a_few_pages(few_pages: Path, dark: bool) -> None:

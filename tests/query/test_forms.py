@@ -196,12 +196,12 @@ def random_conditions(rng):
 
 
 @pytest.mark.long(keep=1)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(8))
 def test_every_rewrite_says_the_same(seed):
     rng = np.random.default_rng(seed)
     told, refused = {True: 0, False: 0}, 0
     changed = dict.fromkeys((rewrite.name for rewrite in REWRITES), 0)
-    for _ in range(200):
+    for _ in range(75):
         text = random_conditions(rng)
         condition = parse(text)
         drafts = [Draft((condition,))]
@@ -218,8 +218,8 @@ def test_every_rewrite_says_the_same(seed):
             for rewrite, draft in zip(REWRITES, drafts[1:], strict=True):
                 assert draft_holds(draft, row) == wanted, (rewrite.name, text, row, str(draft))
             told[wanted] += 1
-    assert min(told.values()) > 150
-    assert refused < 25
+    assert min(told.values()) > 55
+    assert refused < 10
     assert all(count > 2 for name, count in changed.items() if name != "independent"), changed
 
 

@@ -89,6 +89,7 @@ def test_the_report_begins_with_a_picture(html: str) -> None:
     assert body.index('class="chart"') < body.index("<h2>") < body.index("<table>")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_no_text_is_hidden_and_nothing_overflows(html: str, dark: bool, tmp_path: Path) -> None:
     views = [View(f"{width} px", html, width) for width in (DESK, PHONE)]
@@ -96,6 +97,7 @@ def test_no_text_is_hidden_and_nothing_overflows(html: str, dark: bool, tmp_path
     assert found == {view.name: [] for view in views}
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_nothing_fails_and_nothing_is_fetched(html: str, dark: bool, tmp_path: Path) -> None:
     script = """

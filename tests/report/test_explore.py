@@ -249,6 +249,7 @@ def test_the_address_holds_the_view(outer: str, tmp_path: Path) -> None:
     assert found["rows"] >= 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_no_text_is_hidden(html: str, outer: str, dark: bool, tmp_path: Path) -> None:
     views = [

@@ -184,7 +184,7 @@ def html() -> str:
     return report()
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_no_text_of_a_report_is_hidden(html: str, dark: bool, tmp_path: Path) -> None:
     fonts = {"": html, ", wide font": html.replace(FONT, WIDE_FONT)}
@@ -222,7 +222,7 @@ THEMES = {
 """How notebooks mark their pages, and the ground of these in a light and in a dark system."""
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_charts_in_notebooks_are_dark_where_the_notebook_is(shown: list[str], dark: bool, tmp_path: Path) -> None:
     views = []

@@ -260,7 +260,7 @@ STATEMENTS = {
 }
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_sql_answers_a_stream_beside_a_table(spark, events, stream, tmp_path, name):
     other, query = rows(6, 50), STATEMENTS[name]
