@@ -68,7 +68,7 @@ def time_zone(spark, name):
         (0, 0),
     ],
 )
-def testlength_ofs_over_timestamps(value, microseconds):
+def test_lengths_over_timestamps(value, microseconds):
     """Durations, or numbers of seconds; whole microseconds, as timestamps are."""
     found = length_of("window", value, stamps=True)
     assert found == microseconds
@@ -76,21 +76,21 @@ def testlength_ofs_over_timestamps(value, microseconds):
 
 
 @pytest.mark.parametrize(("value", "number"), [(3, 3.0), (0, 0.0), (0.5, 0.5), (1e300, 1e300), (np.float64(2), 2.0)])
-def testlength_ofs_over_numbers(value, number):
+def test_lengths_over_numbers(value, number):
     assert length_of("window", value, stamps=False) == number
 
 
 @pytest.mark.parametrize(
     "value", ["", "ten seconds", "10", "10 parsecs", "-5 seconds", "5 seconds ago", "1 month", "second", "1e3 seconds"]
 )
-def test_what_is_no_duration(value):
+def test_what_is_not_a_duration(value):
     with pytest.raises(HaplyError, match=r"is no max_delay.*a duration.*as in"):
         length_of("max_delay", value, stamps=True)
 
 
 @pytest.mark.parametrize("value", [-1, -0.001, math.nan, math.inf, True, None, [1], timedelta(seconds=-1)])
 @pytest.mark.parametrize("stamps", [True, False])
-def test_what_is_nolength_of(value, stamps):
+def test_what_is_not_a_length(value, stamps):
     with pytest.raises(HaplyError, match="window"):
         length_of("window", value, stamps)
 
