@@ -282,6 +282,22 @@ def test_in_a_pipe() -> None:
     assert running.returncode == 0
 
 
+def test_a_command_imports_no_library_that_it_does_not_need() -> None:
+    """Pandas and SciPy's linear algebra would take half a second. Numba and pyarrow go on as they should."""
+    code = f"""
+import sys
+import numba, numpy as np, pyarrow as pa
+from haply.cli import main
+assert main({JOIN!r}, alone=True) == 0
+unneeded = [name for name in ("pandas", "scipy.linalg", "pyspark", "altair") if name in sys.modules]
+assert not unneeded, unneeded
+assert numba.njit(lambda x: np.linalg.det(x @ x))(np.diag([1.0, 2.0])) == 4.0
+import pandas
+assert pandas.Series([1]).sum() == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_the_time_left_is_told_where_it_is_known() -> None:
     from rich.progress import Progress
 

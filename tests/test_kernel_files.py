@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numba.core import types
 
+from haply.numerics import jit
 from haply.numerics.jit import KernelFiles, kernel
 from haply.numerics.normal import normal_cdf
 
@@ -107,7 +108,9 @@ def test_kernels_are_kept_in_such_files() -> None:
     assert doubled(4.5) == 9.0
 
 
-def test_a_kernel_is_handed_to_numba_when_it_is_needed() -> None:
+def test_a_kernel_is_handed_to_numba_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: str(tmp_path))  # nothing is there to be loaded
+
     @kernel
     def doubled(x: float) -> float:
         """Double a number."""

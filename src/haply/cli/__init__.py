@@ -33,7 +33,7 @@ def command() -> None:
     """
     gc.set_threshold(100_000)
     warnings.showwarning = _show_advice
-    status = main()
+    status = main(alone=True)
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -44,8 +44,8 @@ def command() -> None:
     os._exit(status)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status.
+def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
+    """Run the command line; returns the exit status. ``alone`` says that the process does nothing else.
 
     It is 0 when all is done, 1 if ``haply check`` found bad rows, 2 for an error that is the caller's to mend, and 130
     for Ctrl-C.
@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise unknown_name("command", words[0], COMMANDS)
         parser = make_parser()
         arguments = parser.parse_args(words)
+        arguments.alone = alone
         if arguments.command is None:
             parser.print_help()
             return 0

@@ -6,8 +6,11 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from importlib.abc import MetaPathFinder
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from rich.console import Console
 
 from haply.cli.progress import Note, followed, followed_here, spark_followed
@@ -76,6 +79,7 @@ class Request:
         self.out: str | None = getattr(arguments, "out", None)
         self.report: str | None = getattr(arguments, "report", None)
         self.explains = arguments.command == "explain" or bool(getattr(arguments, "explain", False))
+        self.alone: bool = arguments.alone
         self.verbose = bool(getattr(arguments, "verbose", False))
         self.computes = self.out is not None or self.report is not None or not self.explains
         self._check_files()
@@ -117,6 +121,8 @@ class Request:
             tables = {name: _on_spark(spark, path) for name, path in self.asked.tables.items()}
             tables |= {name: files.read_stream(spark, path) for name, path in self.asked.streams.items()}
         else:
+            if self.alone:
+                _leave_pandas_out()
             tables = dict(self.asked.tables)
         for name, models in self.asked.models.items():
             if models:
@@ -218,6 +224,30 @@ class Request:
 
     def _of_all(self) -> str:
         return "" if self.rows is None else f" of {self.rows:,}"
+
+
+def _leave_pandas_out() -> None:
+    """Let pyarrow believe that pandas is not installed.
+
+    It imports pandas at its first conversion, to know its types. That takes a third of a second, and a command that
+    reads and writes files has no use for it.
+    """
+    if "pandas" in sys.modules:
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array(np.zeros(1)).to_numpy()
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas(MetaPathFinder):
+    """Finds that pandas is not installed, and leaves all other modules to the finders after it."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
 
 def _here(path: str) -> Any:

@@ -8,6 +8,7 @@ run the same code share one, wherever the code lies, in a folder or in a zip.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.resources
 import itertools
 import os
@@ -267,7 +268,26 @@ class Kernel:
         return (Kernel, (self._function, self._options)) if "<locals>" in name else name
 
 
+@cache
+def _import_array_functions() -> None:
+    """Import what numba imports at its first use, but for SciPy's linear algebra, which takes a quarter of a second.
+
+    Numba only looks whether SciPy is installed, and looks again where a function needs it.
+    """
+    algebra: Any = importlib.import_module("numba.np.linalg")
+    checked, algebra.ensure_blas = algebra.ensure_blas, _assume_blas
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        algebra.ensure_blas = checked
+
+
+def _assume_blas() -> None:
+    pass
+
+
 def _compiled(function: Callable[..., Any], **options: Any) -> Any:
+    _import_array_functions()
     settings: Any = numba.core.config
     before = settings.CACHE_LOCATOR_CLASSES
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
