@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, OneDimensional, Samples, Uniform
+from haply.numerics.jit import solid
 from haply.probability import kernels
 from haply.probability.region import Region
 
@@ -29,6 +30,7 @@ class PairProbability:
         points = (Certain, Samples)
         if isinstance(left, Gaussian) and isinstance(right, Gaussian):
             self.family = "gaussian"
+            self.parameters = (solid(left.values["mean"]), solid(left.sd), solid(right.values["mean"]), solid(right.sd))
         elif isinstance(left, points) and isinstance(right, points):
             self.family = "samples"
             before = np.cumsum(right.components.weight) - right.components.weight
@@ -42,6 +44,7 @@ class PairProbability:
             and (right.lo < right.hi).all()
         ):
             self.family = "uniform"
+            self.parameters = (solid(left.lo), solid(left.hi), solid(right.lo), solid(right.hi))
         else:
             self.family = "components"
 
@@ -50,15 +53,13 @@ class PairProbability:
     ) -> np.ndarray:
         """Probabilities of the given pairs; ``ends`` replaces the region's ends by others for each pair."""
         region = self.region
-        lows, highs = ends or (np.array([region.low]), np.array([region.high]))
+        lows, highs = map(solid, ends or ([region.low], [region.high]))
         closed = (region.low_closed, region.high_closed, region.outside)
         left, right = self.left, self.right
         if self.family == "gaussian":
-            parameters = (left.values["mean"], left.sd, right.values["mean"], right.sd)
-            return kernels.gaussian_pairs(*parameters, left_rows, right_rows, lows, highs, *closed)
+            return kernels.gaussian_pairs(*self.parameters, left_rows, right_rows, lows, highs, *closed)
         if self.family == "uniform":
-            parameters = (left.lo, left.hi, right.lo, right.hi)
-            return kernels.uniform_pairs(*parameters, left_rows, right_rows, lows, highs, region.outside)
+            return kernels.uniform_pairs(*self.parameters, left_rows, right_rows, lows, highs, region.outside)
         if self.family == "samples":
             sides = (left.components, right.components, self._weight_before, self.counts)
             return kernels.samples_pairs(*sides, left_rows, right_rows, lows, highs, *closed)

@@ -44,6 +44,8 @@ class Region:
     outside: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("low", "high"):  # doubles, whatever numbers are given: kernels are compiled for each kind
+            object.__setattr__(self, name, float(getattr(self, name)))
         if math.isnan(self.low) or math.isnan(self.high):
             raise HaplyError("A condition compares with NaN", expected="numbers", found=f"{self.low} and {self.high}")
         if self.low > self.high:

@@ -85,8 +85,7 @@ class Cascade:
         left, right, region = self.left, self.right, self.region
         limits = (self.threshold.reject_below, self.threshold.accept_from, not self.exact)
         if self._gaussian:
-            parameters = (left.values["mean"], left.sd, right.values["mean"], right.sd)
-            return gaussian_verdicts(parameters, left_rows, right_rows, region, *limits)
+            return gaussian_verdicts(self.probability.parameters, left_rows, right_rows, region, *limits)
         return bound_verdicts(
             left.components, self._left_facts, right.components, self._right_facts, left_rows, right_rows,
             region.low, region.high, region.outside, *limits, self._cuts,

@@ -725,17 +725,17 @@ def curved_rows(
         poly=np.empty(5), found=np.empty(5), slope=np.empty(5), more=np.empty(5),
     )  # fmt: skip
     own_bent, own_slant, z = np.empty((count, space, space)), np.empty((count, space)), np.empty(space)
-    rows, owns = np.nonzero(reduced.dims == 1)
+    rows, owns = _places(reduced.dims == 1)
     if len(rows):
         _line_rows(rows, owns, reduced, own_bent, own_slant, z, room)
-    rows, owns = np.nonzero(reduced.dims == 2)
+    rows, owns = _places(reduced.dims == 2)
     if len(rows):
         _plane_rows(rows, owns, reduced, own_bent, own_slant, room)
-    rows, owns = np.nonzero(reduced.dims == 3)
+    rows, owns = _places(reduced.dims == 3)
     if len(rows):
         marks, stack, sums = np.empty(2 * ends), np.empty((64, 3)), np.empty(5)
         _space_rows(rows, owns, reduced, own_bent, own_slant, marks, stack, sums, room)
-    rows, owns = np.nonzero(reduced.dims > 3)
+    rows, owns = _places(reduced.dims > 3)
     if len(rows):
         primes = [2]
         while len(primes) < dim:
@@ -744,3 +744,9 @@ def curved_rows(
         lattice = Lattice(z, np.empty(dim), np.sqrt(primes), shifts, np.empty(SHIFTS), float(tolerance), int(most))
         _lattice_rows(rows, owns, reduced, own_bent, own_slant, lattice, room)
     return reduced.chance, reduced.error
+
+
+def _places(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of what is chosen, each in one block: numpy's are views, for which kernels are compiled anew."""
+    rows, columns = map(np.ascontiguousarray, np.nonzero(chosen))
+    return rows, columns

@@ -304,7 +304,7 @@ class PositionSide:
         count = self.start[chosen + 1] - first if self.mixed else first
         begins, begins_here, group = np.zeros(0), np.zeros(0, np.bool_), np.zeros(0)
         if self.places is not None:
-            begins, begins_here = solid(self.places.begins[chosen]), solid(self.places.begins_here[chosen])
+            begins, begins_here = solid(self.places.begins[chosen]), self.places.begins_here[chosen]
             group = group if self.places.group is None else solid(self.places.group[chosen])
         return PositionRows(near, first, count, self.weight, self.packed, begins, begins_here, group, chosen)
 

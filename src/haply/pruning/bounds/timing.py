@@ -15,7 +15,7 @@ import numpy as np
 
 from haply.models import Histogram, OneDimensional
 from haply.numerics.components import NORMAL
-from haply.numerics.jit import bare, bare_inner, inner, kernel
+from haply.numerics.jit import bare, bare_inner, inner, kernel, solid
 from haply.numerics.rows import Components
 from haply.numerics.scale import LEAST, MOST
 from haply.pruning.cascade import Counters
@@ -67,13 +67,14 @@ class ShapeRows(NamedTuple):
     @classmethod
     def of_histogram(cls, model: Histogram) -> ShapeRows:
         """Histograms as they are: a bucket ends where the next one begins."""
-        edges, probs = model.edges, model.probs
-        return cls(probs.start, edges.values, edges.values[1:], probs.values, np.empty(0, np.int8), True, 1)
+        edges, probs = solid(model.edges.values), solid(model.probs.values)
+        return cls(model.probs.start, edges, edges[1:], probs, np.empty(0, np.int8), True, 1)
 
     @classmethod
     def of_components(cls, rows: Components) -> ShapeRows:
         """Any other model."""
-        return cls(rows.start, rows.low, rows.high, rows.weight, rows.kind, rows.ordered, 0)
+        low, high, weight = map(solid, (rows.low, rows.high, rows.weight))
+        return cls(rows.start, low, high, weight, rows.kind, rows.ordered, 0)
 
 
 # -- finding the shapes ------------------------------------------------------------------------------------------------
