@@ -1,4 +1,4 @@
-"""From what people have to what planning reads: frames of every kind, and the engine that belongs to them."""
+"""Turn tables of every kind into frames that planning reads, and find the engine that runs them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from haply.planning.frames import Catalog, Engine, Frame, field_of, find_column
 
 
 def is_spark(value: Any) -> bool:
-    """Whether a value is a DataFrame of Spark, classic or Connect; does not import Spark to find out."""
+    """Return whether a value is a DataFrame of Spark, classic or Connect, without importing Spark."""
     bases = type(value).__mro__
     return any(base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in bases)
 
 
 def spark_runs() -> bool:
-    """Whether this process has a Spark session; does not import Spark to find out."""
+    """Return whether this process has a Spark session, without importing Spark."""
     sql = sys.modules.get("pyspark.sql")
     return sql is not None and sql.SparkSession.getActiveSession() is not None
 
 
 def frame_of(value: Any, where: str, hint: str = "") -> Frame:
-    """Return a table as planning sees it; ``where`` says in errors what it is, and ``hint`` what it might be."""
+    """Return a table as planning sees it; errors name it by ``where``, and ``hint`` says how to fix it."""
     if is_spark(value):
         from haply.engines.spark.frame import SparkFrame
 

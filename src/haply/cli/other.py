@@ -31,7 +31,7 @@ def explore(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Tell whether haply can work here."""
+    """Return whether haply can work here."""
     from haply.engines.doctor import doctor
 
     spark = None

@@ -53,7 +53,7 @@ def _one_line(text: str) -> str:
 
 
 def _rank(cells: Sequence[str]) -> int:
-    """Tell how early a column is left out: names and whole numbers tell which row it is, structs little if cut."""
+    """Return how early a column is left out: names and whole numbers tell which row it is, structs little if cut."""
     if any(cell.startswith(("(", "[")) for cell in cells):
         return 2
     return int(any(_NUMBER.fullmatch(cell) and not cell.lstrip("-").isdigit() and cell != "None" for cell in cells))

@@ -211,7 +211,7 @@ class Frame(Protocol):
         """Make the product with another table. Only its types are ever asked for, unless it has a reason to be run."""
 
     def type_of(self, sql: str) -> Field:
-        """Tell the type of an expression over the columns."""
+        """Return the type of an expression over the columns."""
 
     def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> Frame:
         """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""

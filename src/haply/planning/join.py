@@ -267,7 +267,7 @@ def _time_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None
 
 
 def _stream_problem(node: JoinNode) -> HaplyError | None:
-    """Tell what a join of streams cannot do yet."""
+    """Return what a join of streams cannot do yet."""
     if not all(frame.streaming for frame in node.frames.values()):
         return HaplyError(
             "One side of the join is a stream and the other a table",

@@ -85,7 +85,7 @@ class Strategy(Protocol[Node]):
     """The least that it ever costs: a query that another strategy answers for less is not shown to it."""
 
     def fits(self, node: Node) -> Fits | DoesNotFit:
-        """Tell what it costs to answer the query this way, or why that cannot be done."""
+        """Return what it costs to answer the query this way, or why that cannot be done."""
 
 
 @dataclass(frozen=True)

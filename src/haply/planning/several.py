@@ -335,7 +335,7 @@ class WindowedTables:
 
     @staticmethod
     def _misses(node: TablesNode) -> str:
-        """Tell what a join in windows misses."""
+        """Return what a join in windows misses."""
         if len(node.frames) < 3:
             return "there are only two tables"
         if node.broadcast is not None:

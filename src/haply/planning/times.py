@@ -81,7 +81,7 @@ def time_window(
 
 
 def certain_times(columns: Mapping[str, tuple[Frame, str]]) -> TimeWindow:
-    """Tell how certain times of one kind, of any number of tables, become numbers."""
+    """Return how certain times of one kind, of any number of tables, become numbers."""
     fields = {f"stream '{name}'": field_of(frame, column) for name, (frame, column) in columns.items()}
     kinds = _kinds_of_times(fields, "a timestamp or a number")
     return TimeWindow("", "", 0.0, 0.0, kinds != {"a number"}, kinds == {"timestamp_ntz"})

@@ -283,7 +283,7 @@ def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> M
 
 
 def _many_problem(part: Part | Near, before: Sequence[Part | Near]) -> HaplyError | None:
-    """Tell why a part cannot belong to a condition between many tables."""
+    """Return why a part cannot belong to a condition between many tables."""
     if isinstance(part, Near):
         numbers: list[Scalar | None] = [part.limit]
     else:

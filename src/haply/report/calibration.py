@@ -59,7 +59,7 @@ class Calibration:
 
     @property
     def pairs(self) -> int:
-        """Tell how many pairs were looked at.
+        """Return how many pairs were looked at.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class Calibration:
 
     @property
     def skipped(self) -> int:
-        """Tell how many rows have no probability, or no label.
+        """Return how many rows have no probability, or no label.
 
         Returns
         -------
@@ -81,7 +81,7 @@ class Calibration:
 
     @property
     def brier(self) -> float:
-        """Tell the Brier score.
+        """Return the Brier score.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class Calibration:
 
     @property
     def log_loss(self) -> float:
-        """Tell the log loss.
+        """Return the log loss.
 
         Returns
         -------
@@ -115,7 +115,7 @@ class Calibration:
 
     @property
     def decomposition(self) -> Decomposition:
-        """Tell the parts of the Brier score.
+        """Return the parts of the Brier score.
 
         Returns
         -------

@@ -149,7 +149,7 @@ def _many(count: int, what: str) -> str:
 
 
 def sides_of(table: pa.Table, names: Sequence[str], given: tuple[str | None, str | None]) -> dict[str, str]:
-    """Tell which columns are of which side: those of the left come first, so that only the border has to be found.
+    """Return which columns are of which side: those of the left come first, so that only the border has to be found.
 
     Names that end in ``_left`` and ``_right`` tell. Where they leave it open, the border is where both sides have the
     fewest different rows: a column of the other side would tell equal rows apart.

@@ -58,7 +58,7 @@ class Funnel:
 
     @property
     def filled(self) -> bool:
-        """Tell whether an action on the result has filled the counters.
+        """Return whether an action on the result has filled the counters.
 
         Returns
         -------

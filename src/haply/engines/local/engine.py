@@ -58,7 +58,7 @@ class LocalEngine:
         return _streamed(LocalAnswers(join, self, funnel))
 
     def matched(self, match: MatchPlan, funnel: Any) -> LocalFrame:
-        """Tell which rows are the same thing."""
+        """Return which rows are the same thing."""
         from haply.engines.local.answers.match import LocalMatches
 
         return _streamed(LocalMatches(match, self, funnel))

@@ -318,7 +318,7 @@ class LocalFrame:
         return self._made(schema, load)
 
     def type_of(self, text: str) -> Field:
-        """Tell the type of an expression over the columns."""
+        """Return the type of an expression over the columns."""
         kind = _column(self._empty.select(self._used(text)) if self._used(text) else self._empty, text).type
         return Field("value", plain_type(kind), type_text(kind))
 

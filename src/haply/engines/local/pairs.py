@@ -143,7 +143,7 @@ class LocalJoin:
         return table.append_column(ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
 
     def _fits(self, table: pa.Table) -> np.ndarray:
-        """Tell which rows have all that certain conditions need."""
+        """Return which rows have all that certain conditions need."""
         fits = np.full(table.num_rows, self.join.threshold.attainable)
         for position in range(len(self.join.condition.equalities)):
             fits &= np.asarray(table[f"__key{position}"].is_valid())

@@ -56,7 +56,7 @@ class SparkEngine:
         return SparkFrame(SparkAnswers(join, self, funnel).run())
 
     def matched(self, match: MatchPlan, funnel: Any) -> SparkFrame:
-        """Tell which rows are the same thing."""
+        """Return which rows are the same thing."""
         translate_failures()
         return SparkFrame(SparkMatches(match, self, funnel).run())
 

@@ -205,7 +205,7 @@ class SparkFrame:
         return SparkFrame(self.df.crossJoin(other.df))
 
     def type_of(self, sql: str) -> Field:
-        """Tell the type of an expression over the columns."""
+        """Return the type of an expression over the columns."""
         return type_of(self.df, sql)
 
     def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> SparkFrame:

@@ -280,7 +280,7 @@ def _compared(node: JoinNode) -> tuple[str, str] | None:
 
 
 def _stream_problem(node: JoinNode) -> HaplyError | None:
-    """Tell what streams cannot answer."""
+    """Return what streams cannot answer."""
     answer = node.options.answer
     if answer.keep == "one_to_one":
         return HaplyError(

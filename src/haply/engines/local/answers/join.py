@@ -118,7 +118,7 @@ class LocalAnswers:
             yield whole if chosen.all() else whole.filter(pa.array(chosen))
 
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
-        """Tell which of all pairs are kept."""
+        """Return which of all pairs are kept."""
         answer = self.join.answer
         if answer.keep == "one_to_one":
             rows = [pairs[ROW_IDS[side]].to_numpy() for side in answer.ranked]
@@ -129,7 +129,7 @@ class LocalAnswers:
         return chosen
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
-        """Tell which pairs are among the best of their row of a side."""
+        """Return which pairs are among the best of their row of a side."""
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
         ranked = RankedPairs(
             rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))

@@ -114,7 +114,7 @@ class BucketPack:
         return np.mod(parts.sum(axis=1), self.buckets)  # those of a task are dealt out in turn
 
     def _notes(self, ids: pa.ChunkedArray) -> pa.Table:
-        """Tell the buckets of right rows that these have a pair."""
+        """Return the buckets of right rows that these have a pair."""
         ids = ids.unique()
         columns: dict[str, Any] = {self.settling.rows[RIGHT]: ids, KIND: pa.array(np.full(len(ids), _NOTE, np.int8))}
         nulls = [columns.get(one.name, pa.nulls(len(ids), one.type)) for one in self.settling.held]
@@ -132,7 +132,7 @@ class BucketPack:
 
 
 def kinds_of(table: pa.Table) -> np.ndarray:
-    """Tell what rows are: pairs, rows of a side, or notes."""
+    """Return what rows are: pairs, rows of a side, or notes."""
     return table[KIND].fill_null(_PAIR).to_numpy()
 
 
@@ -301,7 +301,7 @@ class Ledger:
         self.pairs = self.pairs & ~hopeless
 
     def _best(self, chosen: np.ndarray, side: int, codes: np.ndarray, ties: bool) -> np.ndarray:
-        """Tell which of chosen pairs are among the best of their rows of a side."""
+        """Return which of chosen pairs are among the best of their rows of a side."""
         table = self.rows.select([name for name in self.rows.column_names if name in self._ranked_by(side)])
         table = table.take(pa.array(chosen))
         known, numbers = np.unique(codes[chosen], return_inverse=True)
@@ -323,7 +323,7 @@ class Ledger:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        """Tell which pairs are kept, and which are still open."""
+        """Return which pairs are kept, and which are still open."""
         voted, chose = (sum(bit(side) for side in self.settling.ranked) for bit in (_voted, _chose))
         decided = self.pairs & (self.flags & voted == voted)
         self.kept, self.open = decided & (self.flags & chose == chose), self.pairs & ~decided
