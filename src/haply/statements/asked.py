@@ -1,6 +1,6 @@
 """Queries that ask for more than pairs: the same thing, how many partners there are, and the last event.
 
-A query is turned into the arguments of ``hp.match``, ``hp.count_matches`` or ``hp.asof``, whose plan then answers it.
+Such a query becomes the arguments of ``hp.match``, ``hp.count_matches`` or ``hp.asof``, whose plan then answers it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _OPTION_OF = {
     **dict.fromkeys(("DENSITY", "AREA", "COMPLETENESS", "WITHIN", "EXCLUSIVE"), ("SAME", "ON SAME(a.x, b.x)")),
     "LOOKBACK": ("an ASOF JOIN", "a ASOF JOIN b"),
 }
-"""The question that each option belongs to, and how it is written."""
+"""The kind of query that each option belongs to, and how that is written."""
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def question_of(found: Bound, scope: Scope) -> Question | None:
-    """Return what the query asks besides pairs; none if it asks for pairs that are likely enough."""
+    """Return what the query asks for instead of pairs; None if it asks for pairs."""
     select, error = found.select, found.statement.error
     same = [one for one in (*select.on, *select.where) if _is_same(one)]
     what = ""
@@ -73,7 +73,7 @@ def _mentions_same(condition: Expression) -> bool:
 
 
 def _check_options(found: Bound, what: str) -> None:
-    """Refuse options of another question."""
+    """Refuse options of another kind of query."""
     for option in found.select.options:
         meant, instead = _OPTION_OF[option.name]
         if meant != what:
@@ -238,7 +238,7 @@ class CountedPartners(CountQuestion):
         """Plan it as ``hp.count_matches`` does."""
         left = bound.tables[0]
         if not any(table == left.alias for table, _ in bound.used):
-            bound.used.add((left.alias, left.shown[0]))  # rows are told by their columns, also where nobody names one
+            bound.used.add((left.alias, left.shown[0]))  # rows are identified by their columns
         node = bound.node(0, invalid)
         on, join = as_join(node)
         columns = [name for name in names_of(left.frame) if (left.alias, name) in bound.used]
@@ -301,7 +301,7 @@ def _groups(found: Bound, scope: Scope) -> tuple[str, ...]:
 
 
 def _table_named(found: Bound, one: Expression) -> Table | None:
-    """Return the table whose name stands here; none if it is something else."""
+    """Return the table whose name this is; None if it is something else."""
     if not isinstance(one, Column) or one.table is not None:
         return None
     return next((table for table in found.tables if table.alias.lower() == one.name.lower()), None)

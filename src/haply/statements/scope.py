@@ -26,7 +26,7 @@ from haply.statements.numbers import NUMBER_FUNCTIONS, NUMBERS, has_no_number, n
 from haply.statements.syntax import spelled
 
 OURS = ("abs", "distance", "nearest", "same", "window", *NUMBER_FUNCTIONS, *PARAMETERS)
-"""Functions that are haply's own."""
+"""Functions of haply."""
 
 _INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
 
@@ -170,7 +170,7 @@ class Scope:
         return Column(None, column)
 
     def field(self, node: Opaque, place: Expression) -> Expression:
-        """A field of a column, or whether it is null: certain also where the column is not, so it gets its own."""
+        """Return a column for a field of a column, or for whether it is null: these are always certain."""
         column = node.parts[0]
         if not isinstance(column, Column) or self.is_certain(column):
             return node
@@ -188,9 +188,10 @@ class Scope:
     def constructed(
         self, node: Call, name: str, arguments: Sequence[Expression], beside: str | None = None
     ) -> Expression:
-        """A constructor as a column: of a table in conditions, where equal calls are one value; else of the result.
+        """Make a column of a constructor: of a table in conditions, where equal calls are one value; else of the
+        result.
 
-        One that names no column belongs to the table ``beside`` whose columns it stands, or to the first.
+        One that names no column belongs to the table of the columns ``beside`` it, or to the first table.
         """
         bound = [rewritten(argument, self.changed) for argument in arguments]
         columns = [column for argument in bound for column in columns_of(argument)]
@@ -234,7 +235,7 @@ class Scope:
         return rewritten(condition, change)
 
     def new_columns(self) -> list[tuple[str, str, list[Any]]]:
-        """Columns that the select list has made since the last time."""
+        """Return the columns that the select list has made since the last call."""
         new = self.found.made[self.counted :]
         self.counted = len(self.found.made)
         return new
