@@ -37,7 +37,7 @@ class TimeWindow:
     max_delay: float
     stamps: bool
     local: bool = False
-    """Timestamps without a time zone, which are not to be read in that of the session."""
+    """Whether timestamps have no time zone: they must not be read in that of the session."""
     uncertain: tuple[bool, bool] = (False, False)
     """Which side's times are uncertain values."""
 
@@ -88,7 +88,7 @@ def certain_times(columns: Mapping[str, tuple[Frame, str]]) -> TimeWindow:
 
 
 def _kinds_of_times(fields: Mapping[str, Field], expected: str) -> set[str]:
-    """Return the kinds of certain times, by where they are from; refuse what is no time, and times of two kinds."""
+    """Return the kinds of certain times, by where they are from; refuse values that are not times, and mixed kinds."""
     kinds = set()
     for table, field in fields.items():
         kind = _kind_of_time(field)
@@ -105,7 +105,7 @@ def _kinds_of_times(fields: Mapping[str, Field], expected: str) -> set[str]:
 
 
 def _kind_of_time(field: Field) -> str | None:
-    """What a column of times holds; nothing if it holds no certain times."""
+    """Return what a column of times holds; None if it holds no certain times."""
     if field.is_number:
         return "a number"
     if field.arrow is not None and pa.types.is_timestamp(field.arrow):
@@ -132,5 +132,5 @@ def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> 
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not number or not value >= 0 or math.isinf(value):
         raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
-    # timestamps are whole microseconds: they hold a length if and only if they hold its whole ones
+    # timestamps are whole microseconds, so a fraction of a microsecond makes no difference
     return int(Decimal(str(value)) * 1_000_000) if stamps and not in_seconds else float(value)

@@ -27,7 +27,7 @@ TIME = "__haply_time"
 
 @dataclass(frozen=True)
 class AsofOptions:
-    """What ``hp.asof`` is asked for besides its tables and its times."""
+    """The options of ``hp.asof``, besides its tables and its times."""
 
     by: str | Sequence[str | tuple[str, str]] | None = None
     lookback: Duration | None = None
@@ -97,7 +97,7 @@ class AsofPlan(AnsweredJoin):
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """No columns but those of ``order_of`` order events of equal probability."""
+        """Return nothing: only the columns of ``order_of`` order events of equal probability."""
         return None
 
     @property

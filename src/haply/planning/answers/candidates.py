@@ -1,7 +1,7 @@
 """``hp.calibrate``: candidates for learning errors, as numbers.
 
-All right rows whose centre is near that of a left row are found in one pass of the engine. Of each pair only numbers
-are taken: the difference of its centres, and their stated variances. The pairs of a left row make one list. The engine
+All right rows whose centre is near that of a left row are found in one pass of the engine. Only numbers of each pair
+are kept: the difference of its centres, and their stated variances. The pairs of a left row make one list. The engine
 keeps these lists while errors are learned; only sums leave it.
 """
 
@@ -32,7 +32,7 @@ from haply.pruning.threshold import Threshold
 from haply.query.conditions import JoinCondition
 
 Assign = Literal["left", "right", "both"]
-"""Whose stated errors are in doubt."""
+"""Whose errors are rescaled."""
 
 _CENTRE, _VARIANCE, _DENSITY = "__haply_centre", "__haply_variance", "__haply_density"
 _PAIRS = "pairs"
@@ -41,7 +41,7 @@ _PAIRS = "pairs"
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """What ``hp.calibrate`` is asked for besides its tables and ``same``."""
+    """The options of ``hp.calibrate``, besides its tables and ``same``."""
 
     radius: float
     density: float | str | Density
@@ -51,7 +51,7 @@ class LearnOptions:
     sample: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse values that have no meaning."""
         if not (_is_number(self.radius) and 0.0 < self.radius < math.inf):
             raise HaplyError("The radius is no distance", expected="a positive number", found=repr(self.radius))
         density = self.density.area if isinstance(self.density, Density) else self.density
@@ -123,7 +123,7 @@ class CandidatePlan:
 
     @contextmanager
     def run(self, engine: Engine) -> Iterator[ListedCandidates]:
-        """Find the candidates, and have the engine keep them for a while."""
+        """Find the candidates, and let the engine keep them while errors are learned."""
         found = engine.pairs(self.pairs, None)
         found = found.with_function("delta", ["left_centre", "right_centre"], partial(_differences, sky=self.on_sky))
         scaled, fixed = {
@@ -151,10 +151,10 @@ class ListedCandidates:
     rows: int
     """How many left rows there are, also those without a pair."""
     density: float | None
-    """Of unrelated right rows; none if each pair has its own."""
+    """Of unrelated right rows; None if each pair has its own."""
 
     def totals(self, function: Callable[[Candidates], np.ndarray], dimension: int) -> np.ndarray:
-        """Add up what a function makes of some left rows at a time; only sums leave the engine."""
+        """Add up what a function returns for a few left rows at a time; only sums leave the engine."""
         reading = partial(_on_lists, function=function, dimension=dimension, density=self.density)
         return self.lists.totals([_PAIRS], reading)
 
@@ -206,7 +206,7 @@ def _model(frame: Frame, column: str, side: str) -> type[Model]:
 
 
 def _refuse_errors(frame: Frame, column: str, model: type[Model], options: LearnOptions) -> None:
-    """Refuse to learn the size of errors that are not Gaussian: those of certain values may be."""
+    """Refuse to learn the size of errors that are not Gaussian; certain values are allowed."""
     sizes = [name for name in options.learn if name in ("scale", "extra")]
     if sizes and model not in GAUSSIANS and not field_of(frame, column).is_point:
         raise HaplyError(

@@ -26,7 +26,7 @@ _SIDES: dict[str, SideName] = {"left": "left", "right": "right"}
 
 @dataclass(frozen=True)
 class CountOptions:
-    """What ``hp.count_matches`` is asked for besides its tables and its condition."""
+    """The options of ``hp.count_matches``, besides its tables and its condition."""
 
     threshold: float | None = None
     by: str | Sequence[str] | None = None
@@ -39,7 +39,7 @@ class CountOptions:
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse options that do not go together."""
         for q in self.quantiles or ():
             if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0.0 < q < 1.0:
                 raise HaplyError("A quantile is no probability", expected="numbers between 0 and 1", found=repr(q))

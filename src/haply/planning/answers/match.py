@@ -1,6 +1,6 @@
-"""``hp.match``: which rows are the same thing, and how sure that is.
+"""``hp.match``: which rows are the same thing, and how likely that is.
 
-A left thing has its counterpart in the right table with probability ``completeness``; other right rows are spread with
+A left row has its counterpart in the right table with probability ``completeness``; other right rows are spread with
 ``density``. Then the odds of a pair are ``completeness / (1 - completeness)`` times its Bayes factor, and its
 probability is its share of all odds of the left row, with 1 for "none of them".
 """
@@ -33,18 +33,18 @@ from haply.query.expressions import And, Comparison
 from haply.query.text import parse
 
 Same: TypeAlias = str | tuple[str, str] | tuple[str, str, float | str] | tuple[Expression, float | str] | Expression
-"""What two rows have in common if they are the same thing: a column of both tables, or one of each."""
+"""What is compared to decide whether two rows are the same thing: a column of both tables, or one of each."""
 
 _NO_ERRORS = (
     "numbers have no density without their errors: write hp.gaussian(hp.left.value, hp.left.error) == hp.right.value"
 )
 _MOST_EVIDENCE = 1e12
-"""The most that a further attribute may speak for a pair, as a Bayes factor, which the first one has ruled out."""
+"""The largest Bayes factor that a further attribute may give to a pair that the first one has ruled out."""
 
 
 @dataclass(frozen=True)
 class Density:
-    """Represents the density of right rows as their number over an area.
+    """Represents the density of right rows as their number divided by an area.
 
     ``hp.density`` makes it.
 
@@ -60,7 +60,7 @@ class Density:
 
 @dataclass(frozen=True)
 class MatchOptions:
-    """What ``hp.match`` is asked for besides its tables and ``same``."""
+    """The options of ``hp.match``, besides its tables and ``same``."""
 
     density: float | str | Density | None
     completeness: float
@@ -98,7 +98,7 @@ class MatchOptions:
 
     @property
     def odds(self) -> float:
-        """How much likelier it is that a row has a counterpart than that it has none, before a look at any."""
+        """The prior odds that a row has a counterpart."""
         return self.completeness / (1.0 - self.completeness)
 
 
@@ -292,7 +292,7 @@ def _density(options: MatchOptions, node: JoinNode) -> float | str:
     rows = float(node.right.count_rows())
     if rows == 0.0:  # there is nothing to weigh
         return 1.0 / density.area
-    if options.exclusive:  # in one-to-one worlds counterparts are no background
+    if options.exclusive:  # if each row has at most one counterpart, counterparts are not background
         rows -= options.completeness * node.left.count_rows()
     if rows <= 0.0:
         raise HaplyError(
@@ -318,7 +318,7 @@ def _categories(given: Mapping[Any, tuple[float, float]] | None, node: JoinNode)
 
 
 def _log_cut(node: JoinNode, options: MatchOptions, density: float | str, further: int) -> float:
-    """Return the logarithm of what a density is multiplied with to weigh as much as all that may be left out."""
+    """Return the logarithm of the factor by which a density weighs as much as all pairs that may be left out."""
     rows = most_rows(node.right)
     least = node.left.least(density) if isinstance(density, str) else density
     if least == math.inf and not node.left.count_rows():  # there is nothing to weigh
