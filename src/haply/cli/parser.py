@@ -22,7 +22,7 @@ class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one paragraph, like all others."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse what was typed."""
+        """Refuse wrong arguments."""
         unknown = message.removeprefix("unrecognized arguments: ").split()
         if message.startswith("unrecognized arguments: ") and unknown[0].startswith("-"):
             options = [option for option in self._option_string_actions if option.startswith("--")]
@@ -30,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
         raise HaplyError(f"{self.prog}: {message}", hint=f"{self.prog} --help shows what can be written")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown options where they are: argparse would leave it to the parser of all commands."""
+        """Refuse unknown options here: argparse would leave them to the main parser."""
         found, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error("unrecognized arguments: " + " ".join(rest))

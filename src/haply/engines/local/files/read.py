@@ -19,7 +19,7 @@ _TEXTS = {"csv": "read_csv", "json": "read_json"}
 
 
 def file_frame(path: str, where: str) -> LocalFrame:
-    """Return the table in a file, a folder or all files of a pattern; ``where`` says in errors what it is."""
+    """Return the table in a file, a folder or all files of a pattern; errors name it by ``where``."""
     found = files_of(path)
     if not found:
         raise HaplyError(
