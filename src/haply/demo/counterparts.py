@@ -64,7 +64,7 @@ class CounterpartScore:
 
 
 def score_answers(method: str, answers: np.ndarray, surveys: SkyField) -> CounterpartScore:
-    """Hold answers, the ``source`` of the partner of each visible source or -1, against the truth."""
+    """Compare answers, the ``source`` of the partner of each visible source or -1, with the truth."""
     own = surveys.visible["source"].to_numpy()
     truth = np.where(np.isin(own, surveys.radio["source"].to_numpy()), own, -1)
     said, real = answers >= 0, truth >= 0
@@ -118,7 +118,7 @@ class CounterpartResult:
 
 
 def find_counterparts(seed: int = _SEED) -> CounterpartResult:
-    """Plant the field, answer in both ways, and score them."""
+    """Make the field, answer by both methods, and score them."""
     from haply.judging import calibration
 
     surveys = plant_surveys(seed)

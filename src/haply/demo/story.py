@@ -1,6 +1,6 @@
-"""``haply demo``: two networks of thermometers, what three kinds of join make of them, and six smaller stories.
+"""``haply demo``: two networks of thermometers, matched by three kinds of join, and six smaller examples.
 
-The readings are made up and scored in ``readings``; the smaller stories are in ``route``, ``timing``, ``unconfirmed``,
+The readings are made up and scored in ``readings``; the smaller examples are in ``route``, ``timing``, ``unconfirmed``,
 ``sky`` and ``counterparts``. ``telling`` has the words and the report.
 """
 
@@ -135,7 +135,7 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     from haply.engines.spark.runtime.session import INTERPRETED
 
     readings = _match_readings(rows, spark, steps)
-    if steps.ahead is not None:  # a session of its own: what follows is small, and not timed
+    if steps.ahead is not None:  # a separate session: what follows is small, and not timed
         for name, value in INTERPRETED.items():
             spark.conf.set(name, str(value).lower() if isinstance(value, bool) else value)
     walk, _ = steps.run(

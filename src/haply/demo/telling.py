@@ -1,4 +1,4 @@
-"""How the demo is told: in a terminal within a minute of reading, and as a report with pictures.
+"""The texts of the demo: a minute of reading in a terminal, and a report with charts.
 
 Both begin with the answer that no tolerance gives: two pairs of readings that are equally far apart, of which one
 belongs together and one does not.
@@ -76,13 +76,13 @@ _WHY = (
 
 
 def headline(example: list[PairOfReadings]) -> str:
-    """Say what no tolerance can."""
+    """Return the headline."""
     gap = max((pair.gap for pair in example), default=0.0)
     return f"Two pairs of readings, both {gap:.1f} °C apart: one is of one vessel, the other is not"
 
 
 def told_apart(example: list[PairOfReadings]) -> str:
-    """Say how haply tells the two pairs apart."""
+    """Say how haply distinguishes the two pairs."""
     found = " and ".join(f"{_plain(pair.probability())} for the pair of {pair.truth}" for pair in example)
     return (
         "A tolerance keeps both or neither. haply knows the error of each device, and says how likely the two true "
@@ -110,7 +110,7 @@ def verdict(result: ReadingsResult) -> str:
 
 
 def timed(result: ReadingsResult) -> str:
-    """Say what the answer costs, beside the join that was timed in the same way."""
+    """Say what the answer costs, compared with the join that was timed in the same way."""
     ours, best = result.haply.seconds or 0.0, result.best_tolerance.seconds or 0.0
     noise = " Kernels were compiled beside them: a second run is quicker." if result.beside_compilers else ""
     return (
@@ -139,7 +139,7 @@ def _cells(score: Score, name: str) -> list[str]:
 
 
 def others(result: DemoResult) -> list[tuple[str, str, str]]:
-    """Return a line for each of the smaller stories: its question, haply's answer, and that of a fixed rule."""
+    """Return a line for each of the smaller examples: its question, haply's answer, and that of a fixed rule."""
     return [
         (route.HEADING, *route.in_short(result.walk)),
         (timing.ALARM_HEADING, *timing.alarms_in_short(result.alarms)),
@@ -224,7 +224,7 @@ def make_page(result: DemoResult) -> Page:
 
 
 def page_of_readings(found: ReadingsResult, more: Sequence[tuple[str, str, str]]) -> Page:
-    """Make the report's beginning, with a line for each of the other stories."""
+    """Make the report's beginning, with a line for each of the other examples."""
     from haply.report.page import Page
 
     example = found.example()
