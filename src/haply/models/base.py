@@ -277,7 +277,7 @@ class Model:
     # -- validation -------------------------------------------------------------------------------------------------
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield each reason why a row can be bad, with a flag per row, most basic first. Only the first flag of a row counts."""
+        """Yield each reason why a row can be bad, with a flag per row; only the first flag of a row counts."""
         for parameter in self.parameters:
             column = self.values[parameter.name]
             if isinstance(column, Ragged):

@@ -22,7 +22,7 @@ def calibration_chart(panels: Sequence[Any], title: str, subtitle: str = "") -> 
 
 
 def reliability_panel(records: Sequence[Record]) -> Any:
-    """Draw probabilities and shares that are true: records ``mean_probability, share_true, n, share_low, share_high``."""
+    """Draw probabilities and true shares: records ``mean_probability, share_true, n, share_low, share_high``."""
     need(records, "reliability diagram", ("mean_probability", "share_true", "n", "share_low", "share_high"))
     unit = alt.Scale(domain=[0, 1])
     x = alt.X("mean_probability:Q", scale=unit, title="what was said: mean probability", axis=_ticks())
