@@ -563,7 +563,9 @@ def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_RO
     """
     one_of("mode", mode, get_args(IndexMode))
     if not 1 <= page_rows <= 1 << 24:
-        raise HaplyError("A page has no such size", expected="page_rows from 1 to 16,777,216", found=str(page_rows))
+        raise HaplyError(
+            "A page cannot have this size", expected="page_rows from 1 to 16,777,216", found=str(page_rows)
+        )
     frame = frame_of(df, "The table")
     if frame.streaming:
         raise HaplyError("A stream cannot be indexed", expected="a table")

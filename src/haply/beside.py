@@ -73,9 +73,11 @@ class AskedPairs:
         """Refuse what depends on all events that will ever come."""
         _refuse_answer(self.options.answer, stream_is_left)
         if self.options.broadcast is not None:
-            raise HaplyError("A table beside a stream goes to every task anyway", hint="leave out broadcast")
+            raise HaplyError(
+                "A table that is joined with a stream is sent to every task anyway", hint="leave out broadcast"
+            )
         if self.options.time is None and self.options.window is not None:
-            raise HaplyError("A join has half a window", expected="time and window", found="window")
+            raise HaplyError("A join has only one of time and window", expected="time and window", found="window")
 
     def columns(self, left: Frame, right: Frame, plan: Any) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
         """Return the columns of the answer."""
@@ -169,7 +171,7 @@ class AskedMatches:
         if self.options.exclusive:
             raise HaplyError(
                 "exclusive=True weighs all events of the stream against each other, and it never ends",
-                hint="leave out exclusive, and each event is weighed by itself",
+                hint="leave out exclusive, and each event is weighed alone",
             )
         _refuse_answer(self.options.answer, stream_is_left)
 
@@ -254,13 +256,13 @@ class BesideTable:
     def describe(self, engine: Engine) -> Description:
         """Describe how the join will run."""
         if self.answering.index is None:
-            how = "comes whole to every task in each micro-batch"
+            how = "is sent to every task in each micro-batch"
         elif self.answering.asked.by_index:
-            how = "is indexed: only pages are read that events may match"
+            how = "is indexed: only pages that events may match are read"
         else:
             how = "is indexed, and every task reads all pages in each micro-batch"
         return Description(
-            "Stream beside a table", "Each micro-batch is answered from the whole table, without state.",
+            "Join of a stream with a table", "Each micro-batch is answered from the whole table, without state.",
             (("table", f"the {'right' if self.answering.stream_is_left else 'left'} table {how}"),),
         )  # fmt: skip
 

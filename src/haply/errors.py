@@ -143,7 +143,7 @@ def one_of(what: str, value: str, known: Sequence[str], hint: str = "") -> None:
     """Refuse a value that is not among the known ones; the hint is shown if it is similar to none of them."""
     names = "one of " + ", ".join(known)
     if not isinstance(value, str):
-        raise HaplyError(f"The choice of {what} is no name", expected=names, found=repr(value), hint=hint)
+        raise HaplyError(f"The choice of {what} is not a name", expected=names, found=repr(value), hint=hint)
     if value not in known:
         raise unknown_name(f"choice of {what}", value, known, hint)
 

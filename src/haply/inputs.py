@@ -45,7 +45,7 @@ def number_column(frame: Frame, name: str) -> str:
     """Return the name of a column of numbers as its table spells it."""
     column = find_column(frame, name, "given")
     if not field_of(frame, column).is_number:
-        raise HaplyError(f"Column '{column}' is no column of numbers", found=field_of(frame, column).text)
+        raise HaplyError(f"Column '{column}' is not a column of numbers", found=field_of(frame, column).text)
     return column
 
 
@@ -66,10 +66,10 @@ def together(frames: Mapping[str, Frame]) -> None:
     if len(engines) > 1:
         local, spark = engines["local"], engines["spark"]
         raise HaplyError(
-            "A query has a Spark DataFrame beside a table of this process",
+            "A query mixes a Spark DataFrame with a table of this process",
             expected="tables of one engine",
             found=f"{spark} on Spark, {local} not",
-            hint="spark.createDataFrame(...) takes a table to Spark, .toArrow() brings one from there",
+            hint="spark.createDataFrame(...) takes a table to Spark, .toArrow() brings one back",
         )
 
 

@@ -105,7 +105,7 @@ def calibration(
     (0.225, 0.646)
     """
     if not (isinstance(bins, int) and 1 <= bins <= _MOST_BINS):
-        raise HaplyError("bins is no number of bins", expected=f"1 to {_MOST_BINS}", found=repr(bins))
+        raise HaplyError("bins is not a number of bins", expected=f"1 to {_MOST_BINS}", found=repr(bins))
     frame = table_of(pairs, "The table of pairs")
     p = number_column(frame, probability)
     truth = None if label is None else find_column(frame, label, "given")
@@ -137,7 +137,7 @@ def _completeness(scores: Scores, given: float | None) -> float:
         raise HaplyError(
             "The completeness of the match cannot be read from its pairs",
             expected="p_match, p_any and bayes_factor of hp.match without exclusive=True",
-            hint="give completeness=, as hp.match was told",
+            hint="give completeness=, the value that hp.match was given",
         )
     if not (isinstance(found, (int, float)) and 0.0 < found < 1.0):
         raise HaplyError(f"completeness is {found!r}", expected="a number between 0 and 1, both excluded")
@@ -150,7 +150,7 @@ def _transforms(frame: Frame, same: str | tuple[str, str], p: str, truth: str | 
     models = [_model(frame, name) for name in (left, right)]
     problem = transform_problem(models[0], models[1])
     if problem is not None:
-        raise HaplyError(f"Differences of '{left}' and '{right}' have no place within their errors: {problem}")
+        raise HaplyError(f"Differences of '{left}' and '{right}' cannot be compared with their errors: {problem}")
     adding = Transforming(left, right, p if truth is None else truth)
     on_a_line = is_one_dimensional(models[0])
     return Transforms(frame.totals(adding.columns, adding), on_a_line, truth is not None)
@@ -207,7 +207,7 @@ def shifted(left: Tabular, column: str, by: Sequence[float | Sequence[float]]) -
             found=field_of(frame, name).text,
         )
     if isinstance(by, (str, int, float)) or not len(by):
-        raise HaplyError("by is no list of shifts", expected="e.g. [(40, 0), (0, 55)], or [40, -55]", found=repr(by))
+        raise HaplyError("by is not a list of shifts", expected="e.g. [(40, 0), (0, 55)], or [40, -55]", found=repr(by))
     return [frame.with_function(name, [name], partial(moved, by=_vector(one))).give() for one in by]
 
 
@@ -217,7 +217,7 @@ def _vector(given: float | Sequence[float]) -> tuple[float, ...]:
     except (TypeError, ValueError):
         vector = ()
     if not vector or not all(map(math.isfinite, vector)):
-        raise HaplyError("A shift is no vector of numbers", expected="e.g. (40, 0)", found=repr(given))
+        raise HaplyError("A shift is not a vector of numbers", expected="e.g. (40, 0)", found=repr(given))
     return vector
 
 
@@ -472,7 +472,7 @@ class ErrorFit:
             raise HaplyError("side names no table", expected="'left' or 'right'", found=repr(side))
         if self.assign != "both" and at != self.assign:
             raise HaplyError(
-                f"The {at} table was taken for right", hint=f'hp.calibrate(..., assign="{at}") learns its errors'
+                f"The {at} table was taken as correct", hint=f'hp.calibrate(..., assign="{at}") learns its errors'
             )
         frame = frame_of(table, "The table")
         name = find_column(frame, self.column[0 if at == "left" else 1], at)

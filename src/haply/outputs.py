@@ -37,7 +37,7 @@ def kind_of(path: str) -> str:
     kinds = {KINDS.get(Path(one).suffix.lower()) for one in found}
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is None:
-        raise HaplyError(f"{path} is no table", expected="a name that ends in " + ", ".join(KINDS))
+        raise HaplyError(f"{path} is not a table", expected="a name that ends in " + ", ".join(KINDS))
     return kind
 
 
@@ -59,7 +59,7 @@ def check_output(path: str, stream: bool, kinds: Collection[str] = tuple(KINDS.v
         endings = [ending for ending, one in KINDS.items() if one in allowed and ending != ".tsv"]
         raise HaplyError(f"A result cannot go into {path}", expected="a name that ends in " + ", ".join(endings))
     if place.exists() and not (stream and checkpoint_of(place).exists()):
-        raise HaplyError(f"{path} is there already", expected="a new name", hint="remove it, or choose another")
+        raise HaplyError(f"{path} exists already", expected="a new name", hint="remove it, or choose another")
     return kind
 
 

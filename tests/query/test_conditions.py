@@ -285,12 +285,15 @@ def test_the_largest_distance_that_counts() -> None:
         ("distance(left.pos, right.pos) <= 'a'", "'a' where a number is expected"),
         (
             "distance(left.pos, right.pos) <= 30 AND left.temp > right.temp",
-            "a distance beside another uncertain condition.*`left.temp > right.temp`",
+            "combines a distance with another uncertain condition.*`left.temp > right.temp`",
         ),
-        ("left.temp > right.temp AND distance(left.pos, right.pos) <= 30", "beside another uncertain condition"),
+        (
+            "left.temp > right.temp AND distance(left.pos, right.pos) <= 30",
+            "a distance with another uncertain condition",
+        ),
         (
             "distance(left.pos, right.pos) <= 30 AND distance(left.u, right.u) <= 3",
-            r"beside another uncertain condition.*`distance\(left.u, right.u\) <= 3`",
+            r"a distance with another uncertain condition.*`distance\(left.u, right.u\) <= 3`",
         ),
         ("distance(left.pos, right.pos) <= -1", "never be that small.*Found distance <= -1.*check the sign"),
         ("distance(left.pos, right.pos) < 0", "never be that small.*Found distance < 0"),

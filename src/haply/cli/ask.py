@@ -186,7 +186,7 @@ class Request:
         if self.funnel.filled:
             page.section("The funnel").code(str(self.funnel))
             if len({record["pairs"] for record in self.funnel.stages()}) > 1:
-                page.chart(self.funnel.chart(), "Pairs that are left after each stage, fewer and fewer.")
+                page.chart(self.funnel.chart(), "Pairs that are left after each stage.")
         names, rows = self.shown or ([], [])
         page.section("The answer")
         if self.out is not None and self.rows is not None:

@@ -145,8 +145,9 @@ def _scene() -> str:
     return (
         f"Two surveys list one field. The visible one sees {SEEN['visible']:.0%} of its {_SOURCES:,} sources, the "
         f"radio one {SEEN['radio']:.0%}, so that many have no counterpart. Each source has its own error ellipse. "
-        "hp.match weighs every candidate against all others and against none of them. It takes no radius. It needs to "
-        "know how many radio sources there are on this area, and what share of the visible ones they see."
+        "hp.match weighs every candidate against all others, and against the chance that there is none. It takes no "
+        "radius. It needs to know how many radio sources there are in this area, and what share of the visible ones "
+        "they see."
     )
 
 

@@ -274,9 +274,9 @@ def verdict(result: RouteResult) -> str:
     return (
         f"haply gives {_count(ours.false_alarms, 'false alarm')}, the nearest centre within the same {WITHIN:g} m "
         f"gives {naive.false_alarms}: between tall buildings a centre may be far off though the person is not, and the "
-        f"stated error tells so. Being surer takes time: the turn is noticed {_after(ours)} instead of "
-        f"{_after(naive)}. A wider radius helps the naive way too ({_count(tuned.errors, 'error')}, noticed "
-        f"{_after(tuned)}), but only the truth tells how wide."
+        f"stated error shows it. Being surer takes time: the turn is noticed {_after(ours)} instead of "
+        f"{_after(naive)}. A wider radius helps the naive method too ({_count(tuned.errors, 'error')}, noticed "
+        f"{_after(tuned)}), but only the truth says how wide."
     )
 
 
@@ -310,8 +310,8 @@ def add_section(page: Any, result: RouteResult) -> None:
     )
     page.prose(
         f"A position is an outlier when no usual one is within {WITHIN:g} m of it with a probability of at least "
-        f"{THRESHOLD:g}, and the first of a run of outliers gives an alarm. The threshold is low on purpose: who may "
-        "well be on the route is no outlier."
+        f"{THRESHOLD:g}, and the first of a run of outliers gives an alarm. The threshold is low on purpose: a "
+        "position that may well be on the route is not an outlier."
     )
     page.chart(
         charts.position_map(map_records(result), route=ROUTE, streets=STREETS, blocks=TALL_BUILDINGS, names=_NAMES),

@@ -159,7 +159,7 @@ def _scene() -> str:
     return (
         f"Two surveys list {_SOURCES:,} sources of one field, each with its own error ellipse, of {_ERRORS[0]:g} to "
         f"{_ERRORS[1]:g} arcseconds. The field is crowded: {_DENSITY:g} sources to the square arcsecond. It lies "
-        "across right ascension 0, which is of no consequence."
+        "across right ascension 0, which makes no difference."
     )
 
 
@@ -191,7 +191,7 @@ def add_section(page: Any, result: SkyResult) -> None:
         f"pairs = hp.join(visible, radio, on=same_place, threshold={THRESHOLD:g})"
     )
     page.prose(
-        f"The true distance of partners is 0, so the {WITHIN:g} arcseconds are small beside the errors and the "
+        f"The true distance of partners is 0, so the {WITHIN:g} arcseconds are small compared with the errors and the "
         "threshold is low: it is a test of how well the errors explain that the two were seen apart."
     )
     marked = (THRESHOLD, 0.001, 0.1)

@@ -83,9 +83,7 @@ def run_demo(
     from rich.console import Console
 
     if rows < 300:
-        raise HaplyError(
-            "The demo has too few rows to tell a story", expected="--rows of at least 300", found=str(rows)
-        )
+        raise HaplyError("The demo has too few rows", expected="--rows of at least 300", found=str(rows))
     console = console or Console(highlight=False)
     _check_packages()
     begun = time.perf_counter()

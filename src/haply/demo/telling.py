@@ -70,8 +70,8 @@ _SCENE = (
 _HEADER = ("method", "pairs", "precision", "recall", "F1", "seconds")
 _MORE = ("question", "haply", "a fixed rule")
 _WHY = (
-    "A tolerance is one number for all readings: wide enough for the clipped loggers, it lets strangers in among the "
-    "fitted ones. The probability weighs every reading by its own error."
+    "A tolerance is one number for all readings: wide enough for the clipped loggers, it also keeps wrong pairs of "
+    "the fitted ones. The probability weighs every reading by its own error."
 )
 
 
@@ -112,7 +112,7 @@ def verdict(result: ReadingsResult) -> str:
 def timed(result: ReadingsResult) -> str:
     """Say what the answer costs, compared with the join that was timed in the same way."""
     ours, best = result.haply.seconds or 0.0, result.best_tolerance.seconds or 0.0
-    noise = " Kernels were compiled beside them: a second run is quicker." if result.beside_compilers else ""
+    noise = " Kernels were compiled at the same time: a second run is quicker." if result.beside_compilers else ""
     return (
         f"haply took {ours:.1f} s, the join by the best tolerance {best:.1f} s: both on the same Spark, on the same "
         f"tables, and each the second join of its kind.{noise}"
@@ -186,7 +186,7 @@ def conclude(console: Console, result: DemoResult) -> None:
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
     console.print("  haply demo --rows 200000 --out out/larger     the same with more readings")
-    console.print("  python -m benchmarks --quick                  haply beside other engines")
+    console.print("  python -m benchmarks --quick                  haply compared with other engines")
     console.print("  and in Python, where one side has whole degrees only, so its values are intervals:\n")
     console.print("\n".join(f"    {line}" for line in SNIPPET.splitlines()), markup=False, soft_wrap=True)
 
@@ -238,8 +238,8 @@ def page_of_readings(found: ReadingsResult, more: Sequence[tuple[str, str, str]]
     _add_funnel(page, found)
     page.section("The two pairs, rule by rule")
     page.prose(
-        "Each rule proves that the probability lies between two ends. The join asks the rules in the order of their "
-        "price and stops as soon as one of them decides."
+        "Each rule proves that the probability lies between two bounds. The join applies the cheapest rule first "
+        "and stops as soon as one of them decides."
     )
     for pair in example:
         _explain(page, pair)
@@ -295,7 +295,7 @@ def _add_scores(page: Page, found: ReadingsResult) -> None:
         [_cells(score, name)[:-1] for score, name in _more_rows(found)],
         caption="Other tolerances and thresholds, read off the answers to the widest and the lowest.",
     )
-    page.subsection("How it was asked")
+    page.subsection("The query")
     page.prose(
         f"{_SCENE} There are {len(found.world.probes):,} readings of probes and {len(found.world.loggers):,} of "
         "loggers."

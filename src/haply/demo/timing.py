@@ -381,10 +381,11 @@ def alarm_verdict(result: AlarmResult) -> str:
     return (
         f"Of {ours.found + ours.missed} passages haply finds {ours.found}, with {_falsely(ours)}; within the same "
         f"{WINDOW:g} s, times of detection find {naive.found}, with {_falsely(naive)}. {result.rescued} passages are "
-        f"found only by when they happened. A wider window on detection times finds {tuned.found}, but lets strangers "
-        f"in: {_falsely(tuned)}. Putting each event back by the mean latency of its sensor makes {means.errors} errors "
-        f"to haply's {ours.errors}; it needs to know the latencies too, but cannot tell how sure an alarm is. haply "
-        f"can: at P ≥ {STRICTER:g} there are {_falsely(result.stricter)}, and {result.stricter.found} passages found."
+        f"found only by when they happened. A wider window on detection times finds {tuned.found}, with "
+        f"{_falsely(tuned)}. Putting each event back by the mean latency of its sensor makes {means.errors} "
+        f"errors to haply's {ours.errors}; it needs to know the latencies too, but cannot say how sure an alarm is. "
+        f"haply can: at P ≥ {STRICTER:g} there are {_falsely(result.stricter)}, and {result.stricter.found} passages "
+        "found."
     )
 
 
@@ -410,7 +411,7 @@ def _track_scene(traffic: Traffic) -> str:
     return (
         f"Four cameras stand along a road: {', '.join(CAMERAS[:-1])} and {CAMERAS[-1]}. In an hour they see somebody "
         f"pass {sightings} times. {len(traffic.drives)} drives go along the whole road and take at most {legs}. Others "
-        "turn off, stop on the way or come the other way, and some are back later in the hour."
+        "turn off, stop on the way or drive in the opposite direction, and some are back later in the hour."
     )
 
 
@@ -419,9 +420,10 @@ def track_verdict(result: TrackResult) -> str:
     ours, road, plates = result.haply, result.whole_road, result.plates
     return (
         f"A window for each leg finds {ours.found} of {ours.found + ours.missed} drives, and "
-        f"{_count(ours.wrong, 'combination')} that {'is' if ours.wrong == 1 else 'are'} none. One window for the whole "
-        f"road also takes {_count(road.wrong, 'trip')} with a stop for a drive. The plate and the order alone give "
-        f"{_count(plates.wrong, 'wrong combination')}, as who comes again is followed from one trip into the other."
+        f"{_count(ours.wrong, 'combination')} that {'is' if ours.wrong == 1 else 'are'} wrong. One window for the "
+        f"whole road also takes {_count(road.wrong, 'trip')} with a stop for a drive. The plate and the order alone "
+        f"give {_count(plates.wrong, 'wrong combination')}, as a vehicle that comes again is followed from one trip "
+        "into the next."
     )
 
 

@@ -172,6 +172,6 @@ def add_section(page: Any, result: UnconfirmedResult) -> None:
     )
     page.table(
         HEADER, [result.haply.cells(), result.detections.cells()],
-        caption=f"{result.alone} of the alarms are no passage.", strong=[0],
+        caption=f"{result.alone} of the alarms are not passages.", strong=[0],
     )  # fmt: skip
     page.prose(verdict(result))

@@ -136,7 +136,7 @@ def _read_manifest(path: str) -> dict[str, Any] | None:
     except (KeyError, TypeError):
         raise refused(path, f"{MANIFEST} was changed", _OTHERWISE) from None
     if strange:
-        why = f"{MANIFEST} names {strange[0]!r}, which no build writes: files of an index lie in its own folder"
+        why = f"{MANIFEST} names {strange[0]!r}, which no build writes: files of an index are in its own folder"
         raise refused(path, why, _OTHERWISE)
     return manifest
 
@@ -162,12 +162,12 @@ def begin(path: str, mode: str) -> dict[str, Any] | None:
     if kind == fs.FileType.NotFound or (kind == fs.FileType.Directory and _is_vacant(names)):
         return None
     if mode == "error":
-        raise HaplyError(f"{path} is there already", expected="a new folder", hint='mode="overwrite" or mode="append"')
+        raise HaplyError(f"{path} exists already", expected="a new folder", hint='mode="overwrite" or mode="append"')
     manifest = _read_manifest(path) if MANIFEST in names else None
     if manifest is None:
         what = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         raise HaplyError(
-            f"{path} is no index",
+            f"{path} is not an index",
             expected=f"a folder that build_index wrote, with its {MANIFEST}, or an empty one",
             found=f"a folder with {what} and without {MANIFEST}" if names else "a file",
             hint="choose another path, or remove the folder yourself",

@@ -92,7 +92,7 @@ class Model:
             raise HaplyError(
                 f"Row {row} of {type(self).__name__} is not a distribution",
                 found=f"{reason} in {self.show(row)}",
-                hint="mend or leave out the row",
+                hint="fix or leave out the row",
             )
 
     @classmethod
@@ -336,7 +336,7 @@ class Model:
             if flags.any() and not any(reason.startswith(f"{parameter.name} is ") for parameter in missing):
                 shown = {name: value for name, value in row.show(0).items() if name in known}
                 raise HaplyError(
-                    f"The numbers given to {called} are no parameters of a distribution",
+                    f"The numbers given to {called} are not parameters of a distribution",
                     found=f"{reason} in {shown}",
                     hint="correct these numbers, or give columns",
                 )
@@ -548,7 +548,7 @@ class OneDimensional(Model, ABC):
     def _level(self, level: Any) -> np.ndarray:
         levels = np.array([float(level)]) if np.ndim(level) == 0 else self._per_row(level)
         if not ((levels >= 0.0) & (levels <= 1.0)).all():
-            raise HaplyError("A quantile is asked at a level outside [0, 1]", found=str(levels.min()))
+            raise HaplyError("A quantile has a level outside [0, 1]", found=str(levels.min()))
         return levels
 
     def mean(self) -> np.ndarray:

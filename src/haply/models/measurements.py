@@ -80,7 +80,7 @@ def quantiles(call: Any, levels: Any, values: Any) -> Made:
             "quantiles() cannot take these levels",
             expected="increasing probabilities that begin at 0 and end at 1",
             found=str(numbers),
-            hint="quantiles do not tell how far the tails reach: give the least and the largest possible value as the "
+            hint="quantiles do not say how far the tails reach: give the least and the largest possible value as the "
             "quantiles of the levels 0 and 1",
         )
     if isinstance(values, list):
@@ -116,7 +116,9 @@ def gps(
         )
     if not isinstance(origin, (list, tuple)) or len(origin) != 2 or not all(map(_is_number, origin)):
         found = f"{len(origin)} values" if isinstance(origin, (list, tuple)) and len(origin) != 2 else "a column"
-        raise HaplyError("The origin of gps() is no place", expected="two numbers, origin=(lat, lon)", found=found)
+        raise HaplyError(
+            "The origin of gps() is not a position", expected="two numbers, origin=(lat, lon)", found=found
+        )
     for argument, given in (("lat", lat), ("origin", origin[0])):
         _refuse_unless("gps", argument, given, "a latitude from -90 to 90", lambda number: -90.0 <= number <= 90.0)
     uere = 5.0 if uere is None else uere

@@ -477,7 +477,7 @@ class Samples(OneDimensional):
     def _make_components(self) -> Components:
         if not self.one_dimensional:
             raise HaplyError(
-                "A one-dimensional function is asked of samples with more dimensions",
+                "A one-dimensional function is called on samples with more dimensions",
                 expected="dim = 1",
                 found=f"dim = {int(self.dim.max())}",
             )

@@ -199,7 +199,7 @@ def refuse_type(name: str, kind: str) -> None:
     innermost = re.sub(r"array<|>", "", kind)
     if not re.fullmatch(r"(tinyint|smallint|int|bigint|float|double|decimal\(.*\)|timestamp|void)", innermost):
         raise HaplyError(
-            f"{name}() is made of something that is no number",
+            f"{name}() is made of something that is not a number",
             expected="numbers, or arrays of them",
             found=kind,
             hint="double(column) makes numbers of texts; hp.parse reads texts such as 12.3 ± 0.4"

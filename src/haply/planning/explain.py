@@ -202,8 +202,8 @@ class RowExplanation:
 
 _HEADINGS = ("step", "filter", "of", "cost", "s", "rank", "group then", "row then", "verdict")
 _IN_LARGE_TABLES = (
-    f"rank is (1 - s) / cost, s the selectivity expected of the group. Of more than {MANY:,} rows a sample tells first "
-    "where bounds pay; elsewhere they are left out."
+    f"rank is (1 - s) / cost, s the selectivity expected of the group. With more than {MANY:,} rows, a sample first "
+    "shows where bounds pay off; elsewhere they are left out."
 )
 
 

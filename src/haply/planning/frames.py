@@ -377,7 +377,7 @@ def one_row(frame: Frame, needed: Sequence[str], row: TableRow, others: Sequence
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             fields = ", ".join(f'"{part.name}": ...' for part in _struct_fields(field))
             raise HaplyError(
-                f"The row's '{name}' is no value of its column", expected=field.text, found=repr(given[spelled]),
+                f"The row's '{name}' is not a value of its column", expected=field.text, found=repr(given[spelled]),
                 hint=f"give a dict {{{fields}}}" if fields else "give it as the table holds it",
             ) from None  # fmt: skip
     return frame.of_rows(pa.table(columns))

@@ -272,7 +272,7 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
         return HaplyError(
             "One side of the join is a stream and the other a table",
             expected="two streams or two tables",
-            hint="hp.join takes a stream beside a table",
+            hint="hp.join joins a stream with a table",
         )
     if node.window is None:
         return HaplyError(

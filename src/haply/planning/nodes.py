@@ -365,7 +365,7 @@ def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]
                 if not name.startswith("sky")
             )
             raise HaplyError(
-                f"`{condition}` computes with `{column}`, a struct that is no uncertain value",
+                f"`{condition}` computes with `{column}`, a struct that is not an uncertain value",
                 expected=f"the fields of a model: {known}",
                 found=found.text,
                 hint="make one in the condition, as in hp.gaussian(hp.left.value, hp.left.error)",
@@ -482,7 +482,7 @@ def _wanted(shown: list[Shown], wanted: Sequence[str], added: Sequence[str]) -> 
             raise HaplyError(
                 f"'{name.lower()}' is one of the columns",
                 expected="columns of the two tables",
-                hint="leave it out: it always comes, as the last"
+                hint="leave it out: it is always the last column"
                 + ('; probability="none" does without it' if name.lower() == "probability" else ""),
             )
         if name.lower() not in known:

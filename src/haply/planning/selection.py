@@ -117,7 +117,8 @@ class RowSelection:
         assert self.origin is not None
         if planning != "per_row":
             raise HaplyError(
-                "The steps of a row are told of per-row planning", expected='planning="per_row"', found=repr(planning),
+                "The steps of a row are shown for per-row planning",
+                expected='planning="per_row"', found=repr(planning),
                 hint="plan the selection with it: it is the default",
             )  # fmt: skip
         with without_advice():

@@ -56,7 +56,9 @@ def time_window(
         return None
     if time is None or window is None:
         raise HaplyError(
-            "A join has half a window", expected="time and window", found="time" if window is None else "window"
+            "A join has only one of time and window",
+            expected="time and window",
+            found="time" if window is None else "window",
         )
     names = (time, time) if isinstance(time, str) else tuple(time) if isinstance(time, (tuple, list)) else ()
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
@@ -93,7 +95,7 @@ def _kinds_of_times(fields: Mapping[str, Field], expected: str) -> set[str]:
     for table, field in fields.items():
         kind = _kind_of_time(field)
         if kind is None:
-            raise HaplyError(f"Column '{field.name}' of {table} is no time", expected=expected, found=field.text)
+            raise HaplyError(f"Column '{field.name}' of {table} is not a time", expected=expected, found=field.text)
         kinds.add(kind)
     if len(kinds) > 1:
         raise HaplyError(
@@ -122,7 +124,9 @@ def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> 
         unit = found and _MICROSECONDS.get(found[2].lower())
         if not found or not unit:
             raise HaplyError(
-                f"'{value}' is no {what}", expected="a number, or a duration", hint='as in "10 seconds" or "5 minutes"'
+                f"'{value}' is not a {what}",
+                expected="a number, or a duration",
+                hint='as in "10 seconds" or "5 minutes"',
             )
         if not stamps and not in_seconds:
             raise HaplyError(

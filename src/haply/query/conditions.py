@@ -85,7 +85,7 @@ def split_join(
         others = [part for part in uncertain if part is not near[0]]
         if others:
             return _misfit(
-                "The condition has a distance beside another uncertain condition",
+                "The condition combines a distance with another uncertain condition",
                 "a distance and any certain conditions",
                 f"`{near[0]}` and `{others[0]}`",
             )

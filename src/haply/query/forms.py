@@ -423,7 +423,7 @@ def _absolute(
         limit = _form(other, is_certain)
         limit = replace(limit, constant=plus(limit.constant, -offset))
         if not limit.is_certain:
-            raise _MisfitError("abs(...) beside further uncertain terms")
+            raise _MisfitError("abs(...) together with further uncertain terms")
         tolerance = times(limit.constant, 1 / factor)
         turned = TURNED.get(turned, turned) if factor < 0 else turned
         low, high = times(tolerance, Fraction(-1)), tolerance

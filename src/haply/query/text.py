@@ -174,7 +174,7 @@ def _raw_tokens(source: str, start: int, stop: int) -> list[Any]:
         start + place - 1,
         "this is never closed",
         expected="a closing quote" if text[place : place + 2] != "/*" else "a closing */",
-        hint="strings stand in '...', names in `...`",
+        hint="write strings in '...', names in `...`",
     )
 
 
@@ -398,10 +398,10 @@ class Parser:
         if token.key == "(":
             tree = self.expression()
             if self.next.key == ",":
-                raise self.error(self.next, "a list stands where one value is expected", hint="compare one by one")
+                raise self.error(self.next, "there is a list where one value is expected", hint="compare one by one")
             if self.next.kind == "end":
                 raise self.error(token, "this parenthesis is not closed", expected=") before the end")
-            self.require(")", "this does not continue what stands in parentheses")
+            self.require(")", "this does not continue the expression in parentheses")
             return tree
         if token.key == "|":  # |a - b|, as in papers: no other operand begins with a bar
             tree = self.expression(Level.BIT_XOR)

@@ -210,7 +210,7 @@ class Calibration:
         if self.transforms is not None:
             found.append(self._of_errors(self.transforms))
         if not found:
-            found.append("Nothing tells whether the probabilities are right: give labels, or fakes.")
+            found.append("It is not known whether the probabilities are right: give labels, or fakes.")
         return found
 
     def _of_labels(self) -> str:
@@ -249,7 +249,7 @@ class Calibration:
             )
         largest = max(abs(float(z[k])), abs(whole), abs(slope), 0.05)
         return (
-            f"The probabilities are right as far as {scores.count:,} pairs tell: in all {int((count > 0).sum())} bins, "
+            f"The probabilities are right as far as {scores.count:,} pairs show: in all {int((count > 0).sum())} bins, "
             f"and in all together, as many are true as they say, within {largest:.1f} standard deviations."
         )
 
@@ -307,8 +307,8 @@ class Calibration:
             side = "right value is mostly the larger one" if found.lean > 0 else "left value is mostly the larger one"
             return f"One side has an offset: of {pairs} the {side} ({abs(found.lean):.1f} standard deviations)."
         if abs(found.spread) < _FAR:
-            more = "" if self.labelled else " Weights come from the same errors, so that this is no proof."
-            return f"The errors are right as far as {pairs} tell: their differences are as large as errors say.{more}"
+            more = "" if self.labelled else " Weights come from the same errors, so this is not a proof."
+            return f"The errors are right as far as {pairs} show: their differences are as large as errors say.{more}"
         size = ("too small", "larger") if found.spread > 0 else ("too large", "smaller")
         more = "" if self.labelled else " Probabilities that are not right may look like this, too."
         return (

@@ -285,7 +285,7 @@ def waterfall_panel(records: Sequence[Record], threshold: float | None) -> Any:
     return alt.layer(*layers).resolve_axis(y="independent").properties(width=WIDTH - 120, height=36 * len(rows))
 
 
-_ASKED = {True: "asked by this join", False: "not asked by this join"}
+_ASKED = {True: "used by this join", False: "not used by this join"}
 _VERDICTS = {"reject": "rejects", "accept": "accepts", "undecided": "cannot tell"}
 
 

@@ -49,7 +49,7 @@ class Funnel:
         self._sources: list[_Source | _LiveSource] = []
 
     def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
-        """Read counters from this source once they exist; live ones grow and are not waited for (called by the join)."""
+        """Read counters from this source once they exist; live ones grow, without any waiting (called by the join)."""
         self._sources.append(_LiveSource(source) if live else _Source(source))
 
     def start_over(self) -> None:

@@ -163,7 +163,7 @@ class PairExplanation:
         else:
             beside = f"{'at least' if self.kept else 'below'} the threshold of {limit.value:g}"
         last = deciding_step(list(self.steps))
-        early = "" if last is self.steps[-1] else f"; the rule '{last.rule}' tells so without the exact value"
+        early = "" if last is self.steps[-1] else f"; the rule '{last.rule}' shows it without the exact value"
         return f"{verdict}: the probability of `{self.condition}` {said} {value}, {beside}{early}."
 
     __repr__ = __str__

@@ -176,7 +176,7 @@ def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], 
                 more.append(name)
             case _:
                 raise HaplyError(
-                    f"`{one}` is no density of unrelated rows", expected=f"a number, or a column of {right}",
+                    f"`{one}` is not a density of unrelated rows", expected=f"a number, or a column of {right}",
                     hint="with four arguments, two shares of rows that agree",
                 )  # fmt: skip
     return (columns[left], columns[right]), more
@@ -185,11 +185,11 @@ def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], 
 def _refuse_beside_same(found: Bound, scope: Scope, original: Expression) -> None:
     if scope.condition(original) is None:
         raise found.statement.error(
-            original, "WINDOW stands beside SAME", expected="SAME and certain conditions, with AND",
+            original, "WINDOW cannot be used together with SAME", expected="SAME and certain conditions, with AND",
             hint="times that are measured on both sides are a further SAME",
         )  # fmt: skip
     raise found.statement.error(
-        original, "An uncertain condition stands beside SAME, and the two are different questions",
+        original, "An uncertain condition cannot be used together with SAME",
         expected="SAME, or conditions WITH THRESHOLD", found=f"`{original}`",
         hint="SAME needs no limit; write SAME for each value that is measured on both sides",
     )  # fmt: skip
@@ -205,7 +205,7 @@ def _density(found: Bound, scope: Scope, given: Mapping[str, Option]) -> Any:
     column, left = scope.value(option.value), found.tables[0].alias
     if not isinstance(column, Column) or column.table != left or column.index is not None:
         raise found.statement.error(
-            option.value, f"the density is no column of {left}", expected=f"a number, or a column of {left}",
+            option.value, f"the density is not a column of {left}", expected=f"a number, or a column of {left}",
             found=f"`{option.value}`",
         )  # fmt: skip
     return column.name
@@ -219,7 +219,7 @@ def _number(found: Bound, option: Option | None) -> Any:
         case Literal(int() | float() as number) if not isinstance(number, bool):
             return number
     raise found.statement.error(
-        option.value, f"{option.name} is no number", expected=f"a number, as in {option.name} 0.5",
+        option.value, f"{option.name} is not a number", expected=f"a number, as in {option.name} 0.5",
         found=f"`{option.value}`",
     )  # fmt: skip
 

@@ -59,7 +59,7 @@ class _Binder:
             if any(table.alias.lower() == source.alias.lower() for table in tables):
                 raise self.statement.error(
                     source.start, f"two tables are called '{source.alias}'",
-                    hint=f"give each a name of its own: {source.alias} a, {source.alias} b",
+                    hint=f"give each its own name: {source.alias} a, {source.alias} b",
                 )  # fmt: skip
             frame = self.frame(source)
             given = frame if source.query is None else None
@@ -276,7 +276,7 @@ class _Binder:
                 kind = wide.type_of(found.wide_sql(condition))
             if not kind.is_boolean:
                 raise error(
-                    original, f"`{original}` is no condition", expected="something that is true or false",
+                    original, f"`{original}` is not a condition", expected="something that is true or false",
                     found=kind.text, hint="compare it with something",
                 )  # fmt: skip
             found.certain.append(condition)

@@ -132,15 +132,19 @@ class Scope:
                 return self.number(node)
             case Call("same"):
                 raise self.error(
-                    node, "SAME stands alone", expected="ON SAME(a.x, b.x) of two tables, AND-ed with others like it"
+                    node,
+                    "SAME cannot be part of another condition",
+                    expected="ON SAME(a.x, b.x) of two tables, AND-ed with others like it",
                 )
             case Call("nearest"):
                 raise self.error(
-                    node, "NEAREST stands in an ASOF JOIN", expected="ASOF JOIN b ON NEAREST(a.time, b.time)"
+                    node, "NEAREST is only for an ASOF JOIN", expected="ASOF JOIN b ON NEAREST(a.time, b.time)"
                 )
             case Call("window"):
                 raise self.error(
-                    node, "WINDOW stands alone", expected="WINDOW(A, B) = a number or duration, AND-ed with the rest"
+                    node,
+                    "WINDOW cannot be part of another condition",
+                    expected="WINDOW(A, B) = a number or duration, AND-ed with the rest",
                 )
             case Call(name, arguments) if name in PARAMETERS:
                 return self.constructed(node, name, arguments)
@@ -245,7 +249,7 @@ class Scope:
     def window(self, original: Expression, op: str, call: Call, length: Expression) -> None:
         if op not in ("=", "<="):
             raise self.error(
-                original, "a window is no other limit than the largest difference in time",
+                original, "a window limits only the largest difference in time",
                 expected="WINDOW(A, B) = d, or <= d", found=f"`{original}`",
             )  # fmt: skip
         names = [one for one in call.args if isinstance(one, Column) and one.table is None and one.index is None]

@@ -268,7 +268,7 @@ class _SelectParser(Parser):
         while self.next.key in ("WITH", "KEEP", "ORDER", "LIMIT"):
             token = self.take()
             if token.key in seen:
-                raise self.error(token, f"{token.key} stands here for the second time")
+                raise self.error(token, f"{token.key} is written twice")
             seen.add(token.key)
             if token.key == "WITH":
                 with_start = token.start
@@ -426,7 +426,7 @@ class _SelectParser(Parser):
         while self.next.key in _OPTIONS:
             token = self.take()
             if token.key in seen:
-                raise self.error(token, f"{token.key} stands here for the second time")
+                raise self.error(token, f"{token.key} is written twice")
             seen.add(token.key)
             if token.key == "THRESHOLD":
                 threshold, strict = self.threshold()
@@ -528,7 +528,7 @@ class _SelectParser(Parser):
         if token.key == "WHERE":
             hint = "a query has one WHERE, after its tables; put AND between conditions"
         elif token.key == "SELECT":
-            hint = "queries inside stand in parentheses after FROM"
+            hint = "write inner queries in parentheses after FROM"
         elif token.kind in ("word", "name"):
             hint = "put AND between conditions, and commas between columns and tables"
         return self.error(token, what, expected=expected, hint=hint)

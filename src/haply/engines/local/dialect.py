@@ -38,7 +38,7 @@ CREATE OR REPLACE TEMP MACRO haply_whole(x BOOLEAN) AS CAST(x AS BIGINT),
     (x BIGINT) AS x,
     (x DOUBLE) AS CAST(trunc(x) AS BIGINT),
     (x VARCHAR) AS CASE WHEN regexp_full_match(trim(x), '[+-]?[0-9]+') THEN CAST(x AS BIGINT)
-        ELSE error(concat('haply: ', x, ' is no whole number')) END
+        ELSE error(concat('haply: ', x, ' is not a whole number')) END
 """
 """Macros that translated expressions need in DuckDB: casts to whole numbers, by the type of the value."""
 

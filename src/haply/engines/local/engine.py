@@ -71,7 +71,7 @@ class LocalEngine:
 
     def beside(self, join: Any, funnel: Any) -> LocalFrame:
         """Refuse: tables of this process are not streams."""
-        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
+        raise HaplyError("Tables of this process are not streams", hint="streams are Spark DataFrames")
 
     def last_events(self, asof: AsofPlan, funnel: Any) -> LocalFrame:
         """Find the last event before each time."""

@@ -115,7 +115,7 @@ class LocalFrame:
 
     def check_streams(self) -> None:
         """Refuse streams, which are Spark's."""
-        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
+        raise HaplyError("Tables of this process are not streams", hint="streams are Spark DataFrames")
 
     def give(self) -> Any:
         """Return the table in the kind that the user gave."""

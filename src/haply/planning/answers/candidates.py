@@ -53,22 +53,22 @@ class LearnOptions:
     def __post_init__(self) -> None:
         """Refuse values that have no meaning."""
         if not (_is_number(self.radius) and 0.0 < self.radius < math.inf):
-            raise HaplyError("The radius is no distance", expected="a positive number", found=repr(self.radius))
+            raise HaplyError("The radius is not a distance", expected="a positive number", found=repr(self.radius))
         density = self.density.area if isinstance(self.density, Density) else self.density
         if not isinstance(density, str) and not (_is_number(density) and 0.0 < density < math.inf):
-            raise HaplyError("The density is no positive number", expected="e.g. density=0.02", found=repr(density))
+            raise HaplyError("The density is not a positive number", expected="e.g. density=0.02", found=repr(density))
         if not self.learn:
-            raise HaplyError("hp.calibrate is told nothing to learn", expected=", ".join(map(repr, LEARNED)))
+            raise HaplyError("hp.calibrate has nothing to learn", expected=", ".join(map(repr, LEARNED)))
         for name in self.learn:
             if name not in LEARNED:
                 raise unknown_name("value that can be learned, called", name, LEARNED)
         if self.assign not in ("left", "right", "both"):
             raise HaplyError("assign names no table", expected="'left', 'right' or 'both'", found=repr(self.assign))
         if not (isinstance(self.max_rounds, int) and self.max_rounds >= 1):
-            raise HaplyError("max_rounds is no number of rounds", expected="1 or more", found=repr(self.max_rounds))
+            raise HaplyError("max_rounds is not a number of rounds", expected="1 or more", found=repr(self.max_rounds))
         if self.sample is not None and not (_is_number(self.sample) and 0.0 < self.sample <= 1.0):
             raise HaplyError(
-                "sample is no share of the left rows", expected="more than 0, at most 1", found=repr(self.sample)
+                "sample is not a share of the left rows", expected="more than 0, at most 1", found=repr(self.sample)
             )
 
 
@@ -107,7 +107,7 @@ class CandidatePlan:
         if isinstance(density, str):
             density = find_column(left, density, "left")
             if not field_of(left, density).is_number:
-                raise HaplyError(f"The density '{density}' is no column of numbers")
+                raise HaplyError(f"The density '{density}' is not a column of numbers")
             left = left.with_columns({_DENSITY: f"CAST({quoted(density)} AS DOUBLE)"})
         frames = [_numbers(left, columns[0], "left"), _numbers(right, columns[1], "right")]
         kept = [_CENTRE, _VARIANCE, *([_DENSITY] if isinstance(density, str) else [])]
@@ -198,7 +198,7 @@ def _model(frame: Frame, column: str, side: str) -> type[Model]:
     model = field.model if is_one_dimensional(field.model) else position_model(field)
     if model is None:
         raise HaplyError(
-            f"Column '{column}' of the {side} table is no measurement",
+            f"Column '{column}' of the {side} table is not a measurement",
             expected="a model of a number or a position, or certain ones",
             found=field.text,
         )

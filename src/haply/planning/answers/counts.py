@@ -42,9 +42,9 @@ class CountOptions:
         """Refuse options that do not go together."""
         for q in self.quantiles or ():
             if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0.0 < q < 1.0:
-                raise HaplyError("A quantile is no probability", expected="numbers between 0 and 1", found=repr(q))
+                raise HaplyError("A quantile is not a probability", expected="numbers between 0 and 1", found=repr(q))
         if not (isinstance(self.tolerance, float) and 0.0 < self.tolerance < 0.1):
-            raise HaplyError("The tolerance is no small number", expected="e.g. 1e-9", found=repr(self.tolerance))
+            raise HaplyError("The tolerance is not a small number", expected="e.g. 1e-9", found=repr(self.tolerance))
         for name in ("threshold", "quantiles", "columns"):
             if self.by is not None and getattr(self, name) is not None:
                 raise HaplyError(f"{name} is about rows, and by= asks about groups", hint=f"leave out {name}")

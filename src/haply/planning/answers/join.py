@@ -57,11 +57,11 @@ _MANY_ROWS = 1e12
 _Of = tuple[SideName, str]
 """A side, and a column of it."""
 _CHOSEN = {
-    "best_left": "a pair leaves when its left row can have no other",
-    "best_right": "a pair leaves when its right row can have no other",
-    "mutual": "a pair leaves when both of its rows can have no other",
+    "best_left": "a pair is returned when its left row can have no other",
+    "best_right": "a pair is returned when its right row can have no other",
+    "mutual": "a pair is returned when both of its rows can have no other",
 }
-_ALONE = "a row without a pair leaves when it can have none"
+_ALONE = "a row without a pair is returned when it can no longer have one"
 
 
 def plan_pairs(node: JoinNode) -> PlannedQuery:
@@ -208,8 +208,8 @@ class AnsweredJoin:
             lines.append(
                 (
                     "note",
-                    f"with self_key every row is its own partner, so how='{self.answer.how}' tells nothing of others; "
-                    f"add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
+                    f"with self_key every row is its own partner, so how='{self.answer.how}' says nothing about "
+                    f"others; add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
                 )
             )
         return Description(_TITLES[self.answer.how], "", tuple(lines), details, parts=(self.pairs.describe(engine),))
@@ -218,19 +218,21 @@ class AnsweredJoin:
         """Describe when rows and pairs of streams are returned; returns where pairs are ranked."""
         answer = self.answer
         if answer.how == "semi" and not answer.ranked:
-            when = "a row leaves with its first pair"
+            when = "a row is returned with its first pair"
         else:
-            first = _CHOSEN[answer.keep] if answer.ranked else "pairs leave at once"
+            first = _CHOSEN[answer.keep] if answer.ranked else "pairs are returned at once"
             rows = f"{'' if answer.how == 'anti' else first + '; '}{_ALONE}" if answer.preserved else first
             when = f"{rows}: both streams are then past its time by more than window and max_delay"
         lines.append(("when", when))
         if answer.preserved and answer.how != "semi":
-            lines.append(("silence", "a stream that is silent holds back rows of which it may still bring a partner"))
-        lines.append(("late rows", "rows that come later than max_delay are in no answer; the funnel counts them"))
+            lines.append(
+                ("silence", "a stream without new rows holds back rows for which it may still bring a partner")
+            )
+        lines.append(("late rows", "rows that come later than max_delay are not in the result; the funnel counts them"))
         if not answer.entangled:
             return ()
         keys = isinstance(self.pairs.query, PairPlan) and self.pairs.query.grouped_keys
-        where = "by their keys" if keys else "in one task, as there are no keys to deal them out by"
+        where = "by their keys" if keys else "in one task, as there are no keys to distribute them by"
         return (("ranking", f"pairs that compete for a row are ranked in one place: {where}"),)
 
     @property

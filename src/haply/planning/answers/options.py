@@ -46,7 +46,7 @@ class Answer:
         for name, given in (("order_by", self.order_by is not None), ("ties", self.ties == "all")):
             if given and self.keep not in ("best_left", "best_right", "mutual"):
                 raise HaplyError(
-                    f"{name} tells which of several pairs are kept, but keep='{self.keep}' does not choose by it",
+                    f"{name} chooses which of several pairs are kept, but keep='{self.keep}' does not choose by it",
                     expected="keep='best_left', 'best_right' or 'mutual'",
                     hint=f"add keep='best_left', or leave out {name}",
                 )
@@ -59,7 +59,7 @@ class Answer:
                 hint=f"keep='best_left', k={self.k} keeps the {self.k} best right rows of each left row",
             )
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise HaplyError("k is no number of rows", expected="1, 2, 3, ...", found=repr(self.k))
+            raise HaplyError("k is not a number of rows", expected="1, 2, 3, ...", found=repr(self.k))
 
     @property
     def plain(self) -> bool:

@@ -121,7 +121,7 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
     new = {str(one) for one in asked}
     every = [*asked, *(one for one in before if str(one) not in new)]
     uncertain = [one for one in every if not is_certain(one)]
-    lines = [("history", f"{one}, asked by an earlier query: part of this probability") for one in before]
+    lines = [("history", f"{one}, a condition of an earlier query: part of this probability") for one in before]
     lines += [("history", note) for history in known.values() for note in history.notes]
     variables = {name for one in uncertain for name in _variables(one, is_certain)}
     rows = [
@@ -135,7 +135,7 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
         raise HaplyError(
             f"Rows of tables with keys meet in {len(ways)} ways",
             expected=f"{MOST_PARTS} at most",
-            hint="leave out columns of rows that need not be told apart, or hp.table(frame) to forget the keys",
+            hint="leave out columns of rows that need not be distinguished, or hp.table(frame) to forget the keys",
         )
     for blocks in ways if every else ():
         one = _as_one(blocks)
@@ -153,7 +153,7 @@ def notes_on(*frames: Frame) -> tuple[str, ...]:
     if not before:
         return ()
     asked = "; ".join(dict.fromkeys(before))
-    return (f"Rows are taken as they are: that they have passed `{asked}` is not part of these numbers.",)
+    return (f"These numbers ignore that the rows have passed `{asked}`.",)
 
 
 def _all_of(condition: Expression) -> tuple[Expression, ...]:

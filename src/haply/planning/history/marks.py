@@ -92,7 +92,7 @@ class History:
                 missing.append(text)
         where = "" if name is None else f" of {name}"
         if missing:
-            found.notes.append(f"cut: columns{where} are gone that {count_of(missing, 'earlier condition')} used")
+            found.notes.append(f"cut: columns{where} that {count_of(missing, 'earlier condition')} used are missing")
         found.notes += dict.fromkeys(f"cut{where}: {mark.cut}" for mark in marks.values() if mark.cut)
         for row in dict.fromkeys(mark.row for mark in marks.values() if mark.row is not None):
             parts = {column: mark for column, mark in marks.items() if mark.row == row}
@@ -100,7 +100,7 @@ class History:
             keys = {mark.key: own[str(mark.column)] for mark in parts.values() if mark.key is not None}
             one = next(iter(parts.values()))
             if len(keys) < one.keys:
-                found.notes.append(f"cut{where}: the key is gone that tells which rows are one")
+                found.notes.append(f"cut{where}: the key that identifies rows is gone")
                 continue
             found.rows.append(Row(str(one.table), tuple(keys[place] for place in sorted(keys)), own))
         return found

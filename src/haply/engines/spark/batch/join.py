@@ -457,5 +457,5 @@ class BatchJoin:
         cells = count_of(layout.cells, "cell")
         how = f"{cells} by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
         if join.broadcast is not None:
-            how = f"none: the {join.broadcast} table goes whole to every task of the other"
+            how = f"none: the {join.broadcast} table is sent to every task of the other"
         return join.describe_cells(one, other, how)

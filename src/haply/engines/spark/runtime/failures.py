@@ -99,7 +99,7 @@ def _message(text: str) -> str | None:
         return str(ours[-1])  # the last one, where one error led to another
     lacking = _NO_PACKAGE.findall(text) if "haply" in text else []
     if lacking:
-        found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they lack"
+        found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) shows what they lack"
         if _STREAM in text:
             mend += "; over Spark Connect, a stream needs haply installed on the server as well"
     elif _NO_DAEMON.search(text):

@@ -253,8 +253,8 @@ class StreamJoin(ABC):
                 ("cascade", self._cascade_text()),
                 (
                     "partitioning",
-                    f"blocks of width {self._block_width:g} on that line, dealt out to cells; the state of a cell is "
-                    "kept in pieces as long as the window",
+                    f"blocks of width {self._block_width:g} on that line, distributed over cells; the state of a cell "
+                    "is kept in pieces as long as the window",
                 ),
             ),
         )

@@ -102,7 +102,7 @@ class RowNumbers:
         task = TaskContext.get()
         batch = None if task is None else task.getLocalProperty("streaming.sql.batchId")
         if task is None or batch is None:
-            raise HaplyError("Spark does not tell which micro-batch this is", expected="a task of a streaming query")
+            raise HaplyError("Spark does not say which micro-batch this is", expected="a task of a streaming query")
         return cls(int(batch), task.partitionId())
 
     def numbered(self, table: pa.Table) -> pa.Table:

@@ -38,7 +38,7 @@ def check_session(spark: Any) -> None:
     if partitions > _PARTITIONS_PER_CELL * max(cells, STREAM_CELLS):
         advise(
             f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
-            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {count_of(cells, 'cell')} "
-            "(spark.haply.cells). The checkpoint keeps the number of the first start for good.",
+            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are distributed over "
+            f"{count_of(cells, 'cell')} (spark.haply.cells). The checkpoint keeps the number of the first start.",
             f'before it, spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}',
         )
