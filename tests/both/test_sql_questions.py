@@ -284,7 +284,7 @@ MISTAKES = [
     (f"{SAME} {FIELD} STRICT", 76, "this does not continue the query"),
     (f"{SAME} {FIELD} THRESHOLD .5 STRICT", 42, "SAME has no STRICT threshold"),
     (f"{SAME} AND abs(a.x - b.x) < 1 {FIELD}", 46, "An uncertain condition cannot be used together with SAME"),
-    (f"{SAME} WHERE b.x > 3 {FIELD}", 48, "the two are different questions"),
+    (f"{SAME} WHERE b.x > 3 {FIELD}", 48, "cannot be used together with SAME"),
     (f"{SAME} AND WINDOW(a, b) = 3 {FIELD}", 46, "WINDOW cannot be used together with SAME"),
     (f"{SAME} AND SAME(a.t, b.t) {FIELD}", 46, "Expected SAME(a.t, b.t, 0.1)"),
     (f"{SAME} AND SAME(a.t, b.t, a.rho) {FIELD}", 46, "`a.rho` is not a density of unrelated rows"),

@@ -122,7 +122,7 @@ def test_uncertain_conditions_become_a_region(text: str, region: Region) -> None
         ("left.temp - right.temp < 0**-1", "where a number is expected"),
         ("left.temp - right.temp < 10**10**10", "where a number is expected"),
         ("sqrt(left.temp) < right.temp", r"the function sqrt\(\)"),
-        ("abs(left.temp - right.temp) < left.tolerance", r"abs\(...\) beside further uncertain terms"),
+        ("abs(left.temp - right.temp) < left.tolerance", r"abs\(...\) together with further uncertain terms"),
         ("left.temp < right.temp OR left.a = 3", "an OR of conditions on different columns"),
         ("NOT (left.temp < right.temp AND left.a = 3)", "not a comparison"),
         ("left.temp IN (right.temp, 3)", "not a comparison"),

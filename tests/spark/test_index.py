@@ -618,7 +618,7 @@ def test_what_cannot_be_indexed_is_said_before_anything_is_written(spark, tmp_pa
     path = str(tmp_path / "index")
     with pytest.raises(HaplyError, match="mode"):
         hp.build_index(rows, "x", path, mode="anyhow")
-    with pytest.raises(HaplyError, match="no such size"):
+    with pytest.raises(HaplyError, match="cannot have this size"):
         hp.build_index(rows, "x", path, page_rows=0)
     with pytest.raises(HaplyError, match="cannot be indexed"):
         hp.build_index(rows, "name", path)

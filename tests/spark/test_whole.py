@@ -283,7 +283,7 @@ def test_refusals(spark):
         ("id_left", "chosen by name. Expected a list of names. Found 'id_left'"),
         ([1], "Found [1]"),
         (["id_left", "ID_left"], "columns names 'ID_left' twice"),
-        (["id_left", "probability"], "leave it out: it always comes"),
+        (["id_left", "probability"], "leave it out: it is always the last"),
     ):
         with pytest.raises(HaplyError, match=re.escape(wrong)):
             hp.plan_join(one, one, BAND, 0.5, columns=columns)
