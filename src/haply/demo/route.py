@@ -5,7 +5,7 @@ with an error that it states: some metres in an open street, much more between t
 route for the next street and come back. The walk is made up, so the stretch is known; no method sees it.
 
 A position is an outlier when no usual one is within ``WITHIN`` metres of it with a probability of ``THRESHOLD``. The
-threshold is low on purpose: a position that may well be on the route is no reason for an alarm. The naive method
+threshold is low on purpose: a position that may well be on the route is not a reason for an alarm. The naive method
 ignores the errors and computes how far the nearest centre is.
 """
 
@@ -92,7 +92,7 @@ def plant_walks(seed: int = _SEED) -> Walks:
 
 
 def _walk(corners: tuple[tuple[float, float], ...], start: float, pace: float) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and true places of somebody who walks from corner to corner."""
+    """Return seconds and true positions of a walk from corner to corner."""
     at = np.array(corners)
     along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(at, axis=0).T))])
     seconds = np.arange(start, along[-1] / pace, _EVERY_SECONDS)

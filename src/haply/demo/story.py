@@ -159,7 +159,7 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     partners, _ = steps.run(
         "The sky: which source is the counterpart, if any?", counterparts.find_counterparts, "counterparts"
     )
-    # last, when nothing is compiled beside it: Spark gives the process that asks for a stream's state ten seconds
+    # last, when nothing is compiled at the same time: Spark gives the process for a stream's state ten seconds
     alone, _ = steps.run(
         "Two streams: alarms that nobody confirmed",
         lambda: unconfirmed.find_unconfirmed(spark, alarms.night, alarms.probability > 0.0, alarms.detected),

@@ -140,7 +140,7 @@ def match_means(night: Night) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AlarmScore:
-    """How one way did: passages found and missed, and alarms for pairs that are no passage."""
+    """The score of one method: passages found and missed, and alarms for pairs that are not a passage."""
 
     method: str
     found: int
@@ -211,7 +211,7 @@ IN_ORDER = " AND ".join(f"{before}.time < {after}.time" for before, after in LEG
 
 _HOUR = 3_600.0
 _ALONG, _TURNS_OFF, _STOPS, _OTHER_WAY, _AGAIN = 22, 12, 7, 7, 6
-_LATER = (1_000.0, 1_400.0)  # when somebody comes again: later than the whole road takes
+_LATER = (1_000.0, 1_400.0)  # when a vehicle comes again: later than the whole road takes
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ def follow_plates(traffic: Traffic, within: float = np.inf) -> set[tuple[int, ..
 
 @dataclass(frozen=True)
 class TrackScore:
-    """How one way did: drives found and missed, and combinations that are no drive."""
+    """The score of one method: drives found and missed, and combinations that are not a drive."""
 
     method: str
     found: int

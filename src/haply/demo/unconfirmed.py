@@ -35,7 +35,7 @@ HEADER = ("method", "alarms reported", "nothing had passed", "still open at the 
 
 @dataclass(frozen=True)
 class UnconfirmedScore:
-    """What an anti join reported: how many alarms, how many of them are no passage, and how many are undecided."""
+    """What an anti join reported: how many alarms, how many of them are not a passage, and how many are undecided."""
 
     method: str
     reported: int

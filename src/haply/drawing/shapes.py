@@ -60,7 +60,7 @@ def position_chart(
 
 
 def position_panel(shapes: Sequence[Record], titles: tuple[str, str], *, east_left: bool = False) -> Any:
-    """Draw positions on a plane, where a unit is as long to the right as it is upwards.
+    """Draw positions on a plane, with the same scale on both axes.
 
     Shapes ``kind, points, closed``: one point is a dot, two are a line between partners if the shape is not closed,
     more are an outline. On the sky east is on the left.

@@ -233,7 +233,7 @@ class Build:
         except HaplyError:  # then it is not known which files belong to the index
             return
         if now is None or now["id"] != self.id:
-            # Tasks of a failed job may still write: the claim stays, and tells the next build that these are leftovers.
+            # Tasks of a failed job may still write: the claim stays, so the next build knows that these are leftovers.
             claim = "" if self._written else f"{_BUILD}{self.id}"
             self._sweep(lambda name: _id_in(name) == self.id and name != claim)
 
@@ -316,7 +316,7 @@ def _locked(system: fs.FileSystem, folder: str) -> Iterator[None]:
 
 
 def _try_lock(place: str, more: int = 0) -> int | None:
-    """A handle that holds the lock of a file, if nobody else does."""
+    """Return a handle that holds the lock of a file; None if another process holds it."""
     try:
         handle = _open_lock(place, more)
     except OSError:

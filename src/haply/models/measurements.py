@@ -256,7 +256,7 @@ def _is_increasing(numbers: list[float]) -> bool:
 
 
 def _number(call: Any, value: Any) -> Any:
-    """Return a double: a number as it is."""
+    """Return a double; a number is unchanged."""
     return float(value) if _is_number(value) else call("double", value)
 
 

@@ -264,7 +264,7 @@ def checked_arguments(name: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def flattened(points: Sequence[Any], nested: Sequence[Any], dim: int | None) -> tuple[Sequence[Any], int | None]:
-    """Return the coordinates of nested points one after the other, and their dimension; flat ones stay as they are."""
+    """Return the coordinates of nested points one after the other, and their dimension; flat ones are unchanged."""
     if not nested:
         return points, dim
     lengths = {len(point) for point in nested}

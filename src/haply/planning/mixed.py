@@ -240,7 +240,7 @@ class MixedJoin:
     # -- sums as columns -----------------------------------------------------------------------------------------------
 
     def _can_derive(self, terms: Terms) -> bool:
-        """Whether the sum is a column of one law: a column as it is, or a sum of Gaussians."""
+        """Whether the sum is a column of one law: a single column, or a sum of Gaussians."""
         models = self._kinds.models
         alone = len(terms) == 1 and terms[0][1] == 1.0 and issubclass(models[terms[0][0][0]], OneDimensional)
         return alone or all(models[name] in (Gaussian, GaussianND) for (name, _), _ in terms)
@@ -285,7 +285,7 @@ class MixedJoin:
 
     @cached_property
     def used(self) -> tuple[Shown, ...]:
-        """The columns of pairs that ``asked_of_pairs`` needs, under names of its own."""
+        """The columns of pairs that ``asked_of_pairs`` needs, under new names."""
         columns = dict.fromkeys((column.table, column.name) for column in columns_of(self.expression))
         named = [(side, name) for side in _SIDES for of, name in columns if of == side]
         return tuple(Shown(side, name, f"__haply_used_{k}") for k, (side, name) in enumerate(named))

@@ -53,7 +53,7 @@ class Step:
 class ChainedJoin:
     """A join of several tables that has been checked and planned but not run.
 
-    The result has the columns of all tables that are asked for, in order, under names of its own, then
+    The result has the requested columns of all tables, in order, under new names, then
     ``probability``.
     """
 

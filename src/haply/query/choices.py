@@ -131,7 +131,7 @@ def changed(tree: Combination, change: Callable[[Part], Part]) -> Combination:
 
 
 def part_or_choice(condition: Expression, is_certain: IsCertain) -> Part | Near | Choice:
-    """The normal form of a condition whose NOTs stand before single comparisons."""
+    """Return the normal form of a condition whose NOTs precede single comparisons."""
     if isinstance(condition, (And, Or)):
         whole = form_or_reason(condition, is_certain)
         if isinstance(whole, str) or not _is_plain(whole):

@@ -412,7 +412,7 @@ def position_map(
     """Uncertain positions on a map: both axes have the same scale, and circles are true to scale.
 
     Records ``kind, x, y, radius``: the kinds are those named above this function, and the radius is that of the circle
-    that tells the uncertainty, 0 for a mark of fixed size. ``blocks`` are buildings (left, bottom, right, top), and
+    that shows the uncertainty, 0 for a mark of fixed size. ``blocks`` are buildings (left, bottom, right, top), and
     ``names`` words at places.
     """
     need(records, "map", ("kind", "x", "y", "radius"))
@@ -680,7 +680,7 @@ def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.La
     """Sightings by place and time, and which of them are one track.
 
     Records ``lane, minute, name, track``: the track is a number, or ``None`` for a sighting that belongs to none. The
-    name with the most tracks stands out and is written beside them.
+    name with the most tracks is highlighted and written next to them.
     """
     need(records, "timeline", ("lane", "minute", "name", "track"))
     tracked = [record for record in records if record["track"] is not None]

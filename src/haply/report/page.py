@@ -208,7 +208,7 @@ class Page:
 
 
 def _safe(text: str) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element."""
+    """Return JSON that is safe inside a script element: nothing in it can close the element."""
     return text.replace("<", "\\u003c")
 
 

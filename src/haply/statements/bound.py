@@ -69,9 +69,9 @@ class Question(ABC):
     numbers: tuple[str, ...]
     """The columns of the result after those of the tables."""
     conditions: tuple[Expression, ...]
-    """What pairs must fulfil, as it is written."""
+    """The conditions on pairs, as they are written."""
     filters: tuple[Expression, ...]
-    """What WHERE asks, as it is written."""
+    """The conditions of WHERE, as they are written."""
 
     @abstractmethod
     def plan(self, bound: Bound, invalid: InvalidMode) -> PlannedQuery:

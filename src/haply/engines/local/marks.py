@@ -50,7 +50,7 @@ def _lies_at(value: Any, name: str) -> int:
 
 
 def marks_in(schema: pa.Schema) -> Mapping[str, str]:
-    """Return the marks that Spark has written into a Parquet file, beside its own names of types."""
+    """Return the marks that Spark has written into a Parquet file, next to its own names of types."""
     written = (schema.metadata or {}).get(_SPARK)
     if written is None:
         return {}

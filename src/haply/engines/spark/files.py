@@ -39,7 +39,7 @@ def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
 
 @contextmanager
 def _silenced_jvm() -> Iterator[None]:
-    """Let a JVM that is started meanwhile, and its Python workers, write to a file instead of standard error.
+    """Let a JVM started in the ``with`` block, and its Python workers, write to a file instead of standard error.
 
     PySpark's streaming workers print what they do. If the JVM does not start, what it wrote is in the error.
     """

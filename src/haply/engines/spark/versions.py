@@ -64,7 +64,7 @@ def arrow_function(function: ArrayFunction, returns: str) -> Any:
 class TextFunction:
     """Calls a function of Arrow arrays in PySpark 4.0, which can call functions of columns with pandas only.
 
-    pandas has no null beside NaN, and no type for a column without values. So columns go to the function, and its
+    pandas has no null other than NaN, and no type for a column without values. So columns go to the function, and its
     result comes back, as JSON: one text a row, which loses nothing. The types go with them, as ``typeof`` writes them.
     This is several times slower than Arrow.
 

@@ -87,7 +87,7 @@ def edges_frame(sketches: DataFrame, share: float, settings: CellSettings, windo
             rows.append({"packed": _packed(edges), "sliced": bool(len(edges.slices))})
         return pa.array(rows, pa.struct([("packed", pa.binary()), ("sliced", pa.bool_())]))
 
-    # In bytes: where a column of lists is mostly null, Spark takes long to tell how large a batch has become.
+    # In bytes: where a column of lists is mostly null, Spark takes long to measure the size of a batch.
     layout = arrow_function(compute, "packed binary, sliced boolean")
     return sketches.selectExpr("collect_list(struct(*)) AS sketches").select(layout("sketches").alias("layout"))
 

@@ -121,7 +121,7 @@ def local_session(
             builder = builder.master(f"local[{cores}]")
         for key, value in settings.items():
             builder = builder.config(key, value)
-        # A Connect client tries to set the server's start-up settings once more, and warns of each that it cannot.
+        # A Connect client tries to set the server's start-up settings again, and warns of each that it cannot.
         while_starting.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Failed to set spark", category=UserWarning)
         return builder.getOrCreate()

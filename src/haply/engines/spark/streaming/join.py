@@ -356,7 +356,7 @@ class DifferenceStream(StreamJoin):
 
 
 def stream_join(join: PairPlan, funnel: Any, answer: Answer | None = None) -> StreamJoin:
-    """Choose what runs a join of streams; ``answer`` tells which rows matter besides pairs."""
+    """Choose what runs a join of streams; ``answer`` says which rows matter besides pairs."""
     if join.method is None:
         return TimingStream(join, funnel, answer)
     return (DifferenceStream if isinstance(join.method, DifferenceMethod) else DistanceStream)(join, funnel, answer)

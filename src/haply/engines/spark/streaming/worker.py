@@ -443,7 +443,7 @@ class Cell:
                 table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
                 state.restore(state.piece(number, side, newest, table))
             state.operator.widen(horizon)
-        # counters begin anew with the query, the state does not
+        # counters start at zero with the query, the state does not
         return Loaded(state, stamp, timer, horizon, tuple(state.stored) if run == self.query.name else None)
 
     def _save(self, cell: int, loaded: Loaded, new: list[Piece], watermark: int, told: bool) -> list[int]:
