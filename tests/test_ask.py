@@ -169,10 +169,10 @@ def test_streams_go_into_a_folder_and_go_on(
         (["@nowhere.sql"], "nowhere.sql"),
         (
             ["SELECT * FROM shop WHERE GAUSSIAN(kg, -1) < 3"],
-            "The numbers given to gaussian() are no parameters of a distribution. Found sd < 0 in {'sd': -1.0}.",
+            "The numbers given to gaussian() are not parameters of a distribution. Found sd < 0 in {'sd': -1.0}.",
         ),
         (["SELECT * FROM shop WHERE GAUSSIAN(kg, kg - 100) < 3"], "gaussian(kg, kg - 100)' has a row"),
-        (["SELECT cast(parcel AS int) FROM shop"], "refuses it: A is no whole number|'A'"),
+        (["SELECT cast(parcel AS int) FROM shop"], "refuses it: A is not a whole number|'A'"),
     ],
 )
 def test_trouble_is_one_paragraph_and_status_2(
@@ -191,7 +191,7 @@ def test_a_file_that_is_there_is_not_written_over(
     out = tmp_path / "there.csv"
     out.write_text("mine")
     assert main(["sql", QUERY, *files, "--out", str(out)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert out.read_text() == "mine"
 
 

@@ -342,7 +342,7 @@ def test_progress_on_a_terminal_goes_on_while_cells_are_done() -> None:
         (["join", "shop.csv", "no.csv", *NEAR], "There is no file or folder no.csv"),
         (["join", "shop.csv", "shop.txt", *NEAR], "There is no file or folder shop.txt"),
         ([*JOIN, "-o", "x.xls"], "A result cannot go into x.xls. Expected a name that ends in .parquet, .csv"),
-        ([*JOIN, "-o", "shop.csv"], "shop.csv is there already"),
+        ([*JOIN, "-o", "shop.csv"], "shop.csv exists already"),
         ([*JOIN, "-o", "no/x.csv"], "There is no folder no for x.csv. Hint: mkdir -p no makes it."),
         ([*JOIN, "--report", "no/x.html"], "There is no folder no for x.html"),
         ([*JOIN, "--left", "kg"], "--left kg names no model. Expected NAME=MODEL"),

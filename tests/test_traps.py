@@ -89,13 +89,13 @@ def test_computing_with_positions_and_with_structs() -> None:
     assert "computes with `left.pos`, which is a position" in said
     assert "distance(left.pos, right.pos) <= 1" in said
     said = refused(PLACES, PLACES, "abs(left.pair - right.pair) <= 1", self_key="id")
-    assert "computes with `left.pair`, a struct that is no uncertain value" in said
+    assert "computes with `left.pair`, a struct that is not an uncertain value" in said
     assert "mean, sd (hp.gaussian)" in said
     assert "hp.gaussian(hp.left.value, hp.left.error)" in said
-    assert "a struct that is no uncertain value" in refused(PLACES, "pair > 1", ask=hp.where)
+    assert "a struct that is not an uncertain value" in refused(PLACES, "pair > 1", ask=hp.where)
     tables = {"a": PLACES.append_column("time", [[0.0]]), "b": PLACES.append_column("time", [[0.0]])}
     said = refused(tables, {("a", "b"): 1}, on="abs(a.pair - b.x) < 1", ask=hp.window_join)
-    assert "a struct that is no uncertain value" in said
+    assert "a struct that is not an uncertain value" in said
     with pytest.raises(HaplyError, match="which is a position"):
         hp.sql("SELECT * FROM a WHERE pos < 1 WITH THRESHOLD 0.5", a=PLACES)
 
@@ -240,7 +240,7 @@ def test_a_condition_of_names_alone_shows_how_one_is_written(on: Any, hint: str)
 
 def test_texts_are_no_numbers_of_a_model() -> None:
     said = refused(SHOP.assign(kg=["1.0", "2.0"]), DEPOT, NEAR)
-    assert "gaussian() is made of something that is no number" in said
+    assert "gaussian() is made of something that is not a number" in said
     assert "double(column) makes numbers of texts; hp.parse reads texts such as 12.3 ± 0.4" in said
     found = hp.where(SHOP.assign(kg=["1.0", "2.0"]), "gaussian(double(kg), err) > 1.5", 0.5)
     assert found["id"].tolist() == [2]

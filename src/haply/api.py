@@ -1,6 +1,6 @@
 """``hp.join``, ``hp.where``, ``hp.window_join`` and their plans.
 
-The answer is a table of the kind of the first argument, so that its type is not known before.
+The result is a table of the kind of the first argument, so its type is not known in advance.
 """
 
 from __future__ import annotations
@@ -44,35 +44,35 @@ from haply.report.funnel import Funnel
 from haply.selection.select import Planning
 
 IndexMode = Literal["error", "overwrite", "append"]
-"""What to do where an index is there: refuse, replace it, or add rows to it."""
+"""What to do if an index exists: refuse, replace it, or add rows to it."""
 EngineName = Literal["local", "spark"]
 """What answers a query over files: this process, or Spark."""
 
 
 def table(frame: Tabular, key: str | Sequence[str] | None = None) -> Any:
-    """Say which rows of a table are one and the same: those with equal keys.
+    """Declare which rows of a table are the same: those with equal keys.
 
-    Where rows with equal keys meet, in a join of the table with itself or with what was made from it, their uncertain
-    values are the same variables. Without it, rows of two tables are taken as independent.
+    In a join of the table with itself, or with a result made from it, the uncertain values of rows with equal keys are
+    the same variables. Without a key, rows of two tables are independent.
 
     Parameters
     ----------
     frame
         A table.
     key
-        The column that tells rows apart, or several of them. None forgets the history of the table: its rows are then
-        taken as they are, whatever conditions they have passed.
+        The column that identifies rows, or several of them. None forgets the history of the table: conditions that its
+        rows have passed no longer count.
 
     Returns
     -------
     table
-        The same table, of the same kind; Arrow for a path. What is made from it, by haply, by Spark or by Arrow,
-        remembers the key.
+        The same table, of the same kind; Arrow for a path. Results made from it, by haply, Spark or Arrow, remember
+        the key.
 
     Raises
     ------
     HaplyError
-        If the key is no certain column of the table, or the table is a stream.
+        If the key is not a certain column of the table, or the table is a stream.
 
     Examples
     --------
@@ -161,9 +161,9 @@ def _explaining(on: Expression | str | None, options: JoinOptions) -> Callable[[
 
 
 def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: JoinOptions) -> tuple[PlannedQuery, bool]:
-    """Plan a join by what is asked now, and by what the tables' rows have passed before.
+    """Plan a join by its condition, and by the earlier conditions that the tables' rows have passed.
 
-    Also returns whether these change nothing, so that a pair of rows can be explained by itself.
+    Also returns whether these change nothing: a pair of rows can then be explained alone.
     """
     frames: dict[str | None, Frame] = {"left": left, "right": right}
     asked = asked_of(frames, () if on is None else (condition_of(on),), keys=options.self_key is None)
@@ -177,7 +177,7 @@ def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: Join
 
 
 def _cut(left: Frame, right: Frame, options: JoinOptions) -> str | None:
-    """Why conditions of a join are not known of its result, or do not hold for all of its rows; None if they do."""
+    """Return why the conditions of a join do not hold for all rows of its result; None if they do."""
     if options.answer.how != "inner":
         return f"it was joined with how='{options.answer.how}'"
     times = (options.time, options.time) if isinstance(options.time, str) else options.time or ()
@@ -211,20 +211,20 @@ def join(
     ties: Ties = "first",
     funnel: Funnel | None = None,
 ) -> Any:
-    """Find the pairs of rows for which a condition on uncertain values is as likely as the threshold asks.
+    """Find the pairs of rows for which a condition on uncertain values is at least as likely as the threshold.
 
     Parameters
     ----------
     left, right
-        Two tables, two streams, or a stream and a table. Each micro-batch of a stream beside a table is answered from
-        the whole table, which is read again for it, or page by page if ``hp.read_index`` gave it.
+        Two tables, two streams, or a stream and a table. If only one is a stream, each micro-batch is joined with the
+        whole table, which is read again, or page by page if it comes from ``hp.read_index``.
     on
         A condition between a column of each side, as an expression or as text, with any certain conditions. Without it
         the window alone is the condition.
     threshold, strict
         Keep ``P >= threshold`` (``P > threshold`` when strict); ``None`` keeps every pair with positive probability.
     time, window, max_delay
-        ``|left time - right time| <= window``. Uncertain times count into the probability, as a condition of their own.
+        ``|left time - right time| <= window``. Uncertain times count into the probability, as a further condition.
         In a stream a row may come ``max_delay`` after newer ones of its side.
     probability
         ``"exact"`` adds a ``probability`` column; ``"none"`` returns only the pairs, which is faster.
@@ -240,23 +240,24 @@ def join(
         Added to names that both sides have.
     columns
         Which columns the result has besides ``probability``, by their names in it (``"id_left"`` where both tables have
-        an ``id``); all by default. What only a condition needs then does not come out, and what nothing needs is not
-        read.
+        an ``id``); all by default. Columns that only a condition needs are then not in the result, and columns that
+        nothing needs are not read.
     broadcast
-        ``"left"`` or ``"right"``: this table goes whole to every task, and the other stays where it is. Faster for a
-        table that fits into the memory of the driver and of every worker; by default both are sent to their cells.
+        ``"left"`` or ``"right"``: this whole table is sent to every task, and the other is not shuffled. Faster for a
+        table that fits into the memory of the driver and of every worker; by default the rows of both are shuffled to
+        cells.
     how
         What becomes of rows without a partner. ``"inner"`` returns pairs only. ``"left"``, ``"right"`` and ``"outer"``
         add the rows of the left table, the right table or both that have no pair, with nulls for the other side and
         ``probability``. ``"semi"`` and ``"anti"`` return the left rows that have a pair, or have none: each once, with
-        left columns only. A row has a pair if one partner by itself is likely enough; several unlikely ones do not add
-        up. On streams pairs come at once, and a row without one when both streams are past its time by more than
-        ``window`` and ``max_delay``; rows without a value or a time come at once, late rows never.
+        left columns only. A row has a pair if a single partner is likely enough; several unlikely ones do not add up.
+        On streams pairs are returned at once, and a row without one when both streams are past its time by more than
+        ``window`` and ``max_delay``; rows without a value or a time are returned at once, late rows never.
     keep
         Which pairs are kept, before ``how`` looks for rows without one. ``"best_left"`` keeps the ``k`` best pairs of
         each left row, ``"best_right"`` those of each right row, ``"mutual"`` pairs that are the best of both rows,
-        ``"one_to_one"`` a set of pairs with the largest sum of probabilities in which no row is twice. On streams a
-        pair comes when the rows that choose can have no other; ``"one_to_one"`` is for tables only.
+        ``"one_to_one"`` a set of pairs with the largest sum of probabilities in which no row appears twice. On streams
+        a pair is returned when the rows that choose can have no other; ``"one_to_one"`` is for tables only.
     k
         How many pairs of a row are kept, with ``keep="best_left"`` or ``"best_right"``; 1 by default. With ``k`` the
         threshold may be left out.
@@ -356,7 +357,7 @@ def where(
     invalid: InvalidMode = "raise",
     funnel: Funnel | None = None,
 ) -> Any:
-    """Find the rows for which a condition on uncertain columns is as likely as the threshold asks.
+    """Find the rows for which a condition on uncertain columns is at least as likely as the threshold.
 
     Parameters
     ----------
@@ -364,7 +365,7 @@ def where(
         A table or a stream.
     condition
         Conditions joined by AND, as an expression or as text: sums of columns, their squares, products, absolute values
-        and distances compared with something certain; certain conditions are left to Spark.
+        and distances compared with something certain, and any certain conditions.
     threshold, strict
         Keep ``P >= threshold`` (``P > threshold`` when strict); ``None`` keeps every row with positive probability.
     probability
@@ -426,9 +427,9 @@ def window_join(
         A column that must be equal in all rows of a combination, or a column for each stream.
     on
         Further conditions, with the names of the streams as those of tables. Uncertain ones that share a column are
-        taken together: they must tie columns as the branches of a tree do.
+        computed together: they must connect columns like the branches of a tree.
     threshold
-        The least probability of a combination that is kept; by default all that are possible. Without effect where all
+        The least probability of a combination that is kept; by default all that are possible. It has no effect if all
         conditions are certain.
     time, max_delay
         The column of times (or one for each stream), and how late a row of a stream may come after newer ones of it.
@@ -538,21 +539,21 @@ def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_RO
     path
         The folder of the index. It can be moved or copied, and read by either engine.
     page_rows
-        Rows of a page, of which a join reads all or none.
+        The number of rows of a page. A join reads a page as a whole, or not at all.
     mode
-        ``"error"`` refuses a folder in which anything is, ``"overwrite"`` replaces the index in it, ``"append"`` adds
-        rows. A folder without a manifest of ours is never overwritten, and foreign files beside one are never removed.
+        ``"error"`` refuses a folder that is not empty, ``"overwrite"`` replaces the index in it, ``"append"`` adds
+        rows. A folder without haply's manifest is never overwritten, and other files in it are never removed.
 
-    The last step makes the new files the index; until then the old one stays as it is. Of builds at the same time on
-    one machine the first to come so far wins, and the others raise: their rows are not written. On other file systems
-    than local ones (``hdfs://``, ``s3://``, ...), which cannot make sure of that, let one build at a time write.
-    Tables of the old index can be used until the second build from now commits, which removes its files.
+    The last step, the commit, makes the new files the index; until then the old one is unchanged. If several builds
+    run at the same time on one machine, the first to commit wins, and the others raise: their rows are not written.
+    Other file systems (``hdfs://``, ``s3://``, ...) cannot guarantee that: let one build at a time write. Tables of the
+    old index can be used until the second commit from now, which removes its files.
 
     Raises
     ------
     HaplyError
-        If the column cannot be indexed, if ``mode`` does not allow to write into the folder, or if another build was
-        faster.
+        If the column cannot be indexed, if ``mode`` does not allow writing into the folder, or if another build
+        committed first.
 
     Examples
     --------
@@ -562,7 +563,9 @@ def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_RO
     """
     one_of("mode", mode, get_args(IndexMode))
     if not 1 <= page_rows <= 1 << 24:
-        raise HaplyError("A page has no such size", expected="page_rows from 1 to 16,777,216", found=str(page_rows))
+        raise HaplyError(
+            "A page cannot have this size", expected="page_rows from 1 to 16,777,216", found=str(page_rows)
+        )
     frame = frame_of(df, "The table")
     if frame.streaming:
         raise HaplyError("A stream cannot be indexed", expected="a table")
@@ -584,7 +587,7 @@ def read_index(path: str, spark: object | None = None, *, engine: EngineName | N
     path
         The folder of the index.
     spark
-        The Spark session; by default the one that runs.
+        The Spark session; by default the running one.
     engine
         ``"spark"`` or ``"local"``. By default it is Spark if ``spark`` is given or a session runs.
 

@@ -1,7 +1,7 @@
-"""A stream beside a table: each micro-batch of events is answered from the whole table, without state.
+"""Joins of a stream with a table: each micro-batch of events is answered from the whole table, without state.
 
-The workers of Spark answer with the local engine: all that a join of two tables can be asked is there. The table comes
-to them in each micro-batch, or, if it is indexed, they read the pages of the index that the events may match.
+The workers of Spark answer with the local engine, so every option of a join of two tables works. The table is sent to
+them in each micro-batch, or, if it is indexed, they read the pages of the index that the events may match.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from haply.planning.plans import PlannedQuery
 from haply.query import Expression
 from haply.report.funnel import Funnel
 
-if TYPE_CHECKING:  # a join need not load what counts and what looks for the last event
+if TYPE_CHECKING:  # a join need not import counts and as-of joins
     from haply.planning.answers.asof import AsofOptions, AsofPlan
     from haply.planning.answers.counts import CountOptions, CountPlan
 
@@ -34,15 +34,15 @@ COUNTED = (
     "invalid_right", "candidates", "evaluated", "kept", "pages_read", "pages_total", "unmatched_left",
     "unmatched_right",
 )  # fmt: skip
-"""What is counted of each batch, in this order."""
+"""The counters of each batch, in this order."""
 
 
 NumberKind = Literal["double", "array<double>"]
-"""The types of columns that no table has."""
+"""The types of the result's columns that no table has."""
 
 
 class QueryOfTwo(Protocol):
-    """What two tables are asked, or a stream and a table."""
+    """A query on two tables, or on a stream and a table."""
 
     by_index: ClassVar[bool]
     """Whether it reads only pages of an indexed table."""
@@ -54,7 +54,7 @@ class QueryOfTwo(Protocol):
         """Refuse what depends on all events that will ever come."""
 
     def columns(self, left: Frame, right: Frame, plan: Any) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
-        """Tell the columns of the answer that a table has, and the others with their types."""
+        """Return the columns of the answer that a table has, and the others with their types."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,14 @@ class AskedPairs:
         """Refuse what depends on all events that will ever come."""
         _refuse_answer(self.options.answer, stream_is_left)
         if self.options.broadcast is not None:
-            raise HaplyError("A table beside a stream goes to every task anyway", hint="leave out broadcast")
+            raise HaplyError(
+                "A table that is joined with a stream is sent to every task anyway", hint="leave out broadcast"
+            )
         if self.options.time is None and self.options.window is not None:
-            raise HaplyError("A join has half a window", expected="time and window", found="window")
+            raise HaplyError("A join has only one of time and window", expected="time and window", found="window")
 
     def columns(self, left: Frame, right: Frame, plan: Any) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
-        """Tell the columns of the answer."""
+        """Return the columns of the answer."""
         return tuple(shown_of(left, right, self.options)), dict.fromkeys(self.options.added, "double")
 
 
@@ -110,7 +112,7 @@ class AskedCounts:
             )
 
     def columns(self, left: Frame, right: Frame, plan: CountPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
-        """Tell the columns of the answer."""
+        """Return the columns of the answer."""
         from haply.joins.counting import DISTRIBUTION
 
         numbers: dict[str, NumberKind] = dict.fromkeys(plan.numbers, "double")
@@ -143,7 +145,7 @@ class AskedEvents:
         _refuse_answer(self.options.answer, stream_is_left)
 
     def columns(self, left: Frame, right: Frame, plan: AsofPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
-        """Tell the columns of the answer."""
+        """Return the columns of the answer."""
         return plan.node.result, dict.fromkeys(plan.added, "double")
 
 
@@ -169,17 +171,17 @@ class AskedMatches:
         if self.options.exclusive:
             raise HaplyError(
                 "exclusive=True weighs all events of the stream against each other, and it never ends",
-                hint="leave out exclusive, and each event is weighed by itself",
+                hint="leave out exclusive, and each event is weighed alone",
             )
         _refuse_answer(self.options.answer, stream_is_left)
 
     def columns(self, left: Frame, right: Frame, plan: MatchPlan) -> tuple[tuple[Shown, ...], dict[str, NumberKind]]:
-        """Tell the columns of the answer."""
+        """Return the columns of the answer."""
         return plan.node.result, dict.fromkeys(plan.added, "double")
 
 
 def planned(left: Frame, right: Frame, asked: QueryOfTwo) -> PlannedQuery:
-    """Plan what is asked of two tables, two streams, or a stream and a table."""
+    """Plan a query on two tables, two streams, or a stream and a table."""
     return asked.plan(left, right) if left.streaming == right.streaming else BesideTable.of(left, right, asked)
 
 
@@ -210,7 +212,7 @@ class Answering:
 
 
 def _version(path: str) -> tuple[tuple[str, int], ...]:
-    """What changes when an index is built again: then it is read anew."""
+    """Return a value that changes when an index is built again: then it is read anew."""
     return tuple(sorted((one.name, one.stat().st_mtime_ns) for one in Path(path).iterdir() if one.is_file()))
 
 
@@ -223,7 +225,7 @@ def _indexed(path: str, version: object) -> Any:
 
 @dataclass(frozen=True)
 class BesideTable:
-    """A question about a stream and a table that has been checked and planned."""
+    """A query on a stream and a table that has been checked and planned."""
 
     stream: Frame
     table: Frame
@@ -237,7 +239,7 @@ class BesideTable:
 
     @classmethod
     def of(cls, left: Frame, right: Frame, asked: QueryOfTwo) -> BesideTable:
-        """Check and plan it: what two tables refuse is refused here."""
+        """Check and plan it; what is refused for two tables is refused here."""
         stream_is_left = left.streaming
         stream, table = (left, right) if stream_is_left else (right, left)
         asked.refuse(stream_is_left)
@@ -254,13 +256,13 @@ class BesideTable:
     def describe(self, engine: Engine) -> Description:
         """Describe how the join will run."""
         if self.answering.index is None:
-            how = "comes whole to every task in each micro-batch"
+            how = "is sent to every task in each micro-batch"
         elif self.answering.asked.by_index:
-            how = "is indexed: only pages are read that events may match"
+            how = "is indexed: only pages that events may match are read"
         else:
             how = "is indexed, and every task reads all pages in each micro-batch"
         return Description(
-            "Stream beside a table", "Each micro-batch is answered from the whole table, without state.",
+            "Join of a stream with a table", "Each micro-batch is answered from the whole table, without state.",
             (("table", f"the {'right' if self.answering.stream_is_left else 'left'} table {how}"),),
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""The constructors of uncertain columns that people type.
+"""The constructors of uncertain columns, such as ``hp.samples`` and ``hp.measured``.
 
-Of names, numbers and Spark columns they make a Spark column; of expressions (``hp.left.kg``) an expression, which is
-part of a condition on any engine. Those whose arguments are the parameters of a model are made from its class.
+From names, numbers and Spark columns they make a Spark column; from expressions (``hp.left.kg``) an expression, which
+is part of a condition on any engine. Constructors whose arguments are the parameters of a model are made from its
+class.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _GIVEN = {
     False: "Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.",
     True: "Give lists as the name of an array column, a Spark column, an expression, or a list of columns or numbers.",
 }
-"""What an argument may be, by whether it is a list."""
+"""What an argument may be: a number, or a list."""
 _RETURNS = """\
 Returns
 -------
@@ -422,7 +423,7 @@ def _plain(name: str) -> Callable[..., Any]:
 
 
 def _described(name: str) -> str:
-    """Make the docstring of a constructor: what the class of its model says, with the names of its arguments.
+    """Make the docstring of a constructor from that of its model's class, with the names of its arguments.
 
     >>> print(_described("uniform").partition("Returns")[0].strip())
     Make values that are uniform on an interval.

@@ -1,4 +1,4 @@
-"""One error family: every message says where, what was expected, what was found, and how to mend it."""
+"""One error family: every message says where, what was expected, what was found, and how to fix it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextvars import ContextVar
 
 
 class HaplyError(ValueError):
-    """Raised for a query that haply cannot answer as it is written.
+    """Raised for a query that haply cannot answer.
 
-    The parts of the message are attributes as well.
+    The parts of the message are also attributes.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class HaplyError(ValueError):
     hint
         How to correct it.
     place
-        The place in the text of a query, which stands before the message.
+        The place in the text of a query, shown before the message.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def count_of(count: int, one: str, many: str = "") -> str:
 
 
 class HaplyWarning(UserWarning):
-    """Issued for a query that is answered, but probably not as its author meant, or far more slowly than need be.
+    """Issued for a query that is answered, but probably not as its author meant, or far more slowly than necessary.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def advise(text: str, hint: str) -> None:
 
 @contextmanager
 def without_advice() -> Iterator[None]:
-    """Plan a part of a query whose whole has been looked at already, without warnings about the part."""
+    """Plan a part of a query without warnings, because the whole query has been checked already."""
     token = _advising.set(False)
     try:
         yield
@@ -134,22 +134,22 @@ def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "") -> 
 
 
 def need_session(what: str, given: object, hint: str) -> None:
-    """Refuse what is no Spark session; ``what`` says for what one is needed."""
+    """Refuse a value that is not a Spark session; ``what`` says why one is needed."""
     if not hasattr(given, "createDataFrame"):
         raise HaplyError(what, expected="a SparkSession", found=type(given).__name__, hint=hint)
 
 
 def one_of(what: str, value: str, known: Sequence[str], hint: str = "") -> None:
-    """Refuse a value that is none of the known ones; the hint is for those that are near to none of them."""
+    """Refuse a value that is not among the known ones; the hint is shown if it is similar to none of them."""
     names = "one of " + ", ".join(known)
     if not isinstance(value, str):
-        raise HaplyError(f"The choice of {what} is no name", expected=names, found=repr(value), hint=hint)
+        raise HaplyError(f"The choice of {what} is not a name", expected=names, found=repr(value), hint=hint)
     if value not in known:
         raise unknown_name(f"choice of {what}", value, known, hint)
 
 
 def _meant(name: str, names: Sequence[str]) -> str | None:
-    """Find the name that a slip of the pen turns into this one, or the only one that has some words more or fewer."""
+    """Find the name of which this one is a misspelling, or the only one with some words more or fewer."""
     apart = {candidate: _edits(name.lower(), candidate.lower()) for candidate in names}
     near = [candidate for candidate in names if apart[candidate] <= _most_edits(name, candidate)]
     if near:
@@ -159,7 +159,7 @@ def _meant(name: str, names: Sequence[str]) -> str | None:
 
 
 def _most_edits(one: str, other: str) -> int:
-    """How many edits still make it the same word: another letter in a short name makes another name."""
+    """Return how many edits still count as a misspelling: fewer for a short name."""
     shorter = min(len(one), len(other))
     if shorter < 3:
         return int(len(one) != len(other))
@@ -167,7 +167,7 @@ def _most_edits(one: str, other: str) -> int:
 
 
 def _is_part(part: str, whole: str) -> bool:
-    """Whether a name is another one without its first or last words: ``kg`` of ``kg_left``."""
+    """Return whether a name is another one without its first or last words: ``kg`` of ``kg_left``."""
     words = whole.lower().split("_")
     return any(part.lower() in ("_".join(words[:k]), "_".join(words[k:])) for k in range(1, len(words)))
 

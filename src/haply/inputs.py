@@ -1,4 +1,4 @@
-"""From what people have to what planning reads: frames of every kind, and the engine that belongs to them."""
+"""Turn tables of every kind into frames that planning reads, and find the engine that runs them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from haply.planning.frames import Catalog, Engine, Frame, field_of, find_column
 
 
 def is_spark(value: Any) -> bool:
-    """Whether a value is a DataFrame of Spark, classic or Connect; does not import Spark to find out."""
+    """Return whether a value is a DataFrame of Spark, classic or Connect, without importing Spark."""
     bases = type(value).__mro__
     return any(base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in bases)
 
 
 def spark_runs() -> bool:
-    """Whether this process has a Spark session; does not import Spark to find out."""
+    """Return whether this process has a Spark session, without importing Spark."""
     sql = sys.modules.get("pyspark.sql")
     return sql is not None and sql.SparkSession.getActiveSession() is not None
 
 
 def frame_of(value: Any, where: str, hint: str = "") -> Frame:
-    """Return a table as planning sees it; ``where`` says in errors what it is, and ``hint`` what it might be."""
+    """Return a table as planning sees it; errors name it by ``where``, and ``hint`` says how to fix it."""
     if is_spark(value):
         from haply.engines.spark.frame import SparkFrame
 
@@ -45,7 +45,7 @@ def number_column(frame: Frame, name: str) -> str:
     """Return the name of a column of numbers as its table spells it."""
     column = find_column(frame, name, "given")
     if not field_of(frame, column).is_number:
-        raise HaplyError(f"Column '{column}' is no column of numbers", found=field_of(frame, column).text)
+        raise HaplyError(f"Column '{column}' is not a column of numbers", found=field_of(frame, column).text)
     return column
 
 
@@ -66,10 +66,10 @@ def together(frames: Mapping[str, Frame]) -> None:
     if len(engines) > 1:
         local, spark = engines["local"], engines["spark"]
         raise HaplyError(
-            "A query has a Spark DataFrame beside a table of this process",
+            "A query mixes a Spark DataFrame with a table of this process",
             expected="tables of one engine",
             found=f"{spark} on Spark, {local} not",
-            hint="spark.createDataFrame(...) takes a table to Spark, .toArrow() brings one from there",
+            hint="spark.createDataFrame(...) takes a table to Spark, .toArrow() brings one back",
         )
 
 

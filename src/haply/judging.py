@@ -1,6 +1,6 @@
 """``hp.calibration``, ``hp.shifted`` and ``hp.calibrate``: whether probabilities and errors are right.
 
-Tables are given back in the kind in which they came, so that their type is not known before.
+Tables are returned in the kind in which they came, so their type is not known in advance.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _MOST_BINS = 1000
 _FAR_OUT = 4.0
-"""Standard deviations of which next to nothing is farther out."""
+"""A number of standard deviations beyond which almost nothing lies."""
 
 
 # -- probabilities -----------------------------------------------------------------------------------------------------
@@ -58,29 +58,29 @@ def calibration(
     same: str | tuple[str, str] | None = None,
     completeness: float | None = None,
 ) -> Calibration:
-    """Tell how right the probabilities of pairs are, and the errors that they were computed from.
+    """Check whether the probabilities of pairs are right, and the errors that they were computed from.
 
-    With labels, each bin of probabilities is compared with the share of its pairs that are true. Without, matches of
-    shifted left rows serve, all of which are false: ``(1 - completeness)`` of them must be as many as the expected
-    false pairs of rows that have no partner.
+    With labels, each bin of probabilities is compared with the share of its pairs that are true. Without labels, give
+    matches of shifted left rows, all of which are false: ``(1 - completeness)`` times their number must agree with the
+    expected number of false pairs of rows that have no partner.
 
     Parameters
     ----------
     pairs
-        A table of pairs, as ``hp.match`` returns it, or any with a column of probabilities. Of a Spark DataFrame only
-        sums leave the workers.
+        A table of pairs, as ``hp.match`` returns it, or any with a column of probabilities. With a Spark DataFrame,
+        only sums leave the workers.
     probability
         The column of probabilities. Rows where it is null are left out.
     label
-        The column that tells which pairs are true: booleans, or 1 and 0. Rows where it is null are left out.
+        The column that says which pairs are true: booleans, or 1 and 0. Rows where it is null are left out.
     fakes
         Results of ``hp.match`` with the same options, whose left table was moved by ``hp.shifted``.
     bins
         How many bins of equal width there are.
     same
-        The columns of the pairs that were compared: ``("pos_left", "pos_right")``, or ``"pos"`` for these two. Then
-        it is told where differences lie within their errors (the probability integral transform): for true pairs, or
-        without labels for all, weighted by their probability.
+        The columns of the pairs that were compared: ``("pos_left", "pos_right")``, or ``"pos"`` for these two. The
+        report then shows where differences lie within their errors (the probability integral transform): for true
+        pairs, or without labels for all, weighted by their probability.
     completeness
         With fakes, the ``completeness`` of the match. By default it is read from ``p_match``, ``p_any`` and
         ``bayes_factor``.
@@ -89,7 +89,7 @@ def calibration(
     -------
     Calibration
         ``table()``, ``brier``, ``log_loss``, ``decomposition``, ``fakes_table()``, ``residuals_table()``, ``chart()``,
-        and sentences that say what follows.
+        and the conclusions as sentences.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def calibration(
     (0.225, 0.646)
     """
     if not (isinstance(bins, int) and 1 <= bins <= _MOST_BINS):
-        raise HaplyError("bins is no number of bins", expected=f"1 to {_MOST_BINS}", found=repr(bins))
+        raise HaplyError("bins is not a number of bins", expected=f"1 to {_MOST_BINS}", found=repr(bins))
     frame = table_of(pairs, "The table of pairs")
     p = number_column(frame, probability)
     truth = None if label is None else find_column(frame, label, "given")
@@ -137,7 +137,7 @@ def _completeness(scores: Scores, given: float | None) -> float:
         raise HaplyError(
             "The completeness of the match cannot be read from its pairs",
             expected="p_match, p_any and bayes_factor of hp.match without exclusive=True",
-            hint="give completeness=, as hp.match was told",
+            hint="give completeness=, the value that hp.match was given",
         )
     if not (isinstance(found, (int, float)) and 0.0 < found < 1.0):
         raise HaplyError(f"completeness is {found!r}", expected="a number between 0 and 1, both excluded")
@@ -150,7 +150,7 @@ def _transforms(frame: Frame, same: str | tuple[str, str], p: str, truth: str | 
     models = [_model(frame, name) for name in (left, right)]
     problem = transform_problem(models[0], models[1])
     if problem is not None:
-        raise HaplyError(f"Differences of '{left}' and '{right}' have no place within their errors: {problem}")
+        raise HaplyError(f"Differences of '{left}' and '{right}' cannot be compared with their errors: {problem}")
     adding = Transforming(left, right, p if truth is None else truth)
     on_a_line = is_one_dimensional(models[0])
     return Transforms(frame.totals(adding.columns, adding), on_a_line, truth is not None)
@@ -165,10 +165,10 @@ def _model(frame: Frame, column: str) -> type[Model] | None:
 
 
 def shifted(left: Tabular, column: str, by: Sequence[float | Sequence[float]]) -> list[Any]:
-    """Move the values of a column, so that whatever a row is matched with then is false.
+    """Move the values of a column, so that every match of a row is then false.
 
-    Choose several shifts that are longer than any error, but not so long that the density of right rows is another
-    one; and some to each side.
+    Choose several shifts, in different directions, that are longer than any error, but not so long that the density
+    of right rows changes.
 
     Parameters
     ----------
@@ -178,7 +178,8 @@ def shifted(left: Tabular, column: str, by: Sequence[float | Sequence[float]]) -
         The column of numbers, positions or models of them that is moved.
     by
         A vector for each result: numbers for values on a line, as many coordinates as positions have, arcseconds to
-        the east and north on the sky. There a place moves along a great circle, and errors keep their angle to north.
+        the east and north on the sky. There a position moves along a great circle, and errors keep their angle to
+        north.
 
     Returns
     -------
@@ -206,7 +207,7 @@ def shifted(left: Tabular, column: str, by: Sequence[float | Sequence[float]]) -
             found=field_of(frame, name).text,
         )
     if isinstance(by, (str, int, float)) or not len(by):
-        raise HaplyError("by is no list of shifts", expected="e.g. [(40, 0), (0, 55)], or [40, -55]", found=repr(by))
+        raise HaplyError("by is not a list of shifts", expected="e.g. [(40, 0), (0, 55)], or [40, -55]", found=repr(by))
     return [frame.with_function(name, [name], partial(moved, by=_vector(one))).give() for one in by]
 
 
@@ -216,7 +217,7 @@ def _vector(given: float | Sequence[float]) -> tuple[float, ...]:
     except (TypeError, ValueError):
         vector = ()
     if not vector or not all(map(math.isfinite, vector)):
-        raise HaplyError("A shift is no vector of numbers", expected="e.g. (40, 0)", found=repr(given))
+        raise HaplyError("A shift is not a vector of numbers", expected="e.g. (40, 0)", found=repr(given))
     return vector
 
 
@@ -237,9 +238,9 @@ def calibrate(
 ) -> ErrorFit:
     """Learn the size of errors, an offset between two tables, and how many rows have a counterpart.
 
-    Left rows and all right rows near them are taken for a mixture: of counterparts, whose difference is normal with the
-    stated errors rescaled, and of unrelated rows. The likeliest values are found by expectation and maximisation. Left
-    rows nearer to the border of the right table than ``radius`` should be left out: they miss counterparts.
+    Left rows and all right rows near them are modelled as a mixture: of counterparts, whose difference is normal with
+    the stated errors rescaled, and of unrelated rows. The likeliest values are found by expectation and maximisation.
+    Left rows nearer to the border of the right table than ``radius`` should be left out: they miss counterparts.
 
     Parameters
     ----------
@@ -251,16 +252,16 @@ def calibrate(
     radius
         How far apart centres of candidates are at most: larger than the offset and all errors together.
     density
-        Right rows per unit of the value that are unrelated to a left row, as in ``hp.match``. A wrong density goes into
-        the share.
+        Right rows per unit of the value that are unrelated to a left row, as in ``hp.match``. A wrong density makes the
+        share wrong.
     learn
         What is learned. ``"share"``: how many left rows have a counterpart. ``"offset"``: right minus left, on the sky
         in arcseconds to the east and north. ``"scale"``: the factor of the stated errors. ``"extra"``: a further error
         of every row, on each axis. What is not learned stays: a share of 0.5, no offset, a scale of 1, no extra error.
-        Scale and extra need Gaussian values or positions; of a position's error the mean variance of its axes counts.
-        Of other models, which count as normals of the same variance, share and offset can be learned.
+        Scale and extra need Gaussian values or positions; for a position, the mean variance of its axes is used. For
+        other models, which count as normals of the same variance, only share and offset can be learned.
     assign
-        Whose errors are rescaled: those of ``"left"`` or ``"right"`` rows alone, while the others are taken for right,
+        Whose errors are rescaled: those of ``"left"`` or ``"right"`` rows alone, while the others are taken as correct,
         or those of ``"both"`` by the same factor.
     max_rounds
         The most rounds of learning.
@@ -271,13 +272,14 @@ def calibrate(
     -------
     ErrorFit
         ``share``, ``offset``, ``scale``, ``extra``, ``table()`` with standard errors, and ``apply(left)``, which makes
-        a table with corrected values. Standard errors take left rows for independent: where many share candidates,
-        that of the share is too small, by as much as a factor of 2 in crowded fields.
+        a table with corrected values. Standard errors assume that left rows are independent: where many share
+        candidates, that of the share is too small, by up to a factor of 2 in crowded fields.
 
     Raises
     ------
     HaplyError
-        For what cannot be learned: too few matches, or a scale beside an extra error where all stated errors are equal.
+        If something cannot be learned: there are too few matches, or all stated errors are equal and both a scale and
+        an extra error are asked for.
 
     Examples
     --------
@@ -305,7 +307,7 @@ def calibrate(
 
 @dataclass(frozen=True, repr=False)
 class ErrorFit:
-    """Holds errors and an offset that were learned from candidates. ``hp.calibrate`` makes it.
+    """Holds errors and an offset that were learned from candidates; returned by ``hp.calibrate``.
 
     Parameters
     ----------
@@ -327,7 +329,7 @@ class ErrorFit:
 
     @property
     def share(self) -> float:
-        """Tell how many left rows have a counterpart.
+        """Return how many left rows have a counterpart.
 
         Returns
         -------
@@ -338,7 +340,7 @@ class ErrorFit:
 
     @property
     def offset(self) -> float | tuple[float, ...]:
-        """Tell how much larger right values are than left ones.
+        """Return how much larger right values are than left ones.
 
         Returns
         -------
@@ -350,7 +352,7 @@ class ErrorFit:
 
     @property
     def scale(self) -> float:
-        """Tell how many times larger errors are than stated.
+        """Return how many times larger errors are than stated.
 
         Returns
         -------
@@ -361,7 +363,7 @@ class ErrorFit:
 
     @property
     def extra(self) -> float:
-        """Tell how large a further error is, which every row has.
+        """Return how large a further error is, which every row has.
 
         Returns
         -------
@@ -372,18 +374,18 @@ class ErrorFit:
 
     @property
     def converged(self) -> bool:
-        """Tell whether further rounds would change nothing.
+        """Return whether further rounds would change nothing.
 
         Returns
         -------
         bool
-            False if ``max_rounds`` came first.
+            False if ``max_rounds`` was reached first.
         """
         return self.fitted.converged
 
     @property
     def rounds(self) -> int:
-        """Tell how many rounds were made.
+        """Return how many rounds were made.
 
         Returns
         -------
@@ -394,7 +396,7 @@ class ErrorFit:
 
     @property
     def log_likelihood(self) -> float:
-        """Tell how likely the candidates are with these values.
+        """Return how likely the candidates are with these values.
 
         Returns
         -------
@@ -405,7 +407,7 @@ class ErrorFit:
 
     @property
     def pairs(self) -> int:
-        """Tell how many candidates there were.
+        """Return how many candidates there were.
 
         Returns
         -------
@@ -416,7 +418,7 @@ class ErrorFit:
 
     @property
     def matches(self) -> float:
-        """Tell how many of the candidates are expected to be counterparts.
+        """Return how many of the candidates are expected to be counterparts.
 
         Returns
         -------
@@ -453,12 +455,12 @@ class ErrorFit:
         table
             A table with the compared column.
         side
-            Which of the two tables it is; by default the one whose errors were in doubt, the left one if both were.
+            Which of the two tables it is; by default the one whose errors were rescaled, the left one if both were.
 
         Returns
         -------
         table
-            The same with another column in the place of the compared one, of the same kind.
+            The same table with a corrected column in place of the compared one, of the same kind.
 
         Raises
         ------
@@ -470,7 +472,7 @@ class ErrorFit:
             raise HaplyError("side names no table", expected="'left' or 'right'", found=repr(side))
         if self.assign != "both" and at != self.assign:
             raise HaplyError(
-                f"The {at} table was taken for right", hint=f'hp.calibrate(..., assign="{at}") learns its errors'
+                f"The {at} table was taken as correct", hint=f'hp.calibrate(..., assign="{at}") learns its errors'
             )
         frame = frame_of(table, "The table")
         name = find_column(frame, self.column[0 if at == "left" else 1], at)

@@ -1,4 +1,4 @@
-"""Where tables come from and answers go: names of files and what they say, the same for both engines."""
+"""Files of tables and results: their kinds by name, and checks before anything runs, the same for both engines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ON_SPARK = ("parquet", "csv", "json")
 
 
 def files_of(path: str) -> list[str]:
-    """List the files that a path, a folder or a pattern means; none if there are none."""
+    """List the files of a path, a folder or a pattern; empty if there are none."""
     place = Path(path)
     if place.is_dir():
         inside = (one for one in place.iterdir() if one.suffix.lower() in KINDS)
@@ -30,14 +30,14 @@ def files_of(path: str) -> list[str]:
 
 
 def kind_of(path: str) -> str:
-    """Tell the kind of a table's file, or of the files in a folder or of a pattern; they must be there."""
+    """Return the kind of a table's file, or of the files in a folder or of a pattern; they must exist."""
     found = files_of(path)
     if not found:
         there(path)
     kinds = {KINDS.get(Path(one).suffix.lower()) for one in found}
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is None:
-        raise HaplyError(f"{path} is no table", expected="a name that ends in " + ", ".join(KINDS))
+        raise HaplyError(f"{path} is not a table", expected="a name that ends in " + ", ".join(KINDS))
     return kind
 
 
@@ -51,7 +51,7 @@ def there(path: str) -> Path:
 
 
 def check_output(path: str, stream: bool, kinds: Collection[str] = tuple(KINDS.values())) -> str:
-    """Tell the kind of file that an answer goes into; refused before anything is computed."""
+    """Return the kind of the file that a result goes into, or refuse it before anything is computed."""
     place = Path(path)
     kind = KINDS.get(place.suffix.lower())
     allowed = ("parquet",) if stream else kinds
@@ -59,12 +59,12 @@ def check_output(path: str, stream: bool, kinds: Collection[str] = tuple(KINDS.v
         endings = [ending for ending, one in KINDS.items() if one in allowed and ending != ".tsv"]
         raise HaplyError(f"A result cannot go into {path}", expected="a name that ends in " + ", ".join(endings))
     if place.exists() and not (stream and checkpoint_of(place).exists()):
-        raise HaplyError(f"{path} is there already", expected="a new name", hint="remove it, or choose another")
+        raise HaplyError(f"{path} exists already", expected="a new name", hint="remove it, or choose another")
     return kind
 
 
 def check_folder(path: str) -> None:
-    """Refuse a file whose folder is not there, or cannot be written into."""
+    """Refuse a file whose folder does not exist, or cannot be written into."""
     folder = Path(path).parent
     if not folder.is_dir():
         raise HaplyError(f"There is no folder {folder} for {Path(path).name}", hint=f"mkdir -p {folder} makes it")
@@ -73,7 +73,7 @@ def check_folder(path: str) -> None:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """Where a stream that writes to a path keeps its checkpoint."""
+    """Return where a stream that writes to a path keeps its checkpoint."""
     return path.with_name(path.name + ".checkpoint")
 
 

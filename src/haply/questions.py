@@ -1,6 +1,6 @@
 """``hp.match``, ``hp.count_matches``, ``hp.asof`` and their plans: questions about rows rather than pairs.
 
-The answer is a table of the kind of the first argument, so that its type is not known before.
+The result is a table of the kind of the first argument, so its type is not known in advance.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from haply.report.funnel import Funnel
 
 
 def density(*, area: float) -> Density:
-    """State the density of the right rows by the area that they cover.
+    """Give the density of the right rows by the area that they cover.
 
     Parameters
     ----------
@@ -134,9 +134,9 @@ def match(
 ) -> Any:
     """Find the rows of two tables that are the same thing, and how likely that is.
 
-    A left thing has its counterpart among the right rows with probability ``completeness``. All other right rows are
+    A left row has its counterpart among the right rows with probability ``completeness``. All other right rows are
     spread evenly with ``density``. Each pair is then weighed against all other candidates of its left row, and against
-    none of them.
+    the chance that none of them is the counterpart.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def match(
         Two tables, or a stream and a table. Each micro-batch of the stream is then answered from the whole table.
     same
         What is measured on both sides: a column that both tables have, ``("mag", "vmag")`` for a column of each, or
-        ``hp.left.pos == hp.right.pos``. Of several in a list, which must be independent, each but the first also has
+        ``hp.left.pos == hp.right.pos``. In a list of several, which must be independent, each but the first also has
         the density of its values among unrelated rows, a number or a right column: ``("mag", "vmag", 0.1)``, or
         ``(hp.left.mag == hp.right.mag, 0.1)``.
     density
@@ -154,23 +154,25 @@ def match(
     completeness
         How many left rows have a counterpart in the right table: more than 0, less than 1.
     threshold
-        The least ``p_match`` of a pair that is kept; by default all pairs are that are not negligible.
+        The least ``p_match`` of a pair that is kept; by default all pairs that are not negligible.
     how, keep, k, order_by, ties
         As in ``hp.join``, by ``p_match``. With ``how="left"`` a row whose candidates are all too unlikely stays, with
-        nulls for the right table and its ``p_any``. ``keep="one_to_one"`` keeps the pairs of the likeliest world.
+        nulls for the right table and its ``p_any``. ``keep="one_to_one"`` keeps the likeliest set of pairs in which no
+        row appears twice.
     exclusive
-        Whether a right row is the counterpart of one left row at most. Probabilities are then those of whole worlds;
-        ``p_low`` and ``p_high`` bound ``p_match`` where a crowd of rows is too large for an exact value.
+        Whether a right row is the counterpart of at most one left row. Probabilities are then summed over all
+        one-to-one assignments; ``p_low`` and ``p_high`` bound ``p_match`` where too many rows compete for an exact
+        value.
     within
         For samples and certain values, which have no density: the distance within which they count as the same.
     on
         Certain conditions, such as ``"left.band = right.band"``. A pair that does not fulfil them cannot be the same
-        thing: it is no candidate, and has no weight. ``density`` is then that of right rows which fulfil them.
+        thing: it is not a candidate, and has no weight. ``density`` is then that of right rows which fulfil them.
     by_category
         ``{"class": (m, u)}``: the share of equal values of a certain column among the same things, and among unrelated
         ones.
     tolerance
-        Pairs are left out that together change no probability by more.
+        Negligible pairs are left out: together they change no probability by more than this.
     invalid, suffixes, columns, funnel
         As in ``hp.join``.
 
@@ -267,8 +269,8 @@ def count_matches(
 ) -> Any:
     """Count how many right rows fulfil a condition with each left row: whether any does, and how many to expect.
 
-    All partners of a left row look at the same uncertain value, so that their chances do not multiply. The numbers here
-    are those of all possible values together.
+    All partners of a left row are compared with the same uncertain value, so their probabilities do not multiply. The
+    numbers here take all possible values into account.
 
     Parameters
     ----------
@@ -277,19 +279,19 @@ def count_matches(
         is read page by page if ``hp.read_index`` gave it.
     on
         A condition on the difference or the distance of a column of each side, with any certain conditions. Several
-        uncertain conditions may be joined by AND where the uncertain columns of left rows are samples, or left rows are
-        certain; with ``by`` those of right rows, too.
+        uncertain conditions may be joined by AND if the left columns in them are samples or certain; with ``by`` the
+        right columns, too.
     threshold
-        The least ``p_any`` of a row that is returned; by default all rows are.
+        The least ``p_any`` of a row that is returned; by default all rows.
     by
-        Left columns: the matches of all rows of a group together, instead of those of each row.
+        Left columns to group by: count the matches of all rows of a group together, instead of those of each row.
     quantiles
         Levels such as ``[0.05, 0.95]``: the least number of matches that is reached with this probability, as columns
         ``matches_q05`` and ``matches_q95``.
     distribution
         Whether to add ``matches_distribution``, an array of the probabilities of 0, 1, 2, ... matches.
     tolerance
-        Pairs are left out that together change no number by more.
+        Negligible pairs are left out: together they change no number by more than this.
     time, window
         ``|left time - right time| <= window``, for certain times.
     invalid, funnel
@@ -415,13 +417,13 @@ def asof(
         ``"forward"`` asks for the first right row at or after the left one, ``"nearest"`` for the one nearest to it, on
         either side; of two at one distance the earlier.
     keep, k
-        ``"best_left"`` keeps the likeliest right row, or the ``k`` likeliest; ``"all"`` all that may be the last.
+        ``"best_left"`` keeps the likeliest right row, or the ``k`` likeliest; ``"all"`` keeps all that may be the last.
     threshold
         The least probability of a pair that is kept.
     how
         ``"left"`` keeps left rows without a pair, with nulls; ``"inner"`` leaves them out; others as in ``hp.join``.
     tolerance
-        Right rows are left out that together are the last with a smaller probability.
+        Negligible right rows are left out: together they are the last one with a smaller probability than this.
     invalid, suffixes, columns, funnel
         As in ``hp.join``.
 
@@ -429,7 +431,8 @@ def asof(
     -------
     table
         All columns of both tables, then ``probability`` (the right row is the last one) and ``p_any`` (there is one):
-        of the kind of the left table. Of right rows at one time the one counts that is last by its certain columns.
+        of the kind of the left table. Of several right rows at one time, the one that is last by its certain columns
+        counts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``hp.sky``: catalogues of the sky as positions; see ``haply.models.sky`` for what a position is.
+"""``hp.sky``: positions on the sky, from catalogues; ``haply.models.sky`` says what a position is.
 
 >>> import haply as hp
 >>> near = hp.distance(hp.sky.position(hp.left.ra, hp.left.dec, hp.left.e, hp.left.e), hp.right.pos) <= 0.5

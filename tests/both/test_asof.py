@@ -148,7 +148,7 @@ def test_words_of_errors(engine):
     left, right = golden(engine)
     for time, options, words in (
         ("s", {}, "no column in the left table called 's'"),
-        ("name", {}, "Column 'name' of the left table is no time"),
+        ("name", {}, "Column 'name' of the left table is not a time"),
         ("t", {"direction": "near"}, "no choice of direction 'near'"),
         ("t", {"by": "key"}, "no column in the left table called 'key'"),
         ("t", {"lookback": -1}, "The lookback is no length of time"),

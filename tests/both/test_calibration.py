@@ -70,7 +70,7 @@ def test_rows_without_a_probability_or_a_label_are_left_out(engine):
 
 def test_a_report_without_labels_says_so(engine):
     report = haply.calibration(engine.createDataFrame([(0.5,)], "p_match double").asked)
-    assert "Nothing tells whether the probabilities are right" in str(report)
+    assert "It is not known whether the probabilities are right" in str(report)
     for value in ("brier", "log_loss", "decomposition"):
         with pytest.raises(HaplyError, match="needs to know which pairs are true"):
             getattr(report, value)
@@ -84,11 +84,11 @@ def test_words_of_errors(engine):
         [(0.5, "a", (0.0, 1.0))], "p_match double, kind string, x struct<mean:double,sd:double>"
     )
     for options, words in (
-        ({"probability": "kind"}, "Column 'kind' is no column of numbers"),
+        ({"probability": "kind"}, "Column 'kind' is not a column of numbers"),
         ({"probability": "p_mach"}, "no column in the given table called 'p_mach'"),
-        ({"bins": 0}, "bins is no number of bins"),
+        ({"bins": 0}, "bins is not a number of bins"),
         ({"fakes": []}, "no column in the given table called 'p_any'"),
-        ({"same": ("x", "kind")}, "have no place within their errors"),
+        ({"same": ("x", "kind")}, "cannot be compared with their errors"),
     ):
         with pytest.raises(HaplyError) as caught:
             haply.calibration(table.asked, **options)
@@ -315,9 +315,9 @@ def test_shifts_come_in_the_kind_of_the_table(tmp_path):
     frame.to_parquet(tmp_path / "x.parquet")
     assert haply.shifted(str(tmp_path / "x.parquet"), "x", by=[3])[0]["x"].to_pylist() == [4.0, 5.0]
     for by, words in (
-        (5, "by is no list of shifts"),
-        ([], "by is no list of shifts"),
-        ([("a",)], "no vector of numbers"),
+        (5, "by is not a list of shifts"),
+        ([], "by is not a list of shifts"),
+        ([("a",)], "not a vector of numbers"),
     ):
         with pytest.raises(HaplyError, match=words):
             haply.shifted(frame, "x", by=by)
@@ -451,7 +451,7 @@ def test_sides_and_shares_of_a_table():
     assert mirrored.offset == pytest.approx(-0.4, abs=0.15)
     better = mirrored.apply(left)["x"][0].as_py()
     assert better["mean"] == pytest.approx(means[0] - mirrored.offset)
-    with pytest.raises(HaplyError, match="The left table was taken for right"):
+    with pytest.raises(HaplyError, match="The left table was taken as correct"):
         mirrored.apply(other, side="left")
     both = haply.calibrate(
         left, other, "x", radius=6, density=density, assign="both", learn=("share", "offset", "scale")
@@ -525,11 +525,11 @@ def test_what_cannot_be_learned():
         haply.calibrate(line(means + 1e6, sds), other, "x", **given)
     for options, words in (
         ({"learn": ("size",)}, "no value that can be learned, called 'size'"),
-        ({"learn": ()}, "told nothing to learn"),
-        ({"radius": 0}, "The radius is no distance"),
-        ({"density": -1}, "The density is no positive number"),
+        ({"learn": ()}, "has nothing to learn"),
+        ({"radius": 0}, "The radius is not a distance"),
+        ({"density": -1}, "The density is not a positive number"),
         ({"assign": "none"}, "assign names no table"),
-        ({"sample": 2}, "sample is no share of the left rows"),
+        ({"sample": 2}, "sample is not a share of the left rows"),
     ):
         with pytest.raises(HaplyError) as caught:
             haply.calibrate(left, other, "x", **(given | options))

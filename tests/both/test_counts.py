@@ -232,7 +232,7 @@ def test_words_of_errors(engine):
         (two, {}, "Matches are counted for several uncertain conditions where the left table has samples"),
         (two, {}, "its probabilities add up to the expected number of matches"),
         (two.replace(" AND ", " OR "), {}, "Matches are counted for conditions that all hold"),
-        (BAND, {"quantiles": [2]}, "A quantile is no probability"),
+        (BAND, {"quantiles": [2]}, "A quantile is not a probability"),
         (BAND, {"by": "id", "threshold": 0.5}, "threshold is about rows, and by= asks about groups"),
         (BAND, {"by": "kind"}, "no column in the left table called 'kind'"),
     ):

@@ -129,8 +129,11 @@ def test_of_two_dear_groups_the_likelier_to_reject_is_computed_first(engine):
         ({"x": {"mean": 1.0, "sd": None}}, r"The row has no value in 'x'"),
         ({"c": None}, r"The row has no value in '20 \+ c'"),
         ({"x": {"mean": 1.0, "sd": -1.0}}, r"Column 'x' has a row that is not a distribution.*sd < 0.*Hint"),
-        ({"x": 3.0}, r"The row's 'x' is no value of its column.*Found 3.0.*Hint: give a dict .\"mean\": ..., \"sd\""),
-        ({"c": "many"}, r"The row's 'c' is no value of its column. Expected double. Found 'many'. Hint"),
+        (
+            {"x": 3.0},
+            r"The row's 'x' is not a value of its column.*Found 3.0.*Hint: give a dict .\"mean\": ..., \"sd\"",
+        ),
+        ({"c": "many"}, r"The row's 'c' is not a value of its column. Expected double. Found 'many'. Hint"),
     ],
 )
 def test_bad_rows_are_refused(table, change, problem):

@@ -251,14 +251,16 @@ def test_explain_tells_of_earlier_conditions_and_of_what_is_gone(engine):
     t = hp.Table(engine, pa.table({"id": [1, 2], "m": [0.0, 1.0], "n": [0.0, 1.0]}))
     first = hp.where(t, "gaussian(m, 1) > 0", 0.2)
     plan = hp.plan_where(first, "gaussian(n, 1) > 0", 0.1)
-    assert "history       gaussian(m, 1) > 0, asked by an earlier query: part of this probability" in plan.explain()
+    assert (
+        "history       gaussian(m, 1) > 0, a condition of an earlier query: part of this probability" in plan.explain()
+    )
     assert [row["probability"] for row in plan.run().collect()] == pytest.approx([0.25, 0.841344746068543**2])
     less = hp.sql("SELECT id, n FROM t", t=first)
     cut = hp.plan_where(less, "gaussian(n, 1) > 0", 0.1)
     assert "earlier condition" not in cut.explain()  # nothing is left that could tell
     some = hp.sql("SELECT id, n, probability AS p FROM t", t=first)
     text = hp.plan_where(some, "gaussian(n, 1) > 0", 0.1).explain()
-    assert "history       cut: columns are gone that 1 earlier condition used" in text
+    assert "history       cut: columns that 1 earlier condition used are missing" in text
     outer = hp.join(first, t, on="left.id = right.id AND gaussian(left.n, 1) < right.m", threshold=0.9, how="left")
     text = hp.plan_where(outer, "gaussian(n_left, 1) > 0", 0.1, probability="none").explain()
     assert "history       cut: it was joined with how='left'" in text
@@ -325,7 +327,7 @@ def test_other_questions_take_rows_as_they_are(engine):
     plan = hp.plan_match(
         first, t, "gaussian(left.m, 1) = gaussian(right.m, 1)", density=0.1, completeness=0.9, threshold=0.1
     )
-    assert "note          Rows are taken as they are: that they have passed `gaussian(m, 1) > 0`" in plan.explain()
+    assert "note          These numbers ignore that the rows have passed `gaussian(m, 1) > 0`" in plan.explain()
 
 
 def test_windows_of_certain_times_keep_history_and_others_cut_it(engine):
@@ -334,7 +336,7 @@ def test_windows_of_certain_times_keep_history_and_others_cut_it(engine):
     near = "abs(gaussian(left.m, 1) - gaussian(right.m, 1)) <= 2"
     pairs = hp.join(t, t, on=f"{near} AND left.id < right.id", threshold=0.1, time="t", window=2.0)
     text = hp.plan_where(pairs, "gaussian(m_left, 1) > 0", 0.1).explain()
-    assert "asked by an earlier query" in text
+    assert "a condition of an earlier query" in text
     unsure = hp.sql("SELECT id, m, gaussian(t, 0.1) AS t FROM t", t=t)
     pairs = hp.join(unsure, unsure, on=f"{near} AND left.id < right.id", threshold=0.1, time="t", window=2.0)
     text = hp.plan_where(pairs, "gaussian(m_left, 1) > 0", 0.1, probability="none").explain()

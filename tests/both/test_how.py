@@ -173,7 +173,7 @@ def test_words_of_errors(engine):
         ({"how": "semi", "columns": ["n_right"]}, "how='semi' returns left columns only; columns= names n_right"),
         ({"how": "full"}, "no choice of how 'full'"),
         ({"k": 3}, "k=3 needs keep='best_left' or 'best_right'"),
-        ({"keep": "best_left", "k": 0}, "k is no number of rows"),
+        ({"keep": "best_left", "k": 0}, "k is not a number of rows"),
         ({"keep": "best"}, "no choice of keep 'best'"),
         ({"ties": "all"}, "keep='all' does not choose by it"),
     ):

@@ -232,9 +232,9 @@ def test_words_of_errors(engine):
             {"density": 0.1, "completeness": 1.0},
             "completeness is 1.0. Expected a number between 0 and 1",
         ),
-        ({"density": -1, "completeness": 0.5}, "The density is no positive number"),
+        ({"density": -1, "completeness": 0.5}, "The density is not a positive number"),
         ({"density": 0.1, "completeness": 0.5, "k": 2}, "k=2 needs keep='best_left' or 'best_right'"),
-        ({"density": "kind", "completeness": 0.5}, "The density 'kind' is no column of numbers"),
+        ({"density": "kind", "completeness": 0.5}, "The density 'kind' is not a column of numbers"),
         (
             {"density": 0.1, "completeness": 0.5, "by_category": shares},
             "by_category of 'kind' needs two shares",
@@ -246,7 +246,7 @@ def test_words_of_errors(engine):
         assert words in str(caught.value)
     for same, words in (
         (["xy", "id"], "'id' is the second attribute, and its density among unrelated rows is not known"),
-        ("kind", "Column 'kind' of the left table is no measurement"),
+        ("kind", "Column 'kind' of the left table is not a measurement"),
         ("xz", "no column in the left table called 'xz'"),
         ("left.xy < right.xy", "What is the same of two rows cannot be read"),
         ("id", "neither side has a density"),
@@ -268,7 +268,7 @@ def test_bad_rows(engine):
 def test_explain(engine):
     left, right = d2(engine)
     said = hp.plan_match(left, right, "xy", density=0.05, completeness=0.6, how="left").explain()
-    for words in ("Match", "0.05 unrelated right rows a unit", "0.6, each left row by itself", "Pairs with a density"):
+    for words in ("Match", "0.05 unrelated right rows per unit", "0.6, each left row alone", "Pairs with a density"):
         assert words in said
 
 

@@ -138,7 +138,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
 
 def test_spark_beside_a_local_table_is_refused(spark: Any) -> None:
     frame = spark.range(1)
-    text = r"a Spark DataFrame beside a table of this process.*the right table on Spark.*createDataFrame"
+    text = r"mixes a Spark DataFrame with a table of this process.*the right table on Spark.*createDataFrame"
     with pytest.raises(hp.HaplyError, match=text):
         hp.join(SHOP, frame, ON, 0.5)
     with pytest.raises(hp.HaplyError, match=r"'b' on Spark, 'a' not"):

@@ -77,7 +77,7 @@ def test_a_column_that_was_replaced_is_another():
     frame = hp.where(TABLE.to_pandas(), "gaussian(m, 1) > 0", 0.1)
     frame["m"] = [0.0, 1.0]
     plan = hp.plan_where(frame, "gaussian(m, 1) < 1", 0.1, probability="none")
-    assert "cut: columns are gone that 1 earlier condition used" in plan.explain()
+    assert "cut: columns that 1 earlier condition used are missing" in plan.explain()
     table = hp.where(TABLE, "gaussian(m, 1) > 0", 0.1)
     other = table.set_column(1, "m", pa.array([0.0, 1.0])).drop_columns(["probability"])
     assert again(other) == pytest.approx(ALONE)

@@ -122,7 +122,7 @@ def test_uncertain_conditions_become_a_region(text: str, region: Region) -> None
         ("left.temp - right.temp < 0**-1", "where a number is expected"),
         ("left.temp - right.temp < 10**10**10", "where a number is expected"),
         ("sqrt(left.temp) < right.temp", r"the function sqrt\(\)"),
-        ("abs(left.temp - right.temp) < left.tolerance", r"abs\(...\) beside further uncertain terms"),
+        ("abs(left.temp - right.temp) < left.tolerance", r"abs\(...\) together with further uncertain terms"),
         ("left.temp < right.temp OR left.a = 3", "an OR of conditions on different columns"),
         ("NOT (left.temp < right.temp AND left.a = 3)", "not a comparison"),
         ("left.temp IN (right.temp, 3)", "not a comparison"),
@@ -285,12 +285,15 @@ def test_the_largest_distance_that_counts() -> None:
         ("distance(left.pos, right.pos) <= 'a'", "'a' where a number is expected"),
         (
             "distance(left.pos, right.pos) <= 30 AND left.temp > right.temp",
-            "a distance beside another uncertain condition.*`left.temp > right.temp`",
+            "combines a distance with another uncertain condition.*`left.temp > right.temp`",
         ),
-        ("left.temp > right.temp AND distance(left.pos, right.pos) <= 30", "beside another uncertain condition"),
+        (
+            "left.temp > right.temp AND distance(left.pos, right.pos) <= 30",
+            "a distance with another uncertain condition",
+        ),
         (
             "distance(left.pos, right.pos) <= 30 AND distance(left.u, right.u) <= 3",
-            r"beside another uncertain condition.*`distance\(left.u, right.u\) <= 3`",
+            r"a distance with another uncertain condition.*`distance\(left.u, right.u\) <= 3`",
         ),
         ("distance(left.pos, right.pos) <= -1", "never be that small.*Found distance <= -1.*check the sign"),
         ("distance(left.pos, right.pos) < 0", "never be that small.*Found distance < 0"),

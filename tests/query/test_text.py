@@ -153,7 +153,7 @@ def test_what_haply_does_not_interpret_is_kept_as_written(text: str, printed: st
         ("left.a AS b", "line 1, column 8", "no aliases"),
         ("left.*", "line 1, column 6", "a name is missing after the dot"),
         ("(left.a", "line 1, column 1", "this parenthesis is not closed"),
-        ("(left.a, left.b) = 3", "line 1, column 8", "a list stands where one value"),
+        ("(left.a, left.b) = 3", "line 1, column 8", "there is a list where one value"),
         ("left.a)", "line 1, column 7", r"there is no \( for this \)"),
         ("abs(left.a", "line 1, column 11", r"the call of abs\(\) is not closed"),
         ("abs(left.a, left.b)", "line 1, column 1", "takes 1 argument"),

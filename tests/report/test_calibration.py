@@ -39,7 +39,7 @@ def pairs(count: int = 500, wrong: float = 1.0) -> pd.DataFrame:
 def test_a_report_with_labels_has_three_panels() -> None:
     report = hp.calibration(pairs(), label="truth", same="x")
     shown = texts(report.chart())
-    assert "The probabilities are right as far as 500 pairs tell" in shown
+    assert "The probabilities are right as far as 500 pairs show" in shown
     for words in (
         "Said and happened, with 95% intervals", "what was said: mean probability", "what happened: share true",
         "How sure the pairs are", "Differences within their errors", "share of pairs",

@@ -81,7 +81,7 @@ def test_it_says_what_the_join_does(left: dict, right: dict, on: str, threshold:
 
 def test_the_sentence_names_what_decides() -> None:
     far = hp.explain_pair(ONE, {"t": {"mean": 30.0, "sd": 0.3}}, NEAR, 0.1)
-    assert str(far).endswith("the rule 'core regions' tells so without the exact value.")
+    assert str(far).endswith("the rule 'core regions' shows it without the exact value.")
     failed = hp.explain_pair(ONE, OTHER, f"{NEAR} AND left.id > right.id", 0.1)
     assert str(failed) == "Not kept: the certain condition `left.id > right.id` does not hold."
     assert failed.probability == 0.0

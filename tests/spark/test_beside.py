@@ -216,7 +216,7 @@ def test_explain_and_words_of_errors(spark, stream):
         ((stream, table), {"how": "outer"}, "how='outer' asks for rows of the right table without a partner"),
         ((table, stream), {"how": "left"}, "how='left' asks for rows of the left table without a partner"),
         ((stream, table), {"keep": "mutual"}, "keep='mutual' asks for the best event of each row of the right table"),
-        ((stream, table), {"broadcast": "right"}, "A table beside a stream goes to every task anyway"),
+        ((stream, table), {"broadcast": "right"}, "A table that is joined with a stream is sent to every task anyway"),
         ((stream, table), {"columns": ["nothing"]}, "no column of the result 'nothing'"),
     ):
         with pytest.raises(HaplyError) as caught:
@@ -229,7 +229,7 @@ def test_explain_and_words_of_errors(spark, stream):
 def test_words_of_counts_and_last_events_of_streams(spark, stream):
     table = spark.createDataFrame(rows(4, 5))
     said = hp.plan_asof(stream, table, "t").explain()
-    assert "the right table comes whole to every task in each micro-batch" in said
+    assert "the right table is sent to every task in each micro-batch" in said
     for ask, words in (
         (lambda: hp.match(table, stream, "x", density=1.0, completeness=0.5), "all events of the right stream"),
         (lambda: hp.match(stream, stream, "x", density=1.0, completeness=0.5), "not looked for in a second stream"),

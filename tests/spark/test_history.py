@@ -29,7 +29,7 @@ def test_operations_of_spark_keep_history(spark, first, tmp_path):
     local = hp.where(path, "gaussian(m, 1) < 1", 0.1)  # the local engine reads what Spark has written
     assert local["probability"].to_pylist() == pytest.approx(JOINT)
     plan = hp.plan_where(first.select("id", "probability"), "gaussian(id, 1) < 1", 0.1, probability="none")
-    assert "history       cut: columns are gone that 1 earlier condition used" in plan.explain()
+    assert "history       cut: columns that 1 earlier condition used are missing" in plan.explain()
 
 
 def test_rows_with_equal_keys_meet(spark, first):

@@ -254,7 +254,7 @@ def test_failures_of_others_stay_as_they_are(spark):
     ],
 )
 def test_constants_that_are_no_parameters_are_refused_when_the_column_is_made(spark, make, reason):
-    with pytest.raises(hp.HaplyError, match="are no parameters of a distribution") as caught:
+    with pytest.raises(hp.HaplyError, match="are not parameters of a distribution") as caught:
         make()
     assert reason in str(caught.value)
 

@@ -197,10 +197,10 @@ def test_plans_tell_when_rows_leave(spark, streams):
         return hp.plan_join(left, right, on, 0.4, time="t", window=4, max_delay=DELAY, **asked).explain(verbose=True)
 
     outer = text(how="outer")
-    assert "pairs leave at once; a row without a pair leaves when it can have none: both streams are then past" in outer
-    assert "a stream that is silent holds back rows" in outer
-    assert "a row leaves with its first pair" in text(how="semi")
-    assert "a pair leaves when both of its rows can have no other" in text(keep="mutual")
+    assert "pairs are returned at once; a row without a pair is returned when it can no longer have one: both" in outer
+    assert "a stream without new rows holds back rows" in outer
+    assert "a row is returned with its first pair" in text(how="semi")
+    assert "a pair is returned when both of its rows can have no other" in text(keep="mutual")
     assert "ranked in one place: by their keys" in text(keep="mutual")
     assert "in one task, as there are no keys" in text("abs(left.x - right.x) <= 0.8", keep="mutual")
     assert "ranked in one place" not in text(keep="best_left")

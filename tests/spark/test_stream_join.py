@@ -343,8 +343,8 @@ def test_errors_when_a_join_of_streams_is_built(spark, tmp_path):
     fine = {"on": NEAR, "threshold": 0.5, "time": "time", "window": 10}
     for sides, changes, text in (
         ((stream, stream), {"time": None, "window": None}, "A join of streams has no window.*time and window"),
-        ((stream, stream), {"window": None}, "half a window"),
-        ((stream, stream), {"time": None}, "half a window"),
+        ((stream, stream), {"window": None}, "only one of time and window"),
+        ((stream, stream), {"time": None}, "only one of time and window"),
         ((stream, static), {"how": "outer"}, "how='outer' asks for rows of the right table without a partner"),
         ((static, stream), {"how": "left"}, "how='left' asks for rows of the left table without a partner"),
         ((stream, stream), {"window": -1}, "window is no length of time"),
@@ -352,10 +352,10 @@ def test_errors_when_a_join_of_streams_is_built(spark, tmp_path):
         ((stream, stream), {"window": float("nan")}, "window is no length of time"),
         ((stream, stream), {"window": "10 seconds"}, "window is a duration, and the times are numbers"),
         ((stream, stream), {"max_delay": "10 seconds"}, "max_delay is a duration, and the times are numbers"),
-        ((stream, stream), {"window": "10 parsecs", "time": "stamp"}, "'10 parsecs' is no window"),
+        ((stream, stream), {"window": "10 parsecs", "time": "stamp"}, "'10 parsecs' is not a window"),
         ((stream, stream), {"time": "tme"}, "no column in the left table called 'tme'.*did you mean 'time'"),
         ((stream, stream), {"time": ("time", "tiem")}, "in the right table called 'tiem'.*did you mean 'time'"),
-        ((stream, stream), {"time": "name"}, "'name' of the left table is no time.*string"),
+        ((stream, stream), {"time": "name"}, "'name' of the left table is not a time.*string"),
         ((stream, stream), {"time": ("time", "stamp")}, "differ in kind"),
         ((stream, stream), {"time": ("time",)}, "one time column for each side"),
         ((stream, stream), {"self_key": "id"}, "no self_key"),

@@ -250,7 +250,7 @@ def test_sql_hints(spark):
         assert found.columns == ["i", "j", "p"]
         assert {(row.i, row.j): row.p for row in found.collect()} == pytest.approx(wanted)
         told = hp.plan_sql(QUERY.format(hint), **tables).explain(verbose=True)
-        assert ("goes whole to every task" in told) == bool(hint)
+        assert ("is sent to every task" in told) == bool(hint)
 
 
 def test_sql_hints_that_are_wrong(spark):
@@ -283,7 +283,7 @@ def test_refusals(spark):
         ("id_left", "chosen by name. Expected a list of names. Found 'id_left'"),
         ([1], "Found [1]"),
         (["id_left", "ID_left"], "columns names 'ID_left' twice"),
-        (["id_left", "probability"], "leave it out: it always comes"),
+        (["id_left", "probability"], "leave it out: it is always the last"),
     ):
         with pytest.raises(HaplyError, match=re.escape(wrong)):
             hp.plan_join(one, one, BAND, 0.5, columns=columns)
@@ -295,7 +295,7 @@ def test_refusals(spark):
 def test_explain(spark):
     one = wide(spark, 22)
     text = hp.plan_join(one, one, BAND, 0.5, broadcast="left").explain(verbose=True)
-    assert "partitioning  none: the left table goes whole to every task of the other" in text
+    assert "partitioning  none: the left table is sent to every task of the other" in text
     assert "30 x 30 usable rows" in text
 
 

@@ -84,7 +84,7 @@ def test_lengths_over_numbers(value, number):
     "value", ["", "ten seconds", "10", "10 parsecs", "-5 seconds", "5 seconds ago", "1 month", "second", "1e3 seconds"]
 )
 def test_what_is_not_a_duration(value):
-    with pytest.raises(HaplyError, match=r"is no max_delay.*a duration.*as in"):
+    with pytest.raises(HaplyError, match=r"is not a max_delay.*a duration.*as in"):
         length_of("max_delay", value, stamps=True)
 
 
@@ -119,14 +119,14 @@ def test_time_columns_are_read(spark):
     assert (uncertain.length, uncertain.max_delay, uncertain.uncertain) == (120.0, 3.0, (True, False)), "in seconds"
     for time, window, delay, text in (
         (None, None, 3, "max_delay without a window"),
-        ("time", None, 0, "half a window.*Found time"),
-        (None, 5, 0, "half a window.*Found window"),
+        ("time", None, 0, "only one of time and window.*Found time"),
+        (None, 5, 0, "only one of time and window.*Found window"),
         (("time",), 5, 0, "one time column for each side"),
         (("time", "time", "time"), 5, 0, "one time column for each side"),
         ("tiem", 5, 0, "in the left table called 'tiem'.*did you mean 'Time'"),
         (("time", "tme"), 5, 0, "in the right table called 'tme'.*did you mean 'time'"),
-        (("name", "time"), 5, 0, "'name' of the left table is no time.*or an uncertain value.*string"),
-        (("time", "day"), 5, 0, "'day' of the right table is no time.*date"),
+        (("name", "time"), 5, 0, "'name' of the left table is not a time.*or an uncertain value.*string"),
+        (("time", "day"), 5, 0, "'day' of the right table is not a time.*date"),
         (("stamp", "time"), 5, 0, "differ in kind.*a number and timestamp"),
         (("stamp", "local"), 5, 0, "differ in kind.*timestamp and timestamp_ntz"),
         ("time", -5, 0, "window is no length"),

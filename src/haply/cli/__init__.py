@@ -1,4 +1,4 @@
-"""The command ``haply``: questions about files, and what helps to ask them.
+"""The command ``haply``: queries on files, and helper commands.
 
 Everything heavy is imported by the command that needs it, so that help and version are quick.
 """
@@ -28,8 +28,8 @@ _IN_PYTHON = re.compile(r"hp\.check\(df, column\)|hp\.\w+\(\.\.\., (\w+=\S+)\)")
 def command() -> None:
     """Run the command line and end the process.
 
-    Imports make far more objects than garbage: the collector is called less often. And what was imported is not taken
-    down at the end, which would take longer than many a query; Spark, if it runs, ends by itself as it must.
+    Imports make far more objects than garbage, so the collector runs less often. At the end the process exits without
+    freeing modules, which would take longer than many queries; Spark, if it runs, is stopped as usual.
     """
     gc.set_threshold(100_000)
     warnings.showwarning = _show_advice
@@ -47,8 +47,8 @@ def command() -> None:
 def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
     """Run the command line; returns the exit status. ``alone`` says that the process does nothing else.
 
-    It is 0 when all is done, 1 if ``haply check`` found bad rows, 2 for an error that is the caller's to mend, and 130
-    for Ctrl-C.
+    It is 0 when all is done, 1 if ``haply check`` found bad rows, 2 for an error that the caller can fix, and 130 for
+    Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -62,12 +62,12 @@ def main(argv: Sequence[str] | None = None, *, alone: bool = False) -> int:
             return 0
         module, _, function = arguments.run.partition(":")
         return int(getattr(importlib.import_module(f"haply.cli.{module}"), function)(arguments))
-    except SystemExit as leaving:  # argparse leaves after --help and --version
+    except SystemExit as leaving:  # argparse exits after --help and --version
         return leaving.code if isinstance(leaving.code, int) else 0
     except HaplyError as error:
         print(f"haply: {_as_options(str(error))}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads, such as head, has read enough
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         _leave_pipe()
         return 0
     except OSError as error:
@@ -95,11 +95,11 @@ def _as_options(message: str) -> str:
 
 
 def _show_advice(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Print what a question's author should know; warnings of other libraries are about code, not about questions."""
+    """Print haply's warnings; those of other libraries are about code, not about the query."""
     if issubclass(category, HaplyWarning):
         print(f"haply: note: {_as_options(str(message))}", file=sys.stderr)
 
 
 def _leave_pipe() -> None:
-    """Let what is still to be written go nowhere, so that Python does not complain of it at its end."""
+    """Discard further output, so that Python does not report a broken pipe at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The commands that ask something of files: tables in, a question, and the answer shown or in a file."""
+"""The commands that run queries on files: read tables, answer, and show the result or write it into a file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from haply.report.funnel import Funnel
 from haply.report.page import Page
 
 _SHOWN = 20
-"""Rows that are printed where no file is asked for."""
+"""Rows that are printed if no output file is given."""
 _PIPE = "-"
 
 
 def answer(arguments: argparse.Namespace) -> int:
-    """Answer a question, and tell what was found; the exit status."""
+    """Run a query, and print the result; returns the exit status."""
     begun = time.perf_counter()
     request = Request(arguments, QUESTIONS[arguments.command](arguments), begun)
-    # progress is told apart from the answer, so that the answer can be piped on
+    # progress goes to another stream than the result, so that the result can be piped
     aside = Console(highlight=False, stderr=True)
     title = "Answering the query"
     steps = request.answer()
@@ -48,7 +48,7 @@ def answer(arguments: argparse.Namespace) -> int:
 
 
 class Laps:
-    """Where the time goes: seconds by the name of a part, those for compiling kernels apart."""
+    """Seconds by the name of a part, with separate ones for compiling kernels."""
 
     def __init__(self, begun: float) -> None:
         self.begun = self._last = begun
@@ -69,7 +69,7 @@ class Laps:
 
 
 class Request:
-    """One call of a command: what is asked, of what, and where the answer goes. Files are looked for at once."""
+    """One call of a command: the query, its tables, and where the result goes. Files are checked at once."""
 
     def __init__(self, arguments: argparse.Namespace, asked: Asked, begun: float) -> None:
         self.laps, self.asked, self.command = Laps(begun), asked, arguments.command
@@ -104,11 +104,11 @@ class Request:
 
     @property
     def steps(self) -> int:
-        """How many steps it takes."""
+        """The number of steps."""
         return 2 + int(self.on_spark) + int(self.explains) + int(self.computes) + int(self.report is not None)
 
     def answer(self) -> Iterator[str]:
-        """Do it, step by step; yields what was done, and how a stream goes on as a ``Note``."""
+        """Run it, step by step; yields what was done, and the progress of a stream as a ``Note``."""
         self.laps.end("imports")
         spark: Any = None
         if self.on_spark:
@@ -192,7 +192,7 @@ class Request:
         if self.funnel.filled:
             page.section("The funnel").code(str(self.funnel))
             if len({record["pairs"] for record in self.funnel.stages()}) > 1:
-                page.chart(self.funnel.chart(), "Pairs that are left after each stage, fewer and fewer.")
+                page.chart(self.funnel.chart(), "Pairs that are left after each stage.")
         names, rows = self.shown or ([], [])
         page.section("The answer")
         if self.out is not None and self.rows is not None:
@@ -201,7 +201,7 @@ class Request:
         return page
 
     def tell(self) -> None:
-        """Print what was found."""
+        """Print the result."""
         if self.explains:  # not among the rows of a pipe
             shown = sys.stderr if self.out == _PIPE else sys.stdout
             print(wrapped(self.explanation, room()) if shown.isatty() else self.explanation, file=shown)

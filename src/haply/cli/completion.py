@@ -53,7 +53,7 @@ def _bash() -> str:
         options.append(f'            {name}) known="{" ".join(words)}" ;;')
         for action in command._actions:
             if action.choices:
-                # what stands alone comes right after the command
+                # positional arguments come right after the command
                 before = "|".join(f'"{name} {option}"' for option in action.option_strings or [name])
                 choices.append(f'        {before}) known="{" ".join(map(str, action.choices))}" ;;')
     return _BASH.format(commands=" ".join(commands), options="\n".join(options), choices="\n".join(choices))

@@ -1,4 +1,4 @@
-"""The commands that ask no question: ``demo``, ``explore``, ``warm``, ``doctor``, ``pack`` and ``bench``."""
+"""The commands that run no query: ``demo``, ``explore``, ``warm``, ``doctor``, ``pack`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explore(arguments: argparse.Namespace) -> int:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Tell whether haply can work here."""
+    """Print whether haply can work here."""
     from haply.engines.doctor import doctor
 
     spark = None
@@ -55,7 +55,7 @@ def pack(arguments: argparse.Namespace) -> int:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """Tell where the benchmarks are."""
+    """Print where the benchmarks are."""
     command = " ".join(["python -m benchmarks", *arguments.words])
     print(f"The benchmarks are in haply's repository, not in the installed package. In a clone of it: {command}")
     return 0
@@ -79,7 +79,7 @@ def warm(arguments: argparse.Namespace) -> int:
 
 
 def _compile_times() -> Table:
-    """A table of the kernels that this process has compiled or loaded."""
+    """Print a table of the kernels that this process has compiled or loaded."""
     from rich.table import Table
 
     from haply.numerics.jit import compilations
@@ -98,7 +98,7 @@ def _compile_times() -> Table:
 
 
 def _warm_explanations() -> None:
-    """The kernels that the demo's report calls one by one."""
+    """Compile the kernels that the demo's report calls one by one."""
     from haply.models import Gaussian
     from haply.probability.region import Region
     from haply.pruning.threshold import Threshold

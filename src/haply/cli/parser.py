@@ -14,15 +14,15 @@ KEEP = ("all", "best_left", "best_right", "mutual", "one_to_one")
 UNITS = ("arcsec", "mas", "deg")
 SHELLS = ("bash", "zsh", "fish")
 
-_EXIT = "exit status: 0 done, 1 haply check found bad rows, 2 a mistake in what was asked, 130 interrupted"
-_FILES = "Files are Parquet, CSV, JSON, Arrow, FITS or VOTable, by the ends of their names; folders and patterns too."
+_EXIT = "exit status: 0 done, 1 haply check found bad rows, 2 a mistake in the command or query, 130 interrupted"
+_FILES = "Files are Parquet, CSV, JSON, Arrow, FITS or VOTable, by their extensions; folders and patterns too."
 
 
 class CommandParser(argparse.ArgumentParser):
     """A parser whose errors are one paragraph, like all others."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse what was typed."""
+        """Refuse wrong arguments."""
         unknown = message.removeprefix("unrecognized arguments: ").split()
         if message.startswith("unrecognized arguments: ") and unknown[0].startswith("-"):
             options = [option for option in self._option_string_actions if option.startswith("--")]
@@ -30,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
         raise HaplyError(f"{self.prog}: {message}", hint=f"{self.prog} --help shows what can be written")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown options where they are: argparse would leave it to the parser of all commands."""
+        """Refuse unknown options here: argparse would leave them to the main parser."""
         found, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error("unrecognized arguments: " + " ".join(rest))
@@ -41,7 +41,7 @@ def make_parser() -> CommandParser:
     """Make the parser of the command line."""
     parser = CommandParser(
         prog="haply", description="Joins on uncertain data: which rows belong together, and how sure are we?",
-        epilog=f"haply COMMAND --help tells more, with examples.\n{_EXIT}", formatter_class=_Help, allow_abbrev=False,
+        epilog=f"haply COMMAND --help shows more, with examples.\n{_EXIT}", formatter_class=_Help, allow_abbrev=False,
     )  # fmt: skip
     parser.add_argument("--version", action="version", version=f"haply {__version__}")
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
@@ -93,7 +93,7 @@ def _threshold(command: argparse.ArgumentParser) -> None:
 def _rows(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--invalid", choices=("raise", "drop"), default="raise",
-        help="what becomes of bad rows: an error, or they are left out (default: %(default)s)",
+        help="what happens to bad rows: raise an error, or leave them out (default: %(default)s)",
     )  # fmt: skip
 
 
@@ -126,13 +126,15 @@ def _same(command: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     density = command.add_mutually_exclusive_group()
     density.add_argument(
-        "--density", metavar="D", help="unrelated right rows a unit of the value: a number, or a left column"
+        "--density", metavar="D", help="unrelated right rows per unit of the value: a number, or a left column"
     )
     density.add_argument("--area", type=float, metavar="A", help="the area (or length) that the right table covers")
     command.add_argument(
         "--completeness", type=float, required=True, metavar="F", help="the share of left rows with a counterpart"
     )
-    command.add_argument("--within", type=float, metavar="D", help="how near is the same, where nothing is uncertain")
+    command.add_argument(
+        "--within", type=float, metavar="D", help="the distance within which certain values are the same"
+    )
     command.add_argument(
         "--on", metavar="EXPRESSION", help="certain conditions on candidates, as in 'left.band = right.band'"
     )
@@ -173,7 +175,7 @@ def _column(command: argparse.ArgumentParser) -> None:
 def _engine(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--engine", choices=("local", "spark"),
-        help="what answers: this process, or Spark (default: local, unless streams are named)",
+        help="what runs the query: this process, or Spark (default: local, unless streams are named)",
     )  # fmt: skip
 
 
@@ -190,7 +192,7 @@ def _plan(command: argparse.ArgumentParser) -> None:
 
 
 def _verbose(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--verbose", action="store_true", help="tell also how conditions and rows are handled")
+    command.add_argument("--verbose", action="store_true", help="also show how conditions and rows are handled")
 
 
 def _demo(command: argparse.ArgumentParser) -> None:
@@ -201,7 +203,7 @@ def _demo(command: argparse.ArgumentParser) -> None:
 
 
 def _warm(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--report", action="store_true", help="print what each kernel took to compile")
+    command.add_argument("--report", action="store_true", help="print how long each kernel took to compile")
 
 
 def _page(command: argparse.ArgumentParser) -> None:
@@ -224,7 +226,7 @@ def _picture(command: argparse.ArgumentParser) -> None:
         "columns", nargs="*", metavar="COLUMN",
         help="a column, or a model such as 'gaussian(kg, err)'; two of positions for a map; none for thresholds",
     )  # fmt: skip
-    command.add_argument("--rows", type=int, metavar="N", help="draw so many rows (default: 8, on a map 300)")
+    command.add_argument("--rows", type=int, metavar="N", help="how many rows to draw (default: 8, on a map 300)")
     _probability(command)
     command.add_argument(
         "-o", "--out", default="chart.svg", metavar="PICTURE",
@@ -295,7 +297,7 @@ _COMMANDS: dict[str, tuple[str, str, _Options, Sequence[str]]] = {
         ),
     ),
     "explain": (
-        "ask:answer", "tell how a query would be answered", (_query, _engine, _verbose),
+        "ask:answer", "show how a query would be answered", (_query, _engine, _verbose),
         ("\"SELECT * FROM 'a.csv' a, 'b.csv' b WHERE abs(GAUSSIAN(a.x, a.e) - b.x) < 1 WITH THRESHOLD 0.5\"",),
     ),
     "check": (
@@ -318,12 +320,12 @@ _COMMANDS: dict[str, tuple[str, str, _Options, Sequence[str]]] = {
         "other:demo", "show a guided example in about a minute, with a report; needs no files", (_demo,), ("",)
     ),
     "warm": ("other:warm", "compile the kernels ahead, so that the first join is quick", (_warm,), ("",)),
-    "doctor": ("other:doctor", "look whether haply can work here", (_workers,), ("", "--spark")),
+    "doctor": ("other:doctor", "check whether haply can work here", (_workers,), ("", "--spark")),
     "pack": (
         "other:pack", "write haply into a zip, which Spark sends to its workers with --py-files", (_zip,),
         ("-o haply.zip",),
     ),
-    "bench": ("other:bench", "tell where the benchmarks are", (_bench,), ("",)),
+    "bench": ("other:bench", "show where the benchmarks are", (_bench,), ("",)),
     "completion": (
         "completion:completion", "print a script that completes commands and options in a shell", (_shell,),
         ("bash > ~/.local/share/bash-completion/completions/haply", "fish > ~/.config/fish/completions/haply.fish"),

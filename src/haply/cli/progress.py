@@ -1,4 +1,4 @@
-"""How far work is: a bar with the time left on a terminal, lines elsewhere, or nothing."""
+"""Progress: a bar with the time left on a terminal, lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from haply.errors import count_of
 
 _FEW_STEPS = 7
 _tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell", default=None)
-"""Shows words beside the bar, where there is one."""
+"""Shows text next to the bar, if there is one."""
 
 
 class _Times(ProgressColumn):
@@ -70,10 +70,10 @@ def followed(console: Console, title: str, work: Iterable[str], total: int) -> I
 
 
 def followed_here(console: Console, title: str, work: Iterable[str]) -> Iterator[str]:
-    """Pass the steps of a query of this process on: on a terminal with the time left, elsewhere in silence.
+    """Pass on the steps of a query of this process: on a terminal with the time left, elsewhere without output.
 
-    How long is left is known while the cells of a join are worked on; before and after, the time that has passed is
-    shown. What was shown is gone at the end, so that only the answer stays.
+    The time left is known while the cells of a join are decided; before and after, the elapsed time is shown. The
+    bar is removed at the end, so that only the result stays.
     """
     if not console.is_terminal:
         yield from work
@@ -86,7 +86,7 @@ def followed_here(console: Console, title: str, work: Iterable[str]) -> Iterator
         task = progress.add_task(title, total=None)
 
         def cells(done: int, total: int) -> None:
-            ended = done == total  # what comes after the last cell takes a time that nobody knows
+            ended = done == total  # the time after the last cell is not known
             progress.update(task, completed=done, total=None if ended else total)
 
         stack.enter_context(followed_by(cells))
@@ -97,7 +97,7 @@ def followed_here(console: Console, title: str, work: Iterable[str]) -> Iterator
 
 @contextmanager
 def spark_followed(spark: Any) -> Iterator[None]:
-    """Show how far Spark is beside the bar of ``followed``, if there is one."""
+    """Show the progress of Spark next to the bar of ``followed``, if there is one."""
     tell = _tell.get()
     if tell is None:
         yield

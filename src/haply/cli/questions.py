@@ -1,4 +1,4 @@
-"""What each command asks: of which files, with which models, and the plan that answers it."""
+"""The query of each command: its files, its models, and its plan."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Tables = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """A question about files."""
+    """A query on files."""
 
     text: str
-    """What is asked, for a report."""
+    """The query as text, for a report."""
     tables: dict[str, str]
     """Files by the names of tables."""
     plan: Callable[[Tables, Funnel], Plan]
-    """Plans the answer, from tables by their names."""
+    """Plans the query, from tables by their names."""
     models: dict[str, dict[str, str]] = field(default_factory=dict)
     """Uncertain columns to make, by table and name."""
     streams: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Asked:
 
 
 def join(arguments: argparse.Namespace) -> Asked:
-    """Ask for pairs."""
+    """Make the query of ``haply join``."""
 
     def plan(tables: Tables, funnel: Funnel) -> Plan:
         return _planned_join(arguments, tables, arguments.on, funnel)
@@ -52,7 +52,7 @@ def join(arguments: argparse.Namespace) -> Asked:
 
 
 def match(arguments: argparse.Namespace) -> Asked:
-    """Ask which rows are the same thing."""
+    """Make the query of ``haply match``."""
     same = [_compared(text) for text in arguments.same]
     given = None if arguments.density is None else _number_or_text(arguments.density)
     dense = density(area=arguments.area) if arguments.area is not None else given
@@ -69,7 +69,7 @@ def match(arguments: argparse.Namespace) -> Asked:
 
 
 def sky(arguments: argparse.Namespace) -> Asked:
-    """Ask which sources are near each other."""
+    """Make the query of ``haply sky``."""
 
     def plan(tables: Tables, funnel: Funnel) -> Plan:
         places = [_position(tables[side], side, arguments) for side in ("left", "right")]
@@ -93,7 +93,7 @@ def _planned_join(arguments: argparse.Namespace, tables: Tables, on: Expression 
 
 
 def _compared(text: str) -> Any:
-    """Read ``kg``, ``mag=vmag`` or ``mag=vmag:0.3``: columns that tell the same, and how dense unrelated values are."""
+    """Read ``kg``, ``mag=vmag`` or ``mag=vmag:0.3``: columns that are compared, and how dense unrelated values are."""
     columns, _, dense = text.partition(":")
     parts = [part.strip() for part in columns.replace("==", "=").split("=")]
     parts = [part.removeprefix(f"{side}.") for part, side in zip(parts, ("left", "right"), strict=False)]
@@ -165,7 +165,7 @@ def _usual_columns(frame: Frame, side: str) -> list[str]:
 
 
 def _unit(column: Field) -> Any:
-    """The unit of an error that the file tells, else arcseconds."""
+    """Return the unit of an error from the file, else arcseconds."""
     if column.unit is None:
         return "arcsec"
     if column.unit.strip().lower() not in _SPELLED:
@@ -181,7 +181,7 @@ def _unit(column: Field) -> Any:
 
 
 def where(arguments: argparse.Namespace) -> Asked:
-    """Ask for rows."""
+    """Make the query of ``haply where``."""
 
     def plan(tables: Tables, funnel: Funnel) -> Plan:
         options = {"strict": arguments.strict, "invalid": arguments.invalid, "funnel": funnel}
@@ -191,7 +191,7 @@ def where(arguments: argparse.Namespace) -> Asked:
 
 
 def check(arguments: argparse.Namespace) -> Asked:
-    """Ask for bad rows."""
+    """Make the query of ``haply check``."""
     models, column = named("--model", arguments.model), arguments.column
     if column is not None and "(" in column:
         models[column] = column
@@ -219,9 +219,9 @@ def _uncertain_column(frame: Frame) -> str:
 
 
 def sql(arguments: argparse.Namespace) -> Asked:
-    """Ask a query."""
+    """Make the query of ``haply sql`` and ``haply explain``."""
     query = read_query(arguments.query)
-    statement = read(query)  # what is written wrong is told before anything is read
+    statement = read(query)  # mistakes in the query are reported before anything is read
     tables, streams = named("--table", arguments.table), named("--stream", arguments.stream)
     twice = [name for name in streams if name in tables]
     if twice:
@@ -255,7 +255,7 @@ def read_query(given: str) -> str:
 QUESTIONS: dict[str, Callable[[argparse.Namespace], Asked]] = {
     "join": join, "match": match, "sky": sky, "where": where, "check": check, "sql": sql, "explain": sql,
 }  # fmt: skip
-"""What asks, by the names of commands."""
+"""The functions that make queries, by the names of commands."""
 
 
 # -- what is typed -----------------------------------------------------------------------------------------------------

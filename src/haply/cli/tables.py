@@ -1,4 +1,4 @@
-"""A table as plain text, as wide as there is room."""
+"""Tables as plain text that fits a given width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"[-+]?(\d[\d.]*(e[-+]?\d+)?|nan|inf)|None", re.IGNORECASE)
 
 
 def room() -> int:
-    """How many letters a line has: those of the terminal, or what ``COLUMNS`` says, else 80."""
+    """Return the width of a line: that of the terminal, or ``COLUMNS``, else 80."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -53,7 +53,7 @@ def _one_line(text: str) -> str:
 
 
 def _rank(cells: Sequence[str]) -> int:
-    """Tell how early a column is left out: names and whole numbers tell which row it is, structs little if cut."""
+    """Return how early a column is left out: names and whole numbers identify a row, cut structs say little."""
     if any(cell.startswith(("(", "[")) for cell in cells):
         return 2
     return int(any(_NUMBER.fullmatch(cell) and not cell.lstrip("-").isdigit() and cell != "None" for cell in cells))
@@ -62,7 +62,7 @@ def _rank(cells: Sequence[str]) -> int:
 def _chosen(least: Sequence[int], ranks: Sequence[int], width: int) -> list[int]:
     """Choose columns: the first and the last, then by their ranks, from both ends.
 
-    The first columns tell what a row is, and the last how likely it is.
+    The first columns identify a row, and the last is its probability.
     """
     last = len(least) - 1
     order = sorted(
@@ -79,7 +79,7 @@ def _chosen(least: Sequence[int], ranks: Sequence[int], width: int) -> list[int]
 
 
 def _cut(widths: list[int], least: Sequence[int], width: int) -> list[int]:
-    """Take letters from the widest columns until all fit; of numbers none is taken, as they would be other numbers."""
+    """Shorten the widest columns until all fit; numbers are never cut, as that would change them."""
     while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         spare = [at for at, one in enumerate(widths) if one > least[at]]
         if not spare:
@@ -89,7 +89,7 @@ def _cut(widths: list[int], least: Sequence[int], width: int) -> list[int]:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break the lines of a plan: what is said beside a name stays beside it."""
+    """Wrap the lines of a plan: text next to a name stays in its column."""
     lines = []
     for line in text.splitlines():
         name = re.match(r" +\S.*? {2,}", line)

@@ -1,1 +1,1 @@
-"""The demonstration: ``haply demo`` runs it; ``story`` has the main part, its neighbours the smaller ones."""
+"""The demonstration: ``haply demo`` runs it; ``story`` has the main part, the other modules the smaller ones."""

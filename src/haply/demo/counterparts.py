@@ -64,7 +64,7 @@ class CounterpartScore:
 
 
 def score_answers(method: str, answers: np.ndarray, surveys: SkyField) -> CounterpartScore:
-    """Hold answers, the ``source`` of the partner of each visible source or -1, against the truth."""
+    """Compare answers, the ``source`` of the partner of each visible source or -1, with the truth."""
     own = surveys.visible["source"].to_numpy()
     truth = np.where(np.isin(own, surveys.radio["source"].to_numpy()), own, -1)
     said, real = answers >= 0, truth >= 0
@@ -118,7 +118,7 @@ class CounterpartResult:
 
 
 def find_counterparts(seed: int = _SEED) -> CounterpartResult:
-    """Plant the field, answer in both ways, and score them."""
+    """Make the field, answer by both methods, and score them."""
     from haply.judging import calibration
 
     surveys = plant_surveys(seed)
@@ -145,8 +145,9 @@ def _scene() -> str:
     return (
         f"Two surveys list one field. The visible one sees {SEEN['visible']:.0%} of its {_SOURCES:,} sources, the "
         f"radio one {SEEN['radio']:.0%}, so that many have no counterpart. Each source has its own error ellipse. "
-        "hp.match weighs every candidate against all others and against none of them. It takes no radius. It needs to "
-        "know how many radio sources there are on this area, and what share of the visible ones they see."
+        "hp.match weighs every candidate against all others, and against the chance that there is none. It takes no "
+        "radius. It needs to know how many radio sources there are in this area, and what share of the visible ones "
+        "they see."
     )
 
 

@@ -1,4 +1,4 @@
-"""The demo's two networks of thermometers: what they read, and how well an answer fits the truth.
+"""The demo's two networks of thermometers: their readings, and the scores of answers against the truth.
 
 A dairy measures its vessels with two networks of thermometers: probes built into the vessels, and loggers that came
 later. Half of the loggers sit in a pocket of the pipe and are good; half are clipped to its outside and are about ten
@@ -79,7 +79,7 @@ def plant(rows: int = ROWS, seed: int = _SEED) -> World:
 
 @dataclass(frozen=True)
 class Score:
-    """How one method did against the planted truth."""
+    """The score of one method against the known truth."""
 
     method: str
     setting: str
@@ -155,12 +155,12 @@ class ReadingsResult:
 
     @property
     def tolerances(self) -> list[Score]:
-        """The tolerances that are told of."""
+        """The tolerances that are reported."""
         return [score for score in self.swept if score.tolerance in TOLERANCES]
 
     @property
     def stricter(self) -> list[Score]:
-        """Higher thresholds that are told of."""
+        """Higher thresholds that are reported."""
         return [score for score in self.curve if score.threshold in (0.5, 0.9)]
 
     def ahead(self) -> tuple[float, float] | None:
@@ -214,7 +214,7 @@ class PairOfReadings:
 
     @property
     def truth(self) -> str:
-        """What they are in truth."""
+        """Whether they are truly of one vessel, as text."""
         return "one vessel" if self.right else "two vessels"
 
     @property

@@ -5,8 +5,8 @@ with an error that it states: some metres in an open street, much more between t
 route for the next street and come back. The walk is made up, so the stretch is known; no method sees it.
 
 A position is an outlier when no usual one is within ``WITHIN`` metres of it with a probability of ``THRESHOLD``. The
-threshold is low on purpose: a position that may well be on the route is no reason for an alarm. The naive way throws
-the errors away and asks how far the nearest centre is.
+threshold is low on purpose: a position that may well be on the route is not a reason for an alarm. The naive method
+ignores the errors and computes how far the nearest centre is.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Walks:
 
     @property
     def away(self) -> np.ndarray:
-        """Which of them are in the next street. On the way there and back a position may pass for either."""
+        """Which of them are in the next street. On the way there and back a position may count as either."""
         return self.off_route > self.off_route.max() - 1e-6
 
     @property
@@ -92,7 +92,7 @@ def plant_walks(seed: int = _SEED) -> Walks:
 
 
 def _walk(corners: tuple[tuple[float, float], ...], start: float, pace: float) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and true places of somebody who walks from corner to corner."""
+    """Return seconds and true positions of a walk from corner to corner."""
     at = np.array(corners)
     along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(at, axis=0).T))])
     seconds = np.arange(start, along[-1] / pace, _EVERY_SECONDS)
@@ -100,7 +100,7 @@ def _walk(corners: tuple[tuple[float, float], ...], start: float, pace: float) -
 
 
 def _record(random: np.random.Generator, seconds: np.ndarray, places: np.ndarray) -> pa.Table:
-    """What the phone says: a place that errs by the error it states, and samples of where it may truly be."""
+    """Make the phone's records: a position with the error that it states, and samples of the true position."""
     count = len(places)
     between = np.zeros(count, dtype=bool)
     for left, bottom, right, top in _BETWEEN_TALL:
@@ -134,7 +134,7 @@ def _distance_to_route(places: np.ndarray) -> np.ndarray:
 def without_partner(spark: Any, walks: Walks, funnel: Funnel | None = None) -> np.ndarray:
     """Which of today's positions have no usual partner, by a join on Spark.
 
-    That there is a partner is enough: without the probabilities, rules may accept pairs as well as reject them.
+    Only the existence of a partner matters: without probabilities, rules may accept pairs as well as reject them.
     """
     from haply.api import join
     from haply.engines.spark.columns import samples
@@ -158,7 +158,7 @@ def nearest_centre_apart(walks: Walks) -> np.ndarray:
 
 
 def alarms(outlier: np.ndarray) -> np.ndarray:
-    """The positions at which an alarm is given: each that is an outlier after one that was none."""
+    """Return the positions at which an alarm is given: each outlier after a position that was not one."""
     return np.flatnonzero(outlier & ~np.concatenate([[False], outlier[:-1]]))
 
 
@@ -167,7 +167,8 @@ def alarms(outlier: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RouteScore:
-    """How one way did: false alarms are those on the route, missed are positions in the next street not called out.
+    """How one way did: false alarms are those on the route, missed are positions in the next street that are not called
+    outliers.
 
     ``noticed_after`` are the seconds from the corner to the first position off the route that is called one.
     """
@@ -185,7 +186,7 @@ class RouteScore:
 
 
 def score_outliers(method: str, outlier: np.ndarray, walks: Walks) -> RouteScore:
-    """Hold an answer against the planted stretch."""
+    """Compare an answer with the known stretch."""
     given, left = alarms(outlier), walks.left
     called = np.flatnonzero(outlier & left)
     return RouteScore(
@@ -198,7 +199,7 @@ def score_outliers(method: str, outlier: np.ndarray, walks: Walks) -> RouteScore
 
 
 def best_radius(walks: Walks) -> RouteScore:
-    """The naive way with the radius that suits the truth best, which nobody would know."""
+    """The naive method with the radius that fits the truth best, which is not known in practice."""
     apart = nearest_centre_apart(walks)
     tried = [
         score_outliers(f"nearest centre, {radius:g} m (tuned on the truth)", apart > radius, walks) for radius in _RADII
@@ -220,7 +221,7 @@ class RouteResult:
 
 
 def follow_route(spark: Any, seed: int = _SEED) -> RouteResult:
-    """Plant the walks, find the outliers in both ways, and score them."""
+    """Make the walks, find the outliers by both methods, and score them."""
     from haply.report.funnel import Funnel
 
     walks, funnel = plant_walks(seed), Funnel()
@@ -273,9 +274,9 @@ def verdict(result: RouteResult) -> str:
     return (
         f"haply gives {_count(ours.false_alarms, 'false alarm')}, the nearest centre within the same {WITHIN:g} m "
         f"gives {naive.false_alarms}: between tall buildings a centre may be far off though the person is not, and the "
-        f"stated error tells so. Being surer takes time: the turn is noticed {_after(ours)} instead of "
-        f"{_after(naive)}. A wider radius helps the naive way too ({_count(tuned.errors, 'error')}, noticed "
-        f"{_after(tuned)}), but only the truth tells how wide."
+        f"stated error shows it. Being surer takes time: the turn is noticed {_after(ours)} instead of "
+        f"{_after(naive)}. A wider radius helps the naive method too ({_count(tuned.errors, 'error')}, noticed "
+        f"{_after(tuned)}), but only the truth says how wide."
     )
 
 
@@ -309,8 +310,8 @@ def add_section(page: Any, result: RouteResult) -> None:
     )
     page.prose(
         f"A position is an outlier when no usual one is within {WITHIN:g} m of it with a probability of at least "
-        f"{THRESHOLD:g}, and the first of a run of outliers gives an alarm. The threshold is low on purpose: who may "
-        "well be on the route is no outlier."
+        f"{THRESHOLD:g}, and the first of a run of outliers gives an alarm. The threshold is low on purpose: a "
+        "position that may well be on the route is not an outlier."
     )
     page.chart(
         charts.position_map(map_records(result), route=ROUTE, streets=STREETS, blocks=TALL_BUILDINGS, names=_NAMES),

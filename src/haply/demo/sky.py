@@ -2,7 +2,7 @@
 
 The story. A survey in visible light and one in radio waves look at the same field. Both list where they see each
 source, with an error ellipse: some sources are sharp, others blurred. The field is made up, so that the partner of each
-source is known; no method sees it. The naive way throws the errors away and takes every pair within a fixed radius.
+source is known; no method sees it. The naive method ignores the errors and takes every pair within a fixed radius.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def plant_field(seed: int = _SEED) -> SkyField:
 
 
 def observe(random: np.random.Generator, source: np.ndarray, ra: np.ndarray, dec: np.ndarray) -> pa.Table:
-    """Make up how a survey sees sources: each with an error ellipse of its own, of up to ``_ERRORS`` arcseconds."""
+    """Make up how a survey sees sources: each with its own error ellipse, of up to ``_ERRORS`` arcseconds."""
     count = len(source)
     major = _ERRORS[0] * np.exp(random.uniform(0.0, math.log(_ERRORS[1] / _ERRORS[0]), count))
     minor, angle = major * random.uniform(0.3, 1.0, count), random.uniform(0.0, 180.0, count)
@@ -130,7 +130,7 @@ class SkyResult:
 
 
 def match_catalogues(spark: Any, seed: int = _SEED) -> SkyResult:
-    """Plant the field, match it in both ways, and score them."""
+    """Make the field, match it by both methods, and score them."""
     from haply.report.funnel import Funnel
 
     sky, funnel = plant_field(seed), Funnel()
@@ -159,7 +159,7 @@ def _scene() -> str:
     return (
         f"Two surveys list {_SOURCES:,} sources of one field, each with its own error ellipse, of {_ERRORS[0]:g} to "
         f"{_ERRORS[1]:g} arcseconds. The field is crowded: {_DENSITY:g} sources to the square arcsecond. It lies "
-        "across right ascension 0, which is of no consequence."
+        "across right ascension 0, which makes no difference."
     )
 
 
@@ -191,7 +191,7 @@ def add_section(page: Any, result: SkyResult) -> None:
         f"pairs = hp.join(visible, radio, on=same_place, threshold={THRESHOLD:g})"
     )
     page.prose(
-        f"The true distance of partners is 0, so the {WITHIN:g} arcseconds are small beside the errors and the "
+        f"The true distance of partners is 0, so the {WITHIN:g} arcseconds are small compared with the errors and the "
         "threshold is low: it is a test of how well the errors explain that the two were seen apart."
     )
     marked = (THRESHOLD, 0.001, 0.1)

@@ -1,6 +1,6 @@
-"""``haply demo``: two networks of thermometers, what three kinds of join make of them, and six smaller stories.
+"""``haply demo``: two networks of thermometers, matched by three kinds of join, and six smaller examples.
 
-The readings are made up and scored in ``readings``; the smaller stories are in ``route``, ``timing``, ``unconfirmed``,
+The readings are made up and scored in ``readings``; the smaller examples are in ``route``, ``timing``, ``unconfirmed``,
 ``sky`` and ``counterparts``. ``telling`` has the words and the report.
 """
 
@@ -83,9 +83,7 @@ def run_demo(
     from rich.console import Console
 
     if rows < 300:
-        raise HaplyError(
-            "The demo has too few rows to tell a story", expected="--rows of at least 300", found=str(rows)
-        )
+        raise HaplyError("The demo has too few rows", expected="--rows of at least 300", found=str(rows))
     console = console or Console(highlight=False)
     _check_packages()
     begun = time.perf_counter()
@@ -135,7 +133,7 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     from haply.engines.spark.runtime.session import INTERPRETED
 
     readings = _match_readings(rows, spark, steps)
-    if steps.ahead is not None:  # a session of its own: what follows is small, and not timed
+    if steps.ahead is not None:  # a separate session: what follows is small, and not timed
         for name, value in INTERPRETED.items():
             spark.conf.set(name, str(value).lower() if isinstance(value, bool) else value)
     walk, _ = steps.run(
@@ -161,7 +159,7 @@ def _tell(out: Path, rows: int, spark: Any, console: Console, steps: _Steps, beg
     partners, _ = steps.run(
         "The sky: which source is the counterpart, if any?", counterparts.find_counterparts, "counterparts"
     )
-    # last, when nothing is compiled beside it: Spark gives the process that asks for a stream's state ten seconds
+    # last, when nothing is compiled at the same time: Spark gives the process for a stream's state ten seconds
     alone, _ = steps.run(
         "Two streams: alarms that nobody confirmed",
         lambda: unconfirmed.find_unconfirmed(spark, alarms.night, alarms.probability > 0.0, alarms.detected),

@@ -1,4 +1,4 @@
-"""How the demo is told: in a terminal within a minute of reading, and as a report with pictures.
+"""The texts of the demo: a minute of reading in a terminal, and a report with charts.
 
 Both begin with the answer that no tolerance gives: two pairs of readings that are equally far apart, of which one
 belongs together and one does not.
@@ -70,19 +70,19 @@ _SCENE = (
 _HEADER = ("method", "pairs", "precision", "recall", "F1", "seconds")
 _MORE = ("question", "haply", "a fixed rule")
 _WHY = (
-    "A tolerance is one number for all readings: wide enough for the clipped loggers, it lets strangers in among the "
-    "fitted ones. The probability weighs every reading by its own error."
+    "A tolerance is one number for all readings: wide enough for the clipped loggers, it also keeps wrong pairs of "
+    "the fitted ones. The probability weighs every reading by its own error."
 )
 
 
 def headline(example: list[PairOfReadings]) -> str:
-    """Say what no tolerance can."""
+    """Return the headline."""
     gap = max((pair.gap for pair in example), default=0.0)
     return f"Two pairs of readings, both {gap:.1f} °C apart: one is of one vessel, the other is not"
 
 
 def told_apart(example: list[PairOfReadings]) -> str:
-    """Say how haply tells the two pairs apart."""
+    """Say how haply distinguishes the two pairs."""
     found = " and ".join(f"{_plain(pair.probability())} for the pair of {pair.truth}" for pair in example)
     return (
         "A tolerance keeps both or neither. haply knows the error of each device, and says how likely the two true "
@@ -110,9 +110,9 @@ def verdict(result: ReadingsResult) -> str:
 
 
 def timed(result: ReadingsResult) -> str:
-    """Say what the answer costs, beside the join that was timed in the same way."""
+    """Say what the answer costs, compared with the join that was timed in the same way."""
     ours, best = result.haply.seconds or 0.0, result.best_tolerance.seconds or 0.0
-    noise = " Kernels were compiled beside them: a second run is quicker." if result.beside_compilers else ""
+    noise = " Kernels were compiled at the same time: a second run is quicker." if result.beside_compilers else ""
     return (
         f"haply took {ours:.1f} s, the join by the best tolerance {best:.1f} s: both on the same Spark, on the same "
         f"tables, and each the second join of its kind.{noise}"
@@ -139,7 +139,7 @@ def _cells(score: Score, name: str) -> list[str]:
 
 
 def others(result: DemoResult) -> list[tuple[str, str, str]]:
-    """Return a line for each of the smaller stories: its question, haply's answer, and that of a fixed rule."""
+    """Return a line for each of the smaller examples: its question, haply's answer, and that of a fixed rule."""
     return [
         (route.HEADING, *route.in_short(result.walk)),
         (timing.ALARM_HEADING, *timing.alarms_in_short(result.alarms)),
@@ -186,7 +186,7 @@ def conclude(console: Console, result: DemoResult) -> None:
     console.print(f"All of it took {result.seconds:.0f} seconds.\n")
     console.print("[bold]What to try next[/]")
     console.print("  haply demo --rows 200000 --out out/larger     the same with more readings")
-    console.print("  python -m benchmarks --quick                  haply beside other engines")
+    console.print("  python -m benchmarks --quick                  haply compared with other engines")
     console.print("  and in Python, where one side has whole degrees only, so its values are intervals:\n")
     console.print("\n".join(f"    {line}" for line in SNIPPET.splitlines()), markup=False, soft_wrap=True)
 
@@ -224,7 +224,7 @@ def make_page(result: DemoResult) -> Page:
 
 
 def page_of_readings(found: ReadingsResult, more: Sequence[tuple[str, str, str]]) -> Page:
-    """Make the report's beginning, with a line for each of the other stories."""
+    """Make the report's beginning, with a line for each of the other examples."""
     from haply.report.page import Page
 
     example = found.example()
@@ -238,8 +238,8 @@ def page_of_readings(found: ReadingsResult, more: Sequence[tuple[str, str, str]]
     _add_funnel(page, found)
     page.section("The two pairs, rule by rule")
     page.prose(
-        "Each rule proves that the probability lies between two ends. The join asks the rules in the order of their "
-        "price and stops as soon as one of them decides."
+        "Each rule proves that the probability lies between two bounds. The join applies the cheapest rule first "
+        "and stops as soon as one of them decides."
     )
     for pair in example:
         _explain(page, pair)
@@ -295,7 +295,7 @@ def _add_scores(page: Page, found: ReadingsResult) -> None:
         [_cells(score, name)[:-1] for score, name in _more_rows(found)],
         caption="Other tolerances and thresholds, read off the answers to the widest and the lowest.",
     )
-    page.subsection("How it was asked")
+    page.subsection("The query")
     page.prose(
         f"{_SCENE} There are {len(found.world.probes):,} readings of probes and {len(found.world.loggers):,} of "
         "loggers."

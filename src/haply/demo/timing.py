@@ -2,7 +2,7 @@
 
 The alarms. Seismic and acoustic sensors watch a piece of land. Steps and noises that occur within ``WINDOW`` seconds of
 each other are taken for one passage. A sensor notices late, and how late is known as a distribution: the acoustic ones
-sleep to save power and need seconds to wake up. The naive way takes the time of detection for the time of the event.
+sleep to save power and need seconds to wake up. The naive method takes the time of detection as the time of the event.
 
 The cameras. Four cameras stand along a road, and each sees who passes it. A drive along the whole road is one sighting
 by each camera, in their order, and none longer after the one before than the road there takes at most.
@@ -140,7 +140,7 @@ def match_means(night: Night) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AlarmScore:
-    """How one way did: passages found and missed, and alarms for pairs that are no passage."""
+    """The score of one method: passages found and missed, and alarms for pairs that are not a passage."""
 
     method: str
     found: int
@@ -154,13 +154,13 @@ class AlarmScore:
 
 
 def score_alarms(method: str, matched: np.ndarray, night: Night) -> AlarmScore:
-    """Hold an answer, a flag for each pair, against the planted passages."""
+    """Compare an answer, a flag for each pair, with the known passages."""
     true = night.true_pairs
     return AlarmScore(method, int((matched & true).sum()), int((~matched & true).sum()), int((matched & ~true).sum()))
 
 
 def best_window(night: Night) -> AlarmScore:
-    """Detection times with the window that suits the truth best, which nobody would know."""
+    """Detection times with the window that fits the truth best, which is not known in practice."""
     tried = [
         score_alarms(f"detection times, {window:g} s (tuned on the truth)", match_detections(night, window), night)
         for window in np.arange(0.5, 10.0, 0.25)
@@ -188,7 +188,7 @@ class AlarmResult:
 
 
 def raise_alarms(spark: Any, seed: int = _SEED) -> AlarmResult:
-    """Plant the night, match the events in every way, and score the ways."""
+    """Make the night, match the events by every method, and score the methods."""
     night = plant_night(seed)
     probability, detected = match_occurrences(spark, night), match_detections(night)
     return AlarmResult(
@@ -211,7 +211,7 @@ IN_ORDER = " AND ".join(f"{before}.time < {after}.time" for before, after in LEG
 
 _HOUR = 3_600.0
 _ALONG, _TURNS_OFF, _STOPS, _OTHER_WAY, _AGAIN = 22, 12, 7, 7, 6
-_LATER = (1_000.0, 1_400.0)  # when somebody comes again: later than the whole road takes
+_LATER = (1_000.0, 1_400.0)  # when a vehicle comes again: later than the whole road takes
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,10 @@ class Traffic:
 
 
 def plant_traffic(seed: int = _SEED) -> Traffic:
-    """Make up an hour: drives along the whole road, some of them again, and trips that are none.
+    """Make up an hour: drives along the whole road, some of them repeated, and other trips.
 
-    Some turn off on the way and are not seen by all cameras, some stop for longer than a leg may take, and some come
-    the other way.
+    Some turn off on the way and are not seen by all cameras, some stop for longer than a leg may take, and some drive
+    in the opposite direction.
     """
     random = np.random.default_rng(seed)
     seen: dict[str, list[tuple[float, str]]] = {camera: [] for camera in CAMERAS}
@@ -264,7 +264,7 @@ def plant_traffic(seed: int = _SEED) -> Traffic:
     for kind, count in counts.items():
         for number in range(count):
             name, start = plate(), random.uniform(0.0, 0.9 * _HOUR)
-            # Who comes again may do so in any manner: the plate alone cannot tell which sightings are one drive.
+            # A vehicle may come again on any kind of trip: the plate alone does not identify a drive.
             if kind == "along" and number < _AGAIN:
                 start = random.uniform(0.0, 0.5 * _HOUR)
                 trip(name, start + random.uniform(*_LATER), ("along", "turns off", "other way")[number % 3])
@@ -309,7 +309,7 @@ def follow_plates(traffic: Traffic, within: float = np.inf) -> set[tuple[int, ..
 
 @dataclass(frozen=True)
 class TrackScore:
-    """How one way did: drives found and missed, and combinations that are no drive."""
+    """The score of one method: drives found and missed, and combinations that are not a drive."""
 
     method: str
     found: int
@@ -318,7 +318,7 @@ class TrackScore:
 
 
 def score_tracks(method: str, tracks: set[tuple[int, ...]], traffic: Traffic) -> TrackScore:
-    """Hold an answer against the planted drives."""
+    """Compare an answer with the known drives."""
     right = tracks & traffic.drives
     return TrackScore(method, len(right), len(traffic.drives) - len(right), len(tracks) - len(right))
 
@@ -335,7 +335,7 @@ class TrackResult:
 
 
 def follow_vehicles(spark: Any, seed: int = _SEED) -> TrackResult:
-    """Plant the traffic, follow the vehicles in every way, and score the ways."""
+    """Make the traffic, follow the vehicles by every method, and score the methods."""
     traffic = plant_traffic(seed)
     tracks, road = follow_windows(spark, traffic), sum(LEGS.values())
     return TrackResult(
@@ -381,10 +381,11 @@ def alarm_verdict(result: AlarmResult) -> str:
     return (
         f"Of {ours.found + ours.missed} passages haply finds {ours.found}, with {_falsely(ours)}; within the same "
         f"{WINDOW:g} s, times of detection find {naive.found}, with {_falsely(naive)}. {result.rescued} passages are "
-        f"found only by when they happened. A wider window on detection times finds {tuned.found}, but lets strangers "
-        f"in: {_falsely(tuned)}. Putting each event back by the mean latency of its sensor makes {means.errors} errors "
-        f"to haply's {ours.errors}; it needs to know the latencies too, but cannot tell how sure an alarm is. haply "
-        f"can: at P ≥ {STRICTER:g} there are {_falsely(result.stricter)}, and {result.stricter.found} passages found."
+        f"found only by when they happened. A wider window on detection times finds {tuned.found}, with "
+        f"{_falsely(tuned)}. Putting each event back by the mean latency of its sensor makes {means.errors} "
+        f"errors to haply's {ours.errors}; it needs to know the latencies too, but cannot say how sure an alarm is. "
+        f"haply can: at P ≥ {STRICTER:g} there are {_falsely(result.stricter)}, and {result.stricter.found} passages "
+        "found."
     )
 
 
@@ -410,7 +411,7 @@ def _track_scene(traffic: Traffic) -> str:
     return (
         f"Four cameras stand along a road: {', '.join(CAMERAS[:-1])} and {CAMERAS[-1]}. In an hour they see somebody "
         f"pass {sightings} times. {len(traffic.drives)} drives go along the whole road and take at most {legs}. Others "
-        "turn off, stop on the way or come the other way, and some are back later in the hour."
+        "turn off, stop on the way or drive in the opposite direction, and some are back later in the hour."
     )
 
 
@@ -419,9 +420,10 @@ def track_verdict(result: TrackResult) -> str:
     ours, road, plates = result.haply, result.whole_road, result.plates
     return (
         f"A window for each leg finds {ours.found} of {ours.found + ours.missed} drives, and "
-        f"{_count(ours.wrong, 'combination')} that {'is' if ours.wrong == 1 else 'are'} none. One window for the whole "
-        f"road also takes {_count(road.wrong, 'trip')} with a stop for a drive. The plate and the order alone give "
-        f"{_count(plates.wrong, 'wrong combination')}, as who comes again is followed from one trip into the other."
+        f"{_count(ours.wrong, 'combination')} that {'is' if ours.wrong == 1 else 'are'} wrong. One window for the "
+        f"whole road also takes {_count(road.wrong, 'trip')} with a stop for a drive. The plate and the order alone "
+        f"give {_count(plates.wrong, 'wrong combination')}, as a vehicle that comes again is followed from one trip "
+        "into the next."
     )
 
 

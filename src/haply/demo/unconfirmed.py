@@ -1,8 +1,8 @@
-"""The demo's part on streams: alarms that nobody confirmed, reported as soon as nobody can confirm them any more.
+"""The demo's part on streams: unconfirmed alarms, reported as soon as nothing can confirm them.
 
 The story goes on with the night of ``timing``: seismic alarms and acoustic detections arrive as two streams, each event
 when it is detected. An alarm that no noise has confirmed must be looked at by a person. It can be reported only when no
-noise can come any more that would confirm it: an anti join of streams waits for that, and reports each alarm once.
+further noise can confirm it: an anti join of streams waits for that, and reports each alarm once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HEADER = ("method", "alarms reported", "nothing had passed", "still open at the 
 
 @dataclass(frozen=True)
 class UnconfirmedScore:
-    """What an anti join reported: how many alarms, how many of them are no passage, and how many are undecided."""
+    """What an anti join reported: how many alarms, how many of them are not a passage, and how many are undecided."""
 
     method: str
     reported: int
@@ -81,7 +81,7 @@ def find_unconfirmed(spark: Any, night: Night, confirmed: np.ndarray, detected: 
 
 @contextmanager
 def _small_stream(spark: Any) -> Iterator[None]:
-    """Let a stream of a few rows have few tasks and cells: each micro-batch waits for all of them."""
+    """Use few tasks and cells for a stream of a few rows: each micro-batch waits for all of them."""
     wanted = {"spark.sql.shuffle.partitions": "1", "spark.haply.cells": "2"}
     before = {name: spark.conf.get(name, None) for name in wanted}
     for name, value in wanted.items():
@@ -172,6 +172,6 @@ def add_section(page: Any, result: UnconfirmedResult) -> None:
     )
     page.table(
         HEADER, [result.haply.cells(), result.detections.cells()],
-        caption=f"{result.alone} of the alarms are no passage.", strong=[0],
+        caption=f"{result.alone} of the alarms are not passages.", strong=[0],
     )  # fmt: skip
     page.prose(verdict(result))

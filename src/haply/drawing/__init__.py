@@ -1,1 +1,1 @@
-"""Charts of plain records, which know nothing of what they are about: any room above may draw."""
+"""Charts of plain records, independent of what the records mean: any package above may use them."""

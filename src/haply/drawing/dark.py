@@ -1,9 +1,9 @@
-"""Colours of charts on dark pages: rules of CSS put them in the place of the light ones, without drawing anew."""
+"""Colours of charts on dark pages: CSS rules replace the light ones, without drawing again."""
 
 from __future__ import annotations
 
 GROUND = "#14181c"
-"""The ground of dark pages."""
+"""The background of dark pages."""
 
 DARK = {
     **dict.fromkeys(("white", "#fff", "#ffffff"), GROUND),
@@ -22,17 +22,17 @@ DARK = {
     "#f0f0ec": "#262c32",
     "#d8d3cb": "#4a4b4c",
 }
-"""The dark colour for each light one that charts use. All others are readable on both grounds."""
+"""The dark colour for each light one that charts use. All others are readable on both backgrounds."""
 
 _NOTEBOOKS = {"dark": ('[data-jp-theme-light="false"]', ".vscode-dark"),
               "light": ('[data-jp-theme-light="true"]', ".vscode-light")}  # fmt: skip
-"""How notebooks mark a page as dark or light: JupyterLab, then VS Code. That wins over what the system prefers."""
+"""How notebooks mark a page as dark or light: JupyterLab, then VS Code. That overrides the preference of the system."""
 
 
 def chart_colours(scope: str) -> str:
-    """Return CSS by which charts inside of a selector follow a dark system, or the theme of a notebook.
+    """Return CSS with which charts inside a selector follow a dark system, or the theme of a notebook.
 
-    An SVG has its colours as attributes, which any rule of CSS overrules. Vega writes its ground as a style.
+    An SVG has its colours as attributes, which any CSS rule overrides. Vega writes its background as a style.
 
     >>> print(chart_colours(".chart").splitlines()[0])
     .chart [fill="white" i] { fill: var(--chart-white, white) }

@@ -11,7 +11,7 @@ from haply.drawing.style import BLUE, WIDTH, Record, data_of, need, styled
 
 
 def in_words(count: float) -> str:
-    """A count as people say it: exact while short, then rounded to three digits.
+    """Write a count for people: exact while short, then rounded to three digits.
 
     >>> in_words(24_940), in_words(903_993_016)
     ('24,940', '904 million')
@@ -29,9 +29,9 @@ def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
 
 
 def funnel_bars(records: Sequence[Record]) -> Any:
-    """Draw the bars of a funnel alone, to stand beside other panels."""
+    """Draw only the bars of a funnel, as one of several panels."""
     counts = [max(0, round(record["pairs"])) for record in records]
-    # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar and none is none.
+    # A logarithmic axis has no zero: bars begin at a half, so that one pair is a short bar and zero pairs are no bar.
     rows = [
         {"stage": record["stage"], "pairs": pairs, "end": max(pairs, 0.5), "start": 0.5, "label": f"{pairs:,}"}
         for record, pairs in zip(records, counts, strict=True)
@@ -55,7 +55,7 @@ def funnel_bars(records: Sequence[Record]) -> Any:
             y=alt.Y("stage:N", sort=order, title=None, axis=plain),
         )
     )
-    # The counts are a second axis: it has the room that they need, whatever the width of the chart.
+    # The counts are a second axis: it has enough space for them, whatever the width of the chart.
     right = alt.Axis(orient="right", ticks=False, domain=False, labelExpr=f"{counted}[datum.value]")
     labels = (
         alt.Chart(data_of(rows)).mark_tick(opacity=0).encode(y=alt.Y("stage:N", sort=order, title=None, axis=right))

@@ -1,4 +1,4 @@
-"""Charts inside of HTML, as notebooks show them."""
+"""Charts inside HTML, as notebooks show them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from haply.errors import HaplyError
 
 
 def drawn(chart: Callable[[], Any], words: str) -> str:
-    """Draw what a function makes into HTML; the chart brings its own ground, and is dark where the notebook is.
+    """Draw the chart that a function makes as HTML; it has its own background, and is dark if the notebook is.
 
-    A notebook shows objects by themselves, so what cannot be drawn is a sentence there and no error.
+    A notebook shows objects automatically, so a chart that cannot be drawn becomes a sentence, not an error.
     """
     try:
         from haply.drawing.library import svg_of

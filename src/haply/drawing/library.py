@@ -15,7 +15,7 @@ __all__ = ["alt", "chart_converter", "svg_of"]
 
 
 def chart_converter() -> Any:
-    """Return the package that draws charts without a browser, and has the scripts that draw them in one."""
+    """Return the package that draws charts without a browser, and has the scripts for browsers."""
     try:
         import vl_convert
     except ImportError as missing:
@@ -25,6 +25,6 @@ def chart_converter() -> Any:
 
 def svg_of(chart: Any) -> str:
     """Draw a chart as SVG, without a browser and without a network."""
-    # Altair has checked the parts when they were made: to check the whole again takes longer than drawing it.
+    # Altair has checked the parts when they were made: checking the whole again takes longer than drawing it.
     svg: str = chart_converter().vegalite_to_svg(chart.to_dict(validate=False))
     return svg

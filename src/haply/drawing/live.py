@@ -1,4 +1,4 @@
-"""Pictures that change while work goes on: in a terminal and in a notebook, and nowhere else."""
+"""Output that is updated while work goes on, in a terminal or a notebook only."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from rich.live import Live
 
 
 class Changing(Protocol):
-    """A picture for both: text for terminals, HTML for notebooks."""
+    """Output for both: text for terminals, HTML for notebooks."""
 
     def __rich__(self) -> RenderableType:
-        """Return what a terminal shows."""
+        """Return the output for a terminal."""
 
     def _repr_html_(self) -> str: ...
 
 
 Show = Callable[[Changing], None]
-"""Shows a picture in place of the one before."""
+"""Shows output in place of the previous one."""
 
 
 @contextmanager
 def shown(console: Console, keep: bool) -> Iterator[Show | None]:
-    """Give a function that shows pictures; none if there is neither a terminal nor a notebook.
+    """Yield a function that shows output; None if there is neither a terminal nor a notebook.
 
-    At the end the last picture stays, or, in a terminal, is wiped away.
+    At the end the last output stays, or, in a terminal, can be removed.
     """
     if console.is_jupyter:
         yield _in_notebook()

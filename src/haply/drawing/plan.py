@@ -1,4 +1,4 @@
-"""A plan as a picture: its tree, and how few of the possible pairs it expects to look at."""
+"""Charts of plans: the tree, and how few of the possible pairs will be looked at."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from haply.drawing.library import alt
 from haply.drawing.style import BLUE, GREY, INK, WIDTH, Record, data_of, need, styled
 
 _LINE, _GAP, _INDENT, _NAMES = 17, 5, 22, 104
-"""Pixels: of a line, between entries, of a step inwards, and of the names before what is said."""
+"""Pixels: of a line, between entries, of an indent, and of the names before the text."""
 _LETTER = 6.6
-"""Pixels of a letter in a wide font, so that lines are broken where there is still room."""
+"""Pixels of a letter in a wide font, so that lines are broken early enough."""
 
 
 def plan_chart(records: Sequence[Record], estimate: tuple[float, float] | None, title: str) -> alt.VConcatChart:
@@ -33,7 +33,7 @@ def plan_chart(records: Sequence[Record], estimate: tuple[float, float] | None, 
 
 
 def _tree(records: Sequence[Record]) -> Any:
-    """Lay texts out line by line: Vega has no tables."""
+    """Lay out texts line by line: Vega has no tables."""
     top, titles, names, said, bars = 0.0, [], [], [], []
     for record in records:
         begin = top

@@ -11,9 +11,9 @@ from haply.drawing.style import BLUE, GREEN, GREY, INK, ORANGE, RED, WIDTH, Reco
 
 _COLOURS = (BLUE, RED, GREEN, ORANGE, "#56B4E9", "#CC79A7", GREY, "#000000")
 _FAR_APART = 20.0
-"""Peaks that differ by a larger factor are drawn each by its own height, so that both can be seen."""
+"""Peaks that differ by a larger factor are each scaled to their own height, so that both can be seen."""
 _LEGEND_LETTERS = 60
-"""Longer legends have one entry in a line."""
+"""Longer legends have one entry per line."""
 _MAP = 460
 
 
@@ -54,13 +54,13 @@ def position_chart(
     shapes: Sequence[Record], titles: tuple[str, str], *, title: str, subtitle: str = "", east_left: bool = False
 ) -> alt.LayerChart:
     """Draw positions on a plane under a title: see ``position_panel``."""
-    # pages that draw a map narrower make it as much lower
+    # pages that draw a map narrower also make it lower
     panel = position_panel(shapes, titles, east_left=east_left).properties(usermeta={"equalScales": True})
     return styled(panel, title, subtitle)
 
 
 def position_panel(shapes: Sequence[Record], titles: tuple[str, str], *, east_left: bool = False) -> Any:
-    """Draw positions on a plane, where a unit is as long to the right as it is upwards.
+    """Draw positions on a plane, with the same scale on both axes.
 
     Shapes ``kind, points, closed``: one point is a dot, two are a line between partners if the shape is not closed,
     more are an outline. On the sky east is on the left.
@@ -121,11 +121,11 @@ def _at(point: Sequence[float]) -> Mapping[str, float]:
 
 
 def _span(points: Sequence[Sequence[float]]) -> dict[str, list[float]]:
-    """What must be on the map, with some room around it."""
+    """Return the range that must be on the map, with some space around it."""
     low = [min(float(point[k]) for point in points) for k in (0, 1)]
     high = [max(float(point[k]) for point in points) for k in (0, 1)]
     room = 0.06 * max(high[0] - low[0], high[1] - low[1]) or 1.0
-    # a strip would have no room for its axis: no side is less than a third of the other
+    # a narrow strip has no space for its axis: no side is less than a third of the other
     longest = max(high[k] - low[k] for k in (0, 1)) + 2.0 * room
     found = {}
     for k, name in enumerate(("x", "y")):

@@ -1,4 +1,4 @@
-"""The look that all charts of haply share, and the records that they are drawn from."""
+"""The common style of haply's charts, and checks of the records that they are drawn from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WIDTH = 560
 
 
 def styled(chart: Any, title: str, subtitle: str = "") -> Any:
-    """The look that all charts share, with a title above them."""
+    """Apply the common style to a chart, with a title above it."""
     heading = alt.TitleParams(
         title,
         subtitle=subtitle or alt.Undefined,
@@ -76,7 +76,7 @@ def need(records: Sequence[Record], chart: str, fields: tuple[str, ...]) -> None
 
 
 def panels(drawn: Sequence[tuple[Any, str]], title: str) -> alt.VConcatChart:
-    """Put panels below each other, each with its own name, under a title."""
+    """Stack panels, each with its own name, under a title."""
     named = [
         panel.properties(
             title=alt.TitleParams(
@@ -86,5 +86,5 @@ def panels(drawn: Sequence[tuple[Any, str]], title: str) -> alt.VConcatChart:
         for panel, name in drawn
     ]
     chart = alt.vconcat(*named, spacing=30).resolve_scale(color="independent", x="independent", y="independent")
-    # An SVG has fixed places, but the font is the reader's: a wider one needs room at the sides.
+    # An SVG has fixed positions, but the font is the reader's: a wider one needs space at the sides.
     return styled(chart.properties(padding={"left": 24, "right": 24, "top": 8, "bottom": 8}), title)

@@ -1,1 +1,1 @@
-"""The engines that run plans. Neither knows the other, and neither knows probability."""
+"""The engines that run plans. Neither imports the other, and neither computes probabilities."""

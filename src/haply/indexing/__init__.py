@@ -1,1 +1,1 @@
-"""Indexed tables: what they hold, how they are written and read, whichever engine does it."""
+"""Indexed tables: their files, and how both engines write and read them."""

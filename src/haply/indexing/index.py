@@ -1,12 +1,12 @@
-"""Tables that remember: Parquet files in the order of their values, and beside them what is known of every page.
+"""Indexed tables: Parquet files in the order of their values, with bounds for every page.
 
 A page is a row group. Of its values the x-bounds are kept at some levels (see ``haply.pruning.candidates.xbounds``).
-They give, for any threshold, an interval that holds the row intervals of all its rows. So a join asks the pages that
-may match, and reads no others.
+They give, for any threshold, an interval that holds the row intervals of all its rows. So a join reads only the pages
+that may match.
 
 A folder holds ``part-*.parquet`` (the rows), ``pages-*.parquet`` (the bounds) and ``_haply_index.json``, which names
-all that belongs to the index; ``manifest`` says how builds take turns in it. What is named must be there, as long as it
-was, and with the same footer. Every page has a digest of its bytes: a join checks that of each page it reads, and a
+all that belongs to the index; ``manifest`` says how builds take turns in it. Each named file must exist, with the same
+length and the same footer. Every page has a digest of its bytes: a join checks that of each page it reads, and a
 plain scan those of all pages.
 """
 
@@ -37,7 +37,7 @@ LEVELS = (
     0.0, CERTAIN_LEVEL, 1e-4, 1e-3, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.225, 0.25,
     0.275, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99,
 )  # fmt: skip
-"""A threshold uses the largest level that is not above its own: the finer, the less is lost."""
+"""A threshold uses the largest level that is not above its own: finer levels skip more pages."""
 
 PAGE_SCHEMA = pa.schema(
     {
@@ -72,7 +72,7 @@ class Index:
         return len(self.rows)
 
     def intervals(self, ends: Ends) -> Intervals:
-        """What holds the row intervals of all rows of each page, for a condition and threshold (``interval_ends``)."""
+        """Return for each page an interval that holds the intervals of all its rows, for a condition and threshold."""
         levels = np.array(LEVELS)
         low, high = (int(np.searchsorted(levels, level, "right")) - 1 for level in (ends.low_level, ends.high_level))
         start, end = self.left[:, low] - ends.low_shift, self.right[:, high] - ends.high_shift
@@ -114,7 +114,7 @@ class Index:
 
 @dataclass(frozen=True)
 class WritePages:
-    """Writes the rows of a partition into a file of its own; gives the bounds of its pages (``mapInArrow``)."""
+    """Writes the rows of a partition into its own file; returns the bounds of its pages (for ``mapInArrow``)."""
 
     path: str
     build: str
@@ -153,7 +153,7 @@ class WritePages:
             raise bad_row(f"Column '{self.column}'", read.example)
         model: Model = read.model
         assert isinstance(model, OneDimensional)
-        if not len(model):  # nulls alone: they match nothing
+        if not len(model):  # only nulls: they match nothing
             empty = np.full(len(LEVELS), np.inf)
             return {"left": empty, "right": -empty, "peak": 0.0}
         bounds = group_bounds(value_bounds(model, np.array(LEVELS)), np.array([0, len(model)]))
@@ -161,7 +161,7 @@ class WritePages:
 
 
 def _in_pages(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """The rows in tables of one size, but for the last."""
+    """Yield the rows in tables of one size, except the last."""
     held, count = [], 0
     for batch in batches:
         at = 0
@@ -180,7 +180,7 @@ def _in_pages(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[pa.Table
 def commit_pages(
     build: Build, column: str, schema: str, page_rows: int, pages: pa.Table, bounds: pa.Table | None
 ) -> None:
-    """Write the bounds, behind those of the rows that are there; then these files are the index, or are removed."""
+    """Write the bounds after those of earlier rows, then commit; if that fails, remove these files."""
     system, folder = system_of(build.path)
     prints = {
         name: {"name": name, "bytes": size, "footer": footer}
@@ -217,7 +217,7 @@ def _digest(source: pa.NativeFile, start: int, end: int) -> bytes:
 
 
 def open_index(path: str) -> Index:
-    """Read what is known of an index, but none of its rows."""
+    """Read the manifest and the bounds of an index, but no rows."""
     path = everywhere(path)
     manifest = load_manifest(path)
     check_levels(manifest, path)
@@ -244,7 +244,7 @@ def check_levels(manifest: dict[str, Any], path: str) -> None:
 
 
 def read_bounds(path: str, manifest: dict[str, Any]) -> pa.Table:
-    """What is known of the pages; format 1 had no digests of them."""
+    """Read the bounds of the pages; format 1 had no digests of them."""
     system, folder = system_of(path)
     entry = manifest["pages"]
     try:
@@ -262,7 +262,7 @@ def read_bounds(path: str, manifest: dict[str, Any]) -> pa.Table:
 
 @lru_cache(maxsize=32)
 def _handle(path: str, name: str, thread: int) -> pa.NativeFile:
-    """Open a file for a thread of its own: a file has one place that is read."""
+    """Open a file for one thread: a file handle has one position."""
     system, folder = system_of(path)
     return system.open_input_file(f"{folder}/{name}")
 

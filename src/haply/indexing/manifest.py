@@ -1,14 +1,15 @@
 """The folder of an index: which files belong to it, and which of two builds at the same time wins.
 
-``_haply_index.json``, the manifest, names all files of the index. A build writes files with names that nobody else has,
-and the atomic replacement of the manifest is its commit. Each manifest has a generation and the id of its build. A
+``_haply_index.json``, the manifest, names all files of the index. A build writes files with unique names, and the
+atomic replacement of the manifest is its commit. Each manifest has a generation and the id of its build. A
 build commits only if the manifest is still the one it started from; otherwise it removes its own files and raises.
 
 On a local path the check and the replacement are done under ``flock`` on ``_haply_index.lock``, so that of several
 processes of one machine exactly one wins. The operating system releases the lock of a process that dies. Arrow's other
 file systems (``hdfs://``, ``s3://``, ...) have neither locks nor a conditional replacement: the generation is checked
 before the replacement and after it, and two builds that commit within the same moment may both report success. The
-manifest then is that of the last one, whole, and the rows of the other are lost. Let one build at a time write there.
+manifest is then that of the last one, complete, and the rows of the other are lost. Let one build at a time write
+there.
 
 Generation g's files stay until generation g + 2 commits, for readers that have opened g. A build deletes only files
 that one of the last manifests names, or whose names have the id of one of the last builds or of a dead build: one
@@ -89,7 +90,7 @@ def _is_local(system: fs.FileSystem) -> bool:
 
 
 def load_manifest(path: str) -> dict[str, Any]:
-    """The manifest of an index, after all that it names was found as it says."""
+    """Load the manifest of an index, and check all files that it names."""
     system, folder = system_of(path)
     manifest = _read_manifest(path)
     if manifest is None:
@@ -125,7 +126,7 @@ def _read_manifest(path: str) -> dict[str, Any] | None:
         raise refused(path, found, _OTHERWISE)
     try:
         names = _names(manifest)
-        if manifest["format"] == 1:  # which knew no generations
+        if manifest["format"] == 1:  # which had no generations
             manifest |= {"generation": 0, "id": manifest["checksum"], "previous": None}
         elif manifest["previous"] is not None:
             names |= set(manifest["previous"]["names"])
@@ -135,7 +136,7 @@ def _read_manifest(path: str) -> dict[str, Any] | None:
     except (KeyError, TypeError):
         raise refused(path, f"{MANIFEST} was changed", _OTHERWISE) from None
     if strange:
-        why = f"{MANIFEST} names {strange[0]!r}, which no build writes: files of an index lie in its own folder"
+        why = f"{MANIFEST} names {strange[0]!r}, which no build writes: files of an index are in its own folder"
         raise refused(path, why, _OTHERWISE)
     return manifest
 
@@ -154,19 +155,19 @@ def checksum_of(manifest: dict[str, Any]) -> str:
 
 
 def begin(path: str, mode: str) -> dict[str, Any] | None:
-    """The manifest that a build starts from, if there is an index; what is no place for one is refused."""
+    """Return the manifest that a build starts from, if there is an index; refuse a folder that cannot hold one."""
     system, folder = system_of(path)
     kind = system.get_file_info(folder).type
     names = sorted(entry.base_name for entry in _entries(system, folder)) if kind == fs.FileType.Directory else []
     if kind == fs.FileType.NotFound or (kind == fs.FileType.Directory and _is_vacant(names)):
         return None
     if mode == "error":
-        raise HaplyError(f"{path} is there already", expected="a new folder", hint='mode="overwrite" or mode="append"')
+        raise HaplyError(f"{path} exists already", expected="a new folder", hint='mode="overwrite" or mode="append"')
     manifest = _read_manifest(path) if MANIFEST in names else None
     if manifest is None:
         what = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         raise HaplyError(
-            f"{path} is no index",
+            f"{path} is not an index",
             expected=f"a folder that build_index wrote, with its {MANIFEST}, or an empty one",
             found=f"a folder with {what} and without {MANIFEST}" if names else "a file",
             hint="choose another path, or remove the folder yourself",
@@ -175,7 +176,7 @@ def begin(path: str, mode: str) -> dict[str, Any] | None:
 
 
 def _is_vacant(names: list[str]) -> bool:
-    """Whether nothing is in a folder but what builds that did not commit have written."""
+    """Return whether a folder holds only files of builds that did not commit."""
     builds = {_id_in(name) for name in names if name.startswith(_BUILD)} - {None}
     return all(name == LOCK or _id_in(name) in builds for name in names)
 
@@ -229,10 +230,10 @@ class Build:
         """Remove the files of this build, unless it did commit."""
         try:
             now = _read_manifest(self.path)
-        except HaplyError:  # then nobody can tell whose files they are
+        except HaplyError:  # then it is not known which files belong to the index
             return
         if now is None or now["id"] != self.id:
-            # Tasks of a failed job may still write: the claim stays, and tells the next build that these are leftovers.
+            # Tasks of a failed job may still write: the claim stays, so the next build knows that these are leftovers.
             claim = "" if self._written else f"{_BUILD}{self.id}"
             self._sweep(lambda name: _id_in(name) == self.id and name != claim)
 
@@ -251,7 +252,7 @@ def building(path: str, before: dict[str, Any] | None) -> Iterator[Build]:
     system.create_dir(folder, recursive=True)
     build, claim = Build(path, before), None
     if _has_locks(system):
-        with _locked(system, folder):  # so that nobody finds the claim before it is locked, and takes it for a dead one
+        with _locked(system, folder):  # so that no other build takes the claim, before it is locked, for a dead one
             claim = _try_lock(f"{folder}/{_BUILD}{build.id}", os.O_CREAT | os.O_EXCL)
     try:
         yield build
@@ -309,13 +310,13 @@ def _locked(system: fs.FileSystem, folder: str) -> Iterator[None]:
             )
         yield
     finally:
-        with suppress(OSError):  # said aloud: a process forked meanwhile would hold the lock on
+        with suppress(OSError):  # unlock explicitly: a process forked meanwhile would keep the lock
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
 def _try_lock(place: str, more: int = 0) -> int | None:
-    """A handle that holds the lock of a file, if nobody else does."""
+    """Return a handle that holds the lock of a file; None if another process holds it."""
     try:
         handle = _open_lock(place, more)
     except OSError:

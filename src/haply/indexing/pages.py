@@ -16,7 +16,7 @@ from haply.models.columns import read_column
 from haply.pruning.candidates.intervals import Intervals, interval_ends
 
 _PROBES = 256
-"""Places at which an index is asked how many rows one meets there."""
+"""The number of places at which the index estimates how many rows a row meets."""
 
 
 class PageList:
@@ -59,9 +59,9 @@ class PagesOfJoin:
 
     @property
     def expected_partners(self) -> float:
-        """About how many rows of the index a row of the other side meets, told from the pages without reading any.
+        """Estimate how many rows of the index a row of the other side meets, without reading any page.
 
-        As if the other side lay where the index lies, and were certain.
+        Assumes that the other side is distributed like the index, and certain.
         """
         pages, rows = self.intervals, self.index.rows.astype(np.float64)
         known = np.isfinite(pages.start) & np.isfinite(pages.end) & (pages.end >= pages.start)

@@ -1,1 +1,1 @@
-"""Pictures of one's own rows and pairs, for people: explained pairs, charts, maps and pages."""
+"""Functions that show rows and pairs: explained pairs, charts, maps and pages."""

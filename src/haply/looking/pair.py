@@ -43,18 +43,18 @@ def explain_pair(
     on
         The condition, or its text, as in ``hp.join``.
     threshold
-        The least probability of a pair that is kept. By default every possible pair is.
+        The least probability of a pair that is kept. By default every possible pair is kept.
 
     Returns
     -------
     PairExplanation
-        ``str()`` is the verdict in a sentence. ``probability``, ``kept`` and ``steps`` are its parts, and ``chart()``
+        ``str()`` is the result in a sentence. ``probability``, ``kept`` and ``steps`` are its parts, and ``chart()``
         draws the two values and the bounds that the rules prove.
 
     Raises
     ------
     HaplyError
-        If a row lacks a column of the condition, or holds no value there.
+        If a row lacks a column of the condition, or has no value there.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def explain_joined(
 
 
 def _explained_in_window(node: JoinNode, text: str, threshold: Threshold, exact: bool) -> PairExplanation:
-    """Ask for the window first: of certain times it is a certain condition, else one more uncertain one."""
+    """Check the window first: for certain times it is a certain condition, else one more uncertain one."""
     window = node.window
     assert window is not None
     length = f"{window.length / 1e6:g} seconds" if window.stamps and node.certain_times else f"{window.length:g}"
@@ -123,7 +123,7 @@ def _explained(node: JoinNode, text: str, threshold: Threshold, exact: bool) -> 
 
 
 def _steps(node: JoinNode, uncertain: Sequence[Expression], threshold: Threshold, exact: bool) -> list[Any]:
-    """Ask the rules, if the conditions compare one value of each row; else each condition by itself, then all."""
+    """Apply the rules, if the conditions compare one value of each row; else each condition alone, then all."""
     whole = uncertain[0] if len(uncertain) == 1 else And(tuple(uncertain))
     one = _compared(node, whole)
     if one is None:
@@ -138,7 +138,7 @@ def _steps(node: JoinNode, uncertain: Sequence[Expression], threshold: Threshold
 
 
 def _compared(node: JoinNode, condition: Expression) -> ComparedPair | None:
-    """The values that a condition compares, if it is one on a difference or a distance."""
+    """Return the values that a condition compares, if it is on a difference or a distance."""
     found = replace(node, condition=condition).pair_condition
     one = found.difference or found.distance if isinstance(found, JoinCondition) else None
     if one is None:
@@ -153,12 +153,12 @@ def _value(frame: Frame, column: str, side: str) -> Model:
         raise bad_row(f"Column '{column}' of the {side} row", found.example)
     if not len(found.rows):
         raise HaplyError(f"The {side} row has no value in '{column}'", expected="a value", found="null")
-    # in arrays of their own, for which kernels are compiled already
+    # in separate arrays, for which kernels are compiled already
     return found.model.take(np.arange(1))
 
 
 def _probability(node: JoinNode, condition: Expression | None) -> float:
-    """Ask the join itself, which understands every condition."""
+    """Compute the probability by a join, which understands every condition."""
     certain = node.certain_times and (condition is None or _is_certain(node, condition))
     threshold = Threshold(None) if certain else Negligible(_LEAST)
     found = JOINS.plan(replace(node, condition=condition, threshold=threshold)).run(engine_of(node.left), None)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import altair
 
 PROBABILITIES = ("probability", "p_match")
-"""The columns of pairs that tell how likely they are, as ``hp.join`` and ``hp.match`` call them."""
+"""The columns of probabilities in results of ``hp.join`` and ``hp.match``."""
 _MOST_PAIRS = 500_000
-"""What a browser can hold."""
+"""The most pairs that a browser can hold."""
 
 
 def threshold_chart(pairs: Tabular, *, probability: str | None = None) -> altair.VConcatChart:
@@ -28,15 +28,15 @@ def threshold_chart(pairs: Tabular, *, probability: str | None = None) -> altair
     Parameters
     ----------
     pairs
-        A result of ``hp.join`` or ``hp.match``, or any table with a column of probabilities. Of a Spark DataFrame only
-        sums leave the workers. Rows without a probability are left out.
+        A result of ``hp.join`` or ``hp.match``, or any table with a column of probabilities. With a Spark DataFrame,
+        only sums leave the workers. Rows without a probability are left out.
     probability
         The column of probabilities. By default it is ``probability`` or ``p_match``.
 
     Returns
     -------
     altair.VConcatChart
-        Two charts below each other; ``.save("file.svg")`` writes them.
+        Two charts, one below the other; ``.save("file.svg")`` writes them.
 
     Raises
     ------
@@ -141,8 +141,8 @@ def explore(
 ) -> Path:
     """Write a page on which pairs can be explored in a browser, without a network.
 
-    A slider moves the threshold. A histogram, a map of positions and a table of the pairs follow it, and each pair is
-    explained when it is chosen.
+    A slider moves the threshold. A histogram, a map of positions and a table of the pairs follow it, and a selected
+    pair is explained.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def explore(
         A result of ``hp.join`` or ``hp.match``, or any table with a column of probabilities, of at most 500,000 rows.
         Rows without a probability are those of an outer join that have no partner.
     path
-        The file to write: one HTML page that holds all it needs.
+        The file to write: one self-contained HTML page.
     title
         The heading of the page.
     probability
@@ -197,7 +197,7 @@ def explore(
 
 
 def probability_column(frame: Frame, given: str | None) -> str:
-    """Return the column that tells how likely pairs are."""
+    """Return the column of probabilities."""
     if given is not None:
         return number_column(frame, given)
     known = names_of(frame)

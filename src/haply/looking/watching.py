@@ -1,4 +1,4 @@
-"""Looking at work while Spark does it: ``hp.progress`` for tables, ``hp.watch`` for streams."""
+"""Show running work of Spark: ``hp.progress`` for tables, ``hp.watch`` for streams."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _BAR_LETTERS = 24
 
 @contextmanager
 def progress(spark: SparkSession, title: str | None = None) -> Iterator[None]:
-    """Show how far Spark is with the actions of a ``with`` block: a bar in a terminal or a notebook, nothing elsewhere.
+    """Show the progress of Spark's actions in a ``with`` block: a bar in a terminal or a notebook, nothing elsewhere.
 
     The bar counts stages and tasks that have started; Spark plans further ones while it runs. Joins that are planned
     inside of the block on a classic session also count the pairs that finished tasks have found. The counters of a
-    funnel come when an action ends. Other work of the same session, such as a stream, is counted as well.
+    funnel are filled when an action ends. Other work of the same session, such as a stream, is counted as well.
 
     Parameters
     ----------
     spark
         The session, classic or Spark Connect.
     title
-        What stands before the bar.
+        The text before the bar.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def progress(spark: SparkSession, title: str | None = None) -> Iterator[None]:
     Raises
     ------
     HaplyError
-        If it is given no Spark session.
+        If ``spark`` is not a Spark session.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def progress(spark: SparkSession, title: str | None = None) -> Iterator[None]:
 
 
 class TaskBar:
-    """A bar of the tasks that are done, with the words for it and the time that has passed."""
+    """A bar of the tasks that are done, with its text and the elapsed time."""
 
     def __init__(self, work: Work, title: str, begun: float) -> None:
         self.work, self.title, self.begun = work, title, begun
@@ -103,20 +103,20 @@ def watch(query: StreamingQuery, seconds: float | None = None) -> None:
     """Show the micro-batches of a streaming query as they end: rate, delay, state, and the funnel of each.
 
     A terminal or a notebook shows a table of the last batches; anything else gets a line for each batch. The funnel is
-    shown if the join was given one (``funnel=hp.Funnel()``). It returns when the query ends, when the time is over, or
-    on Ctrl-C; the query itself goes on in the last two cases.
+    shown if the join was given one (``funnel=hp.Funnel()``). It returns when the query ends, after ``seconds``, or on
+    Ctrl-C; in the last two cases the query goes on.
 
     Parameters
     ----------
     query
         A query, as ``writeStream.start()`` returns it; classic or Spark Connect.
     seconds
-        How long to watch; without it until the query ends.
+        How long to watch; by default until the query ends.
 
     Raises
     ------
     HaplyError
-        If the query fails because of a row that is not a distribution, or if it is given no query.
+        If the query fails because of a row that is not a distribution, or if ``query`` is not a streaming query.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class BatchTable:
         self.reports = list(reports)
 
     def columns(self) -> dict[str, list[str]]:
-        """Return the texts of the table by the names of its columns; those of the funnel if it is there."""
+        """Return the texts of the table by the names of its columns, with those of the funnel if there is one."""
         found = {
             "batch": [f"{one.number}" for one in self.reports],
             "rows": [f"{one.rows:,}" for one in self.reports],

@@ -1,4 +1,4 @@
-"""WHAT an uncertain value is: models on arrays, one row per element.
+"""Models of uncertain values on arrays, one row per element.
 
 >>> from haply.models import Histogram, Uniform
 >>> Uniform(0, 5).cdf(2.0)

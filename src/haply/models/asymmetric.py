@@ -14,7 +14,7 @@ from haply.numerics.components import NORMAL, POINT
 from haply.numerics.rows import Components
 
 _FAR = 40.0
-"""So many sds away the density is less than the least double."""
+"""This many sds away the density is less than the least double."""
 
 
 class Asymmetric(OneDimensional):
@@ -57,17 +57,17 @@ class Asymmetric(OneDimensional):
         return cls([1.0, 2.0], [1.0, 0.5], [2.0, 0.5])
 
     def support(self) -> tuple[np.ndarray, np.ndarray]:
-        """The whole line, but for atoms and sides without an error."""
+        """Return the whole line, except for atoms and sides without an error."""
         return np.where(self.minus > 0.0, -np.inf, self.mode), np.where(self.plus > 0.0, np.inf, self.mode)
 
     def _make_components(self) -> Components:
         mode, sds = np.repeat(self.mode, 2), np.column_stack([self.minus, self.plus]).ravel()
         with np.errstate(invalid="ignore", over="ignore"):
             largest = np.repeat(np.maximum(self.minus, self.plus), 2)
-            share = sds / largest  # scaled first: the sum of two very large errors is no double
+            share = sds / largest  # scaled first: the sum of two very large errors is not a finite double
         share = np.where(largest > 0.0, share, 1.0)
         atom, below = sds == 0.0, np.tile([True, False], len(self))
-        # Cut where nothing is left that a double could hold: kernels know normals with both ends or with none.
+        # Cut where the density is 0 in doubles: kernels take normals with both limits or with none.
         low = np.where(below, mode - _FAR * sds, mode)
         high = np.where(below, mode, mode + _FAR * sds)
         weights = Ragged(share, 2 * np.arange(len(self) + 1))

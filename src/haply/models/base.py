@@ -1,4 +1,4 @@
-"""What every model offers: declared parameters, validation, Arrow in and out; and, in one dimension, its functions."""
+"""The base of all models: declared parameters, validation, Arrow in and out; and the functions in one dimension."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Parameter:
     degree: int = 1
     """Which power of the unit of values it is in: 1 for a length, 2 for a variance, 0 for a weight."""
     moves: bool = False
-    """Whether it grows with the value: it is a place, and no error."""
+    """Whether it moves with the value: it is a position, not an error."""
 
     @property
     def is_list(self) -> bool:
@@ -76,9 +76,9 @@ class Model:
     kind: ClassVar[str]
     parameters: ClassVar[tuple[Parameter, ...]]
     arguments: ClassVar[tuple[str, ...] | None] = None
-    """What its constructor calls the parameters, if not by their names."""
+    """The constructor's names of the parameters, if they differ."""
     has_constructor: ClassVar[bool] = True
-    """Whether its constructor takes the parameters as they are; those that do more are made by hand."""
+    """Whether its constructor takes just the parameters; other constructors are written by hand."""
     on_sky: ClassVar[bool] = False
     """Whether its values are positions on the sky."""
     continuous: ClassVar[bool] = True
@@ -92,7 +92,7 @@ class Model:
             raise HaplyError(
                 f"Row {row} of {type(self).__name__} is not a distribution",
                 found=f"{reason} in {self.show(row)}",
-                hint="mend or leave out the row",
+                hint="fix or leave out the row",
             )
 
     @classmethod
@@ -106,7 +106,7 @@ class Model:
             else:
                 columns[parameter.name] = np.atleast_1d(np.asarray(given, dtype=np.float64))
         given_rows = [len(column) for column in columns.values() if isinstance(column, Ragged)]
-        length = max(given_rows or [len(column) for column in columns.values()], default=0)  # a number serves all rows
+        length = max(given_rows or [len(column) for column in columns.values()], default=0)  # one number for all rows
         for name, column in columns.items():
             if isinstance(column, np.ndarray) and len(column) == 1 != length:
                 columns[name] = np.broadcast_to(column, (length,))
@@ -120,7 +120,7 @@ class Model:
 
     @classmethod
     def _of_columns(cls: type[_Model], columns: dict[str, Any]) -> _Model:
-        """Around columns that are already in shape, without looking for bad rows."""
+        """Make a model of prepared columns, without looking for bad rows."""
         model = cls.__new__(cls)
         model.values = columns
         return model
@@ -175,7 +175,7 @@ class Model:
         return out
 
     def scaled(self: _Model, power: int | np.ndarray) -> _Model:
-        """The same values over ``2**power``, one for all rows or one for each: exact, but for what leaves the range."""
+        """Divide the values by ``2**power``, one for all rows or one for each: exact within the range of doubles."""
         columns: dict[str, Any] = {}
         for parameter in self.parameters:
             column = self.values[parameter.name]
@@ -218,7 +218,7 @@ class Model:
                 out[name] = None if column is None else float(column[row])
         return out
 
-    # -- pictures -----------------------------------------------------------------------------------------------------
+    # -- charts -----------------------------------------------------------------------------------------------------
 
     def normal_parts(self) -> NormalParts:
         """Return the rows as mixtures of normal positions."""
@@ -277,7 +277,7 @@ class Model:
     # -- validation -------------------------------------------------------------------------------------------------
 
     def reasons(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Every way a row can be bad, as a reason and a flag per row, most basic first. Flags may be of broken rows."""
+        """Yield each reason why a row can be bad, with a flag per row; only the first flag of a row counts."""
         for parameter in self.parameters:
             column = self.values[parameter.name]
             if isinstance(column, Ragged):
@@ -299,7 +299,7 @@ class Model:
         reasons: list[str] = []
         codes = np.full(len(self), -1, dtype=np.int16)
         for reason, flags in self.reasons():
-            if flags.any():  # mostly nothing is wrong
+            if flags.any():  # usually no row is bad
                 codes[(codes < 0) & flags] = len(reasons)
             reasons.append(reason)
         return codes, reasons
@@ -317,10 +317,10 @@ class Model:
 
     @classmethod
     def refuse_constants(cls, called: str, known: Mapping[str, Any]) -> None:
-        """Refuse parameters of one row that are bad whatever the others are, which are not known yet.
+        """Refuse constants that are bad whatever the other parameters are, which are not known yet.
 
-        Numbers that are missing are NaN, which no comparison of two parameters minds. Rules about lists as a whole
-        need all of them.
+        Missing numbers are NaN, for which every comparison of two parameters is false. Rules about whole lists need
+        all of them.
         """
         columns: dict[str, Any] = {}
         for parameter in cls.parameters:
@@ -336,7 +336,7 @@ class Model:
             if flags.any() and not any(reason.startswith(f"{parameter.name} is ") for parameter in missing):
                 shown = {name: value for name, value in row.show(0).items() if name in known}
                 raise HaplyError(
-                    f"The numbers given to {called} are no parameters of a distribution",
+                    f"The numbers given to {called} are not parameters of a distribution",
                     found=f"{reason} in {shown}",
                     hint="correct these numbers, or give columns",
                 )
@@ -542,13 +542,13 @@ class OneDimensional(Model, ABC):
         return kernels.rows_quantile(self.components, self._level(level), True, -1)
 
     def line(self, low_level: float, high_level: float) -> Line | None:
-        """``quantile_low`` and ``quantile_high`` at two levels as a line in the parameters, where they are one."""
+        """``quantile_low`` and ``quantile_high`` at two levels as linear functions of the parameters, if they are."""
         return None
 
     def _level(self, level: Any) -> np.ndarray:
         levels = np.array([float(level)]) if np.ndim(level) == 0 else self._per_row(level)
         if not ((levels >= 0.0) & (levels <= 1.0)).all():
-            raise HaplyError("A quantile is asked at a level outside [0, 1]", found=str(levels.min()))
+            raise HaplyError("A quantile has a level outside [0, 1]", found=str(levels.min()))
         return levels
 
     def mean(self) -> np.ndarray:
@@ -601,16 +601,16 @@ class OneDimensional(Model, ABC):
         Returns
         -------
         numpy.ndarray
-            An upper bound for each row. It is the largest such probability, but for mixtures.
+            An upper bound for each row. Except for mixtures, it is the largest such probability.
         """
         return kernels.rows_concentration(self.components, float(width))
 
     def peak_density(self) -> np.ndarray:
-        """No density of a row is above this: ``width`` times it bounds ``concentration``. Infinite for atoms."""
+        """Return the largest density of each row: ``width`` times it bounds ``concentration``. Infinite for atoms."""
         return kernels.rows_peak(self.components)
 
     def spread_out(self, width: float, share: float) -> np.ndarray:
-        """Which rows hold at most this share of themselves in any closed interval of this width."""
+        """Return which rows have at most this probability in any closed interval of this width."""
         return self.concentration(width) <= share
 
     def equal_weight_samples(self) -> bool:
@@ -627,7 +627,7 @@ class OneDimensional(Model, ABC):
 
 
 def _shown_rows(shown: int, of: int, on_a_line: bool) -> str:
-    """Say which rows a picture shows."""
+    """Return the title of a chart: which rows it shows."""
     what = "value" if on_a_line else "position"
     if of == 1:
         return f"Where the {what} may lie"

@@ -1,4 +1,4 @@
-"""Columns of uncertain values: which kind a column is, and its rows as a model with nulls and bad rows set apart."""
+"""Columns of uncertain values: the kind of a column, and its rows as a model, separated from null and bad rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ UNREAD: dict[type[Model], str] = {
     Gaussian: "mean and sd are NaN (as hp.parse makes them of a text that it cannot read)",
     Asymmetric: "mode, minus and plus are NaN (as hp.parse_asymmetric makes them of a text that it cannot read)",
 }
-"""Why a value that is nothing at all is a bad row."""
+"""Why a text that cannot be read is a bad row."""
 UNREAD_ERRORS = (
     "mean is NaN and sd is -1 (as hp.parse makes them of a text with two errors: hp.parse_asymmetric reads these, and "
     "hp.asymmetric takes them from two columns)"
@@ -90,7 +90,7 @@ def _as_struct(array: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """The usable rows of a column as a model, and what became of the others."""
+    """The good rows of a column as a model, and the null and bad ones."""
 
     model: Model
     rows: np.ndarray
@@ -119,7 +119,7 @@ def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
 
 
 def view_column(array: pa.Array | pa.ChunkedArray) -> Model:
-    """A column without null or bad rows as its model; nothing is looked at, and nothing copied."""
+    """Return a column without null or bad rows as its model, without checks and without a copy."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     model_class = model_of_type(array.type)
@@ -130,7 +130,7 @@ def view_column(array: pa.Array | pa.ChunkedArray) -> Model:
 def stacked(models: Sequence[_Model]) -> _Model:
     """The rows of models of one kind one after the other.
 
-    In arrays of their own, which may be written to: for views of Arrow's kernels would be compiled once more.
+    In new, writable arrays: for read-only views of Arrow, kernels would be compiled again.
     """
     kind = type(models[0])
     together = kind.view(kind.fields(pa.concat_arrays([model.to_arrow() for model in models])))
@@ -163,7 +163,7 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
 
 
 def _unread(model: Model, row: int) -> str:
-    """Tell of a bad row that a text could not be read; empty if it is bad for another reason."""
+    """Return the reason for a bad row whose text could not be read; empty if it is bad for another reason."""
     if type(model) not in UNREAD:
         return ""
     numbers = [float(model.values[parameter.name][row]) for parameter in model.parameters]
@@ -173,7 +173,7 @@ def _unread(model: Model, row: int) -> str:
 
 
 def bad_reasons(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Tell of each row of a column why it is not a distribution; null where it is one, or is null itself."""
+    """Return for each row of a column why it is not a distribution; null where it is one, or is null."""
     read = read_column(array)
     out: list[str | None] = [None] * len(array)
     for row, reason in zip(read.bad_rows, read.bad_reasons, strict=True):

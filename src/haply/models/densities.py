@@ -1,4 +1,4 @@
-"""Densities of uncertain numbers as pictures show them."""
+"""Densities of uncertain numbers for charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 _OUTER = 0.0005
-"""The share of a value on each side that may lie outside of its picture."""
+"""The share of a value on each side that may lie outside its chart."""
 
 
 class NumberRows(Protocol):
@@ -25,8 +25,8 @@ class NumberRows(Protocol):
 def density_records(values: Sequence[NumberRows], names: Sequence[str], points: int = 400) -> list[dict[str, Any]]:
     """Return the densities of one-row models on a common axis: records ``reading, value, density``.
 
-    A density is the mass between neighbouring points over their distance, so that every model has one; an atom shows as
-    a spike.
+    A density is the mass between neighbouring points divided by their distance, so that every model has one; an atom
+    shows as a spike.
     """
     ends = [value.quantile(level)[0] for value in values for level in (_OUTER, 1.0 - _OUTER)]
     margin = 0.05 * (max(ends) - min(ends)) or 1.0

@@ -1,10 +1,10 @@
-"""Models from the error columns that people have: what each constructor makes of its arguments, written once.
+"""Recipes: constructors that make the parameters of a model from other columns, such as errors and texts.
 
 A recipe returns the name of a model's constructor and its arguments. It writes formulas with operators, and functions
-of Spark's SQL with ``call(name, *arguments)``. What ``call`` and the operators make is the caller's matter: columns of
-Spark, or expressions that either engine evaluates. Numbers stay numbers, so recipes refuse those that no row could
-have before any data is read. In a formula, a row that no distribution fits gets parameters that are none, such as a
-negative variance or NaN: it is then a bad row as everywhere else.
+of Spark's SQL with ``call(name, *arguments)``. The caller decides what ``call`` and the operators make: columns of
+Spark, or expressions that either engine evaluates. Numbers stay numbers, so recipes refuse wrong ones before any
+data is read. In a formula, a row that is not a distribution gets invalid parameters, such as a negative variance or
+NaN: it is then a bad row, as everywhere else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Made = tuple[str, list[Any]]
 """The name of a constructor, and its arguments."""
 
 SHARE_WITHIN_ACCURACY = 0.68
-"""How likely a position is within ``accuracy`` of the truth, as Android and others define it."""
+"""The probability that the true position is within ``accuracy``, as Android and others define it."""
 FARTHEST = 1.0e6
 """How far a position may be from the origin of its plane, in metres."""
 
@@ -33,7 +33,7 @@ _DEPTH_THERE = 6371008.8 * (1.0 - math.cos(FARTHEST / 6371008.8))
 
 _DIGITS = "(?:[0-9]+[.]?[0-9]*|[.][0-9]+)"
 _EXPONENT = "[eE][+-]?[0-9]{1,3}"
-_SPACE = "[ \t\r\n\u0085\u00a0\u2009\u2028\u2029\u202f]*"  # all ends of lines: before one, only Java's $ fits too
+_SPACE = "[ \t\r\n\u0085\u00a0\u2009\u2028\u2029\u202f]*"  # all line ends: Java's $ matches before them
 _TIMES_POWER = f"(?:(?:[eE]|{_SPACE}[x×*]{_SPACE}10[*^]{{1,2}})([+-]?[0-9]{{1,3}}))?"
 _PLUS_MINUS = f"{_SPACE}(?:±|[+]/?-){_SPACE}"
 _SEPARATE = f"^{_SPACE}([+-]?{_DIGITS}(?:{_EXPONENT})?)(?:{_PLUS_MINUS}({_DIGITS}(?:{_EXPONENT})?))?{_SPACE}$"
@@ -46,10 +46,10 @@ _PLUS_FIRST, _MINUS_FIRST = (
     for errors in (_PLUS + _MINUS, _MINUS + _PLUS)
 )
 PATTERNS = (_SEPARATE, _ENCLOSED, _CONCISE, _PLUS_FIRST, _MINUS_FIRST)
-"""Texts with one error, then with two. Java's and RE2's regular expressions understand them alike; a text fits one of
-them at most."""
+"""Texts with one error, then with two. They mean the same in Java's and RE2's regular expressions; a text matches at
+most one of them."""
 TWO_ERRORS = -1.0
-"""The sd, beside a mean of NaN, that ``parse`` makes of a text with two errors: it is then told from other bad rows."""
+"""The sd, next to a mean of NaN, that ``parse`` makes of a text with two errors: it marks these bad rows."""
 
 
 def measured(call: Any, value: Any, error: Any, level: Any = None) -> Made:
@@ -80,7 +80,7 @@ def quantiles(call: Any, levels: Any, values: Any) -> Made:
             "quantiles() cannot take these levels",
             expected="increasing probabilities that begin at 0 and end at 1",
             found=str(numbers),
-            hint="quantiles do not tell how far the tails reach: give the least and the largest possible value as the "
+            hint="quantiles do not say how far the tails reach: give the least and the largest possible value as the "
             "quantiles of the levels 0 and 1",
         )
     if isinstance(values, list):
@@ -116,7 +116,9 @@ def gps(
         )
     if not isinstance(origin, (list, tuple)) or len(origin) != 2 or not all(map(_is_number, origin)):
         found = f"{len(origin)} values" if isinstance(origin, (list, tuple)) and len(origin) != 2 else "a column"
-        raise HaplyError("The origin of gps() is no place", expected="two numbers, origin=(lat, lon)", found=found)
+        raise HaplyError(
+            "The origin of gps() is not a position", expected="two numbers, origin=(lat, lon)", found=found
+        )
     for argument, given in (("lat", lat), ("origin", origin[0])):
         _refuse_unless("gps", argument, given, "a latitude from -90 to 90", lambda number: -90.0 <= number <= 90.0)
     uere = 5.0 if uere is None else uere
@@ -179,11 +181,11 @@ class _Text:
         self.written = call("replace", call("string", text), "−", "-")  # a minus sign as in print
 
     def part(self, pattern: str, group: int) -> Any:
-        """Return what a group of a pattern fits: empty where the text does not fit."""
+        """Return what a group of a pattern matches: empty where the text does not match."""
         return self.call("regexp_extract", self.written, pattern, group)
 
     def or_else(self, found: Any, other: Any, given: Any = None) -> Any:
-        """Return what is found, or what is given if something is; the other if nothing is. Null stays null."""
+        """Return ``found``, or ``given`` instead, if ``found`` is not empty; else ``other``. Null stays null."""
         return self.call("if", found == "", other, found if given is None else given)
 
     def with_one_error(self, other_value: Any, other_error: Any) -> tuple[Any, Any]:
@@ -192,7 +194,7 @@ class _Text:
         shared, last = (self.or_else(self.part(*power), "0") for power in ((_ENCLOSED, 3), (_CONCISE, 4)))
         value = self.or_else(concise, other_value, self._power(concise, last))
         value = self.or_else(separate, self.or_else(enclosed, value, self._power(enclosed, shared)))
-        # the error's last digit stands where the value's last digit stands
+        # the error's last digit is at the position of the value's last digit
         place = self.call("string", self.call("int", last) - self.call("length", self.part(_CONCISE, 2)))
         error = self.or_else(concise, other_error, self._power(self.part(_CONCISE, 3), place))
         error = self.or_else(enclosed, error, self._power(self.part(_ENCLOSED, 2), shared))
@@ -225,7 +227,7 @@ def _normal(mean: list[Any], cov: list[Any]) -> Made:
 def _on_plane(call: Any, lat: Any, lon: Any, lat0: float, lon0: float) -> list[Any]:
     """Return metres to the east and to the north on the plane that touches the ellipsoid of WGS 84 at an origin.
 
-    A place that is far from the origin, or is none, becomes NaN.
+    A position that is far from the origin, or invalid, becomes NaN.
     """
     latitude = _number(call, lat)
     turn, tilt, tilt0 = call("radians", _number(call, lon) - lon0), call("radians", latitude), math.radians(lat0)
@@ -241,7 +243,7 @@ def _on_plane(call: Any, lat: Any, lon: Any, lat0: float, lon0: float) -> list[A
 
 
 def _signed_square(call: Any, value: Any) -> Any:
-    """Return the square of an error; of a negative one a negative number, which is no variance."""
+    """Return the square of an error; for a negative one a negative number, which is not a variance."""
     return value * call("abs", value)
 
 
@@ -254,14 +256,14 @@ def _is_increasing(numbers: list[float]) -> bool:
 
 
 def _number(call: Any, value: Any) -> Any:
-    """Return a double: a number as it is."""
+    """Return a double; a number is unchanged."""
     return float(value) if _is_number(value) else call("double", value)
 
 
 def _refuse_unless(
     name: str, argument: str, value: Any, expected: str, holds: Callable[[float], bool], hint: str = ""
 ) -> None:
-    """Refuse a number that no row could have; what a column holds is told row by row."""
+    """Refuse a number that is wrong for every row; columns are checked row by row."""
     if _is_number(value) and not (math.isfinite(value) and holds(value)):
         raise HaplyError(f"{name}() cannot take this {argument}", expected=expected, found=f"{value:g}", hint=hint)
 

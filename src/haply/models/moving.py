@@ -17,7 +17,7 @@ from haply.models.sky import Sky, SkyEllipse
 from haply.numerics.multivariate.sphere import ARCSECONDS
 
 GAUSSIANS: tuple[type[Model], ...] = (Gaussian, GaussianND, Sky, SkyEllipse)
-"""Models whose errors can be made larger or smaller, and stay of the same model."""
+"""Models whose errors can be scaled within the same model."""
 
 _NUMBERS = pa.list_(pa.float64())
 
@@ -25,8 +25,8 @@ _NUMBERS = pa.list_(pa.float64())
 def moved(array: pa.Array, by: Sequence[float]) -> pa.Array:
     """Move all values by a vector: one number for numbers, arcseconds to the east and north on the sky.
 
-    On the sky a place moves along a great circle, which begins in this direction: so nothing is special at the poles
-    and where right ascension begins again. Errors keep their angle to the north.
+    On the sky a place moves along a great circle, which begins in this direction: so the poles and right ascension 0
+    need no special case. Errors keep their angle to the north.
     """
     model = model_of_type(array.type)
     assert model is not None
@@ -128,7 +128,7 @@ def _moved_on_the_sky(ra: pa.Array, dec: pa.Array, east: float, north: float) ->
     x = np.cos(angle) * cos_d * cos_a + np.sin(angle) * (-e * sin_a - n * sin_d * cos_a)
     y = np.cos(angle) * cos_d * sin_a + np.sin(angle) * (e * cos_a - n * sin_d * sin_a)
     z = np.cos(angle) * sin_d + np.sin(angle) * n * cos_d
-    # a turn less than the least double below 0 is a whole turn in doubles
+    # a tiny negative angle is rounded to a whole turn
     turned = np.degrees(np.arctan2(y, x)) % 360.0
     new_ra, new_dec = np.where(turned == 360.0, 0.0, turned), np.degrees(np.arctan2(z, np.hypot(x, y)))
     unknown = np.asarray(pc.or_(ra.is_null(), dec.is_null()))
@@ -139,7 +139,7 @@ def _moved_on_the_sky(ra: pa.Array, dec: pa.Array, east: float, north: float) ->
 
 
 def _wider(sd: pa.Array, scale: float, extra: float) -> pa.Array:
-    if extra == 0.0:  # also where a square leaves the range of doubles
+    if extra == 0.0:  # works also where a square leaves the range of doubles
         return pc.multiply(sd.cast(pa.float64()), float(scale))
     values = np.asarray(sd.cast(pa.float64()).fill_null(np.nan))
     return pa.array(np.hypot(scale * values, extra), mask=np.asarray(sd.is_null()))
@@ -154,7 +154,7 @@ def _identities(dims: np.ndarray, value: float) -> np.ndarray:
 
 
 def _counts(array: pa.Array) -> np.ndarray:
-    """How many values each list has that ``flatten`` shows; none if it is null."""
+    """Return how many values of each list ``flatten`` returns; 0 if it is null."""
     return np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
 
 

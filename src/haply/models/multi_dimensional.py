@@ -13,7 +13,7 @@ from haply.models.ragged import NumberLists, Ragged
 from haply.numerics.multivariate.covariance import indefinite
 
 _SYMMETRY_SLACK = 1e-9
-"""A covariance may miss symmetry, or an eigenvalue zero, by this share of its largest entry: rounding of its maker."""
+"""Tolerance for rounding: a covariance may miss symmetry, or an eigenvalue 0, by this share of the largest entry."""
 
 
 class GaussianND(Model):

@@ -1,4 +1,4 @@
-"""The one-dimensional models: declared parameters, what makes a row bad, and how a row falls into components."""
+"""The one-dimensional models: declared parameters, what makes a row bad, and the components of a row."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class Gaussian(OneDimensional):
     def spread_out(self, width: float, share: float) -> np.ndarray:
         if not 0.0 < share < 1.0:
             return super().spread_out(width, share)
-        widest = 0.5 * width / normal_quantile(0.5 * (1.0 + share))  # the sd that holds just this share around its mean
+        widest = 0.5 * width / normal_quantile(0.5 * (1.0 + share))  # the sd with just this share around the mean
         return np.asarray(self.sd > widest * (1.0 + 1e-9))
 
     def _make_components(self) -> Components:
@@ -270,7 +270,7 @@ class TruncatedGaussian(OneDimensional):
     def _make_components(self) -> Components:
         mean = self.values["mean"]
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            # so far from the mean that no double says how many sds: all of it is at the near end
+            # too far from the mean to count sds in doubles: all mass is at the near end
             beyond = np.isinf((self.lo - mean) / self.sd) & (self.lo > mean)
             beyond |= np.isinf((self.hi - mean) / self.sd) & (self.hi < mean)
         atom = (self.sd == 0.0) | (self.lo == self.hi) | beyond
@@ -435,7 +435,7 @@ class Samples(OneDimensional):
         if missing.all():
             return cls._of_columns({"points": points, "probs": None, "dim": sizes})
         probs = Ragged.from_arrow(fields[1])
-        if missing.any():  # rows without probabilities among rows with: write the equal ones out
+        if missing.any():  # some rows have no probabilities: write out equal ones for them
             counts = np.where(missing, points.lengths // np.maximum(sizes, 1).astype(np.int64), probs.lengths)
             start = np.concatenate([[0], np.cumsum(counts)])
             owner = np.repeat(np.arange(len(counts)), counts)
@@ -477,7 +477,7 @@ class Samples(OneDimensional):
     def _make_components(self) -> Components:
         if not self.one_dimensional:
             raise HaplyError(
-                "A one-dimensional function is asked of samples with more dimensions",
+                "A one-dimensional function is called on samples with more dimensions",
                 expected="dim = 1",
                 found=f"dim = {int(self.dim.max())}",
             )

@@ -1,4 +1,4 @@
-"""Uncertain positions as pictures show them: on a plane, where a place on the sky is one to the east and north."""
+"""Uncertain positions on a plane, for charts; positions on the sky are projected to the east and north."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class Placed:
 
 @dataclass(frozen=True)
 class Plane:
-    """How places become points of a picture."""
+    """The projection of positions onto a chart."""
 
     titles: tuple[str, str]
     centre: np.ndarray | None = None
-    """On the sky, the unit vector of the picture's middle; none for a map of the whole sky."""
+    """On the sky, the unit vector of the chart's centre; None for a map of the whole sky."""
     unit: float = 1.0
-    """How many arcseconds a unit of the picture has."""
+    """How many arcseconds a unit of the chart has."""
     on_sky: bool = False
 
     @classmethod
@@ -122,10 +122,10 @@ class Plane:
         return Placed(mean[:, 0], mean[:, 1], np.add.reduceat(weight[:, None, None] * spread, begin, axis=0))
 
     def _touching(self, found: NormalParts, centre: np.ndarray) -> Placed:
-        """Project onto the plane that touches the sky in the middle: nothing is special at the poles."""
+        """Project onto the plane that touches the sky at the centre: poles need no special case."""
         east, north = (one[0] for one in _directions(centre[None, :]))
         places = _vectors(found.mean)
-        # errors lie to the east and north of the place itself, which is another direction than in the middle
+        # errors are to the east and north at the position itself, which differ from those at the centre
         turn = np.stack([np.stack([own @ east, own @ north], axis=-1) for own in _directions(places)], axis=-1)
         scale = ARCSECONDS / self.unit
         return Placed(scale * places @ east, scale * places @ north, _turned(found.cov, turn / self.unit))
@@ -160,7 +160,7 @@ def _vectors(places: np.ndarray) -> np.ndarray:
 def _directions(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors to the east and north of unit vectors."""
     around = np.hypot(places[:, 0], places[:, 1])
-    # at a pole right ascension 0 is as good as any
+    # at a pole any right ascension will do: take 0
     cos = np.divide(places[:, 0], around, out=np.ones(len(places)), where=around > 0.0)
     sin = np.divide(places[:, 1], around, out=np.zeros(len(places)), where=around > 0.0)
     east = np.column_stack([-sin, cos, np.zeros(len(places))])

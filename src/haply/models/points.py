@@ -13,7 +13,7 @@ from haply.models.ragged import Ragged
 
 
 def flat_points(column: pa.Array, dim: int | None) -> tuple[pa.Array, pa.Array]:
-    """Make points flat lists, and tell how many numbers a point has; null rows stay null.
+    """Make points flat lists, and return how many numbers a point has; null rows stay null.
 
     Flat ones have ``dim`` numbers a point, 1 if it is not given.
     """
@@ -41,7 +41,7 @@ def _flat_points(column: pa.Array, dim: int | None) -> pa.Array:
 
 
 def flat_matrices(column: pa.Array) -> pa.Array:
-    """Make matrices flat lists, row by row; those with an unknown row are unknown."""
+    """Make matrices flat lists, row by row; a matrix with a null row is null."""
     return on_known_rows(_flat_matrices, column)
 
 

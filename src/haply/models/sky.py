@@ -1,8 +1,8 @@
 """Positions on the sky with their errors.
 
-To the engine a source is a point on a sphere whose radius is one radian in arcseconds, and its errors lie in the plane
-that touches the sphere there: a Gaussian in space with a covariance of rank two. Distances are chords in arcseconds. No
-tangent point is chosen for all, so nothing is special at the poles or where right ascension begins again.
+Internally a source is a point on a sphere whose radius is one radian in arcseconds, and its errors lie in the plane
+that touches the sphere there: a Gaussian in space with a covariance of rank two. Distances are chords in arcseconds.
+Each source has its own tangent plane, so the poles and right ascension 0 need no special case.
 
 The chord of an arc of ``t`` radians is shorter by ``t**2 / 24`` of it: 1e-12 at one arcsecond, 4e-9 at one arcminute
 (``chord`` gives it for larger radii). Errors are a Gaussian on the touching plane, not on the sphere: for errors of
@@ -25,13 +25,13 @@ from haply.models.plane import NormalParts
 from haply.numerics.multivariate.sphere import ARCSECONDS, lift
 
 AngleUnit = Literal["arcsec", "mas", "deg"]
-"""What errors are given in; positions themselves are in degrees."""
+"""The units of errors; positions are in degrees."""
 
 IN_ARCSECONDS = {"arcsec": 1.0, "mas": 1e-3, "deg": 3600.0}
 CORRELATION_SLACK = 1e-9
 _BEYOND_POLES = "dec beyond the poles"
 _TOO_WIDE, _MOST_ERROR = "an error too large to be squared", 1e60
-"""Many times around the sky, which no error is; its fourth power is in the range of doubles."""
+"""Far more than any real error; its fourth power is in the range of doubles."""
 
 
 def _beyond(numbers: np.ndarray, most: float) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""How a query is answered: checked against the schemas of its tables, turned into a plan, and given to an engine."""
+"""Planning: check a query against the schemas of its tables, make a plan, and pass it to an engine."""

@@ -18,7 +18,7 @@ from haply.query.expressions import Call, MadeColumn, Negative, Opaque, as_expre
 from haply.query.text import parse
 
 PLAIN: dict[str, type[Model]] = {model.kind: model for model in MODELS if model.has_constructor}
-"""Models whose constructors take their parameters as they are."""
+"""Models whose constructors take just their parameters."""
 
 PARAMETERS: dict[str, tuple[str, ...]] = {
     **{
@@ -51,7 +51,7 @@ def fields_of(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) -> Expression:
     """Make columns of the constructors in a condition: ``gaussian(left.kg, left.err)`` is one of the left table.
 
-    ``frames`` has the tables by the names that columns carry; those that get a column are replaced in it.
+    ``frames`` has the tables by their names in the condition; tables that get a column are replaced in it.
     """
     made: dict[tuple[str | None, str], str] = {}
 
@@ -76,7 +76,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
             )
         table = tables[0] if tables else owner if owner in frames else next(iter(frames))
         if table not in frames:
-            return None  # the column is refused where all are looked up
+            return None  # an unknown column is refused later, where all are looked up
         frame = frames[table]
         named = {column.name: find_column(frame, column.name, str(table or "given"), frames) for column in columns}
         for column in columns:
@@ -106,7 +106,7 @@ def with_points(
     make: Callable[[Call, str | None], Expression | None],
     change: Callable[[Expression], Expression | None],
 ) -> Expression:
-    """A distance with columns in the place of arrays: ``make`` makes them, and ``change`` is done to the other side."""
+    """Return a distance with columns in place of arrays: ``make`` makes them; ``change`` changes the other side."""
     assert isinstance(node, Call)
     owner = next((column.table for one in node.args for column in columns_of(one) if not _is_point(one)), None)
     found: list[Expression] = []
@@ -185,7 +185,7 @@ def without_recipe(node: Call) -> Call:
 
 
 def refuse_numbers(node: Call) -> None:
-    """Refuse numbers that no row could have, where they are written: a negative sd, a level above 1."""
+    """Refuse constants that are wrong for every row: a negative sd, a level above 1."""
     made = without_recipe(node)
     if made.name in PLAIN:
         known = dict(zip(PARAMETERS[made.name], map(_known_value, made.args), strict=False))
@@ -195,11 +195,11 @@ def refuse_numbers(node: Call) -> None:
 
 
 def refuse_type(name: str, kind: str) -> None:
-    """Refuse an argument of a constructor whose type, as Spark writes it, is no number."""
+    """Refuse an argument of a constructor whose type, as Spark writes it, is not a number."""
     innermost = re.sub(r"array<|>", "", kind)
     if not re.fullmatch(r"(tinyint|smallint|int|bigint|float|double|decimal\(.*\)|timestamp|void)", innermost):
         raise HaplyError(
-            f"{name}() is made of something that is no number",
+            f"{name}() is made of something that is not a number",
             expected="numbers, or arrays of them",
             found=kind,
             hint="double(column) makes numbers of texts; hp.parse reads texts such as 12.3 ± 0.4"
@@ -264,7 +264,7 @@ def checked_arguments(name: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def flattened(points: Sequence[Any], nested: Sequence[Any], dim: int | None) -> tuple[Sequence[Any], int | None]:
-    """Return the coordinates of nested points one after the other, and their dimension; flat ones stay as they are."""
+    """Return the coordinates of nested points one after the other, and their dimension; flat ones are unchanged."""
     if not nested:
         return points, dim
     lengths = {len(point) for point in nested}

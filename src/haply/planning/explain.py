@@ -1,4 +1,4 @@
-"""Plans in words: a tree of descriptions, rendered once."""
+"""Descriptions of plans as text: a tree, rendered once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from haply.selection.select import MANY, RowStep
 
 _WIDTH = 13
-"""Of the names of lines."""
+"""The width of the names of lines."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class NotTaken:
 
 @dataclass(frozen=True)
 class Description:
-    """What a plan says of itself."""
+    """The description of a plan."""
 
     title: str = ""
     verdict: str = ""
-    """One sentence on how much will be looked at."""
+    """One sentence on how many pairs or rows will be looked at."""
     lines: tuple[tuple[str, str], ...] = ()
-    """Names, and what is said of them."""
+    """Names, and the text for each."""
     details: tuple[tuple[str, str], ...] = ()
-    """The same for those who want to know more."""
+    """The same for ``explain(verbose=True)``."""
     not_taken: tuple[NotTaken, ...] = ()
     parts: tuple[Description, ...] = field(default=())
     """Plans that this one is made of."""
@@ -38,7 +38,7 @@ class Description:
     """How many pairs are possible, and about how many will be looked at, where that is known."""
 
     def with_more(self, other: Description) -> Description:
-        """Add what an engine knows to what a plan says."""
+        """Add what an engine knows to the description of a plan."""
         return replace(
             self,
             verdict=other.verdict or self.verdict,
@@ -49,7 +49,7 @@ class Description:
         )
 
     def text(self, verbose: bool = False) -> str:
-        """Put it into words: the verdict first, then the tree, then strategies that were not taken."""
+        """Write it as text: the verdict first, then the tree, then strategies that were not taken."""
         verdict = self.first_verdict()
         lines = [*([verdict] if verdict else []), *self._tree(verbose, "")]
         rejected = self._all_not_taken()
@@ -86,7 +86,7 @@ class Description:
 
 @dataclass(frozen=True, repr=False)
 class RowExplanation:
-    """Explains why a selection keeps a row or not. ``Plan.explain_row`` makes it.
+    """Explains why a selection keeps a row or not; returned by ``Plan.explain_row``.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class RowExplanation:
     condition
         The condition as text.
     steps
-        The filters that were asked, in order. Each has the ``group`` of conditions, the name of the ``filter``, the
+        The filters that were applied, in order. Each has the ``group`` of conditions, the name of the ``filter``, the
         ``cost`` of the group's exact value in seconds, the ``selectivity`` expected of it, its ``rank``, the bounds
         ``lower`` and ``upper`` that are then proved for the group, ``least`` and ``most`` for the row, and a
         ``verdict``.
@@ -127,7 +127,7 @@ class RowExplanation:
 
     @property
     def order(self) -> list[str]:
-        """List the filters that were asked, in their order, each with its group of conditions.
+        """List the filters that were applied, in their order, each with its group of conditions.
 
         Returns
         -------
@@ -202,8 +202,8 @@ class RowExplanation:
 
 _HEADINGS = ("step", "filter", "of", "cost", "s", "rank", "group then", "row then", "verdict")
 _IN_LARGE_TABLES = (
-    f"rank is (1 - s) / cost, s the selectivity expected of the group. Of more than {MANY:,} rows a sample tells first "
-    "where bounds pay; elsewhere they are left out."
+    f"rank is (1 - s) / cost, s the selectivity expected of the group. With more than {MANY:,} rows, a sample first "
+    "shows where bounds pay off; elsewhere they are left out."
 )
 
 
@@ -221,7 +221,7 @@ def written(probability: float) -> str:
 
 
 def price(seconds: float) -> str:
-    """Write what a row costs.
+    """Write the cost of a row.
 
     >>> price(2.5e-6), price(0.0025)
     ('2.5 µs', '2.5 ms')

@@ -1,4 +1,4 @@
-"""What planning asks of a table, whichever engine holds it, and of an engine."""
+"""The interfaces of tables and engines that planning uses, the same for both engines."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Field:
     text: str
     """The type as Spark SQL spells it."""
     unit: str | None = None
-    """The unit of its values, if the table's metadata says so under ``unit``."""
+    """The unit of its values, if the table's metadata has it under ``unit``."""
     mark: str | None = None
-    """What haply has written of its history into the table's metadata, under ``haply``."""
+    """Its history, as haply has written it into the table's metadata, under ``haply``."""
 
     @property
     def model(self) -> type[Model] | None:
-        """The model of its values: ``Certain`` for numbers, none for what is no value of a condition."""
+        """The model of its values: ``Certain`` for numbers, None for what cannot be a value of a condition."""
         if self.arrow is None or is_list(self.arrow):
             return None
         return model_of_type(self.arrow) if _all_numbers(self.arrow) else None
@@ -128,7 +128,7 @@ def _all_numbers(kind: pa.DataType) -> bool:
 
 
 class Frame(Protocol):
-    """A table or a stream of one engine. Texts are Spark SQL over its columns. It is computed when it is asked for."""
+    """A table or a stream of one engine. Texts are Spark SQL over its columns. It is computed when it is used."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -144,11 +144,11 @@ class Frame(Protocol):
 
     @property
     def index(self) -> Any:
-        """The index it was read from; none if it is no indexed table."""
+        """The index it was read from; None if it is not an indexed table."""
 
     @property
     def identity(self) -> Any:
-        """Equal for two frames that are one table of their user."""
+        """A value that is equal for two frames of the same table of the user."""
 
     def renamed(self, names: Sequence[str]) -> Frame:
         """Give all columns other names."""
@@ -181,16 +181,16 @@ class Frame(Protocol):
         """Make one row of all rows with one key: a list of structs of the other columns. None of these is null."""
 
     def held(self) -> AbstractContextManager[Frame]:
-        """Compute the rows once for all that is asked of them in a ``with`` block."""
+        """Compute the rows once for all uses in a ``with`` block."""
 
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
-        """Bring columns of all rows into this process, or of so many."""
+        """Bring columns of all rows into this process, or of at most ``most``."""
 
     def of_rows(self, table: pa.Table) -> Frame:
         """Hold other rows in the same engine: a table of some columns of this one, of the same types."""
 
     def with_row_id(self, name: str) -> Frame:
-        """Add a column that tells rows apart; equal rows have different ones."""
+        """Add a column with a different id for each row, also for equal rows."""
 
     def count_rows(self) -> int:
         """Count the rows: Spark reads the table for that."""
@@ -208,10 +208,10 @@ class Frame(Protocol):
         """Add the rows of other tables with the same columns."""
 
     def beside(self, other: Frame) -> Frame:
-        """Make the product with another table. Only its types are ever asked for, unless it has a reason to be run."""
+        """Make the product with another table. Mostly only its types are used, and it is not run."""
 
     def type_of(self, sql: str) -> Field:
-        """Tell the type of an expression over the columns."""
+        """Return the type of an expression over the columns."""
 
     def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> Frame:
         """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""
@@ -226,14 +226,14 @@ class Frame(Protocol):
         """Refuse a stream whose session cannot run joins of streams."""
 
     def give(self) -> Any:
-        """Return the table as its user knows it."""
+        """Return the table in the kind that the user gave."""
 
     def write(self, path: str) -> int:
         """Write the rows into a new Parquet or CSV file; returns how many there are."""
 
 
 class Catalog(Protocol):
-    """What a query in SQL can name besides the tables that it is given."""
+    """The names that a query in SQL can use besides the given tables."""
 
     def table(self, parts: Sequence[str]) -> Frame | None:
         """Find a table by its name; none if there is no such table."""
@@ -242,7 +242,7 @@ class Catalog(Protocol):
         """List the tables, for hints."""
 
     def check_function(self, name: str, also: Sequence[str]) -> None:
-        """Refuse a function that the engine does not know; ``also`` are haply's own."""
+        """Refuse a function that the engine does not know; ``also`` are functions of haply."""
 
 
 class Engine(Protocol):
@@ -254,7 +254,7 @@ class Engine(Protocol):
         """Run a ``PairPlan``."""
 
     def describe_pairs(self, join: Any) -> Description:
-        """Describe how the rows of a ``PairPlan`` are dealt out, and how many pairs are expected; reads the tables."""
+        """Describe how rows of a ``PairPlan`` are distributed, and how many pairs are expected; reads the tables."""
 
     def answered(self, join: Any, funnel: Any) -> Frame:
         """Run an ``AnsweredJoin``."""
@@ -322,7 +322,7 @@ def find_name(names: Sequence[str], name: str, table: str, hint: str = "") -> st
 
 
 def row_values(row: TableRow, where: str) -> dict[str, Any]:
-    """Return the values of a row by the names of their columns; ``where`` says in errors which row it is."""
+    """Return the values of a row by the names of their columns; errors name the row by ``where``."""
     found: Any = row
     if hasattr(found, "asDict"):
         found = found.asDict(recursive=True)
@@ -353,7 +353,7 @@ def _only_row(table: pa.Table, where: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value without types of numpy, which Arrow does not take inside of others."""
+    """Return a value without types of NumPy, which Arrow does not accept inside other values."""
     if isinstance(value, Mapping):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -366,7 +366,7 @@ def _plain(value: Any) -> Any:
 def one_row(frame: Frame, needed: Sequence[str], row: TableRow, others: Sequence[str] = ()) -> Frame:
     """Make a table of one row that has some columns of another table, with their types.
 
-    ``others`` are columns that are there as well, but null: nobody asks for their values.
+    ``others`` are further columns, which are null: their values are not used.
     """
     given = row_values(row, "The row")
     columns = {name: pa.nulls(1, field_of(frame, name).arrow) for name in others}
@@ -377,7 +377,7 @@ def one_row(frame: Frame, needed: Sequence[str], row: TableRow, others: Sequence
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             fields = ", ".join(f'"{part.name}": ...' for part in _struct_fields(field))
             raise HaplyError(
-                f"The row's '{name}' is no value of its column", expected=field.text, found=repr(given[spelled]),
+                f"The row's '{name}' is not a value of its column", expected=field.text, found=repr(given[spelled]),
                 hint=f"give a dict {{{fields}}}" if fields else "give it as the table holds it",
             ) from None  # fmt: skip
     return frame.of_rows(pa.table(columns))

@@ -43,7 +43,7 @@ class _Pair:
 
     @classmethod
     def of(cls, node: JoinNode) -> _Pair | DoesNotFit:
-        """Check a join; what is wrong with it is the reason why it does not fit."""
+        """Check a join; a problem becomes the reason why it does not fit."""
         if isinstance(node.pair_condition, Misfit):
             return DoesNotFit(node.pair_condition.error)
         condition = node.pair_condition
@@ -82,7 +82,7 @@ class _Pair:
 
 
 class PlainJoin:
-    """A join of the engine itself: nothing is uncertain."""
+    """A plain join of the engine: nothing is uncertain."""
 
     name = "plain join"
     cheapest = _PLAIN
@@ -101,7 +101,7 @@ class PlainJoin:
 
 
 class IndexedPages:
-    """Pages of an indexed table, of which only those are read that rows of the other table may match."""
+    """Pages of an indexed table: only those that rows of the other table may match are read."""
 
     name = "index"
     cheapest = _INDEX
@@ -116,7 +116,7 @@ class IndexedPages:
 
 
 class Cells:
-    """Rows that may match meet in cells, and bounds decide most pairs there."""
+    """Cells: rows that may match meet in one, and bounds decide most pairs there."""
 
     name = "cells"
     cheapest = _CELLS
@@ -136,7 +136,7 @@ class Cells:
 
 
 class CandidateSelection:
-    """Candidates by what one condition implies, and a selection on them by all."""
+    """Candidates found by one condition, and a selection on them by all conditions."""
 
     name = "selection"
     cheapest = _SELECTION
@@ -190,11 +190,11 @@ def _fits(cost: float, plan: PairPlan | DoesNotFit) -> Fits | DoesNotFit:
     return plan if isinstance(plan, DoesNotFit) else Fits(cost, lambda: plan)
 
 
-# -- what may be wrong with a join -------------------------------------------------------------------------------------
+# -- problems of a join -------------------------------------------------------------------------------------
 
 
 def _strategy_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Name the strategies that fit, if the one that is asked for does not."""
+    """Name the strategies that fit, if the requested one does not."""
     kind = "distance" if condition.distance is not None else "difference"
     if node.streaming and kind == "difference" and (condition.difference is None or not node.certain_times):
         kind = "uncertain times"
@@ -207,7 +207,7 @@ def _strategy_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | 
 
 
 def _difference_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Tell of unbounded values without a threshold; refuse what is no number."""
+    """Return the problem of unbounded values without a threshold, or of values that are not numbers."""
     if condition.difference is None:
         return None
     for side, name in (("left", condition.difference.left), ("right", condition.difference.right)):
@@ -225,7 +225,7 @@ def _difference_problem(node: JoinNode, condition: JoinCondition) -> HaplyError 
 
 
 def _distance_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Tell of unbounded positions without a threshold; refuse what are no points."""
+    """Return the problem of unbounded positions without a threshold, or of values that are not points."""
     if condition.distance is None:
         return None
     for side, name in (("left", condition.distance.left), ("right", condition.distance.right)):
@@ -243,7 +243,7 @@ def _distance_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | 
 
 
 def _time_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Tell of a time that is part of the condition, and of a time without end if there is no threshold."""
+    """Return the problem of a time that is also in the condition, or of an unbounded time without a threshold."""
     if node.window is None or node.certain_times:
         return None
     used = condition.compared
@@ -267,12 +267,12 @@ def _time_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None
 
 
 def _stream_problem(node: JoinNode) -> HaplyError | None:
-    """Tell what a join of streams cannot do yet."""
+    """Return what a join of streams cannot do yet."""
     if not all(frame.streaming for frame in node.frames.values()):
         return HaplyError(
             "One side of the join is a stream and the other a table",
             expected="two streams or two tables",
-            hint="hp.join takes a stream beside a table",
+            hint="hp.join joins a stream with a table",
         )
     if node.window is None:
         return HaplyError(
@@ -286,7 +286,7 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
 
 
 def _itself_problem(node: JoinNode, condition: JoinCondition) -> HaplyError | None:
-    """Tell of a row that would be one variable with itself in one condition, and two in another."""
+    """Return the problem of a row that is one variable with itself in one condition, and two in another."""
     conditions = [one for one in (condition.difference, condition.distance, *condition.further) if one is not None]
     same = [one.left == one.right for one in conditions]
     if node.options.self_key is None or not any(same) or all(same):
@@ -314,14 +314,14 @@ def _joined_in_time(
     near = Difference(names[0], names[1], Region(-window.length, window.length))
     value = condition.difference
     if value is not None and (value.region.outside or value.region.one_sided):
-        # of two conditions the first is one that holds in a band only: it tells which rows may meet
+        # of two conditions the first is one that holds in a band only: it decides which rows may meet
         condition = replace(condition, difference=near, further=(value,))
     elif value is not None or condition.distance is not None:
         condition = replace(condition, further=(near,))
     else:
         condition = replace(condition, difference=near)
     if node.options.self_key is not None and not any(window.uncertain):
-        # what is one variable is taken to be in one place, but its rows may be of other times, and these are known
+        # rows that are one variable have one value, but may have different times, which are known
         together = parse(f"abs(left.{TIME_NUMBER} - right.{TIME_NUMBER}) <= {window.length!r}")
         condition = replace(condition, residual=(*condition.residual, together))
     return condition, frames

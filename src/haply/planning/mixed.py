@@ -1,7 +1,7 @@
 """Joins with any mix of conditions: candidates by one of them, and a selection on the pairs by all.
 
-What a condition between both tables implies for one sum of each side (see ``selection.bands``) is a join that haply is
-fast at: pairs that do not reach the threshold there cannot reach it with all conditions. The pairs that are left are
+What a condition between both tables implies for one sum of each side (see ``selection.bands``) is a fast join: pairs
+that do not reach the threshold there cannot reach it with all conditions. The pairs that are left are
 rows with uncertain columns, which a selection decides: jointly where conditions share columns.
 """
 
@@ -46,7 +46,7 @@ from haply.selection.select import Selection
 
 _NUMBER = "__haply_number_{}"
 _ROW_IDS: dict[str, str] = {"left": "__haply_left_candidate", "right": "__haply_right_candidate"}
-"""Columns that tell the rows of candidates apart."""
+"""Columns that identify the rows of candidates."""
 _SIDES: tuple[SideName, SideName] = ("left", "right")
 
 
@@ -115,7 +115,7 @@ class MixedJoin:
     def candidates(self) -> PairPlan:
         """The join that finds the pairs: by a band or a distance, with all certain conditions.
 
-        Where it can, it asks them all conditions as well, where they are found.
+        Where possible, it also checks all conditions where the pairs are found.
         """
         frames = {"left": self.left, "right": self.right}
         condition = sorted_by_side(self._rows.certain)
@@ -137,7 +137,7 @@ class MixedJoin:
             condition, frames["left"], frames["right"], self.threshold, self.exact and selection is not None
         )
         result = self.result
-        if selection is None:  # a selection on the pairs needs more of them than the result
+        if selection is None:  # a selection on the pairs needs more columns than the result
             result = tuple(
                 Shown(side, name, _wide(Column(side, name))) for side in _SIDES for name in names_of(self._frame(side))
             )
@@ -148,14 +148,14 @@ class MixedJoin:
 
     @cached_property
     def finds_few(self) -> bool:
-        """Whether a condition tells which pairs may match; otherwise all are candidates."""
+        """Whether a condition limits which pairs may match; otherwise all are candidates."""
         return self._generator() is not None
 
     @cached_property
     def any_of(self) -> tuple[MixedJoin, ...]:
-        """Joins whose candidates together are all that matter, where no single condition tells which do.
+        """Joins that together find all candidates, if no single condition does.
 
-        If one of n conditions is to hold with probability p, one of them holds with p / n at least.
+        If an OR of n conditions holds with probability p, one of them holds with at least p / n.
         """
         parts = self.expression.conditions if isinstance(self.expression, And) else (self.expression,)
         certain = [part for part in parts if all(map(self._kinds.is_certain, columns_of(part)))]
@@ -185,7 +185,7 @@ class MixedJoin:
     def _at_once(
         self, frames: dict[str, Frame], condition: JoinCondition
     ) -> tuple[PairSelection | None, JoinCondition]:
-        """Ask pairs all conditions where they are found: possible if each certain number is about one side."""
+        """Check all conditions where pairs are found: possible if each certain number is from one side."""
         numbers = {name: _side_of(expression) for name, expression in self._rows.numbers.items()}
         if None in numbers.values() or self._selection.may_miss_columns:
             return None, condition
@@ -206,7 +206,7 @@ class MixedJoin:
         )
 
     def _generator(self) -> Band | Distance | None:
-        """What finds the candidates: the first that few pairs fulfil, or else the first."""
+        """The condition that finds the candidates: the first that few pairs fulfil, or else the first."""
         bands: list[Band] = []
         for condition in (condition for group in self._rows.groups for condition in group):
             if isinstance(condition, Either):
@@ -233,14 +233,14 @@ class MixedJoin:
         return Distance(ends[0].name, ends[1].name, condition.limit, condition.closed)
 
     def _bounded(self, band: Band) -> bool:
-        """Without a threshold, only what has a bounded support can be told apart."""
+        """Whether all values are bounded, which a join without a threshold needs."""
         terms = (*band.left, *band.right)
         return all(getattr(self._kinds.models[name], "bounded", False) for (name, _), _ in terms)
 
     # -- sums as columns -----------------------------------------------------------------------------------------------
 
     def _can_derive(self, terms: Terms) -> bool:
-        """Whether the sum is a column of one law: a column as it is, or a sum of Gaussians."""
+        """Whether the sum is a column of one law: a single column, or a sum of Gaussians."""
         models = self._kinds.models
         alone = len(terms) == 1 and terms[0][1] == 1.0 and issubclass(models[terms[0][0][0]], OneDimensional)
         return alone or all(models[name] in (Gaussian, GaussianND) for (name, _), _ in terms)
@@ -252,7 +252,7 @@ class MixedJoin:
         return self._columns[name].name if alone else _text(terms)
 
     def _derived(self, terms: Terms) -> str:
-        """SQL for the sum. A bad part makes a bad sum: it is not to be lost from sight."""
+        """SQL for the sum. A bad part makes a bad sum, so that it is reported."""
         models: Mapping[str, type[Model]] = self._kinds.models
         (name, _), factor = terms[0]
         if len(terms) == 1 and factor == 1.0 and models[name] is not GaussianND:
@@ -285,13 +285,13 @@ class MixedJoin:
 
     @cached_property
     def used(self) -> tuple[Shown, ...]:
-        """The columns of pairs that ``asked_of_pairs`` needs, under names of its own."""
+        """The columns of pairs that ``asked_of_pairs`` needs, under new names."""
         columns = dict.fromkeys((column.table, column.name) for column in columns_of(self.expression))
         named = [(side, name) for side in _SIDES for of, name in columns if of == side]
         return tuple(Shown(side, name, f"__haply_used_{k}") for k, (side, name) in enumerate(named))
 
     def asked_of_pairs(self) -> tuple[PairSelection, dict[str, str]]:
-        """Return what a table of pairs is asked, and SQL for columns of certain numbers that this needs."""
+        """Return the conditions on a table of pairs, and SQL for columns of certain numbers that they need."""
         if self._selection.may_miss_columns:
             raise HaplyError(
                 "Matches are counted for conditions that all hold", expected="conditions joined by AND",
@@ -310,7 +310,7 @@ class MixedJoin:
         return PairSelection(self._selection, uncertain, tuple((name, 0, numbers[name]) for name in numbers)), sql
 
     def without_worlds(self, side: SideName) -> str | None:
-        """Name an uncertain column of a side whose values cannot be listed, as it is no sample; none if all can."""
+        """Name an uncertain column of a side whose values cannot be listed, as it has no samples; None if all can."""
         return next(
             (
                 self._columns[name].name
@@ -378,7 +378,7 @@ def _wide(column: Column) -> str:
 
 
 def _product(left: Frame, right: Frame) -> Frame:
-    """Pairs of rows, to ask for types; not to be run."""
+    """Pairs of rows, to find types; never run."""
     one, other = (
         frame.renamed([_wide(Column(side, name)) for name in names_of(frame)])
         for side, frame in zip(_SIDES, (left, right), strict=True)
@@ -406,7 +406,7 @@ def _double(number: float) -> str:
 
 
 def _first_stage(funnel: Any) -> Any:
-    """Rows, candidates, and what the first condition rejects; what it accepts goes on."""
+    """Count rows, candidates, and what the first condition rejects; accepted pairs go on."""
     said = ("rows_", "null_", "hopeless_", "invalid_", "candidates", "rejected:", "nanoseconds:")
     return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))
 

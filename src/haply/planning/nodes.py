@@ -1,6 +1,6 @@
-"""What is asked: logical plans, built alike by the functions of Python, by SQL and by the command line.
+"""Logical plans, which the Python functions, SQL and the command line build in the same way.
 
-A node is frozen, knows its tables but no engine, and refuses what it cannot mean when it is made.
+A node is frozen, knows its tables but no engine, and refuses a query without a meaning when it is made.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """What ``hp.join`` is asked for besides its tables and its condition."""
+    """The options of ``hp.join``, besides its tables and its condition."""
 
     threshold: float | None = None
     strict: bool = False
@@ -76,7 +76,7 @@ class JoinOptions:
     broadcast: SideName | None = None
     answer: Answer = field(default_factory=Answer)
     best: Best | None = None
-    """Which pairs are wanted by the one who ranks them; the join may leave out others."""
+    """Which pairs the ranking needs; the join may leave out others."""
     wording: Wording = field(default_factory=Wording)
     exclusive: bool = False
     """Whether the condition is an OR of parts of which one holds at most."""
@@ -192,7 +192,7 @@ class JoinNode:
         return self.field(column).uncertain_model is None
 
     def can_sweep(self, column: Column) -> bool:
-        """Whether a sweep can go along a column of certain numbers: doubles hold all of them."""
+        """Whether a sweep can use a column of certain numbers: doubles hold all of them."""
         kind = self.field(column).arrow
         return kind is not None and (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width < 64))
 
@@ -209,14 +209,14 @@ class JoinNode:
 
     @cached_property
     def self_keys(self) -> dict[str, str]:
-        """The columns that tell which rows are one variable, by side, if there are any."""
+        """The columns of ``self_key`` by side, if there are any."""
         if self.options.self_key is None:
             return {}
         return {side: find_column(frame, self.options.self_key, side) for side, frame in self.frames.items()}
 
     @cached_property
     def ordered_by(self) -> dict[SideName, list[str]]:
-        """The columns by which pairs are ordered that tie, of each side whose rows are chosen among."""
+        """The columns that order pairs that tie, of each side whose rows are chosen among."""
         answer = self.options.answer
         others: dict[SideName, SideName] = {"left": "right", "right": "left"}
         chosen = [others[side] for side in answer.ranked] if answer.keep != "one_to_one" else []
@@ -244,10 +244,10 @@ class JoinNode:
         """Make the error for unbounded values without a threshold."""
         return unbounded_values(f"column {self.named(column, side)}, a {kind}", self.options.wording.threshold)
 
-    # -- what is done when it is made ----------------------------------------------------------------------------------
+    # -- checks when it is made ----------------------------------------------------------------------------------
 
     def _spelled(self, expression: Expression) -> Expression:
-        """Name columns as their tables do, and refuse unknown ones and what never holds."""
+        """Spell columns as their tables do; refuse unknown ones, and conditions that never hold."""
         for column in columns_of(expression):
             self.field(column)
         spelled = respelled(expression, lambda column: self.field(column).name)
@@ -256,7 +256,7 @@ class JoinNode:
         return spelled
 
     def _advise(self, same_table: bool) -> None:
-        """Warn of what is answered, but probably not as it is meant."""
+        """Warn of a query that is answered, but probably not as intended."""
         condition, window = self.condition, self.window
         plain = None
         errors: list[str] = []
@@ -273,7 +273,7 @@ class JoinNode:
                 advise(*taken_as_independent("left", "right"))
 
     def _narrowed(self) -> JoinNode:
-        """Leave out columns that neither the result nor conditions need. A table with an index stays as it is."""
+        """Leave out columns that neither the result nor conditions need. A table with an index keeps all columns."""
         needed: set[tuple[str, str]] = {(one.side, one.column) for one in self.result}
         if self.condition is not None:
             needed |= {(str(column.table), column.name) for column in columns_of(self.condition)}
@@ -340,7 +340,7 @@ class TablesNode:
 
 
 def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]) -> None:
-    """Refuse to compute with, or order, what is no number: positions, and structs that are no model."""
+    """Refuse to compute with, or order, values that are not numbers: positions, and structs that are not models."""
     for child in condition.children:
         refuse_no_numbers(child, field_at)
     computes = isinstance(condition, (Arithmetic, Negative, Between))
@@ -365,7 +365,7 @@ def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]
                 if not name.startswith("sky")
             )
             raise HaplyError(
-                f"`{condition}` computes with `{column}`, a struct that is no uncertain value",
+                f"`{condition}` computes with `{column}`, a struct that is not an uncertain value",
                 expected=f"the fields of a model: {known}",
                 found=found.text,
                 hint="make one in the condition, as in hp.gaussian(hp.left.value, hp.left.error)",
@@ -451,7 +451,7 @@ def result_columns(
     added: Sequence[str],
     wanted: Sequence[str] | None = None,
 ) -> list[Shown]:
-    """List the columns of the result besides those that are added to it, those that clash with the suffixes."""
+    """List the columns of both tables in the result; names that clash get the suffixes."""
     taken = set(added)
     clashes = {name.lower() for name in left} & {name.lower() for name in right}
     clashes |= {name for name in taken if name in {column.lower() for column in (*left, *right)}}
@@ -482,7 +482,7 @@ def _wanted(shown: list[Shown], wanted: Sequence[str], added: Sequence[str]) -> 
             raise HaplyError(
                 f"'{name.lower()}' is one of the columns",
                 expected="columns of the two tables",
-                hint="leave it out: it always comes, as the last"
+                hint="leave it out: it is always the last column"
                 + ('; probability="none" does without it' if name.lower() == "probability" else ""),
             )
         if name.lower() not in known:

@@ -1,4 +1,4 @@
-"""The plan of a join of two tables, or two streams: what any engine has to know to run it.
+"""The plan of a join of two tables, or two streams: all that an engine needs to run it.
 
 A plan has up to three parts, united at the end:
 
@@ -54,7 +54,7 @@ _PRICE_OF_DISTANCE = 1.0
 
 @dataclass(frozen=True)
 class Side:
-    """One input. Inside of a plan its columns are called by position, so that no two columns share a name."""
+    """One input. Inside a plan its columns are named by position, so that no two columns share a name."""
 
     name: SideName
     frame: Frame
@@ -104,15 +104,15 @@ class PairPlan:
     self_key: str | None = None
     invalid: InvalidMode = "raise"
     selection: PairSelection | None = None
-    """All conditions on a pair, if the one that is planned only finds the candidates; it must hold in a band."""
+    """All conditions on a pair, if the planned one only finds the candidates; it must hold in a band."""
     broadcast: SideName | None = None
     called: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """What messages about bad rows call columns, by side and name, that have another name here."""
+    """The names that messages about bad rows use for columns that are renamed here, by side and name."""
     indexed: SideName | None = None
     """The side whose index finds the candidates."""
     wording: Wording = field(default_factory=Wording)
     best: Best | None = None
-    """Which pairs are wanted by the one who ranks them."""
+    """Which pairs the ranking needs."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -148,7 +148,7 @@ class PairPlan:
 
     @property
     def _keeps_what_is_found(self) -> bool:
-        """Whether all pairs that a cell finds are in the result: only such pairs may take the place of others."""
+        """Whether all pairs that a cell finds are in the result: only such pairs may replace others."""
         asked = self.selection is not None or self.condition.further or self.asked_of_pairs
         return not asked and self.window is None and not self.sees_itself and self.exact
 
@@ -177,7 +177,7 @@ class PairPlan:
         )
 
     def key_of(self, side: Side) -> str:
-        """The key that tells which rows are one variable; tables may spell it in letters of another case."""
+        """The column of ``self_key`` of a side; tables may spell it in another case."""
         return side.inner_name(find_column(side.frame, str(self.self_key), side.name))
 
     # -- columns -------------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class PairPlan:
 
     @property
     def asked_of_pairs(self) -> list[Expression]:
-        """Certain conditions, or parts of them, that pairs are asked once they are found."""
+        """Certain conditions, or parts of them, that are checked on pairs once they are found."""
         ungrouped = [pair for k, pair in enumerate(self.condition.equalities) if k not in self.grouped_keys]
         own = [] if self.indexed is None else list(self.own_conditions(self.side(self.indexed)))
         return [*self.condition.residual, *(one for pair in ungrouped for one in pair), *own]
@@ -244,7 +244,7 @@ class PairPlan:
         return grouped
 
     def row_spec(self, side: Side, column_of: Callable[[str], str], raising: bool) -> RowSpec:
-        """What to know of a side's rows, by the names that its columns have where they are read."""
+        """The description of a side's rows, by the names of its columns where they are read."""
         assert self.method is not None
         checked = self.checked_columns(side)
         asked = checked if self.selection is None else self.selection.columns(int(not side.is_left))
@@ -261,7 +261,7 @@ class PairPlan:
         )
 
     def name_in_errors(self, side: Side, column: str) -> str | None:
-        """How an error about a bad row names a column; nothing if bad rows are left out."""
+        """The name of a column in an error about a bad row; None if bad rows are left out."""
         called = self.called.get((side.name, column), column)
         return self._column_of(side, called) if self.invalid == "raise" else None
 
@@ -278,13 +278,13 @@ class PairPlan:
         for one in conditions:
             ends = on_side(0, left(one.left)), on_side(1, right(one.right))
             for name, side, column in zip(ends, self.sides, (one.left, one.right), strict=True):
-                # of what has been checked, only arrays of coordinates have no model: they are samples, one each
+                # of the checked columns, only arrays of coordinates have no model: each is a single sample
                 kinds[name] = field_of(side.frame, column).model or Samples
             renamed.append(replace(one, left=ends[0], right=ends[1]))
         return Together.of(renamed, kinds, self.threshold)
 
     def asked(self, left: Callable[[str], str], right: Callable[[str], str]) -> Together | PairSelection | None:
-        """What is asked of pairs besides the planned condition, on columns as they are named where it is computed."""
+        """The conditions on pairs besides the planned one, on columns as they are named where it is computed."""
         if self.selection is not None:
             return self.selection.renamed((left, right))
         return self.together(self.condition.further, left, right)
@@ -303,7 +303,7 @@ class PairPlan:
 
     @property
     def partners(self) -> float | None:
-        """About how many rows a row meets, where an index tells."""
+        """Return about how many rows a row meets, if an index knows."""
         if self.indexed is None:
             return None
         assert isinstance(self.method, DifferenceMethod)
@@ -396,7 +396,7 @@ class PairPlan:
 
 
 def _chosen(method: DifferenceMethod, seconds: Mapping[str, float]) -> str:
-    """Name the strategy that finds the pairs; the estimates have the cheapest first."""
+    """Name the strategy that finds the pairs; estimates are sorted, the cheapest first."""
     return next(iter(seconds)) if method.strategy == "auto" else method.strategy
 
 
@@ -423,7 +423,7 @@ def method_for(
 
 
 def broadcast_problem(join: PairPlan) -> HaplyError | None:
-    """Tell of a table that is to be broadcast where rows far apart match."""
+    """Return the problem of a broadcast for a condition that matches rows far apart."""
     if join.broadcast is None or join.method is None or not join.method.has_sure_pairs:
         return None
     return HaplyError(

@@ -30,10 +30,10 @@ class PlannedQuery(Protocol):
 
 @runtime_checkable
 class ExplainsRows(Protocol):
-    """A query that decides rows one by one, and tells how."""
+    """A query that decides rows one by one, and can explain each."""
 
     def explain_row(self, row: TableRow) -> RowExplanation:
-        """Tell in which order the filters are asked about a row, what each says, and which decides."""
+        """Explain a row: the order of the filters, what each proves, and which decides."""
 
 
 class ExplainedPair(Protocol):
@@ -53,7 +53,7 @@ class ExplainedPair(Protocol):
 
     @property
     def steps(self) -> tuple[Any, ...]:
-        """The rules that were asked, in order, with the bounds that each proves."""
+        """The rules that were applied, in order, with the bounds that each proves."""
 
     def chart(self) -> altair.VConcatChart:
         """Draw the two values, and how the rules close in on the probability."""
@@ -64,7 +64,7 @@ class Fits:
     """A strategy that can answer a query: what it costs, and what makes its plan."""
 
     cost: float
-    """Microseconds for a candidate, about: it tells strategies apart, not how long a query takes."""
+    """About how many microseconds a candidate takes: it ranks strategies, and does not say how long a query takes."""
     plan: Callable[[], PlannedQuery]
 
 
@@ -82,10 +82,10 @@ class Strategy(Protocol[Node]):
 
     name: str
     cheapest: float
-    """The least that it ever costs: a query that another strategy answers for less is not shown to it."""
+    """The least that it can cost: it is not tried if another strategy is cheaper."""
 
     def fits(self, node: Node) -> Fits | DoesNotFit:
-        """Tell what it costs to answer the query this way, or why that cannot be done."""
+        """Return what it costs to answer the query this way, or why that cannot be done."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Chosen:
 
 
 class FunnelStage:
-    """A funnel that is told by one stage of the plan only what that stage may say."""
+    """A funnel that takes only some of the counters of one stage of a plan."""
 
     def __init__(self, funnel: Any, may_say: Callable[[str], bool]) -> None:
         self.funnel, self.may_say = funnel, may_say
@@ -117,7 +117,7 @@ class FunnelStage:
         """Do nothing: both stages fill one funnel, which is emptied before."""
 
     def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
-        """Pass on what this stage may say; that it has spoken at all, too."""
+        """Pass on the counters of this stage, and that it has reported."""
 
         def said() -> dict[str, Any]:
             counts = source()
@@ -137,7 +137,7 @@ def _says_pairs(name: str) -> bool:
 
 @dataclass(frozen=True)
 class PartsOfJoin:
-    """Joins of the same tables by conditions of which one holds at most; their rows are put together."""
+    """Joins of the same tables by conditions of which at most one holds; the result has the rows of all of them."""
 
     parts: tuple[PlannedQuery, ...]
 
@@ -164,7 +164,7 @@ class Registry(Generic[Node]):
     strategies: Sequence[Strategy[Node]]
 
     def choose(self, node: Node) -> Chosen | DoesNotFit:
-        """Take the cheapest strategy that fits; if none does, return the reason of the one meant, or of the dearest."""
+        """Take the cheapest strategy that fits; if none does, return the reason of the intended or the dearest one."""
         best: tuple[str, Fits] | None = None
         refusals: list[DoesNotFit] = []
         not_taken: list[NotTaken] = []
@@ -188,7 +188,7 @@ class Registry(Generic[Node]):
         return Chosen(best[0], best[1].cost, best[1].plan(), tuple(not_taken))
 
     def by_parts(self, nodes: Sequence[Node]) -> Chosen | DoesNotFit:
-        """Choose for each of several queries, no two of which have a row in common; their rows are put together."""
+        """Choose a plan for each of several queries that have no row in common; the result has the rows of all."""
         plans: list[Chosen] = []
         for node in nodes:
             chosen = self.choose(node)
@@ -290,13 +290,14 @@ class Plan:
         Returns
         -------
         RowExplanation
-            ``print`` shows the filters in the order in which they are asked, each with its rank, the bounds that it
+            ``print`` shows the filters in the order in which they are applied, each with its rank, the bounds that it
             proves, the filter that decides, and the exact probability.
 
         Raises
         ------
         HaplyError
-            If the plan is no selection on one table, or if the row lacks a column, or holds null or no distribution.
+            If the plan is not a selection on one table, or if the row lacks a column, or is null or not a distribution
+            there.
 
         Examples
         --------
@@ -325,13 +326,13 @@ class Plan:
         Returns
         -------
         PairExplanation
-            ``print`` shows the verdict in a sentence. ``decided_by`` names the rule that decides: the window or another
-            certain condition, the core regions, a bound, or the exact value. ``steps`` has what each rule proves.
+            ``print`` shows the result in a sentence. ``decided_by`` names the rule that decides: the window or another
+            certain condition, the core regions, a bound, or the exact value. ``steps`` shows what each rule proves.
 
         Raises
         ------
         HaplyError
-            If the plan is no join of two tables, or if a row lacks a column, or holds no value there.
+            If the plan is not a join of two tables, or if a row lacks a column, or has no value there.
 
         Examples
         --------

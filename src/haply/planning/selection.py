@@ -47,7 +47,7 @@ class Origin:
     frame: Frame
     condition: str
     columns: tuple[str, ...]
-    """Those that the condition names."""
+    """The columns that the condition names."""
     again: Callable[[Frame], RowSelection]
 
 
@@ -62,11 +62,11 @@ class RowSelection:
     selection: Selection
     invalid: InvalidMode
     column_sql: Callable[[Column], str] = lambda column: quoted(column.name)
-    """What a column of the condition is called in SQL."""
+    """The name of a column of the condition in SQL."""
     shown: tuple[str, ...] | None = None
     """The columns of the result; all of the table by default."""
     origin: Origin | None = None
-    """What it was planned from, if that is a table of its user."""
+    """The table and condition that it was planned from, if that is a table of the user."""
 
     def __post_init__(self) -> None:
         if self.selection.exact and any(name.lower() == "probability" for name in names_of(self.frame)):
@@ -87,13 +87,13 @@ class RowSelection:
 
     @property
     def worker(self) -> SelectRows:
-        """What decides a batch of rows."""
+        """The function that decides a batch of rows."""
         shown = (own if name == quoted(own) else name for name, own in self.columns.items())
         called = tuple(shown) if self.invalid == "raise" else None
         return SelectRows(self.selection, tuple(self.columns), tuple(self.condition.numbers), called)
 
     def check_numbers(self) -> RowSelection:
-        """Refuse what is compared with something uncertain, or its factor, and is no number."""
+        """Refuse a limit or a factor of something uncertain that is not a number."""
         for expression, sql in zip(self.condition.numbers.values(), self.number_sql, strict=True):
             kind = self.frame.type_of(sql)
             if not kind.is_number:
@@ -112,12 +112,13 @@ class RowSelection:
         return kept.select([*self.shown, *(["probability"] if self.selection.exact else [])])
 
     def explain_row(self, row: TableRow) -> RowExplanation:
-        """Tell in which order the filters are asked about a row, what each says, and which decides."""
+        """Explain a row: the order of the filters, what each proves, and which decides."""
         planning = self.selection.planning
         assert self.origin is not None
         if planning != "per_row":
             raise HaplyError(
-                "The steps of a row are told of per-row planning", expected='planning="per_row"', found=repr(planning),
+                "The steps of a row are shown for per-row planning",
+                expected='planning="per_row"', found=repr(planning),
                 hint="plan the selection with it: it is the default",
             )  # fmt: skip
         with without_advice():
@@ -125,7 +126,7 @@ class RowSelection:
         return one.explain_only_row(self.origin.condition)
 
     def explain_only_row(self, condition: str) -> RowExplanation:
-        """Explain the only row of the table; ``condition`` is what was asked, as its author wrote it."""
+        """Explain the only row of the table; ``condition`` is the condition as it was written."""
         holds = {f"__haply_holds_{k}": f"coalesce({sql}, false)" for k, sql in enumerate(self.certain_sql)}
         numbers = {f"__haply_number_{k}": f"CAST({sql} AS DOUBLE)" for k, sql in enumerate(self.number_sql)}
         uncertain = list(self.columns.values())
@@ -183,7 +184,7 @@ class RowSelection:
         return Description("Threshold selection", verdict, tuple(lines), tuple(details))
 
     def _filters(self, groups: list[Group]) -> list[str]:
-        """Describe what rows are asked, in order; ``groups`` are in the order of their costs."""
+        """Describe the filters in their order; ``groups`` are in the order of their costs."""
         costs = self.selection.costs
         numbered = [(f"group {number}", group) for number, group in enumerate(groups, 1)]
         first = [f"exact value of {name}{_rank(costs.of(group))}" for name, group in numbered if group.is_nearly_free]
@@ -267,7 +268,7 @@ class Kinds:
                 self.models[owner(column)] = model
 
     def is_certain(self, column: Column) -> bool:
-        """Whether a column is certain: also one number of a certain point."""
+        """Whether a column is certain, or a coordinate of a certain point."""
         if self._field(column).is_list and column.index is not None:
             return True
         return owner(column) not in self.models

@@ -2,7 +2,7 @@
 
 The most general is a chain of joins of two, and one selection at the end over the wide rows.
 
-Each join of the chain keeps what can still belong to the answer: all conditions together are at most as likely as some
+Each join of the chain keeps what can still be in the result: all conditions together are at most as likely as some
 of them. The selection at the end sees all uncertain conditions at once and gives their joint probability, because
 conditions that share a value are not independent.
 """
@@ -32,7 +32,7 @@ from haply.query.expressions import And, Comparison, Or
 from haply.query.forms import never
 
 SLACK = 1e-9
-"""The joins before the last selection keep a little more: they round differently."""
+"""By how much the joins before the last selection lower the threshold: they round differently."""
 SUFFIXES = ("__haply_left", "__haply_right")
 """For names that both tables have: columns of the result are taken by their position."""
 _WINDOWS, _CHAIN = 1.0, 20.0
@@ -41,19 +41,19 @@ _WINDOWS, _CHAIN = 1.0, 20.0
 
 @dataclass(frozen=True)
 class Step:
-    """One join of the chain: a table, and what ties it to those before."""
+    """One join of the chain: a table, and the conditions that connect it with those before."""
 
     table: str
     certain: tuple[Expression, ...]
     uncertain: tuple[Expression, ...]
     partners: float | None = None
-    """About how many of its rows one so far meets, where an index tells."""
+    """About how many of its rows a row of the tables before meets, if an index knows."""
 
 
 class ChainedJoin:
     """A join of several tables that has been checked and planned but not run.
 
-    The result has the columns of all tables that are asked for, in order, under names of its own, then
+    The result has the requested columns of all tables, in order, under new names, then
     ``probability``.
     """
 
@@ -106,7 +106,7 @@ class ChainedJoin:
     def _chain(self) -> HaplyError | None:
         """Order the tables: those that a condition connects with those before come first, equalities before all else.
 
-        Of several that uncertain conditions connect, those with an index: it tells which has the fewest partners.
+        Of several that uncertain conditions connect, the one whose index promises the fewest partners.
         Returns why a table cannot be joined, if one cannot.
         """
         joined = [self._tables[0]]
@@ -132,7 +132,7 @@ class ChainedJoin:
 
     @staticmethod
     def _between(conditions: Iterable[Expression], joined: Sequence[str], table: str) -> list[Expression]:
-        """Conditions that speak of a table and of others that are there already."""
+        """Conditions on a table and on tables that are joined already."""
         tables = [(one, {column.table for column in columns_of(one)}) for one in conditions]
         return [one for one, named in tables if table in named and len(named) > 1 and named <= {*joined, table}]
 
@@ -147,7 +147,7 @@ class ChainedJoin:
         return 2 if self._between(self._uncertain, joined, table) else 1 if certain else 0
 
     def _step(self, joined: list[str], table: str) -> Step | DoesNotFit:
-        """Take all that ties the table to those before, if a join of two fits; otherwise what is certain."""
+        """Take all conditions that connect a table with those before, if a join of two fits; else the certain ones."""
         certain = tuple(self._between(self._certain, joined, table))
         uncertain = tuple(self._between(self._uncertain, joined, table))
         whole = Step(table, certain, uncertain)
@@ -188,7 +188,7 @@ class ChainedJoin:
         )  # fmt: skip
 
     def _product(self, tables: Sequence[str]) -> Frame:
-        """Make the product of tables, to ask for its types; it is not to be run."""
+        """Make the product of tables, to find its types; it is never run."""
         whole = self._frames[tables[0]]
         for table in tables[1:]:
             whole = whole.beside(self._frames[table])
@@ -300,7 +300,7 @@ class TwoTables:
         left, right = node.frames.values()
         on, options = as_join(node)
         join = JoinNode.of(left, right, on, options)
-        if not node.answer.plain:  # which no other strategy can answer
+        if not node.answer.plain:  # no other strategy can answer these
             answered = plan_pairs(join)
             return Fits(0.0, lambda: answered)
         chosen = JOINS.choose(join)
@@ -335,7 +335,7 @@ class WindowedTables:
 
     @staticmethod
     def _misses(node: TablesNode) -> str:
-        """Tell what a join in windows misses."""
+        """Return why a window join does not fit."""
         if len(node.frames) < 3:
             return "there are only two tables"
         if node.broadcast is not None:
@@ -395,7 +395,7 @@ TABLES = TablesStrategies((TwoTables(), WindowedTables(), Chain()))
 
 @dataclass(frozen=True)
 class _Narrowed:
-    """A window join, of whose columns only those that are used are asked for."""
+    """A window join that returns only the columns that are used."""
 
     plan: WindowPlan
     node: TablesNode
@@ -414,7 +414,7 @@ class _Narrowed:
 
 
 def _connected(node: TablesNode) -> bool:
-    """Whether windows lead from each table to every other."""
+    """Whether windows connect all tables."""
     reached = {node.names[0]}
     for _ in node.frames:
         for pair in node.windows:
@@ -463,7 +463,7 @@ def _alone(conditions: Sequence[Expression]) -> Expression:
 
 
 def _inner_names(frames: Mapping[str, Frame]) -> dict[tuple[str, str], str]:
-    """Names of which no two are alike, whatever the case of their letters."""
+    """Names that differ even if case is ignored."""
     found: dict[tuple[str, str], str] = {}
     taken = {"probability"}
     for table, frame in frames.items():

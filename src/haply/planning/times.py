@@ -37,7 +37,7 @@ class TimeWindow:
     max_delay: float
     stamps: bool
     local: bool = False
-    """Timestamps without a time zone, which are not to be read in that of the session."""
+    """Whether timestamps have no time zone: they must not be read in that of the session."""
     uncertain: tuple[bool, bool] = (False, False)
     """Which side's times are uncertain values."""
 
@@ -56,7 +56,9 @@ def time_window(
         return None
     if time is None or window is None:
         raise HaplyError(
-            "A join has half a window", expected="time and window", found="time" if window is None else "window"
+            "A join has only one of time and window",
+            expected="time and window",
+            found="time" if window is None else "window",
         )
     names = (time, time) if isinstance(time, str) else tuple(time) if isinstance(time, (tuple, list)) else ()
     if len(names) != 2 or not all(isinstance(name, str) for name in names):
@@ -81,19 +83,19 @@ def time_window(
 
 
 def certain_times(columns: Mapping[str, tuple[Frame, str]]) -> TimeWindow:
-    """Tell how certain times of one kind, of any number of tables, become numbers."""
+    """Return how certain times of one kind, of any number of tables, become numbers."""
     fields = {f"stream '{name}'": field_of(frame, column) for name, (frame, column) in columns.items()}
     kinds = _kinds_of_times(fields, "a timestamp or a number")
     return TimeWindow("", "", 0.0, 0.0, kinds != {"a number"}, kinds == {"timestamp_ntz"})
 
 
 def _kinds_of_times(fields: Mapping[str, Field], expected: str) -> set[str]:
-    """Return the kinds of certain times, by where they are from; refuse what is no time, and times of two kinds."""
+    """Return the kinds of certain times, by where they are from; refuse values that are not times, and mixed kinds."""
     kinds = set()
     for table, field in fields.items():
         kind = _kind_of_time(field)
         if kind is None:
-            raise HaplyError(f"Column '{field.name}' of {table} is no time", expected=expected, found=field.text)
+            raise HaplyError(f"Column '{field.name}' of {table} is not a time", expected=expected, found=field.text)
         kinds.add(kind)
     if len(kinds) > 1:
         raise HaplyError(
@@ -105,7 +107,7 @@ def _kinds_of_times(fields: Mapping[str, Field], expected: str) -> set[str]:
 
 
 def _kind_of_time(field: Field) -> str | None:
-    """What a column of times holds; nothing if it holds no certain times."""
+    """Return what a column of times holds; None if it holds no certain times."""
     if field.is_number:
         return "a number"
     if field.arrow is not None and pa.types.is_timestamp(field.arrow):
@@ -122,7 +124,9 @@ def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> 
         unit = found and _MICROSECONDS.get(found[2].lower())
         if not found or not unit:
             raise HaplyError(
-                f"'{value}' is no {what}", expected="a number, or a duration", hint='as in "10 seconds" or "5 minutes"'
+                f"'{value}' is not a {what}",
+                expected="a number, or a duration",
+                hint='as in "10 seconds" or "5 minutes"',
             )
         if not stamps and not in_seconds:
             raise HaplyError(
@@ -132,5 +136,5 @@ def length_of(what: str, value: Any, stamps: bool, in_seconds: bool = False) -> 
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not number or not value >= 0 or math.isinf(value):
         raise HaplyError(f"The {what} is no length of time", expected="a number >= 0, or a duration", found=repr(value))
-    # timestamps are whole microseconds: they hold a length if and only if they hold its whole ones
+    # timestamps are whole microseconds, so a fraction of a microsecond makes no difference
     return int(Decimal(str(value)) * 1_000_000) if stamps and not in_seconds else float(value)

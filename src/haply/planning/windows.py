@@ -95,7 +95,7 @@ class WindowPlan:
         return next(iter(self.frames.values()))
 
     def row_spec(self, name: str) -> RowSpec:
-        """What to know of a stream's rows, by the inner names of its columns."""
+        """The description of a stream's rows, by the inner names of its columns."""
         called = dict(zip(self.inners[name], (field.name for field in self.frames[name].fields), strict=True))
         uncertain = self.together.columns(self.names.index(name)) if self.together else ()
         further = tuple((column, called[column]) for column in uncertain)
@@ -108,7 +108,7 @@ class WindowPlan:
                 raise unknown_name(f"stream with a {what}", str(name), self.names)
 
     def _advise(self) -> None:
-        """Warn of what is answered, but probably not as it is meant."""
+        """Warn of a query that is answered, but probably not as intended."""
         if self._on is None:
             return
         plain = all_certain(
@@ -132,7 +132,7 @@ class WindowPlan:
         wanted = [*shown, "probability"]
         return found if names_of(found) == wanted else found.select(wanted)
 
-    # -- what engines ask ----------------------------------------------------------------------------------------------
+    # -- for engines ----------------------------------------------------------------------------------------------
 
     @property
     def certain_sql(self) -> list[str]:
@@ -197,7 +197,7 @@ class SelectedWindows:
         )
         for other in others:
             whole = whole.beside(other)
-        self._described = self._selection(whole)  # refuses what it cannot compute, before any data is read
+        self._described = self._selection(whole)  # refuses conditions that it cannot compute, before any data is read
 
     def _selection(self, combinations: Frame) -> RowSelection:
         return plan_selection(combinations, self._condition, self.threshold)
@@ -270,7 +270,7 @@ def conditions_over(
 
 
 def uncertain_conditions(frames: Mapping[str, Frame], condition: Expression | None) -> ManyCondition | Misfit:
-    """Sort a condition between many tables, or tell why its probability cannot be computed."""
+    """Sort a condition between many tables, or return why its probability cannot be computed."""
     if condition is None:
         return ManyCondition((), (), {})
     found = split_many(condition, lambda column: _kind(frames, column) is None)

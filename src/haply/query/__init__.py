@@ -1,4 +1,4 @@
-"""What is asked: conditions as people write them, and their normal form for a join. Free of any engine."""
+"""Conditions as people write them, and their normal form for a join. Independent of any engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The parser is imported on first use: it brings a whole dialect of SQL."""
+    """Import the parser on first use: it brings a whole dialect of SQL."""
     if name not in __all__:
         raise AttributeError(f"module 'haply.query' has no attribute '{name}'")
     import importlib

@@ -1,4 +1,4 @@
-"""Checks of a condition as it was written: what no data can answer, and what is probably not meant."""
+"""Checks of a condition as it was written: conditions that never hold, and those that are probably a mistake."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ModelOf = Callable[[Column], type[Model] | None]
 
 
 def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
-    """Refuse ``=`` and ``!=`` with a continuous value anywhere in a condition: they hold never, or always.
+    """Refuse ``=`` and ``!=`` with a continuous value anywhere in a condition: they never hold, or always do.
 
-    Values with atoms, as samples, have equalities that are worth asking for.
+    Values with atoms, such as samples, can be equal.
     """
     for comparison in _equalities(spelled_out(condition, lambda column: model_of(column) is None)):
         column = _continuous_column(comparison, model_of)
@@ -44,12 +44,12 @@ def _equalities(node: Expression) -> Iterator[Comparison]:
 
 
 def _continuous_column(comparison: Comparison, model_of: ModelOf) -> Column | None:
-    """A continuous column that alone keeps both sides from being equal; None if there is none."""
+    """Return a continuous column that keeps both sides from being equal; None if there is none."""
     if all(model_of(column) is None for column in columns_of(comparison)):
         return None
     part = form_or_reason(comparison, lambda column: model_of(column) is None)
     if isinstance(part, (Near, str)):
-        return None  # what is not understood is refused by the plan
+        return None  # conditions that are not understood are refused by the plan
 
     def continuous(name: str) -> bool:
         model = model_of(part.form.columns[name])
@@ -61,7 +61,7 @@ def _continuous_column(comparison: Comparison, model_of: ModelOf) -> Column | No
 
 
 def _decides(form: Form, name: str, continuous: Callable[[str], bool]) -> bool:
-    """Whether the form is continuous because of a column: no factor of it may be 0, be it certain or an atom."""
+    """Return whether a column makes the form continuous: none of its factors, certain or atoms, may be 0."""
     squares = [(pair, factor) for pair, factor in form.squares.items() if name in pair]
     factors = [form.linear[name]] if name in form.linear else []
     factors += [factor for _, factor in squares]
@@ -70,7 +70,7 @@ def _decides(form: Form, name: str, continuous: Callable[[str], bool]) -> bool:
 
 
 def _with_tolerance(comparison: Comparison, points: bool) -> str:
-    """The comparison with a tolerance ``c``, as text."""
+    """Return the comparison with a tolerance ``c``, as text."""
     left, right, c = comparison.left, comparison.right, Column(None, "c")
     if any(isinstance(side, Call) and side.name == "abs" for side in (left, right)):
         side, other = (left, right) if isinstance(left, Call) else (right, left)
@@ -85,15 +85,15 @@ def _with_tolerance(comparison: Comparison, points: bool) -> str:
 
 
 def _is_number(node: Expression) -> bool:
-    """Whether it may be one: literals stand on the right of a comparison."""
+    """Return whether it may be a number: literals are on the right of a comparison."""
     return not isinstance(node, Literal) or type(node.value) in (int, float)
 
 
 def all_certain(condition: Expression, is_certain: Callable[[Column], bool], claims: bool) -> str | None:
-    """What to tell the author of a condition in which nothing is uncertain; None if it is meant that way.
+    """Return the warning for a condition in which nothing is uncertain; None if that is intended.
 
-    It is if it only compares keys or tells an order (``left.id < right.id``), unless the query claims a probability
-    with a threshold.
+    It is intended if the condition only compares keys or an order (``left.id < right.id``), unless the query has a
+    threshold.
     """
     columns = columns_of(condition)
     if not columns or not all(map(is_certain, columns)) or not (claims or _compares_values(condition)):
@@ -105,7 +105,7 @@ def all_certain(condition: Expression, is_certain: Callable[[Column], bool], cla
 
 
 def _compares_values(node: Expression) -> bool:
-    """Whether it asks for more than equal keys, or the order of two columns, as of times."""
+    """Return whether it compares more than equal keys, or the order of two columns, such as times."""
     match node:
         case Comparison("=" | "!=") | Comparison(_, Column(), Column()):
             return False
@@ -118,7 +118,7 @@ _ERROR_WORDS = ("err", "error", "sigma", "sd", "std", "stddev", "unc", "uncertai
 def ignored_errors(
     condition: Expression, is_certain: Callable[[Column], bool], columns_beside: Callable[[Column], Sequence[str]]
 ) -> list[str]:
-    """Return what to write for certain columns that are compared although an error stands beside them in their table.
+    """Return what to write for certain columns that are compared although their table has an error column for them.
 
     A column is taken for the error of ``kg`` if it is called ``kg_err``, ``e_kg``, ``sigma_kg`` and the like, or
     ``err``, ``sigma`` and the like if that is the only such column.
@@ -134,7 +134,7 @@ def ignored_errors(
 
 
 def error_left_out(written: str) -> tuple[str, str]:
-    """What to tell the author of a condition that leaves out a column that looks like an error, and the hint."""
+    """Return the warning for a condition that ignores a column that looks like an error, and its hint."""
     value, error = (part.strip(" )") for part in written.partition("(")[2].split(","))
     return (
         f"`{value}` is compared as a certain value, but `{error}` looks like its error.",
@@ -154,7 +154,7 @@ def _error_of(name: str, columns: Sequence[str]) -> str | None:
 
 
 def _is_measured(node: Expression, column: Column) -> bool:
-    """Whether a column stands in a difference or distance, as measured values do; keys and times are compared alone."""
+    """Return whether a column is part of a difference or distance, as measured values are; keys and times are not."""
     if isinstance(node, Arithmetic) or (isinstance(node, Call) and node.name == "distance"):
         return any(one.same_as(column) for one in columns_of(node)) and len(columns_of(node)) > 1
     return any(_is_measured(child, column) for child in node.children)
@@ -185,9 +185,9 @@ def refuse_units(condition: Expression, unit_of: Callable[[Column], str | None])
 
 
 def meets_itself(condition: Expression, one: str, other: str, is_certain: Callable[[Column], bool]) -> bool:
-    """Whether a row of a table may be compared with itself, where the table stands twice, under two names.
+    """Return whether a row may be compared with itself, if a query has its table twice, under two names.
 
-    It may not if a certain condition keeps it from that, as in ``left.id < right.id``.
+    A certain condition may prevent that, as in ``left.id < right.id``.
     """
     uncertain = [column for column in columns_of(condition) if not is_certain(column)]
     names = [{column.name for column in uncertain if column.table == table} for table in (one, other)]
@@ -203,7 +203,7 @@ def _keeps_apart(part: Expression, tables: set[str], is_certain: Callable[[Colum
 
 
 def taken_as_independent(one: str, other: str) -> tuple[str, str]:
-    """What to tell the author of a query in which a table stands twice, and the hint."""
+    """Return the warning for a query that has a table twice, and its hint."""
     return (
         f"A table is joined with itself, and {one} and {other} are taken as independent: "
         "also a row and itself, which are one and the same value.",

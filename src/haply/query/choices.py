@@ -1,6 +1,6 @@
-"""Combinations of conditions that are no conjunction, and functions that are combinations in disguise.
+"""Combinations of conditions other than AND, and functions that can be written as such combinations.
 
-``spelled_out`` writes XOR, CASE, IN, greatest(), least(), abs() in a sum, a quotient and functions that only rise as
+``spelled_out`` writes XOR, CASE, IN, greatest(), least(), abs() in a sum, a quotient and increasing functions as
 comparisons of sums, with AND and OR between them. ``choice_of`` brings each comparison of such a tree into the normal
 form.
 """
@@ -78,7 +78,7 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class Parity:
-    """An odd number of combinations hold that share no uncertain columns; each stands beside its opposite."""
+    """An odd number of combinations hold that share no uncertain columns; each is stored with its opposite."""
 
     pairs: tuple[tuple[Combination, Combination], ...]
 
@@ -131,7 +131,7 @@ def changed(tree: Combination, change: Callable[[Part], Part]) -> Combination:
 
 
 def part_or_choice(condition: Expression, is_certain: IsCertain) -> Part | Near | Choice:
-    """The normal form of a condition whose NOTs stand before single comparisons."""
+    """Return the normal form of a condition whose NOTs precede single comparisons."""
     if isinstance(condition, (And, Or)):
         whole = form_or_reason(condition, is_certain)
         if isinstance(whole, str) or not _is_plain(whole):
@@ -149,7 +149,7 @@ def part_or_choice(condition: Expression, is_certain: IsCertain) -> Part | Near 
 
 
 def _cancelled(condition: Expression, is_certain: IsCertain) -> Branch | None:
-    """What a comparison says in which all that is uncertain cancels out: it still takes a known value to hold."""
+    """Return what is left of a comparison whose uncertain columns cancel out: it still needs a known value to hold."""
     rest = certain_rest(condition, is_certain)
     if rest is None or (isinstance(rest, bool) and not rest):
         return None if rest is None else Branch(False, ())
@@ -182,7 +182,7 @@ def _parity(condition: Xor, is_certain: IsCertain) -> Parity:
 
 
 def _is_plain(part: Part | Near) -> bool:
-    """Whether a part has numbers as limits: what lies outside of several ranges is known then."""
+    """Return whether a part has numbers as limits: then the complement of its ranges is known."""
     return isinstance(part, Near) or not any(
         isinstance(end, Expression) for each in part.intervals for end in (each.low, each.high)
     )
@@ -192,7 +192,7 @@ def _is_plain(part: Part | Near) -> bool:
 
 
 def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
-    """Write what is uncertain in a condition as comparisons of sums, with AND, OR and NOT between them."""
+    """Rewrite the uncertain parts of a condition as comparisons of sums, with AND, OR and NOT between them."""
 
     def certain(node: Expression) -> bool:
         return all(is_certain(column) for column in columns_of(node))
@@ -236,7 +236,7 @@ def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
 
 
 def inward(condition: Expression, is_certain: IsCertain) -> Expression:
-    """Write NOT before single comparisons only, as far as something uncertain is in them."""
+    """Move NOT inward to single comparisons, wherever something uncertain is in them."""
     if all(is_certain(column) for column in columns_of(condition)):
         return condition
     match condition:
@@ -254,12 +254,12 @@ def inward(condition: Expression, is_certain: IsCertain) -> Expression:
 
 
 def _is_exclusive(node: Expression) -> bool:
-    """Whether it is XOR, or the opposite, ``=``, between two conditions."""
+    """Return whether it is XOR, or its opposite ``=``, between two conditions."""
     return isinstance(node, Comparison) and node.op in ("=", "!=") and all(map(_is_condition, node.children))
 
 
 def _exclusive_groups(node: Expression, is_certain: IsCertain) -> tuple[bool, list[tuple[Expression, ...]]]:
-    """The conditions of which an odd number hold, or an even one: by groups that share uncertain columns."""
+    """Return whether an even number must hold, and the conditions of an XOR in groups that share uncertain columns."""
     parts, even = [], False
     waiting = [node]
     while waiting:
@@ -278,7 +278,7 @@ def _exclusive_groups(node: Expression, is_certain: IsCertain) -> tuple[bool, li
 
 
 def _written(node: Expression, is_certain: IsCertain) -> int:
-    """About how many comparisons there are when each XOR of conditions that share columns is written as two cases."""
+    """Estimate the number of comparisons when each XOR of conditions that share columns is written as two cases."""
     if _is_exclusive(node):
         _, groups = _exclusive_groups(node, is_certain)
         return sum(sum(_written(part, is_certain) for part in group) << len(group) for group in groups)
@@ -295,7 +295,7 @@ def _is_condition(node: Expression) -> bool:
 
 
 def _not_true(condition: Expression, certain: Certain) -> Expression:
-    """What holds where a condition is false or unknown; what is uncertain is never unknown."""
+    """Return a condition that holds where another is false or unknown; an uncertain one is never unknown."""
     if certain(condition):
         return Opaque((condition, " IS NOT TRUE"))
     match condition:
@@ -346,7 +346,7 @@ def _cases_of(node: Expression) -> list[tuple[Expression | None, Expression]] | 
 
 
 def _branches(node: Expression, certain: Certain) -> list[tuple[Expression | None, Expression]]:
-    """What a function is, by conditions that exclude one another; nothing if it is not such a function."""
+    """Return the cases of a function, by conditions that exclude one another; none if it is not such a function."""
     cases = _cases_of(node)
     if cases is not None:
         found, before = [], list[Expression]()
@@ -379,7 +379,7 @@ def _as_condition(node: Opaque, certain: Certain) -> Expression | None:
 
 
 def _simpler(node: Comparison | Between, certain: Certain) -> Expression | None:
-    """A comparison with one function less; None if there is none that this module knows."""
+    """Return the comparison without one of its functions; None if this module knows none of them."""
     if isinstance(node, Between):
         return And((Comparison(">=", node.value, node.low), Comparison("<=", node.value, node.high)))
     for side, other, op in ((node.left, node.right, node.op), (node.right, node.left, TURNED.get(node.op, node.op))):
@@ -390,7 +390,7 @@ def _simpler(node: Comparison | Between, certain: Certain) -> Expression | None:
 
 
 def _of_one_side(side: Expression, other: Expression, op: str, certain: Certain) -> Expression | None:
-    """``f(...) op other`` without its function."""
+    """Return ``f(...) op other`` without its function."""
     if certain(side):
         return None
     match side:
@@ -425,7 +425,7 @@ def _of_one_side(side: Expression, other: Expression, op: str, certain: Certain)
 def _rising(
     inner: Expression, op: str, limit: Fraction | None, domain: str | None, *, below: bool = True
 ) -> Expression:
-    """``f(inner) op c`` for a function that rises, as ``inner op limit``, where the function is defined.
+    """Return ``f(inner) op c`` for an increasing function as ``inner op limit``, where the function is defined.
 
     Without a limit, ``c`` lies ``below`` all values of the function.
     """
@@ -446,7 +446,7 @@ def _always(inner: Expression, holds: bool) -> Expression:
 
 
 def _power(inner: Expression, op: str, number: Fraction, power: int) -> Expression:
-    """An odd power rises; an even one is that of the absolute value."""
+    """Rewrite a power: an odd one increases, an even one is that of the absolute value."""
     root = _root(abs(number), power)
     if power % 2:
         return Comparison(op, inner, expression_of(root if number >= 0 else -root))

@@ -1,4 +1,4 @@
-"""The columns of an expression: which there are, other names for them, and certain expressions as SQL."""
+"""The columns of an expression: list and rename them, and write certain expressions as SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REMEMBERED = "_columns_inside"
 def columns_of(expression: Expression) -> tuple[Column, ...]:
     """List the columns of an expression, each once, in the order they are written.
 
-    An expression never changes, and remembers them: rewrites ask for those of the same parts again and again.
+    An expression never changes, so the list is cached: rewrites need that of the same parts many times.
     """
     known: tuple[Column, ...] | None = expression.__dict__.get(_REMEMBERED)
     if known is None:
@@ -32,19 +32,19 @@ def tables_of(expression: Expression) -> set[str | None]:
 
 
 def points_of(expression: Expression) -> tuple[Column, ...]:
-    """List the columns whose distance is asked for: a plain number is a point there."""
+    """List the columns in distances: a plain number is a point there."""
     if isinstance(expression, Call) and expression.name == "distance":
         return tuple(column for column in expression.args if isinstance(column, Column))
     return tuple(column for child in expression.children for column in points_of(child))
 
 
 def with_columns(expression: Expression, change: Callable[[Column], Expression]) -> Expression:
-    """Put something else in the place of each column."""
+    """Replace each column."""
     return rewritten(expression, lambda node: change(node) if isinstance(node, Column) else None)
 
 
 def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:
-    """Name columns as their tables spell them: two spellings of one column are one variable."""
+    """Spell columns as their tables do: two spellings of one column are one variable."""
     return with_columns(expression, lambda column: replace(column, name=spell(column)))
 
 

@@ -1,7 +1,7 @@
-"""Conditions between two tables: what is certain, sorted by table, and the one uncertain value that finds the pairs.
+"""Conditions between two tables: certain ones, sorted by table, and the uncertain one that finds the pairs.
 
 A condition on the difference, or the distance, of one column of each table is a case of the normal form (see
-``forms``) that joins are fast at. ``split_join`` recognises it; what has another form is a ``Misfit``.
+``forms``) for which joins are fast. ``split_join`` recognises it; a condition of another form is a ``Misfit``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class JoinCondition:
     left_only: tuple[Expression, ...] = ()
     right_only: tuple[Expression, ...] = ()
     equalities: tuple[tuple[Expression, Expression], ...] = ()  # of certain values, the left table's first
-    residual: tuple[Expression, ...] = ()  # certain conditions over both tables that are no such equality
+    residual: tuple[Expression, ...] = ()  # all other certain conditions over both tables
     difference: Difference | None = None
     distance: Distance | None = None
     further: tuple[Difference | Distance, ...] = ()  # independent of the first: their probabilities multiply
@@ -54,7 +54,7 @@ class JoinCondition:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A condition that is not one on the difference, or the distance, of two columns, and what an error would say."""
+    """A condition that is not on the difference, or the distance, of two columns, and the parts of its error."""
 
     error: HaplyError
 
@@ -85,7 +85,7 @@ def split_join(
         others = [part for part in uncertain if part is not near[0]]
         if others:
             return _misfit(
-                "The condition has a distance beside another uncertain condition",
+                "The condition combines a distance with another uncertain condition",
                 "a distance and any certain conditions",
                 f"`{near[0]}` and `{others[0]}`",
             )
@@ -159,7 +159,7 @@ def _not_understood(condition: Expression, reason: str) -> Misfit:
 
 
 def _asks_distance(part: Expression) -> bool:
-    """Whether a comparison has a distance on one of its sides."""
+    """Return whether a comparison has a distance on one of its sides."""
     sides = (part.left, part.right) if isinstance(part, Comparison) else ()
     return any(isinstance(side, Call) and side.name == "distance" for side in sides)
 
@@ -235,7 +235,7 @@ def one_range(intervals: tuple[Interval, ...]) -> Interval | None:
 
 
 def _joint_difference(uncertain: Sequence[Expression]) -> Difference | Misfit:
-    """Make one set of differences of all conditions."""
+    """Combine all conditions into one set of differences."""
     joint: _Band | None = None
     for part in uncertain:
         refuse_negative_tolerance(part)
@@ -288,7 +288,7 @@ def _width(band: _Band) -> Fraction | float:
 
 
 def _band(condition: Expression) -> _Band | str:
-    """Recognise a set of differences of one column of each table, or tell why a condition is none."""
+    """Recognise a set of differences of one column of each table, or return why a condition is not one."""
     part = form_or_reason(condition, lambda column: False)
     if isinstance(part, str):
         return part
@@ -318,7 +318,7 @@ def _mirrored(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 
 
 def _pair(part: Part) -> tuple[Column, Column] | str:
-    """Return the columns of ``left - right``, the only sum of columns that is a difference, or tell why it is another.
+    """Return the columns of ``left - right``, or why the sum is not such a difference.
 
     The first factor of a form is 1, and its columns are in the order of their texts: that of a constructor,
     ``uniform(left.a, left.b)``, may come after one of the right table. The form is then ``right - left``.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 100  # trees are walked recursively: this keeps every walk far from Python's recursion limit
 
-# Words that text gives a meaning of their own: a column with such a name is written in backquotes. Some of them are
+# Reserved words of the text form: a column with such a name is written in backquotes. Some of them are
 # names of functions too when a parenthesis follows.
 _ONLY_WORDS = "ALL AND AS CASE DISTINCT DIV ELSE END ESCAPE EXISTS FALSE FROM IN IS NOT NULL OR SELECT THEN TRUE WHEN"
 _WORDS_AND_FUNCTIONS = (
@@ -36,7 +36,7 @@ _COLUMN_TEXT = re.compile(rf"(?:{_COLUMN_PART}\.)?{_COLUMN_PART}(?:\[(\d{{1,9}})
 
 
 class Level(IntEnum):
-    """How tightly a piece of text holds together, as in Spark's grammar (``**``, which Spark lacks, as in Python)."""
+    """The precedence of a piece of text, as in Spark's grammar (``**``, which Spark lacks, as in Python)."""
 
     OR = 1
     XOR = 2
@@ -69,7 +69,7 @@ class _Writer:
 
 
 def sql_text(expression: Expression, column: Callable[[Column], str] | None = None, *, for_spark: bool = False) -> str:
-    """The expression as text: haply's own, which `parse` reads, or Spark's, which lacks ``**`` and ``distance``."""
+    """Write the expression as text: haply's, which `parse` reads, or Spark's, which lacks ``**`` and ``distance``."""
     return _Writer(column or _column_text, for_spark).text(expression)
 
 
@@ -100,7 +100,7 @@ class Expression(ABC):
         return tuple(item for item in flat if isinstance(item, Expression))
 
     def same_as(self, other: object) -> bool:
-        """Whether the other is the same tree (``==`` builds a condition instead)."""
+        """Return whether the other is the same tree (``==`` builds a condition instead)."""
         return type(self) is type(other) and all(
             _same(getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ class Expression(ABC):
         """The node as SQL text."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expression:
-        """Let NumPy numbers stand beside an operator, and ``np.abs`` mean ``abs``."""
+        """Let operators take NumPy numbers, and ``np.abs`` mean ``abs``."""
         operate = _UFUNCS.get(ufunc.__name__)
         operands = [one if isinstance(one, Expression) else _python_number(one) for one in inputs]
         if operate is None or method != "__call__" or options or any(one is None for one in operands):
@@ -276,7 +276,7 @@ class Column(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MadeColumn(Column):
-    """A column that was made of a constructor in a condition. Messages and plans show it as it was written."""
+    """A column made by a constructor in a condition. Messages and plans show it as it was written."""
 
     written: str = ""
 
@@ -352,7 +352,7 @@ class Negative(Expression):
         return Level.SIGN
 
     def _sql(self, writer: _Writer) -> str:
-        # `-1` reads as a number of its own and `--` starts a comment: both need parentheses here
+        # `-1` reads as a number and `--` starts a comment: both need parentheses here
         number = isinstance(self.operand, Literal)
         return f"-({writer.text(self.operand)})" if number else f"-{writer.text(self.operand, Level.POWER)}"
 
@@ -500,7 +500,7 @@ class Not(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Opaque(Expression):
-    """SQL that haply hands to Spark as it is: pieces of text with the expressions that stand between them."""
+    """SQL that haply passes to Spark unchanged: pieces of text with the expressions between them."""
 
     parts: tuple[str | Expression, ...]
 
@@ -515,7 +515,7 @@ class Opaque(Expression):
         super().__post_init__()
 
     def _level(self) -> Level:
-        # what begins with text of its own is closed (CASE ... END, CAST(...)); what begins with an operand is not
+        # what begins with a keyword is closed (CASE ... END, CAST(...)); what begins with an operand is not
         first = self.parts[0]
         return Level.ATOM if isinstance(first, str) and not first.startswith("~") else Level.COMPARISON
 
@@ -534,7 +534,7 @@ class TableColumns:
 
     def __getattr__(self, name: str) -> Column:
         if name == "_TableColumns__table" or (name.startswith("__") and name.endswith("__")):
-            raise AttributeError(name)  # Python's own protocols ask for such names
+            raise AttributeError(name)  # Python's protocols look up such names
         return Column(self.__table, name)
 
     def __getitem__(self, name: str) -> Column:
@@ -578,7 +578,7 @@ def col(name: str) -> Column:
     Raises
     ------
     HaplyError
-        If the text is no name of a column.
+        If the text is not the name of a column.
 
     Examples
     --------
@@ -652,12 +652,12 @@ def exclusive(one: Expression, other: Expression) -> Expression:
 
 
 def as_expression(value: Any) -> Expression:
-    """The value itself if it is an expression, otherwise a literal."""
+    """Return the value itself if it is an expression, otherwise a literal."""
     return value if isinstance(value, Expression) else Literal(value)
 
 
 def rewritten(node: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """The tree with every node replaced for which ``change`` gives another, from the top down."""
+    """Return the tree with every node replaced for which ``change`` returns another, from the top down."""
     other = change(node)
     if other is not None:
         return other
@@ -672,13 +672,13 @@ def rewritten(node: Expression, change: Callable[[Expression], Expression | None
 
 
 def quote_name(name: str) -> str:
-    """The name as text reads it: in backquotes unless it is plain."""
+    """Write a name for the text form: in backquotes unless it is plain."""
     plain = _PLAIN_NAME.fullmatch(name) and name.upper() not in RESERVED
     return name if plain else "`" + name.replace("`", "``") + "`"
 
 
 def is_value(node: Expression) -> bool:
-    """Whether the node is surely a value and not a condition."""
+    """Return whether the node is surely a value and not a condition."""
     if isinstance(node, Literal):
         return not (node.value is None or isinstance(node.value, bool))
     return isinstance(node, (Arithmetic, Negative)) or (isinstance(node, Call) and node.name in ("abs", "distance"))

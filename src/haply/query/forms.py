@@ -68,7 +68,7 @@ class Form:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The columns that it speaks of."""
+        """The columns in it."""
         return tuple(dict.fromkeys([*self.linear, *(name for pair in self.squares for name in pair)]))
 
     def scaled(self, factor: Scalar) -> Form:
@@ -167,11 +167,11 @@ def owner_of(column: Column) -> str:
 
 
 class _MisfitError(Exception):
-    """Why a condition has no normal form; it never leaves this module."""
+    """Raised inside this module for a condition that has no normal form."""
 
 
 def form_or_reason(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near | str:
-    """Return what a single condition says, or the reason why it has no normal form."""
+    """Return the normal form of a single condition, or the reason why it has none."""
     try:
         near = _near(condition, is_certain)
         if near is not None:
@@ -183,7 +183,7 @@ def form_or_reason(condition: Expression, is_certain: Callable[[Column], bool]) 
 
 
 def certain_rest(condition: Expression, is_certain: Callable[[Column], bool]) -> bool | Expression | None:
-    """What is left of a comparison in which all that is uncertain cancels out: whether it holds, or a condition.
+    """Return what is left of a comparison whose uncertain columns cancel out: whether it holds, or a condition.
 
     None if something uncertain is left.
     """
@@ -206,7 +206,7 @@ def certain_rest(condition: Expression, is_certain: Callable[[Column], bool]) ->
 
 
 def never(condition: Expression, is_certain: Callable[[Column], bool]) -> bool:
-    """Whether it is plain that a condition never holds: a part of it, or two parts about the same sum."""
+    """Return whether a condition obviously never holds: a part of it, or two parts about the same sum."""
     parts = condition.conditions if isinstance(condition, And) else (condition,)
     if any(certain_rest(part, is_certain) is False for part in parts):
         return True
@@ -237,7 +237,7 @@ def any_value(column: Column) -> Part:
 def normal_form(
     condition: Expression, is_certain: Callable[[Column], bool], *, refuse_never: bool = True
 ) -> Part | Near:
-    """Return what a single condition says; one without a normal form is refused, and so is one that never holds."""
+    """Return the normal form of a single condition; refuse one that has none, or that never holds."""
     refuse_negative_tolerance(condition)
     found = form_or_reason(condition, is_certain)
     if isinstance(found, str):
@@ -255,7 +255,7 @@ def never_holds(condition: Expression) -> HaplyError:
 
 
 def refuse_negative_tolerance(condition: Expression) -> None:
-    """Refuse an absolute value that is compared with a negative number, which is a slip."""
+    """Refuse an absolute value that is compared with a negative number, which is a mistake."""
     match condition:
         case Not(inner):
             refuse_negative_tolerance(inner)
@@ -325,7 +325,7 @@ def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple
 
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
-    """The same numbers in ascending intervals that do not touch, if the ends are known; otherwise as they are."""
+    """Merge intervals into ascending ones that do not touch, if the ends are known; otherwise leave them unchanged."""
     if any(isinstance(end, Expression) for each in intervals for end in (each.low, each.high)):
         return tuple(intervals)
     cuts = sorted((_low_cut(each), _high_cut(each)) for each in intervals)
@@ -385,7 +385,7 @@ def _compared(
         raise _MisfitError("uncertain columns that cancel out")
     end = times(form.constant, Fraction(-1))
     form = replace(form, constant=Fraction(0))
-    # the first coefficient is 1 if it is a number: conditions on one attribute are then told by equal forms
+    # the first coefficient is 1 if it is a number: conditions on one sum then have equal forms
     first = _leading(form)
     if isinstance(first, Fraction) and first != 1:
         form, end = form.scaled(1 / first), times(end, 1 / first)
@@ -398,7 +398,7 @@ def _leading(form: Form) -> Scalar:
 
 
 TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The comparison that says the same when its sides change places, or both are negated."""
+"""The comparison with the same meaning after its sides are swapped, or both are negated."""
 
 
 def _where(op: str, end: Scalar) -> tuple[Interval, ...]:
@@ -423,7 +423,7 @@ def _absolute(
         limit = _form(other, is_certain)
         limit = replace(limit, constant=plus(limit.constant, -offset))
         if not limit.is_certain:
-            raise _MisfitError("abs(...) beside further uncertain terms")
+            raise _MisfitError("abs(...) together with further uncertain terms")
         tolerance = times(limit.constant, 1 / factor)
         turned = TURNED.get(turned, turned) if factor < 0 else turned
         low, high = times(tolerance, Fraction(-1)), tolerance
@@ -450,7 +450,7 @@ def _absolute(
 
 
 def _factor_of_abs(node: Expression) -> tuple[Fraction, Expression | None, Fraction]:
-    """Return what ``factor * abs(inner) + offset`` is made of; without an inner expression it is something else."""
+    """Return the parts of ``factor * abs(inner) + offset``; the inner expression is None if it is something else."""
     none = Fraction(1), None, Fraction(0)
     match node:
         case Call("abs", (inner,)):
@@ -563,7 +563,7 @@ def number_of(node: Expression) -> Fraction | None:
 
 
 def _without_zeros(form: Form) -> Form:
-    """Terms whose coefficient is 0 are dropped, as an uncertain column is never null; the others by their names."""
+    """Drop terms whose coefficient is 0, as an uncertain column is never null; return the others by name."""
     linear = {name: form.linear[name] for name in sorted(form.linear) if not _is_zero(form.linear[name])}
     squares = {pair: form.squares[pair] for pair in sorted(form.squares) if not _is_zero(form.squares[pair])}
     return replace(form, linear=linear, squares=squares)
@@ -643,7 +643,7 @@ def expression_of(a: Scalar) -> Expression:
 
 
 def number_text(a: Scalar) -> str:
-    """For people."""
+    """Write a number for people."""
     return str(a) if isinstance(a, Expression) else f"{as_float(a):g}"
 
 

@@ -1,6 +1,6 @@
-"""From a condition as it was written to what is computed: small rewrites, one after the other.
+"""Rewrite a condition into the form that is computed: small steps, one after the other.
 
-Each takes a ``Draft`` and returns one that says the same; ``REWRITES`` has their order. ``explain()`` shows what each
+Each takes a ``Draft`` and returns an equivalent one; ``REWRITES`` has their order. ``explain()`` shows what each
 of them changed.
 """
 
@@ -47,7 +47,8 @@ from haply.selection.conditions import Apart, Number, Polynomial, Range, Value
 
 
 class Columns(NamedTuple):
-    """What a rewrite may ask about columns: certain ones, and points that are, which tie no conditions together."""
+    """What rewrites know about columns: which are certain, and which are certain points, which connect no
+    conditions."""
 
     is_certain: Callable[[Column], bool]
     is_point: Callable[[Column], bool]
@@ -63,10 +64,10 @@ Group = tuple[Part | Near | Choice, ...]
 
 @dataclass(frozen=True)
 class Draft:
-    """A condition on its way; everything in it must hold.
+    """A condition while it is rewritten; everything in it must hold.
 
-    ``conditions`` are as they were written, ``certain`` is what Spark checks by itself, and ``groups`` are of parts in
-    the normal form.
+    ``conditions`` are as they were written, ``certain`` are those that Spark checks, and ``groups`` have parts in the
+    normal form.
     """
 
     conditions: tuple[Expression, ...]
@@ -94,7 +95,7 @@ def negations_inward(draft: Draft, columns: Columns) -> Draft:
 
 
 def one_by_one(draft: Draft, columns: Columns) -> Draft:
-    """What an AND combines stands alone."""
+    """Split an AND into its conditions."""
     apart = [
         each
         for condition in draft.conditions
@@ -104,7 +105,7 @@ def one_by_one(draft: Draft, columns: Columns) -> Draft:
 
 
 def certain_pushed_down(draft: Draft, columns: Columns) -> Draft:
-    """What asks for certain columns only is left to Spark, before anything is computed."""
+    """Leave conditions on certain columns to Spark, before anything is computed."""
     for condition in draft.conditions:
         if is_value(condition):
             raise HaplyError(f"`{condition}` is a value", expected="a condition", hint="compare it with something")
@@ -125,7 +126,8 @@ def in_normal_form(draft: Draft, columns: Columns) -> Draft:
 def one_part_a_form(draft: Draft, columns: Columns) -> Draft:
     """Parts about the same form become one, of the numbers they share: one dimension less for each.
 
-    Those whose limits are columns stay apart, and so do those that can never hold together: they are computed, to 0.
+    Parts whose limits are columns stay separate, and so do parts that can never hold together: their probability is
+    computed as 0.
     """
 
     def united(parts: Group) -> Group:
@@ -145,7 +147,7 @@ def one_part_a_form(draft: Draft, columns: Columns) -> Draft:
 
 
 def independent(draft: Draft, columns: Columns) -> Draft:
-    """Parts that share no uncertain column go into groups of their own: their probabilities multiply.
+    """Put parts that share no uncertain column into separate groups: their probabilities multiply.
 
     Columns with several components count as one: their components may be correlated.
     """
@@ -176,7 +178,7 @@ def one_choice_a_group(draft: Draft, columns: Columns) -> Draft:
 
 
 def squares_centred(draft: Draft, columns: Columns) -> Draft:
-    """Squares as seen from where they are least, without linear terms: ``(x - 1000)^2`` keeps its digits so."""
+    """Centre squares at their minimum, without linear terms, so that ``(x - 1000)^2`` keeps its digits."""
 
     def centred(part: Part | Near | Choice) -> Part | Near | Choice:
         if isinstance(part, Choice):
@@ -208,15 +210,15 @@ REWRITES = (
 )
 
 
-# -- what comes of them ------------------------------------------------------------------------------------------------
+# -- the results of them -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Split:
-    """A condition sorted: what Spark checks by itself, and groups of parts that share uncertain columns.
+    """A condition sorted: what Spark checks, and groups of parts that share uncertain columns.
 
-    Groups are independent of each other, so that their probabilities multiply. ``steps`` tells of each rewrite that
-    changed something its name and what it made.
+    Groups are independent of each other, so that their probabilities multiply. ``steps`` has the name and the result
+    of each rewrite that changed something.
     """
 
     certain: tuple[Expression, ...]
@@ -229,7 +231,7 @@ def split(
     is_certain: Callable[[Column], bool],
     is_point: Callable[[Column], bool] = lambda column: False,
 ) -> Split:
-    """The normal form of a condition over one table or several. Certain points tie no conditions together."""
+    """The normal form of a condition over one table or several. Certain points connect no conditions."""
     draft, columns, steps = Draft((condition,)), Columns(is_certain, is_point), []
     for rewrite in REWRITES:
         before, draft = str(draft), rewrite.apply(draft, columns)
@@ -252,8 +254,8 @@ class ManyCondition:
 def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition | Misfit:
     """Sums, differences and distances of uncertain columns that are compared with numbers.
 
-    Parts about the same sum become one. Parts that share a column are not independent: whoever computes their
-    probability has to take them together.
+    Parts about the same sum become one. Parts that share a column are not independent: their probability must
+    be computed jointly.
     """
     sorted_parts = split(condition, is_certain)
     choice = next((part for group in sorted_parts.groups for part in group if isinstance(part, Choice)), None)
@@ -283,7 +285,7 @@ def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> M
 
 
 def _many_problem(part: Part | Near, before: Sequence[Part | Near]) -> HaplyError | None:
-    """Tell why a part cannot belong to a condition between many tables."""
+    """Return why a part cannot belong to a condition between many tables."""
     if isinstance(part, Near):
         numbers: list[Scalar | None] = [part.limit]
     else:
@@ -327,7 +329,7 @@ def split_rows(
     is_certain: Callable[[Column], bool],
     is_point: Callable[[Column], bool] = lambda column: False,
 ) -> RowCondition:
-    """Everything that the normal form can say, for ``Selection``; uncertain columns go by their texts."""
+    """Return the normal form of a condition for ``Selection``; uncertain columns are named by their texts."""
     sorted_parts = split(condition, is_certain, is_point)
     numbers: dict[str, Expression] = {}
 
@@ -387,7 +389,7 @@ def split_rows(
 
 
 def _centred(part: Part) -> Part:
-    """The place is found in fractions; where there is none, or columns are factors, nothing changes."""
+    """Find the centre in fractions; if there is none, or columns are factors, nothing changes."""
     form = part.form
     numbers = [*form.linear.values(), *form.squares.values()]
     ends = [end for each in part.intervals for end in (each.low, each.high)]
@@ -413,7 +415,7 @@ def _centred(part: Part) -> Part:
 
 
 def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:
-    """Linear equations, the right-hand sides last; what is free is 0, and what contradicts itself has no solution."""
+    """Solve linear equations, the right-hand sides last; free unknowns are 0, and contradictions have no solution."""
     count, at = len(rows), 0
     pivots: list[int] = []
     for column in range(count):

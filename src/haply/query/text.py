@@ -2,7 +2,7 @@
 
 sqlglot's Spark dialect cuts the text into tokens; the grammar over them is Spark's, with ``**`` added. sqlglot's own
 parser is not used because it rewrites what it reads (``CAST`` becomes ``TRY_CAST``, functions change names and argument
-order), while everything haply does not interpret has to reach Spark as it was written.
+order), while everything that haply does not interpret must reach Spark unchanged.
 """
 
 from __future__ import annotations
@@ -76,21 +76,21 @@ _EXAMPLE = "abs(left.temp - right.temp) <= 0.5"
 
 
 class Token(NamedTuple):
-    """A word, number, string or symbol of the text, and where it stands."""
+    """A word, number, string or symbol of the text, and its place."""
 
     kind: str  # "number", "string", "bytes", "name" (in backquotes), "word", "symbol" or "end"
-    text: str  # what it says: of strings and names without quotes
+    text: str  # its text: strings and names without quotes
     start: int
     stop: int
 
     @property
     def key(self) -> str:
-        """What the grammar looks at: the symbol, or the word in capitals; nothing for strings and quoted names."""
+        """Return what the grammar matches: the symbol, or the word in capitals; empty for strings and quoted names."""
         return self.text.upper() if self.kind in ("word", "symbol") and self.text.isascii() else ""
 
 
 def parse(text: str, *, span: tuple[int, int] | None = None) -> Expression:
-    """The expression that the text describes; with a span, that part of a longer text, which errors then speak of."""
+    """Parse a text into an expression; with a span, only that part of a longer text, whose places errors then show."""
     if not isinstance(text, str):
         raise HaplyError(
             f"A condition is of type {type(text).__name__}",
@@ -106,7 +106,7 @@ def parse(text: str, *, span: tuple[int, int] | None = None) -> Expression:
 
 
 def as_condition(value: str | Expression) -> Expression:
-    """A condition in either form as an expression."""
+    """Return a condition in either form as an expression."""
     return value if isinstance(value, Expression) else parse(value)
 
 
@@ -120,7 +120,7 @@ def place_in(source: str, offset: int) -> str:
     lines = re.split(r"\r\n|\r|\n", source[:offset])
     line_start = offset - len(lines[-1])
     line = re.split(r"[\r\n]", source[line_start:], maxsplit=1)[0]
-    cut = max(0, len(lines[-1]) - 70)  # keeps the place in sight in a very long line
+    cut = max(0, len(lines[-1]) - 70)  # keeps the place visible in a very long line
     shown = "".join(char if char.isprintable() else " " for char in line[cut : cut + 100])
     caret = " " * (len(lines[-1]) - cut) + "^"
     return f"line {len(lines)}, column {len(lines[-1]) + 1}:\n    {shown}\n    {caret}\n"
@@ -166,7 +166,7 @@ def _raw_tokens(source: str, start: int, stop: int) -> list[Any]:
     text = "(" + source[start:stop]
     if (raw := _tokenize(text)) is not None:
         return raw[1:]
-    # only an opening quote or comment that is never closed fails: the last one before which all is well
+    # only an opening quote or comment that is never closed fails: find the last place before which all is well
     openings = [match.start() for match in re.finditer(r"['\"`]|/\*", text)]
     place = next((at for at in reversed(openings) if _tokenize(text[:at]) is not None), 1)
     raise located(
@@ -174,14 +174,14 @@ def _raw_tokens(source: str, start: int, stop: int) -> list[Any]:
         start + place - 1,
         "this is never closed",
         expected="a closing quote" if text[place : place + 2] != "/*" else "a closing */",
-        hint="strings stand in '...', names in `...`",
+        hint="write strings in '...', names in `...`",
     )
 
 
 def _tokenize(text: str) -> list[Any] | None:
     try:
         return sqlglot.tokenize(text, read="spark")
-    except Exception:  # whatever a tokenizer may raise for bad text, ours is the error people see
+    except Exception:  # whatever the tokenizer raises for bad text, people see a HaplyError
         return None
 
 
@@ -190,7 +190,7 @@ def _is_symbol_before(symbol: str, tokens: list[Token], position: int) -> bool:
 
 
 def _owns_dot(before: Token, dot: Token) -> bool:
-    """Whether the dot belongs to what stands before it, as in ``left.2mass``, and not to the number after it."""
+    """Return whether the dot belongs to what precedes it, as in ``left.2mass``, and not to the number after it."""
     return before.stop == dot.start and _ends_operand(before)
 
 
@@ -199,10 +199,10 @@ def _ends_operand(token: Token) -> bool:
 
 
 class TextPlaces:
-    """Where the nodes of a tree were written, for errors that are found later. Nodes are told by identity."""
+    """Places of the nodes of a tree in its text, for errors that are found later. Nodes are compared by identity."""
 
     def __init__(self) -> None:
-        self._of: dict[int, tuple[Expression, int]] = {}  # a node that is kept cannot lend its identity to another
+        self._of: dict[int, tuple[Expression, int]] = {}  # nodes are kept alive, so no other object gets their id
 
     def mark(self, node: Expression, offset: int) -> Expression:
         """Remember where a node begins."""
@@ -210,7 +210,7 @@ class TextPlaces:
         return node
 
     def start(self, node: Expression) -> int | None:
-        """Where a tree begins: the first place of its nodes."""
+        """Return where a tree begins: the first place of its nodes."""
         known = [] if id(node) not in self._of else [self._of[id(node)][1]]
         inner = (self.start(child) for child in node.children)
         return min([*known, *(place for place in inner if place is not None)], default=None)
@@ -220,7 +220,7 @@ class Parser:
     """Precedence climbing over the tokens: `expression` reads everything that binds at least as tightly as asked."""
 
     reserved = RESERVED
-    """Words that are no columns."""
+    """Words that are not columns."""
 
     def __init__(self, source: str, tokens: list[Token]) -> None:
         self.source = source
@@ -262,7 +262,7 @@ class Parser:
         return self.error(self.next, "the condition is nested too deeply here", hint="compute parts as columns first")
 
     def make(self, token: Token, build: Callable[..., Expression], *args: Any) -> Expression:
-        """Builds a node; what the node itself refuses is reported at the token."""
+        """Build a node; an error of the node itself is reported at the token."""
         try:
             return self.places.mark(build(*args), token.start)
         except HaplyError as refusal:
@@ -398,10 +398,10 @@ class Parser:
         if token.key == "(":
             tree = self.expression()
             if self.next.key == ",":
-                raise self.error(self.next, "a list stands where one value is expected", hint="compare one by one")
+                raise self.error(self.next, "there is a list where one value is expected", hint="compare one by one")
             if self.next.kind == "end":
                 raise self.error(token, "this parenthesis is not closed", expected=") before the end")
-            self.require(")", "this does not continue what stands in parentheses")
+            self.require(")", "this does not continue the expression in parentheses")
             return tree
         if token.key == "|":  # |a - b|, as in papers: no other operand begins with a bar
             tree = self.expression(Level.BIT_XOR)

@@ -1,1 +1,1 @@
-"""What happened, for people: the funnel of a join, charts, and the HTML report."""
+"""Reports for people: the funnel of a join, charts, and the HTML report."""

@@ -1,4 +1,4 @@
-"""What is known of how right probabilities and errors are: numbers, tables, sentences, and charts of them."""
+"""Reports of calibration: whether probabilities and errors are right, as numbers, tables, sentences and charts."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     import pandas
 
 _FAR = 3.0
-"""Standard deviations that are taken for more than chance."""
+"""The number of standard deviations that counts as more than chance."""
 _SOME = 2.0
-"""Standard deviations that show a direction."""
+"""The number of standard deviations that shows a direction."""
 _CLEAR = 0.5
-"""The threshold of which a sentence tells if all agree."""
+"""The threshold in the sentence if all thresholds agree."""
 _LIKELY = 0.3
-"""At lower thresholds most pairs are negligible ones."""
+"""The lowest threshold; below it most pairs are negligible."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Tells how right probabilities are. ``hp.calibration`` makes it.
+    """Holds how right probabilities are; returned by ``hp.calibration``.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class Calibration:
     labelled
         Whether it is known which pairs are true.
     transforms
-        Where the differences of pairs lie within their errors, if that was asked for.
+        Where the differences of pairs lie within their errors, if ``same`` was given.
     fakes
         False pairs at each threshold, as probabilities and as shifted rows say, if there are such.
     excess
-        Matches as probabilities and as shifted rows say, where that can be told.
+        Matches as probabilities and as shifted rows say, where both are known.
     completeness
         The share of left rows with a partner that the probabilities were computed with, where there are fakes.
     """
@@ -59,7 +59,7 @@ class Calibration:
 
     @property
     def pairs(self) -> int:
-        """Tell how many pairs were looked at.
+        """Return how many pairs were used.
 
         Returns
         -------
@@ -70,7 +70,7 @@ class Calibration:
 
     @property
     def skipped(self) -> int:
-        """Tell how many rows have no probability, or no label.
+        """Return how many rows have no probability, or no label.
 
         Returns
         -------
@@ -81,7 +81,7 @@ class Calibration:
 
     @property
     def brier(self) -> float:
-        """Tell the Brier score.
+        """Return the Brier score.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class Calibration:
 
     @property
     def log_loss(self) -> float:
-        """Tell the log loss.
+        """Return the log loss.
 
         Returns
         -------
@@ -115,7 +115,7 @@ class Calibration:
 
     @property
     def decomposition(self) -> Decomposition:
-        """Tell the parts of the Brier score.
+        """Return the parts of the Brier score.
 
         Returns
         -------
@@ -195,7 +195,7 @@ class Calibration:
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def sentences(self) -> list[str]:
-        """Say what follows from the numbers.
+        """Return the conclusions from the numbers.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class Calibration:
         if self.transforms is not None:
             found.append(self._of_errors(self.transforms))
         if not found:
-            found.append("Nothing tells whether the probabilities are right: give labels, or fakes.")
+            found.append("It is not known whether the probabilities are right: give labels, or fakes.")
         return found
 
     def _of_labels(self) -> str:
@@ -224,7 +224,7 @@ class Calibration:
         variance = np.maximum(said - squares, 0.0)
         z = _deviations(true - said, variance)
         k = int(np.argmax(np.abs(z) * (count > 0)))
-        # Small deviations of one sign, or of opposite signs at both ends, hide in single bins but not in their sums.
+        # Small deviations of one sign, or of opposite signs at both ends, show in the sums of bins, not in single bins.
         tilt = middle - 0.5
         whole = float(_deviations((true - said).sum(), variance.sum()))
         slope = float(_deviations((tilt * (true - said)).sum(), (tilt**2 * variance).sum()))
@@ -249,16 +249,16 @@ class Calibration:
             )
         largest = max(abs(float(z[k])), abs(whole), abs(slope), 0.05)
         return (
-            f"The probabilities are right as far as {scores.count:,} pairs tell: in all {int((count > 0).sum())} bins, "
+            f"The probabilities are right as far as {scores.count:,} pairs show: in all {int((count > 0).sum())} bins, "
             f"and in all together, as many are true as they say, within {largest:.1f} standard deviations."
         )
 
     @property
     def _doubt(self) -> tuple[str, str]:
-        """What fakes say of the probabilities, in a few words and in a sentence.
+        """Return what fakes say about the probabilities, in a few words and in a sentence.
 
-        Both numbers of false pairs grow with ``1 - f``, so that they tell little of a wrong ``f``; the excess of pairs
-        over fakes does.
+        Both numbers of false pairs grow with ``1 - f``, so they hardly show a wrong ``f``; the excess of pairs over
+        fakes does.
         """
         excess = self.excess
         if excess is not None and abs(excess.z) >= _FAR:
@@ -307,8 +307,8 @@ class Calibration:
             side = "right value is mostly the larger one" if found.lean > 0 else "left value is mostly the larger one"
             return f"One side has an offset: of {pairs} the {side} ({abs(found.lean):.1f} standard deviations)."
         if abs(found.spread) < _FAR:
-            more = "" if self.labelled else " Weights come from the same errors, so that this is no proof."
-            return f"The errors are right as far as {pairs} tell: their differences are as large as errors say.{more}"
+            more = "" if self.labelled else " Weights come from the same errors, so this is not a proof."
+            return f"The errors are right as far as {pairs} show: their differences are as large as errors say.{more}"
         size = ("too small", "larger") if found.spread > 0 else ("too large", "smaller")
         more = "" if self.labelled else " Probabilities that are not right may look like this, too."
         return (
@@ -327,12 +327,12 @@ class Calibration:
     # -- pictures ------------------------------------------------------------------------------------------------------
 
     def chart(self) -> altair.HConcatChart:
-        """Draw what is known: reliability with intervals or fakes, a histogram of probabilities, and residuals.
+        """Draw the report: reliability with intervals or fakes, a histogram of probabilities, and residuals.
 
         Returns
         -------
         altair.HConcatChart
-            The panels that the numbers allow, beside each other; ``.save("file.svg")`` writes them.
+            The panels for which there are numbers, side by side; ``.save("file.svg")`` writes them.
         """
         from haply.report import calibration_charts as draw
 
@@ -391,7 +391,7 @@ def transform_records(shares: np.ndarray, standard_error: float) -> list[dict[st
 
 
 def pandas_frame(records: list[dict[str, Any]]) -> pandas.DataFrame:
-    """Make a table of pandas from records; pandas is not among the packages that haply always needs."""
+    """Make a pandas DataFrame from records; pandas is an optional package."""
     try:
         import pandas
     except ImportError as missing:

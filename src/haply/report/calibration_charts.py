@@ -1,4 +1,4 @@
-"""Charts of calibration: what was said against what happened, and how differences fit their errors."""
+"""Charts of calibration: probabilities against the share of true pairs, and differences within their errors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TENTHS = [k / 5 for k in range(6)]
 
 
 def calibration_chart(panels: Sequence[Any], title: str, subtitle: str = "") -> alt.HConcatChart:
-    """Put panels beside each other, under a title."""
+    """Put panels side by side, under a title."""
     return styled(alt.hconcat(*panels, spacing=36).resolve_scale(color="independent"), title, subtitle)
 
 
 def reliability_panel(records: Sequence[Record]) -> Any:
-    """What was said and what happened: records ``mean_probability, share_true, n, share_low, share_high``."""
+    """Draw probabilities and true shares: records ``mean_probability, share_true, n, share_low, share_high``."""
     need(records, "reliability diagram", ("mean_probability", "share_true", "n", "share_low", "share_high"))
     unit = alt.Scale(domain=[0, 1])
     x = alt.X("mean_probability:Q", scale=unit, title="what was said: mean probability", axis=_ticks())
@@ -72,7 +72,7 @@ def probability_panel(records: Sequence[Record]) -> Any:
 def transform_panel(records: Sequence[Record], name: str, on_a_line: bool, highest: float = 0.0) -> Any:
     """Where differences lie within their errors: records ``low, high, share, standard_error``; even if these are right.
 
-    ``highest`` is a share that the axis must reach, for panels beside each other.
+    ``highest`` is a share that the axis must reach, so that panels can be compared.
     """
     need(records, "histogram of residuals", ("low", "high", "share", "standard_error"))
     top, band = max(0.2, 1.1 * max(highest, *(one["share"] for one in records))), records[0]["standard_error"]

@@ -1,7 +1,7 @@
 """Charts: each is a list of records and a declarative Vega-Lite specification over them.
 
 Titles state what the records show, so they are computed from them. Colours are those of Okabe and Ito, which people
-with any kind of colour vision can tell apart.
+with any kind of colour vision can distinguish.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _threshold_line(threshold: float) -> list[alt.Chart]:
 
 
 def threshold_curves(records: Sequence[Record]) -> alt.HConcatChart:
-    """Precision, recall and F1: against the threshold, and against each other beside other methods.
+    """Precision, recall and F1: against the threshold, and against each other together with other methods.
 
     Records ``method, setting, threshold, precision, recall, f1, marked``: those with a threshold are the curve, those
     without (plain join, fixed tolerances) appear on the right; marked ones are named there.
@@ -171,7 +171,7 @@ def _plane(ours: Sequence[Record], others: Sequence[Record]) -> Any:
 
 
 def _named(records: Sequence[Record], floor: float) -> list[tuple[Record, dict[str, Any]]]:
-    """Choose places for the names of points, so that none lies on another; a name that finds none is left out.
+    """Choose places for the names of points, so that they do not overlap; a name without a place is left out.
 
     The better curve lies above and to the right, and its names go there if they can; the others' go below.
     """
@@ -204,7 +204,7 @@ def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def _in_words(colour: str) -> str:
-    """Return a darker colour for words, where one is too pale for these."""
+    """Return a darker colour for text, if one is too pale for it."""
     return {RED: "#b34a00", GREEN: "#007a59"}.get(colour, colour)
 
 
@@ -233,7 +233,7 @@ def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None
 
 
 def waterfall_panel(records: Sequence[Record], threshold: float | None) -> Any:
-    """Draw the bounds alone, to stand beside other panels."""
+    """Draw only the bounds, as one of several panels."""
     rows = [
         {
             **{name: record[name] for name in ("rule", "least", "most", "verdict")},
@@ -249,7 +249,7 @@ def waterfall_panel(records: Sequence[Record], threshold: float | None) -> Any:
     x = alt.X("least:Q", scale=alt.Scale(domain=[0, 1]), title="probability of the pair", axis=alt.Axis(tickCount=5))
     y = alt.Y("rule:N", sort=order, title=None, axis=None)
     names = alt.Y("rule:N", sort=order, title=None, axis=alt.Axis(ticks=False, domain=False))
-    # An axis has the room that its labels need in the reader's font, which words at fixed places have not.
+    # An axis has enough space for its labels in the reader's font; text at fixed positions has not.
     found = json.dumps({row["rule"]: [row["bounds"], row["says"]] for row in rows})
     right = alt.Axis(
         orient="right",
@@ -285,7 +285,7 @@ def waterfall_panel(records: Sequence[Record], threshold: float | None) -> Any:
     return alt.layer(*layers).resolve_axis(y="independent").properties(width=WIDTH - 120, height=36 * len(rows))
 
 
-_ASKED = {True: "asked by this join", False: "not asked by this join"}
+_ASKED = {True: "used by this join", False: "not used by this join"}
 _VERDICTS = {"reject": "rejects", "accept": "accepts", "undecided": "cannot tell"}
 
 
@@ -328,9 +328,9 @@ def pair_densities(
 def density_panel(
     records: Sequence[Record], *, unit: str = "", within: tuple[float, float] | None = None, band: str = "tolerance"
 ) -> Any:
-    """Draw the densities alone, to stand beside other panels; ``band`` is what the band is called."""
+    """Draw only the densities, as one of several panels; ``band`` is the name of the band."""
     names = list(dict.fromkeys(record["reading"] for record in records))
-    # A sharp density beside a wide one would hide it: each is drawn relative to its own peak.
+    # A sharp density would hide a wide one: each is drawn relative to its own peak.
     peaks = {name: max(record["density"] for record in records if record["reading"] == name) or 1.0 for name in names}
     rows = [{**record, "height": record["density"] / peaks[record["reading"]]} for record in records]
     values = [record["value"] for record in records]
@@ -409,10 +409,10 @@ def position_map(
     blocks: Sequence[tuple[float, float, float, float]] = (),
     names: Sequence[tuple[float, float, str]] = (),
 ) -> alt.LayerChart:
-    """Uncertain positions on a map: one metre is as long to the right as it is upwards, and circles are true to scale.
+    """Uncertain positions on a map: both axes have the same scale, and circles are true to scale.
 
     Records ``kind, x, y, radius``: the kinds are those named above this function, and the radius is that of the circle
-    that tells the uncertainty, 0 for a mark of fixed size. ``blocks`` are buildings (left, bottom, right, top), and
+    that shows the uncertainty, 0 for a mark of fixed size. ``blocks`` are buildings (left, bottom, right, top), and
     ``names`` words at places.
     """
     need(records, "map", ("kind", "x", "y", "radius"))
@@ -554,7 +554,7 @@ def alarm_timeline(events: Sequence[Record], links: Sequence[Record]) -> alt.Lay
         for event in events
         for (begin, end), density in zip(pairwise(event["edges"]), _densities(event), strict=True)
     ]  # fmt: skip
-    # From the last moment the event may have happened to its detection there is nothing but waiting: a thin line.
+    # A thin line from the last moment the event may have happened to its detection.
     seen = [
         {"x": event["detected"], "x2": event["edges"][-1], "y": heights[event["event"]], "kind": DETECTION}
         for event in events
@@ -650,7 +650,7 @@ def _ends(
         reach = math.copysign(_BAR / 2, y2 - y)  # from bar to bar, not across them
         ends.append({"kind": link["kind"], "x": x, "x2": x2, "y": y + reach, "y2": y2 - reach})
         if not link["true"]:
-            # in the colour of its link: where links are close, it tells which one is false
+            # in the colour of its link: where links are close, it shows which one is false
             colour = _EVENT_MARKS[link["kind"]][0]
             crosses.append({"kind": FALSE_ALARM, "x": (x + x2) / 2, "y": (y + y2) / 2, "colour": colour})
     return ends, crosses
@@ -677,10 +677,10 @@ _TRACK_MARKS = {FOLLOWED: (RED, "circle"), TRACK: (BLUE, "circle"), STRAY: (GREY
 
 
 def track_timeline(records: Sequence[Record], *, lanes: Sequence[str]) -> alt.LayerChart:
-    """Who was seen where and when, and which sightings are one track.
+    """Sightings by place and time, and which of them are one track.
 
     Records ``lane, minute, name, track``: the track is a number, or ``None`` for a sighting that belongs to none. The
-    name with the most tracks stands out and is written beside them.
+    name with the most tracks is highlighted and written next to them.
     """
     need(records, "timeline", ("lane", "minute", "name", "track"))
     tracked = [record for record in records if record["track"] is not None]

@@ -1,4 +1,4 @@
-"""One pair explained: what each rule knows of its probability, from knowing nothing to the exact value."""
+"""One pair explained: what each rule proves about its probability, down to the exact value."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from haply.pruning.candidates.intervals import accepts_above, accepts_below, pai
 from haply.pruning.threshold import Threshold
 
 Verdict = Literal["reject", "accept", "undecided"]
-"""What a rule says of the pair, asked alone."""
+"""The verdict of a rule on the pair, applied alone."""
 
 CORE_REGIONS, HOPELESS, EXACT_VALUE = "core regions", "hopeless row", "exact value"
 
@@ -34,11 +34,11 @@ _ROW = _FIRST[0]  # the type in which the cascade passes row numbers, so that it
 
 @dataclass(frozen=True)
 class ExplainedStep:
-    """One rule asked about the pair.
+    """One rule applied to the pair.
 
     ``lower`` and ``upper`` are the rule's own certified bounds on the probability; ``least`` and ``most`` are what all
-    rules up to this one have proved together. ``used`` tells whether a join asks the rule about this pair: not if
-    another rule takes its place for these models, nor once the pair is decided.
+    rules up to this one have proved together. ``used`` says whether a join applies the rule to this pair: not if
+    another rule replaces it for these models, nor once the pair is decided.
     """
 
     rule: str
@@ -57,7 +57,7 @@ class ExplainedStep:
 
 @dataclass(frozen=True)
 class _Finding:
-    """What one rule found, before it is put beside what was known."""
+    """What one rule found, before it is combined with earlier bounds."""
 
     rule: str
     says: str
@@ -70,10 +70,10 @@ class _Finding:
 def explain_pair(
     left: OneDimensional, right: OneDimensional, region: Region, threshold: Threshold, *, exact: bool = True
 ) -> list[ExplainedStep]:
-    """Ask every rule that applies to a pair of one-row models, in order of price; the last step is the exact value.
+    """Apply every rule to a pair of one-row models, the cheapest first; the last step is the exact value.
 
-    ``exact`` is the kind of join it stands in: whether every kept pair needs its probability, so that a bound may
-    reject but not accept. A join stops at the last step that is ``used``.
+    ``exact`` says whether the join needs the probability of every kept pair, so that a bound may reject but not
+    accept. A join stops at the last step that is ``used``.
 
     >>> from haply.models import Gaussian
     >>> steps = explain_pair(Gaussian(20.0, 0.1), Gaussian(26.0, 0.2), Region(-0.5, 0.5), Threshold(0.1))
@@ -110,13 +110,13 @@ def _check_one_row(left: Model, right: Model) -> None:
 
 
 def _steps(findings: Iterable[_Finding], threshold: Threshold, exact: bool) -> list[ExplainedStep]:
-    """Put what each rule found beside what was known before."""
+    """Combine what each rule found with earlier bounds."""
     steps: list[ExplainedStep] = []
     least, most, decided = 0.0, 1.0, False
     for found in findings:
         lower, upper = min(max(found.lower, 0.0), 1.0), min(max(found.upper, 0.0), 1.0)
         least, most = max(least, lower), min(most, upper)
-        if found.rule == EXACT_VALUE:  # whatever rounding a bound had
+        if found.rule == EXACT_VALUE:  # regardless of rounding
             least, most = lower, upper
         verdict = found.verdict or _verdict(lower, upper, threshold)
         used = found.used and not decided
@@ -225,7 +225,7 @@ def _gaussian_curve(left: Gaussian, right: Gaussian, region: Region, threshold: 
     asked = (1.0 - limits[1], 1.0 - limits[0]) if region.outside else limits
     reach, inner, _ = curve.curve_table(half, *asked)
     cell = int(min(spread / reach, 1.0) * len(inner))
-    # the spreads that share the pair's cell in the table; the last cell goes on for ever
+    # the spreads in the pair's cell of the table; the last cell has no upper limit
     step = reach / len(inner)
     narrow, wide = (cell * step, (cell + 1) * step) if cell < len(inner) else (reach, math.inf)
     gap = abs(float(parameters[0][0] - parameters[2][0]) - 0.5 * (region.low + region.high))

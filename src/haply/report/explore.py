@@ -23,22 +23,22 @@ from haply.planning.frames import Field, is_list
 from haply.report.pair import is_number
 
 ADDED = ("probability", "p_match", "p_any", "bayes_factor")
-"""Columns of pairs that belong to no side."""
+"""Columns of pairs that belong to neither table."""
 _MOST_COMPONENTS = 1_500_000
-"""Of densities on a page: pairs beyond are explained in words alone."""
+"""The most components of densities on a page: further pairs are explained by text only."""
 _MANY_TEXTS = 0.5
 """Texts of which more than this share are different are written one by one."""
 
 
 @dataclass
 class Packed:
-    """Arrays of numbers as texts: each once, whoever refers to it."""
+    """Arrays of numbers as texts: each is stored once."""
 
     arrays: list[dict[str, Any]] = field(default_factory=list)
     _known: dict[tuple[str, bytes], int] = field(default_factory=dict)
 
     def add(self, values: np.ndarray, kind: str = "f8") -> int:
-        """Add an array and return its number; doubles that are floats take half the room, equal ones next to none."""
+        """Add an array and return its number; doubles that are floats take half the space, equal ones almost none."""
         values = np.ascontiguousarray(values)
         if kind == "f8" and len(values) and (values == values[0]).all() and np.isfinite(values[0]):
             return self._put("constant", values[:1].tobytes(), {"value": float(values[0]), "length": len(values)})
@@ -64,7 +64,7 @@ class ExploredPairs:
     sides: dict[str, str]
     """The side of each column besides those that belong to none: ``left`` or ``right``."""
     compared: list[tuple[str, str]]
-    """The columns of models, or of points, that are drawn beside each other."""
+    """The columns of models, or of points, that are drawn together."""
 
     @classmethod
     def of(cls, table: pa.Table, probability: str, given: tuple[str | None, str | None]) -> ExploredPairs:
@@ -76,7 +76,7 @@ class ExploredPairs:
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def sentence(self) -> str:
-        """Say what the pairs are, and how many."""
+        """Return a sentence that says what the pairs are, and how many."""
         pairs = self.table.num_rows - self.table[self.probability].null_count
         alone = self.table[self.probability].null_count
         means = "are the same thing" if self.probability == "p_match" else "fulfil the condition of the join"
@@ -93,7 +93,7 @@ class ExploredPairs:
             "VERSION": escape(__version__),
             "DATA": data.replace("<", "\\u003c"),
         }
-        # split once, so that data which looks like a place is never one
+        # split once, so that data that looks like a placeholder is never replaced
         before, *rest = template.split("{{")
         return before + "".join(words[place] + text for place, _, text in (part.partition("}}") for part in rest))
 
@@ -119,7 +119,7 @@ class ExploredPairs:
         }
 
     def _groups(self, side: str) -> np.ndarray:
-        """Number the rows of a side: rows with equal values are one. Those that are not there have the last number."""
+        """Number the rows of a side: rows with equal values have one number. Missing rows have the last number."""
         names = [name for name, of in self.sides.items() if of == side]
         if not names:
             return np.arange(self.table.num_rows, dtype=np.uint32)
@@ -149,15 +149,15 @@ def _many(count: int, what: str) -> str:
 
 
 def sides_of(table: pa.Table, names: Sequence[str], given: tuple[str | None, str | None]) -> dict[str, str]:
-    """Tell which columns are of which side: those of the left come first, so that only the border has to be found.
+    """Return which columns are of which side: those of the left come first, so that only the border has to be found.
 
-    Names that end in ``_left`` and ``_right`` tell. Where they leave it open, the border is where both sides have the
-    fewest different rows: a column of the other side would tell equal rows apart.
+    Names that end in ``_left`` and ``_right`` decide. Otherwise the border is where both sides have the fewest
+    different rows: a column of the other side would make equal rows different.
     """
     left = [k for k, name in enumerate(names) if name.endswith("_left") or name == given[0]]
     right = [k for k, name in enumerate(names) if name.endswith("_right") or name == given[1]]
     first, last = max(left, default=0) + 1, min(right, default=len(names) - 1)
-    if first > last:  # columns in another order: what their names do not tell is not known
+    if first > last:  # columns in another order: only their names can decide
         known = dict.fromkeys([names[k] for k in left], "left")
         return (
             known | dict.fromkeys([names[k] for k in right], "right")
@@ -202,7 +202,7 @@ def combined(codes: Sequence[np.ndarray]) -> np.ndarray:
 def compared_columns(
     table: pa.Table, sides: dict[str, str], given: tuple[str | None, str | None]
 ) -> list[tuple[str, str]]:
-    """Find the columns that can be drawn beside each other: as given, by their names, or the only ones of each side."""
+    """Find the columns that can be drawn together: as given, by their names, or the only ones of each side."""
     if given[0] is not None and given[1] is not None:
         return [(given[0], given[1])]
     drawn = [name for name in sides if _drawable(table.schema.field(name))]
@@ -300,7 +300,7 @@ def _components(side: _KnownRows, packed: Packed) -> dict[str, int] | None:
     counts = np.zeros(side.count, np.uint32)
     counts[side.rows] = np.diff(parts.start)
     names = ("weight", "low", "high", "mean", "sd")
-    # infinite ends have no number in JSON, where constants are written: a very long interval looks the same
+    # JSON has no infinity: a very long interval looks the same
     limits = {name: np.clip(getattr(parts, name), -1e300, 1e300) for name in names}
     return {
         "start": packed.add(np.concatenate([[0], np.cumsum(counts)]), "u4"),
@@ -324,5 +324,5 @@ def _placed(side: _KnownRows, placed: Placed, packed: Packed) -> dict[str, int]:
 
 
 def _as_floats(values: np.ndarray) -> np.ndarray:
-    """Doubles rounded to floats, which take half the room: a picture needs no more digits."""
+    """Round doubles to floats, which take half the space: a chart needs no more digits."""
     return values.astype(np.float32).astype(np.float64)

@@ -1,4 +1,4 @@
-"""The funnel: how few of the possible pairs had to be looked at, and what decided them."""
+"""The funnel: counts of possible pairs, candidates, and the rules that decided them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import altair
 
 _PATIENCE_SECONDS = 2.0
-"""Spark reports counters a moment after an action ends, and never before one: how long to wait for them."""
+"""How long to wait for counters: Spark reports them a moment after an action ends."""
 
 _PLAIN = (
     "pairs_possible", "candidates", "evaluated", "kept", "rows_left", "rows_right", "null_left", "null_right",
@@ -30,9 +30,9 @@ _BY_STREAM = ("rows_", "null_", "hopeless_", "invalid_", "late_", "stored_")
 
 
 class Funnel:
-    """Counts the possible pairs of a join, its candidates, what decided them, and the pairs that are kept.
+    """Counts the possible pairs of a join, its candidates, the rules that decided them, and the pairs that are kept.
 
-    Give it to a join as ``funnel``. The first action on the result fills it.
+    Pass it to a join as ``funnel``. The first action on the result fills it.
 
     Examples
     --------
@@ -49,16 +49,16 @@ class Funnel:
         self._sources: list[_Source | _LiveSource] = []
 
     def follow(self, source: Callable[[], Mapping[str, Any]], live: bool = False) -> None:
-        """Take counters from here when they are there; live ones grow, and asking never waits (called by the join)."""
+        """Read counters from this source once they exist; live ones grow, without any waiting (called by the join)."""
         self._sources.append(_LiveSource(source) if live else _Source(source))
 
     def start_over(self) -> None:
-        """Forget an earlier join, so that the funnel tells of the next one alone (called by the join)."""
+        """Forget an earlier join, so that the funnel describes only the next one (called by the join)."""
         self._sources.clear()
 
     @property
     def filled(self) -> bool:
-        """Tell whether an action on the result has filled the counters.
+        """Return whether an action on the result has filled the counters.
 
         Returns
         -------
@@ -69,7 +69,7 @@ class Funnel:
         return bool(found) and all(part is not None for part in found)
 
     def _read(self) -> list[Mapping[str, Any] | None]:
-        """What each source has brought. After one that brings nothing, the others are not waited for."""
+        """Return the counters of each source. After one without any, the others are not waited for."""
         patience, found = _PATIENCE_SECONDS, []
         for source in self._sources:
             found.append(source.read(patience))
@@ -174,7 +174,7 @@ class Funnel:
 
 
 class _Source:
-    """One set of counters that Spark will deliver; asking for it may block, so a thread does the waiting."""
+    """One set of counters that Spark will deliver; reading it may block, so a thread waits for it."""
 
     def __init__(self, ask: Callable[[], Mapping[str, Any]]) -> None:
         self._ask = ask
@@ -192,7 +192,7 @@ class _Source:
         return self._found
 
     def _wait(self) -> None:
-        # Spark raises where it has left out the part of a plan that was to count: there is nothing to tell then
+        # Spark raises if it has dropped the part of the plan that counts: then there are no counters
         with contextlib.suppress(Exception):
             self._found = dict(self._ask()) or None
 

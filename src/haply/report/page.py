@@ -59,7 +59,7 @@ footer {
 # Vega compiles its expressions, hence 'unsafe-eval'. Everything else, and every address, is refused by the browser.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
 
-# A chart that shrinks as a whole has texts too small to read. Where there is little room it is drawn narrower instead:
+# A chart that shrinks as a whole has texts too small to read. On a narrow page it is drawn narrower instead:
 # panels and the entries of legends below each other, long titles of axes in two lines, and a map as high as it is wide.
 _DRAW = """
 function narrow(spec, room) {
@@ -119,7 +119,7 @@ class Page:
         return self
 
     def subsection(self, heading: str) -> Page:
-        """Begin a part of a section."""
+        """Begin a subsection."""
         self._parts.append(f"<h3>{escape(heading)}</h3>")
         return self
 
@@ -208,7 +208,7 @@ class Page:
 
 
 def _safe(text: str) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element."""
+    """Return JSON that is safe inside a script element: nothing in it can close the element."""
     return text.replace("<", "\\u003c")
 
 

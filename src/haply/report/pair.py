@@ -1,4 +1,4 @@
-"""One pair of the user's own rows, explained: a sentence, the rules with their bounds, and a picture."""
+"""The explanation of one pair of rows: a sentence, the rules with their bounds, and a chart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import altair
 
 _CORNERS = 72
-"""Of a circle."""
+"""The number of points of a circle."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ComparedPair:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the two values are called in a legend: with their values, as far as numbers have them."""
+        """The names of the two values in a legend; numbers with their values."""
         found = []
         for side, model, column in (
             ("left", self.left, self.condition.left),
@@ -51,7 +51,7 @@ class ComparedPair:
         return found[0], found[1]
 
     def panel(self) -> tuple[Any, str]:
-        """Draw where the two values may lie, and say what the picture shows."""
+        """Draw where the two values may lie, with a title."""
         return self._densities() if self.on_a_line else self._positions()
 
     def _densities(self) -> tuple[Any, str]:
@@ -99,7 +99,7 @@ class ComparedPair:
 
 
 def is_number(model: Model) -> bool:
-    """Whether a model's values are numbers, and no points of several coordinates."""
+    """Whether a model's values are numbers, not points of several coordinates."""
     return isinstance(model, OneDimensional) and not (isinstance(model, Samples) and not model.one_dimensional)
 
 
@@ -112,7 +112,7 @@ def in_numbers(model: Model) -> str:
 
 @dataclass(frozen=True, repr=False)
 class PairExplanation:
-    """Explains why a pair is kept or not. ``hp.explain_pair`` and ``Plan.explain_pair`` make it.
+    """Explains why a pair is kept or not; returned by ``hp.explain_pair`` and ``Plan.explain_pair``.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class PairExplanation:
     condition
         The condition as text.
     steps
-        The rules that were asked, in order, with the bounds that each proves. The last is the exact value.
+        The rules that were applied, in order, with the bounds that each proves. The last is the exact value.
     compared
         The two values of each uncertain condition.
     failed
@@ -163,7 +163,7 @@ class PairExplanation:
         else:
             beside = f"{'at least' if self.kept else 'below'} the threshold of {limit.value:g}"
         last = deciding_step(list(self.steps))
-        early = "" if last is self.steps[-1] else f"; the rule '{last.rule}' tells so without the exact value"
+        early = "" if last is self.steps[-1] else f"; the rule '{last.rule}' shows it without the exact value"
         return f"{verdict}: the probability of `{self.condition}` {said} {value}, {beside}{early}."
 
     __repr__ = __str__
@@ -199,7 +199,7 @@ def _title(explained: PairExplanation) -> str:
 
 
 def compared_pairs(found: Sequence[ComparedPair]) -> tuple[ComparedPair, ...]:
-    """Leave out values that an earlier condition compares already: one picture shows both."""
+    """Leave out values that an earlier condition compares already: one chart shows both."""
     kept: dict[tuple[str, str], ComparedPair] = {}
     for one in found:
         kept.setdefault((one.condition.left, one.condition.right), one)

@@ -1,4 +1,4 @@
-"""What a threshold does to pairs: how many are kept, and how many of those are expected to be right."""
+"""How many pairs each threshold keeps, and how many of those are expected to be right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import altair
 
 STEPS = 100
-"""Thresholds are hundredths."""
+"""Thresholds are in steps of one hundredth."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Queries that ask for more than pairs: the same thing, how many partners there are, and the last event.
 
-A query is turned into the arguments of ``hp.match``, ``hp.count_matches`` or ``hp.asof``, whose plan then answers it.
+Such a query becomes the arguments of ``hp.match``, ``hp.count_matches`` or ``hp.asof``, whose plan then answers it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _OPTION_OF = {
     **dict.fromkeys(("DENSITY", "AREA", "COMPLETENESS", "WITHIN", "EXCLUSIVE"), ("SAME", "ON SAME(a.x, b.x)")),
     "LOOKBACK": ("an ASOF JOIN", "a ASOF JOIN b"),
 }
-"""The question that each option belongs to, and how it is written."""
+"""The kind of query that each option belongs to, and how that is written."""
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def question_of(found: Bound, scope: Scope) -> Question | None:
-    """Return what the query asks besides pairs; none if it asks for pairs that are likely enough."""
+    """Return what the query asks for instead of pairs; None if it asks for pairs."""
     select, error = found.select, found.statement.error
     same = [one for one in (*select.on, *select.where) if _is_same(one)]
     what = ""
@@ -73,7 +73,7 @@ def _mentions_same(condition: Expression) -> bool:
 
 
 def _check_options(found: Bound, what: str) -> None:
-    """Refuse options of another question."""
+    """Refuse options of another kind of query."""
     for option in found.select.options:
         meant, instead = _OPTION_OF[option.name]
         if meant != what:
@@ -176,7 +176,7 @@ def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], 
                 more.append(name)
             case _:
                 raise HaplyError(
-                    f"`{one}` is no density of unrelated rows", expected=f"a number, or a column of {right}",
+                    f"`{one}` is not a density of unrelated rows", expected=f"a number, or a column of {right}",
                     hint="with four arguments, two shares of rows that agree",
                 )  # fmt: skip
     return (columns[left], columns[right]), more
@@ -185,11 +185,11 @@ def _compared(found: Bound, scope: Scope, call: Call) -> tuple[tuple[str, str], 
 def _refuse_beside_same(found: Bound, scope: Scope, original: Expression) -> None:
     if scope.condition(original) is None:
         raise found.statement.error(
-            original, "WINDOW stands beside SAME", expected="SAME and certain conditions, with AND",
+            original, "WINDOW cannot be used together with SAME", expected="SAME and certain conditions, with AND",
             hint="times that are measured on both sides are a further SAME",
         )  # fmt: skip
     raise found.statement.error(
-        original, "An uncertain condition stands beside SAME, and the two are different questions",
+        original, "An uncertain condition cannot be used together with SAME",
         expected="SAME, or conditions WITH THRESHOLD", found=f"`{original}`",
         hint="SAME needs no limit; write SAME for each value that is measured on both sides",
     )  # fmt: skip
@@ -205,7 +205,7 @@ def _density(found: Bound, scope: Scope, given: Mapping[str, Option]) -> Any:
     column, left = scope.value(option.value), found.tables[0].alias
     if not isinstance(column, Column) or column.table != left or column.index is not None:
         raise found.statement.error(
-            option.value, f"the density is no column of {left}", expected=f"a number, or a column of {left}",
+            option.value, f"the density is not a column of {left}", expected=f"a number, or a column of {left}",
             found=f"`{option.value}`",
         )  # fmt: skip
     return column.name
@@ -219,7 +219,7 @@ def _number(found: Bound, option: Option | None) -> Any:
         case Literal(int() | float() as number) if not isinstance(number, bool):
             return number
     raise found.statement.error(
-        option.value, f"{option.name} is no number", expected=f"a number, as in {option.name} 0.5",
+        option.value, f"{option.name} is not a number", expected=f"a number, as in {option.name} 0.5",
         found=f"`{option.value}`",
     )  # fmt: skip
 
@@ -238,7 +238,7 @@ class CountedPartners(CountQuestion):
         """Plan it as ``hp.count_matches`` does."""
         left = bound.tables[0]
         if not any(table == left.alias for table, _ in bound.used):
-            bound.used.add((left.alias, left.shown[0]))  # rows are told by their columns, also where nobody names one
+            bound.used.add((left.alias, left.shown[0]))  # rows are identified by their columns
         node = bound.node(0, invalid)
         on, join = as_join(node)
         columns = [name for name in names_of(left.frame) if (left.alias, name) in bound.used]
@@ -301,7 +301,7 @@ def _groups(found: Bound, scope: Scope) -> tuple[str, ...]:
 
 
 def _table_named(found: Bound, one: Expression) -> Table | None:
-    """Return the table whose name stands here; none if it is something else."""
+    """Return the table whose name this is; None if it is something else."""
     if not isinstance(one, Column) or one.table is not None:
         return None
     return next((table for table in found.tables if table.alias.lower() == one.name.lower()), None)

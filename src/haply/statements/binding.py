@@ -1,4 +1,4 @@
-"""Binds a query to its tables: names become columns, constructors become columns of their own, and all is checked.
+"""Binds a query to its tables: names and constructors become columns, and everything is checked.
 
 Every error says where in the query it is.
 """
@@ -34,7 +34,7 @@ def bind(
 ) -> Bound:
     """Bind the query to these tables, or those of the engine's catalog.
 
-    ``names`` tell tables with a key apart: see ``history.name_of``.
+    ``names`` identify tables with a key: see ``history.name_of``.
     """
     return _Binder(statement, catalog, time, frames, names).bound(statement.select)
 
@@ -59,7 +59,7 @@ class _Binder:
             if any(table.alias.lower() == source.alias.lower() for table in tables):
                 raise self.statement.error(
                     source.start, f"two tables are called '{source.alias}'",
-                    hint=f"give each a name of its own: {source.alias} a, {source.alias} b",
+                    hint=f"give each its own name: {source.alias} a, {source.alias} b",
                 )  # fmt: skip
             frame = self.frame(source)
             given = frame if source.query is None else None
@@ -77,7 +77,7 @@ class _Binder:
                 self.sort(found, scope, original, condition, wide)
         if found.question is None:
             self.with_history(found, scope, keys=not inside)
-        found.used.clear()  # conditions name their columns themselves
+        found.used.clear()  # columns of conditions are found in the conditions
         found.answer = self.answer(found, scope)
         if isinstance(found.question, CountQuestion):
             self.choose_rows(found, filters)
@@ -88,7 +88,7 @@ class _Binder:
         return found
 
     def with_history(self, found: Bound, scope: Scope, keys: bool) -> None:
-        """Add what earlier queries asked of the tables, and write values as one that are one."""
+        """Add the conditions of earlier queries on the tables, and make values that are the same one variable."""
         found.asked = asked_of(found.frames, [found.written(one) for one in found.conditions], keys)
         if found.asked.changed:
             parts = [scope.bound_again(part) for part in found.asked.parts]
@@ -98,7 +98,7 @@ class _Binder:
     # -- outer joins ---------------------------------------------------------------------------------------------------
 
     def filter(self, scope: Scope, original: Expression) -> Expression:
-        """What WHERE asks of the rows that a join returns: a certain condition."""
+        """Return the condition that WHERE puts on the rows that a join returns; refuse an uncertain one."""
         condition = scope.condition(original)
         if condition is None or not all(map(scope.is_certain, columns_of(condition))):
             raise self.statement.error(
@@ -121,7 +121,7 @@ class _Binder:
                 left.frame = left.frame.where(to_sql(condition, lambda column: quoted(column.name)))
 
     def answer(self, found: Bound, scope: Scope) -> Answer:
-        """Which pairs and rows are returned, as ``hp.join`` is asked for them."""
+        """Return which pairs and rows the query asks for, as options of ``hp.join``."""
         outer, kept = found.select.outer, found.select.kept
         if outer is not None and len(found.tables) > 2:
             raise self.statement.error(
@@ -130,7 +130,7 @@ class _Binder:
             )  # fmt: skip
         how = outer.how if outer is not None else "inner"
         if kept is None:
-            # an ASOF JOIN returns one event for each row, as everywhere
+            # an ASOF JOIN returns one event for each row, as in other databases
             return Answer(how, "all" if found.select.asof_start is None else "best_left")  # type: ignore[arg-type]
         if len(found.tables) != 2:
             raise self.statement.error(kept.start, "KEEP is for a join of two tables", found=f"{len(found.tables)}")
@@ -220,7 +220,7 @@ class _Binder:
         return self.frames[name] if name in self.frames else self.frames[alike[0]] if len(alike) == 1 else None
 
     def origin(self, source: Source) -> Any:
-        """Equal for two tables that are the same one, or chosen from it."""
+        """Return a value that is equal for two uses of the same table, or of selections from it."""
         if source.query is not None:
             return self.origin(source.query.sources[0])
         name = ".".join(source.name)
@@ -252,7 +252,7 @@ class _Binder:
         return found.finished(wide)
 
     def refuse_lost(self, found: Bound) -> None:
-        """Refuse a query in parentheses without the columns of its uncertain conditions, which the outer one asks."""
+        """Refuse a query in parentheses without the columns of its uncertain conditions: the outer query needs them."""
         shown = {output.sql for output in found.outputs}
         for condition in found.asked.uncertain if found.asked is not None else ():
             for column in columns_of(condition):
@@ -267,7 +267,7 @@ class _Binder:
     # -- conditions ----------------------------------------------------------------------------------------------------
 
     def sort(self, found: Bound, scope: Scope, original: Expression, condition: Expression, wide: Frame) -> None:
-        """Put a condition among the certain or the uncertain ones, if it is one at all."""
+        """Add a condition to the certain or the uncertain ones; refuse what is not a condition."""
         error = self.statement.error
         if is_value(condition) or isinstance(condition, Literal):
             raise error(original, f"`{original}` is a value", expected="a condition", hint="compare it with something")
@@ -276,7 +276,7 @@ class _Binder:
                 kind = wide.type_of(found.wide_sql(condition))
             if not kind.is_boolean:
                 raise error(
-                    original, f"`{original}` is no condition", expected="something that is true or false",
+                    original, f"`{original}` is not a condition", expected="something that is true or false",
                     found=kind.text, hint="compare it with something",
                 )  # fmt: skip
             found.certain.append(condition)
@@ -406,7 +406,7 @@ class _Binder:
 
 
 def _side_by_side(frames: list[Frame], names: list[str], numbers: Sequence[str]) -> Frame:
-    """All columns of all tables under these names, to ask what an expression over them is; not to be run."""
+    """Return all columns of all tables under these names, to find the types of expressions; it is never run."""
     whole: Frame | None = None
     position = 0
     for frame in frames:
@@ -419,7 +419,7 @@ def _side_by_side(frames: list[Frame], names: list[str], numbers: Sequence[str])
 
 
 def _certain_parts(part: Part | Near) -> Iterator[Expression]:
-    """The certain expressions in an uncertain condition, which are numbers to it."""
+    """Yield the certain expressions in an uncertain condition, which must be numbers."""
     if isinstance(part, Near):
         values = [part.limit]
     else:

@@ -1,4 +1,4 @@
-"""A query whose names are known: its tables with their columns, its conditions, and what comes out."""
+"""A query whose names are resolved: its tables with their columns, its conditions, and its result."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ PROBABILITY = "probability"
 
 @dataclass
 class Table:
-    """A table of the query, with the columns that conditions add to it behind its own."""
+    """A table of the query, followed by the columns that conditions add to it."""
 
     alias: str
     frame: Frame
     shown: tuple[str, ...]
     made: dict[str, str] = field(default_factory=dict)
     calls: dict[str, Expression] = field(default_factory=dict)
-    """The constructors that columns were made by, over columns of the table."""
+    """The constructors that made columns, over columns of the table."""
     places: tuple[int, ...] | None = None
-    """Where its columns were before those that the query does not need were left out."""
+    """The positions of its columns before unused ones were left out."""
     origin: Any = None
-    """What tells whether two tables of the query are the same one."""
+    """A value that is equal for two uses of the same table."""
     given: Frame | None = None
-    """The table as it was given; none if it is a query itself."""
+    """The table as it was given; None if it is a query."""
 
     def find(self, name: str) -> str | None:
         """The column's name as the table spells it."""
@@ -64,14 +64,14 @@ class ResultItem:
 
 @dataclass(frozen=True)
 class Question(ABC):
-    """What a query asks of two tables besides pairs that are likely enough: one of the functions in ``asked``."""
+    """A query on two tables that does not ask for pairs: one of the classes in ``asked``."""
 
     numbers: tuple[str, ...]
-    """The columns that the answer has behind those of the tables."""
+    """The columns of the result after those of the tables."""
     conditions: tuple[Expression, ...]
-    """What pairs must fulfil, as it is written."""
+    """The conditions on pairs, as they are written."""
     filters: tuple[Expression, ...]
-    """What WHERE asks, as it is written."""
+    """The conditions of WHERE, as they are written."""
 
     @abstractmethod
     def plan(self, bound: Bound, invalid: InvalidMode) -> PlannedQuery:
@@ -83,12 +83,12 @@ class CountQuestion(Question):
     """``GROUP BY a`` or ``GROUP BY a.kind``: how many partners rows have, or groups of rows."""
 
     by: tuple[str, ...]
-    """The columns of groups; none if each row is asked about."""
+    """The columns of groups; empty for a count of each row."""
 
 
 @dataclass
 class Bound:
-    """A query whose names are all known. Columns of conditions carry the aliases of their tables."""
+    """A query whose names are all resolved. Columns of conditions carry the aliases of their tables."""
 
     statement: Statement
     select: Select
@@ -106,15 +106,15 @@ class Bound:
     numbers: tuple[str, ...] = ()
     """The columns of the wide rows that no table has, such as the probability."""
     used: set[tuple[str, str]] = field(default_factory=set)
-    """Tables and columns whose place in the wide rows somebody has asked for."""
+    """Tables and columns that something uses in the wide rows."""
     filters: list[str] = field(default_factory=list)
-    """What is asked of the result of an outer join, over the wide rows."""
+    """Conditions on the result of an outer join, over the wide rows."""
     answer: Answer = field(default_factory=Answer)
     question: Question | None = None
     lean: bool = False
     """Whether the wide rows have those columns only."""
     asked: WholeCondition | None = None
-    """The conditions with those of earlier queries; none where another question is asked."""
+    """The conditions with those of earlier queries; None for queries that do not ask for pairs."""
 
     @property
     def known_numbers(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Bound:
     def narrowed(self) -> Bound:
         """The same over tables that have only the columns it needs: a join takes all that it is given to Python."""
         if self.question is not None or self.answer.ranked:
-            return self  # columns that nobody names may order rows that tie: the plan leaves out what it does not need
+            return self  # columns that the query does not name may order rows that tie: the plan chooses among all
         needed = {*self.used, *self.times.items()}
         needed |= {(str(column.table), column.name) for one in self.conditions for column in columns_of(one)}
         tables = []
@@ -205,7 +205,7 @@ class Bound:
         return replace(self, tables=tables)
 
     def node(self, max_delay: Any, invalid: InvalidMode) -> TablesNode:
-        """What is asked of several tables; the wide rows then have the columns that are used, and no others."""
+        """Make the logical node of several tables; the wide rows then have the columns that are used, and no others."""
         self.lean = True
         broadcast = None
         if self.select.broadcast is not None:

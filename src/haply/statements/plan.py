@@ -82,7 +82,7 @@ def plan_sql(
     select = statement.select
     place = select.conditions[0] if select.conditions else select.start
     with statement.at(place if select.broadcast is None else select.broadcast.start), without_advice():
-        # what is said of the parts of a query is no advice for those who write the whole
+        # warnings about parts of a query do not help the author of the whole query
         plan = _plan(bound, max_delay, invalid)
     for note, hint in notes:
         advise(note, hint)
@@ -120,7 +120,7 @@ def sql(
         ``GAUSSIAN(m, s)``. ``JOIN b ON SAME(a.x, b.x)`` asks as ``hp.match`` does, ``LEFT JOIN b ... GROUP BY a`` as
         ``hp.count_matches``, and ``ASOF JOIN b`` as ``hp.asof``. Of two tables one may be a stream.
     spark
-        The session; by default that of the tables, or the one that runs.
+        The session; by default that of the tables, or the running one.
     time
         The column of times that ``WINDOW`` uses, or one for each table.
     max_delay, invalid, funnel
@@ -172,7 +172,7 @@ def _files(statement: Statement, frames: Mapping[str, Frame], spark: object | No
 
 @dataclass(frozen=True)
 class _Finished:
-    """A query whose plan gives wide rows, of which the select list takes what it wants."""
+    """A query whose plan returns wide rows, from which the select list is computed."""
 
     bound: Bound
     query: PlannedQuery
@@ -187,7 +187,7 @@ class _Finished:
 
 @dataclass(frozen=True)
 class _FinishedSelection(_Finished):
-    """The same for a selection on one table, which tells how it decides a row."""
+    """The same for a selection on one table, which can explain a row."""
 
     on: Callable[[Frame], PlannedQuery]
     """Plans the query on another table."""
@@ -209,9 +209,9 @@ class _FinishedSelection(_Finished):
 
 
 def _notes(bound: Bound) -> Iterator[tuple[str, str]]:
-    """What the author of a query should know of it, each with a hint."""
+    """Return advice for the author of a query, each with a hint."""
     if bound.question is not None and not isinstance(bound.question, CountQuestion):
-        return  # SAME and ASOF are asked of certain values as well
+        return  # SAME and ASOF may compare certain values
 
     def is_certain(column: Column) -> bool:
         (table,) = (table for table in bound.tables if table.alias == column.table)
@@ -260,7 +260,7 @@ def _plan(bound: Bound, max_delay: Duration, invalid: InvalidMode) -> PlannedQue
         if left.streaming != right.streaming:
             return BesideTable.of(left, right, AskedPairs(*as_join(node)))
     chosen = TABLES.plan(node)
-    # of two tables it is the plan that hp.join makes, with what that says of its strategies
+    # for two tables it is the plan that hp.join makes, with its description of strategies
     return chosen.query if isinstance(chosen.query, Chosen) else chosen
 
 
@@ -280,7 +280,7 @@ def _selection(bound: Bound, invalid: InvalidMode) -> PlannedQuery:
 
 
 def _without_probability(frame: Frame) -> tuple[Frame, str]:
-    """The table with another name for a column that is called as that of the result, and that name."""
+    """Rename a column that has the name of the result's probability; return the table and the new name."""
     names = names_of(frame)
     taken = {name.lower() for name in names}
     spare = next(name for name in ("probability_" + "_" * k for k in range(len(taken) + 1)) if name not in taken)

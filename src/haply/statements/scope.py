@@ -26,7 +26,7 @@ from haply.statements.numbers import NUMBER_FUNCTIONS, NUMBERS, has_no_number, n
 from haply.statements.syntax import spelled
 
 OURS = ("abs", "distance", "nearest", "same", "window", *NUMBER_FUNCTIONS, *PARAMETERS)
-"""Functions that are haply's own."""
+"""Functions of haply."""
 
 _INTERVAL = re.compile(r"INTERVAL\s+'?\s*([^']*?)\s*'?\s*(\w*)", re.IGNORECASE)
 
@@ -132,15 +132,19 @@ class Scope:
                 return self.number(node)
             case Call("same"):
                 raise self.error(
-                    node, "SAME stands alone", expected="ON SAME(a.x, b.x) of two tables, AND-ed with others like it"
+                    node,
+                    "SAME cannot be part of another condition",
+                    expected="ON SAME(a.x, b.x) of two tables, AND-ed with others like it",
                 )
             case Call("nearest"):
                 raise self.error(
-                    node, "NEAREST stands in an ASOF JOIN", expected="ASOF JOIN b ON NEAREST(a.time, b.time)"
+                    node, "NEAREST is only for an ASOF JOIN", expected="ASOF JOIN b ON NEAREST(a.time, b.time)"
                 )
             case Call("window"):
                 raise self.error(
-                    node, "WINDOW stands alone", expected="WINDOW(A, B) = a number or duration, AND-ed with the rest"
+                    node,
+                    "WINDOW cannot be part of another condition",
+                    expected="WINDOW(A, B) = a number or duration, AND-ed with the rest",
                 )
             case Call(name, arguments) if name in PARAMETERS:
                 return self.constructed(node, name, arguments)
@@ -170,7 +174,7 @@ class Scope:
         return Column(None, column)
 
     def field(self, node: Opaque, place: Expression) -> Expression:
-        """A field of a column, or whether it is null: certain also where the column is not, so it gets its own."""
+        """Return a column for a field of a column, or for whether it is null: these are always certain."""
         column = node.parts[0]
         if not isinstance(column, Column) or self.is_certain(column):
             return node
@@ -188,9 +192,10 @@ class Scope:
     def constructed(
         self, node: Call, name: str, arguments: Sequence[Expression], beside: str | None = None
     ) -> Expression:
-        """A constructor as a column: of a table in conditions, where equal calls are one value; else of the result.
+        """Make a column of a constructor: of a table in conditions, where equal calls are one value; else of the
+        result.
 
-        One that names no column belongs to the table ``beside`` whose columns it stands, or to the first.
+        One that names no column belongs to the table of the columns ``beside`` it, or to the first table.
         """
         bound = [rewritten(argument, self.changed) for argument in arguments]
         columns = [column for argument in bound for column in columns_of(argument)]
@@ -234,7 +239,7 @@ class Scope:
         return rewritten(condition, change)
 
     def new_columns(self) -> list[tuple[str, str, list[Any]]]:
-        """Columns that the select list has made since the last time."""
+        """Return the columns that the select list has made since the last call."""
         new = self.found.made[self.counted :]
         self.counted = len(self.found.made)
         return new
@@ -244,7 +249,7 @@ class Scope:
     def window(self, original: Expression, op: str, call: Call, length: Expression) -> None:
         if op not in ("=", "<="):
             raise self.error(
-                original, "a window is no other limit than the largest difference in time",
+                original, "a window limits only the largest difference in time",
                 expected="WINDOW(A, B) = d, or <= d", found=f"`{original}`",
             )  # fmt: skip
         names = [one for one in call.args if isinstance(one, Column) and one.table is None and one.index is None]

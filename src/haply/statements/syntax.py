@@ -68,7 +68,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Source:
-    """A table by its name, of several parts if it lies in a schema, or a file in quotes, or a query in parentheses."""
+    """A table by its name, of several parts if it is in a schema, or a file in quotes, or a query in parentheses."""
 
     name: tuple[str, ...]
     query: Select | None
@@ -76,7 +76,7 @@ class Source:
     start: int
     is_file: bool = False
     key: tuple[str, ...] = ()
-    """The columns that tell which of its rows are one and the same."""
+    """The columns of its key: rows with equal keys are the same."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class SortKey:
 
 @dataclass(frozen=True)
 class Hint:
-    """``/*+ BROADCAST(a) */``: a table that goes whole to every task."""
+    """``/*+ BROADCAST(a) */``: send a whole table to every task."""
 
     table: str
     start: int
@@ -99,7 +99,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Option:
-    """What WITH says besides the threshold, as ``COMPLETENESS 0.6``. ``DENSITY AREA 400`` is called AREA."""
+    """An option of WITH besides the threshold, as ``COMPLETENESS 0.6``. ``DENSITY AREA 400`` is called AREA."""
 
     name: str
     value: Expression
@@ -128,7 +128,7 @@ class Outer:
 
 @dataclass(frozen=True)
 class Select:
-    """A query as it is written; the conditions must hold all."""
+    """A query as it is written; all conditions must hold."""
 
     start: int
     items: tuple[Item, ...]
@@ -155,7 +155,7 @@ class Select:
 
     @property
     def filters(self) -> tuple[Expression, ...]:
-        """What WHERE asks of the result of an outer join: unlike ON it cannot make a row one without a partner."""
+        """Return what WHERE asks of the result of an outer join: unlike ON, it cannot take a row's partner away."""
         return self.where if self.outer is not None else ()
 
 
@@ -184,7 +184,7 @@ class Statement:
 
     @contextmanager
     def at(self, place: Expression | int) -> Iterator[None]:
-        """What is refused inside is reported at this place."""
+        """Report errors raised inside at this place."""
         try:
             yield
         except HaplyError as refusal:
@@ -200,7 +200,7 @@ def _named_sources(select: Select) -> Iterator[Source]:
 
 
 def read(text: str) -> Statement:
-    """The query that a text holds."""
+    """Read a query from a text."""
     if not isinstance(text, str):
         raise HaplyError(f"A query is of type {type(text).__name__}", expected="text", hint=f'as in "{_EXAMPLE}"')
     parser = _SelectParser(text, tokens_of(text, 0, len(text)))
@@ -217,7 +217,7 @@ class _SelectParser(Parser):
     inside = 0
 
     def query(self) -> Select:
-        """The whole text, but for a semicolon at its end."""
+        """Read the whole text, except a semicolon at its end."""
         found = self.select()
         self.take_if(";")
         if self.next.kind != "end":
@@ -268,7 +268,7 @@ class _SelectParser(Parser):
         while self.next.key in ("WITH", "KEEP", "ORDER", "LIMIT"):
             token = self.take()
             if token.key in seen:
-                raise self.error(token, f"{token.key} stands here for the second time")
+                raise self.error(token, f"{token.key} is written twice")
             seen.add(token.key)
             if token.key == "WITH":
                 with_start = token.start
@@ -353,7 +353,7 @@ class _SelectParser(Parser):
         return Source(tuple(parts), None, self.table_alias() or parts[-1], token.start, key=key)
 
     def key(self) -> tuple[str, ...]:
-        """``KEY id``, or ``KEY (id, day)``: which rows of a table are one and the same. KEY alone is a name."""
+        """Read ``KEY id``, or ``KEY (id, day)``: rows with equal keys are the same. KEY alone is a name."""
         following = self.after()
         named = following.kind == "name" or (following.kind == "word" and following.key not in self.reserved)
         if self.next.key != "KEY" or self.next.kind != "word" or not (named or following.key == "("):
@@ -399,11 +399,12 @@ class _SelectParser(Parser):
         return source, on, None if _HOW[kind] == "inner" else Outer(_HOW[kind], words, token.start)
 
     def conditions(self) -> list[Expression]:
-        """Conditions that must hold all."""
+        """Read conditions that must all hold."""
         tree = self.expression()
         return list(tree.conditions) if isinstance(tree, And) else [tree]
 
-    # -- what stands behind --------------------------------------------------------------------------------------------
+    # -- after the conditions
+    # --------------------------------------------------------------------------------------------
 
     def groups(self) -> tuple[Expression, ...]:
         self.take()
@@ -425,7 +426,7 @@ class _SelectParser(Parser):
         while self.next.key in _OPTIONS:
             token = self.take()
             if token.key in seen:
-                raise self.error(token, f"{token.key} stands here for the second time")
+                raise self.error(token, f"{token.key} is written twice")
             seen.add(token.key)
             if token.key == "THRESHOLD":
                 threshold, strict = self.threshold()
@@ -437,7 +438,7 @@ class _SelectParser(Parser):
         if token.key == "EXCLUSIVE":
             return Option(token.key, Literal(True), token.start)
         following = self.next
-        # a column may be called as its option: DENSITY density
+        # a column may have the name of its option: DENSITY density
         another = following.key in _OPTIONS and following.key != token.key and self.after().key != "."
         if following.kind == "end" or another:
             raise self.error(following, f"{token.key} has no value", expected="a number", hint=f"as in {token.key} 0.5")
@@ -516,7 +517,7 @@ class _SelectParser(Parser):
             raise self.misplaced("")
 
     def misplaced(self, what: str, *, expected: str = "") -> HaplyError:
-        """The error for a word that stands where it cannot."""
+        """Make the error for a word in a wrong place."""
         token = self.next
         if token.kind == "word" and token.key in _ON_THE_RESULT:
             clause, instead = _ON_THE_RESULT[token.key]
@@ -527,14 +528,14 @@ class _SelectParser(Parser):
         if token.key == "WHERE":
             hint = "a query has one WHERE, after its tables; put AND between conditions"
         elif token.key == "SELECT":
-            hint = "queries inside stand in parentheses after FROM"
+            hint = "write inner queries in parentheses after FROM"
         elif token.kind in ("word", "name"):
             hint = "put AND between conditions, and commas between columns and tables"
         return self.error(token, what, expected=expected, hint=hint)
 
 
 def spelled(expression: Expression) -> str:
-    """The name of a column that a query computes: the expression without the tables' names."""
+    """Return the name of a computed column: the expression without the tables' names."""
 
     def bare(column: Column) -> str:
         return column.name if column.index is None else f"{column.name}[{column.index}]"

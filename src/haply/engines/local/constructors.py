@@ -1,4 +1,4 @@
-"""Uncertain columns made of Arrow columns: what the constructors mean on Spark, here."""
+"""The constructors on Arrow columns, with the same meaning as on Spark."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _texts(arguments: Sequence[Any]) -> list[str]:
 
 
 def _refuse_constants(name: str, given: dict[str, Any]) -> None:
-    """Refuse numbers, and lists of numbers, that are no parameters of a distribution."""
+    """Refuse numbers, and lists of numbers, that are not parameters of a distribution."""
     if name not in PLAIN:
         return
     known = {key: value for key, value in fields_of(name, given).items() if _is_constant(value)}
@@ -101,7 +101,7 @@ class _Rows:
         return pa.ListArray.from_arrays(pa.array(ends), values_array)
 
     def any(self, argument: Any) -> pa.Array:
-        """A column as it is."""
+        """Return a column unchanged."""
         assert isinstance(argument, Text)
         return _whole(sql.evaluated(self.table, {"value": argument.sql})["value"])
 
@@ -114,7 +114,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _struct(fields: dict[str, pa.Array], given: Sequence[pa.Array] | None = None) -> pa.Array:
-    """A struct that is null when one of its fields is, or one that is given: what has an unknown part is unknown."""
+    """Make a struct that is null if one of its fields is; with ``given``, if one of these arrays is."""
     unknown: Any = None
     for column in given if given is not None else fields.values():
         unknown = pc.is_null(column) if unknown is None else pc.or_(unknown, pc.is_null(column))
@@ -122,7 +122,7 @@ def _struct(fields: dict[str, pa.Array], given: Sequence[pa.Array] | None = None
 
 
 def _plain(name: str, rows: _Rows, given: dict[str, Any]) -> pa.Array:
-    """A struct of the parameters, as they are given."""
+    """Make a struct of the given parameters."""
     lists = {parameter.name: parameter.is_list for parameter in PLAIN[name].parameters}
     fields = fields_of(name, given)
     return _struct({key: rows.numbers(one) if lists[key] else rows.number(one) for key, one in fields.items()})

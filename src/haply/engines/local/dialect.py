@@ -1,8 +1,8 @@
 """Certain expressions for DuckDB, with the meaning that Spark gives them.
 
-Conditions are written in Spark's SQL. Most of it means the same to DuckDB, and sqlglot translates the spelling. What
-means something else is rewritten here: division by zero is an error, casts to whole numbers cut, ``get`` counts from
-zero. Functions that are not in ``FUNCTIONS`` are refused: nobody has checked that both engines agree on them.
+Conditions are written in Spark's SQL. Most of it has the same meaning in DuckDB, and sqlglot translates the spelling.
+The differences are rewritten here: division by zero is an error, casts to whole numbers cut, ``get`` counts from
+zero. Functions that are not in ``FUNCTIONS`` are refused: it is not tested that both engines agree on them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ CREATE OR REPLACE TEMP MACRO haply_whole(x BOOLEAN) AS CAST(x AS BIGINT),
     (x BIGINT) AS x,
     (x DOUBLE) AS CAST(trunc(x) AS BIGINT),
     (x VARCHAR) AS CASE WHEN regexp_full_match(trim(x), '[+-]?[0-9]+') THEN CAST(x AS BIGINT)
-        ELSE error(concat('haply: ', x, ' is no whole number')) END
+        ELSE error(concat('haply: ', x, ' is not a whole number')) END
 """
-"""What DuckDB has to know before it runs translated expressions: casts to whole numbers, by the type of their value."""
+"""Macros that translated expressions need in DuckDB: casts to whole numbers, by the type of the value."""
 
 _WHOLE = (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
 
@@ -118,7 +118,7 @@ def _named(node: exp.Anonymous) -> exp.Expr:
 
 
 def _element(array: exp.Expr, at: exp.Expr, refuses: bool) -> exp.Expr:
-    """Take an element of an array, counted from zero; one that is not there is an error, or else NULL."""
+    """Take an element of an array, counted from zero; a missing one is an error, or else NULL."""
     position = exp.Add(this=exp.paren(at.copy()), expression=exp.Literal.number(1))
     taken = exp.Anonymous(this="list_extract", expressions=[array.copy(), position])
     length = exp.Anonymous(this="len", expressions=[array.copy()])

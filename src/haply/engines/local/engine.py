@@ -1,6 +1,6 @@
 """The engine that runs plans in this process.
 
-What answers a question is imported when it is asked: a join of two small files need not wait for all the others.
+Each kind of query is imported when it first runs, so a join of two small files starts quickly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class LocalEngine:
         return LocalFrame.streamed(runs.schema, runs.tables, frame._give)
 
     def describe_pairs(self, join: PairPlan) -> Description:
-        """Describe how rows are dealt out, and how many pairs are expected; reads the tables."""
+        """Describe how rows are distributed, and how many pairs are expected; reads the tables."""
         return join.describe_index() if join.indexed is not None else LocalJoin(join, None).describe()
 
     def answered(self, join: AnsweredJoin, funnel: Any) -> LocalFrame:
@@ -58,7 +58,7 @@ class LocalEngine:
         return _streamed(LocalAnswers(join, self, funnel))
 
     def matched(self, match: MatchPlan, funnel: Any) -> LocalFrame:
-        """Tell which rows are the same thing."""
+        """Find rows that are the same thing."""
         from haply.engines.local.answers.match import LocalMatches
 
         return _streamed(LocalMatches(match, self, funnel))
@@ -70,8 +70,8 @@ class LocalEngine:
         return _like(count.node.left, LocalCounts(count, self, funnel).table())
 
     def beside(self, join: Any, funnel: Any) -> LocalFrame:
-        """Refuse a stream, which no table of this process is."""
-        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
+        """Refuse: tables of this process are not streams."""
+        raise HaplyError("Tables of this process are not streams", hint="streams are Spark DataFrames")
 
     def last_events(self, asof: AsofPlan, funnel: Any) -> LocalFrame:
         """Find the last event before each time."""
@@ -133,7 +133,7 @@ def _join(join: PairPlan, funnel: Any) -> LocalJoin:
 
 
 def _like(frame: Any, table: pa.Table) -> LocalFrame:
-    """A table that its user gets as the kind of a frame."""
+    """Make a table that the user gets in the kind of a frame."""
     return LocalFrame.of(table, frame._give)
 
 
@@ -157,7 +157,7 @@ def _decided(selection: RowSelection, table: pa.Table) -> Decided:
 
 
 def _counts(found: Decided) -> dict[str, int]:
-    """What a funnel is told of a selection, which is a join with the one row of its constants."""
+    """Return the counters of a selection for a funnel: it counts as a join with one row of constants."""
     usable = found.state == USABLE
     counts = Counter(
         rows_left=len(usable), rows_right=1, null_left=int((found.state == NULL).sum()),

@@ -24,10 +24,10 @@ from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
 
 _SEED = 8191
-"""Of samples of rows."""
+"""The seed of samples of rows."""
 
 Give = Callable[[pa.Table], Any]
-"""Makes of an Arrow table what its user knows."""
+"""Converts an Arrow table into the kind that the user gave."""
 
 
 def _metadata(field: pa.Field, name: bytes) -> str | None:
@@ -36,7 +36,7 @@ def _metadata(field: pa.Field, name: bytes) -> str | None:
 
 
 class LocalFrame:
-    """A table, of which columns are read or computed when they are asked for."""
+    """A table whose columns are read or computed when they are used."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LocalFrame:
 
     @classmethod
     def of(cls, table: pa.Table, give: Give) -> LocalFrame:
-        """Hold a table that is there."""
+        """Hold an existing table."""
         return cls(table.schema, table.select, give)
 
     @classmethod
@@ -84,7 +84,7 @@ class LocalFrame:
     def _empty(self) -> pa.Table:
         return no_rows(self.schema)
 
-    # -- what planning asks --------------------------------------------------------------------------------------------
+    # -- for planning --------------------------------------------------------------------------------------------
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -100,7 +100,7 @@ class LocalFrame:
     streaming = False
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Give all rows to whoever speaks Arrow."""
+        """Export all rows to any library that reads Arrow."""
         return self.table().__arrow_c_stream__(requested_schema)
 
     @property
@@ -110,22 +110,22 @@ class LocalFrame:
 
     @property
     def identity(self) -> Any:
-        """Equal for two frames that are one table of their user."""
+        """A value that is equal for two frames of the same table of the user."""
         return id(self) if self._identity is None else self._identity
 
     def check_streams(self) -> None:
         """Refuse streams, which are Spark's."""
-        raise HaplyError("Tables of this process are no streams", hint="streams are Spark DataFrames")
+        raise HaplyError("Tables of this process are not streams", hint="streams are Spark DataFrames")
 
     def give(self) -> Any:
-        """Return the table as its user knows it."""
+        """Return the table in the kind that the user gave."""
         return remember(self._give(self.table()), self.schema)
 
     def write(self, path: str) -> int:
         """Write the rows as they come into a new file; returns how many there are."""
         return write_tables(self.schema, self.tables(), path)
 
-    # -- what becomes of it --------------------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------------------
 
     def _made(self, schema: pa.Schema, load: Callable[[Sequence[str]], pa.Table]) -> LocalFrame:
         return LocalFrame(schema, load, self._give)
@@ -172,7 +172,7 @@ class LocalFrame:
         """Add a column of certain times as numbers; ``known_as`` names the column in errors."""
 
         def times(table: pa.Table) -> pa.Array:
-            # what is null stays so: a time that is not known is no bad row
+            # null stays null: an unknown time is not a bad row
             return pa.array(time_numbers(table[column], window, known_as), mask=np.asarray(table[column].is_null()))
 
         return self._with(name, [column], times)
@@ -182,7 +182,7 @@ class LocalFrame:
         make = constructed(constructor, arguments)
         for text in make.texts:
             alone = sql.column_alone(self._empty, text)
-            if alone is not None and not pa.types.is_temporal(alone.type):  # for all else DuckDB would be asked
+            if alone is not None and not pa.types.is_temporal(alone.type):  # everything else needs DuckDB
                 refuse_type(constructor, type_text(alone.type))
         used = [column for text in make.texts for column in self._used(text)]
         return self._with(name, list(dict.fromkeys(used)), make)
@@ -229,7 +229,7 @@ class LocalFrame:
         yield LocalFrame.of(self.table(), self._give)
 
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
-        """Return columns of all rows, or of so many."""
+        """Return columns of all rows, or of at most ``most``."""
         return self.table(columns).slice(0, most)
 
     def of_rows(self, table: pa.Table) -> LocalFrame:
@@ -237,7 +237,7 @@ class LocalFrame:
         return LocalFrame.of(table, self._give)
 
     def with_row_id(self, name: str) -> LocalFrame:
-        """Add a column that tells rows apart: their positions."""
+        """Add a column of row ids: their positions."""
         return self._with(name, [], lambda table: pa.array(np.arange(table.num_rows)))
 
     def count_rows(self) -> int:
@@ -318,7 +318,7 @@ class LocalFrame:
         return self._made(schema, load)
 
     def type_of(self, text: str) -> Field:
-        """Tell the type of an expression over the columns."""
+        """Return the type of an expression over the columns."""
         kind = _column(self._empty.select(self._used(text)) if self._used(text) else self._empty, text).type
         return Field("value", plain_type(kind), type_text(kind))
 
@@ -350,7 +350,7 @@ class LocalFrame:
         return self._made(self.schema, lambda wanted: self.table(wanted).slice(0, rows))
 
     def _projected(self, name: str, text: str) -> pa.Field:
-        """A column of a projection; one that is taken as it is keeps what is known of it."""
+        """Compute a column of a projection; an unchanged column keeps its metadata."""
         alone = [field for field in self.schema if text in (field.name, quoted(field.name))]
         return pa.field(name, _column(self._empty, text).type, metadata=alone[0].metadata if alone else None)
 
@@ -365,7 +365,7 @@ def _marked(field: pa.Field, mark: str | None) -> pa.Field:
 
 
 def _column(table: pa.Table, text: str) -> pa.ChunkedArray:
-    """Compute an expression; a column alone is taken as it is."""
+    """Compute an expression; a single column is returned unchanged."""
     alone = sql.column_alone(table, text)
     return alone if alone is not None else sql.evaluated(table, {"value": text})["value"]
 

@@ -39,7 +39,7 @@ _ROWS_OF_A_FILE = 1 << 20
 
 
 def build_index(frame: LocalFrame, column: str, path: str, page_rows: int, mode: str) -> None:
-    """Write a table in the order of an uncertain column, with what joins want to know of its pages."""
+    """Write a table in the order of an uncertain column, with the bounds of its pages for joins."""
     path = everywhere(path)
     before, bounds = begin(path, mode), None
     schema = _spark_schema(frame.schema)
@@ -59,7 +59,7 @@ def build_index(frame: LocalFrame, column: str, path: str, page_rows: int, mode:
 
 
 def _middles(column: pa.ChunkedArray) -> np.ndarray:
-    """About the median of each value; infinite where there is none, so that these come last."""
+    """Return about the median of each value; infinite where there is none, so that these come last."""
     read = read_column(column)
     assert isinstance(read.model, OneDimensional)
     middle = np.full(len(column), np.inf)

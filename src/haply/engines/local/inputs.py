@@ -19,7 +19,7 @@ _EXPECTED = (
 
 
 def local_frame(value: Any, where: str, hint: str = "") -> LocalFrame:
-    """Return a table as planning sees it; ``where`` says in errors what it is, ``hint`` what it might be."""
+    """Return a table as planning sees it; errors name it by ``where``, and ``hint`` says how to fix it."""
     if isinstance(value, LocalFrame):
         return value
     library = type(value).__module__.partition(".")[0]

@@ -1,8 +1,8 @@
 """Joins of two tables in this process (see ``planning.pairs`` for the parts of a plan).
 
-Rows are known by their numbers. Only what decides pairs goes through cells: values, keys and times; a cell is a slice
-of rows in the order of their cells. Cells are decided on threads, and what pairs show is taken from the tables at the
-end of each.
+Rows are identified by their numbers. Only what decides pairs goes through cells: values, keys and times; a cell is a
+slice of rows in the order of their cells. Cells are decided on threads, and the columns of pairs are taken from the
+tables at the end of each.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROW = "__row"
 _PAIRS_AT_ONCE = 1 << 20
 _ROWS_PER_CELL = 1 << 16
 _WINDOW_SLACK = 1e-9
-"""How much longer windows are in DuckDB's join, which rounds differently: pairs are asked again."""
+"""How much longer windows are in DuckDB's join, which rounds differently: its pairs are checked again."""
 
 
 class FoundPairs(NamedTuple):
@@ -143,7 +143,7 @@ class LocalJoin:
         return table.append_column(ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
 
     def _fits(self, table: pa.Table) -> np.ndarray:
-        """Tell which rows have all that certain conditions need."""
+        """Return which rows have all that certain conditions need."""
         fits = np.full(table.num_rows, self.join.threshold.attainable)
         for position in range(len(self.join.condition.equalities)):
             fits &= np.asarray(table[f"__key{position}"].is_valid())
@@ -152,7 +152,7 @@ class LocalJoin:
         return fits
 
     def _along(self) -> tuple[str, ...]:
-        """Columns that go into cells besides values: row numbers, keys and times."""
+        """Return columns that go into cells besides values: row numbers, keys and times."""
         keys = [f"__key{position}" for position in self.join.grouped_keys]
         return (ROW, *keys, *([TIME] if self.join.window is not None else []))
 
@@ -312,7 +312,8 @@ class LocalJoin:
         same = np.asarray(pc.fill_null(pc.equal(one, other), False))
         return FoundPairs(*(column[~same] for column in found))
 
-    # -- what pairs show -----------------------------------------------------------------------------------------------
+    # -- columns of pairs
+    # -----------------------------------------------------------------------------------------------
 
     def _shown(self, found: FoundPairs) -> pa.Table:
         """The columns of the result, of pairs that fulfil all certain conditions and the window."""
@@ -338,7 +339,7 @@ class LocalJoin:
         inner = [join.side(one.side).inner_name(one.column) for one in join.result]
         names = [one.name for one in join.result]
         columns = self._taken(found, inner).columns
-        if join.exact:  # which may be the only column
+        if join.exact:  # it may be the only column
             names, columns = [*names, "probability"], [*columns, pa.array(found.probability)]
         return pa.table(columns, names=names)
 

@@ -19,7 +19,7 @@ _local = threading.local()
 
 def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection to a database in memory, which is empty."""
-    import duckdb  # here: many a join needs none of it, and its import takes as long as a small join
+    import duckdb  # here: many joins do not need it, and its import takes as long as a small join
 
     if not hasattr(_local, "connection"):
         _local.connection = duckdb.connect(":memory:")
@@ -46,7 +46,7 @@ def run(query: str, **tables: pa.Table) -> pa.Table:
 
 
 def column_alone(table: pa.Table, sql: str) -> pa.ChunkedArray | None:
-    """Return the column of which an expression is only the name, in backticks: it needs no DuckDB."""
+    """Return the column if an expression is just its name in backticks: it needs no DuckDB."""
     names = [name for name in table.column_names if sql.strip() == "`" + name.replace("`", "``") + "`"]
     return table[names[0]] if len(names) == 1 else None
 

@@ -1,4 +1,4 @@
-"""Work on threads: kernels and Arrow let go of the interpreter while they compute."""
+"""Work on threads: kernels and Arrow release the GIL while they compute."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _Item = TypeVar("_Item")
 _Done = TypeVar("_Done")
 
 Follower = Callable[[int, int], None]
-"""Is told how many cells of a join are done, and of how many."""
+"""Called with the number of cells of a join that are done, and the number of all cells."""
 _follower: ContextVar[Follower | None] = ContextVar("follower", default=None)
 
 
 @contextmanager
 def followed_by(follower: Follower) -> Iterator[None]:
-    """Tell a function how far the joins are that run meanwhile."""
+    """Report the progress of joins in a ``with`` block to a function."""
     token = _follower.set(follower)
     try:
         yield
@@ -30,14 +30,14 @@ def followed_by(follower: Follower) -> Iterator[None]:
 
 
 def tell_follower(done: int, total: int) -> None:
-    """Tell whoever follows a join how far it is."""
+    """Report the progress of a join to the function that follows it, if there is one."""
     follower = _follower.get()
     if follower is not None:
         follower(done, total)
 
 
 class Once(Generic[_Done]):
-    """A property that is computed when first asked for, without a lock.
+    """A property that is computed at its first use, without a lock.
 
     Before Python 3.12 ``functools.cached_property`` has one lock for all objects of a class: a join that waits for a
     thread, on which the join that it takes rows from computes the same property, would wait for ever.
@@ -48,12 +48,12 @@ class Once(Generic[_Done]):
 
     def __get__(self, owner: Any, kind: Any = None) -> _Done:
         found: _Done = self._compute(owner)
-        owner.__dict__[self._name] = found  # which comes before this the next time
+        owner.__dict__[self._name] = found  # which Python finds before this the next time
         return found
 
 
 def cores() -> int:
-    """Count the cores that this process may use; ``HAPLY_THREADS`` says otherwise."""
+    """Count the cores that this process may use; ``HAPLY_THREADS`` overrides it."""
     asked = os.environ.get("HAPLY_THREADS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
@@ -63,7 +63,7 @@ def cores() -> int:
 
 
 def on_threads(work: Callable[[_Item], _Done], items: Sequence[_Item]) -> Iterator[_Done]:
-    """Do work for each item on threads; results come in the order of the items, few of them at a time."""
+    """Run a function for each item on threads; yields results in the order of the items, few of them ahead."""
     if len(items) <= 1 or cores() == 1:
         yield from map(work, items)
         return

@@ -22,7 +22,7 @@ def time_numbers(column: pa.ChunkedArray, window: TimeWindow, known_as: str) -> 
         return _numbers(column, known_as)
     whole = _microseconds(column, known_as)
     known = np.asarray(whole.fill_null(0))
-    # whole seconds are doubles in microseconds, too, in any year that there is
+    # whole seconds are exact doubles in microseconds, in any year
     lost = (np.abs(known) > LARGEST_TIME) & (known % 1_000_000 != 0)
     if lost.any():
         raise too_large(known_as, str(column[int(np.flatnonzero(lost)[0])].as_py()))

@@ -1,4 +1,4 @@
-"""Uncertain columns in Spark: the constructors people type."""
+"""The constructors of uncertain columns on Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def number(value: Value) -> Column:
 
 
 def _spelled(value: Value) -> str | None:
-    """The same as SQL text, which there is not of every column; Spark would replace ``${...}`` there."""
+    """The same as SQL text; None for a column that has none, or with ``${...}``, which Spark would replace."""
     if isinstance(value, Column) or (isinstance(value, str) and ("`" in value or "${" in value)):
         return None
     if isinstance(value, str):
@@ -46,7 +46,7 @@ def _spelled(value: Value) -> str | None:
 def numbers(**fields: Value) -> Column:
     """A struct of doubles that is null when one of them is.
 
-    As one text where it can be: every other step of making a column is a question to the JVM and an answer.
+    As one SQL text where possible: every other step of making a column is a call to the JVM.
     """
     texts = {name: _spelled(value) for name, value in fields.items()}
     if None in texts.values():
@@ -67,7 +67,7 @@ def _numbers(values: Value) -> Column:
 
 
 def struct(given: Sequence[Column] | None = None, /, **fields: Column) -> Column:
-    """A struct that is null when one of its fields is, or one that is given: what has an unknown part is unknown."""
+    """Make a struct that is null if one of its fields is; with ``given``, if one of these columns is."""
     whole = F.struct(*(column.alias(name) for name, column in fields.items()))
     if given is None:
         given = [column for name, column in fields.items() if name != "probs" or "points" not in fields]
@@ -87,7 +87,7 @@ def no_session(constructor: str) -> HaplyError:
 
 
 def refuse_constants(called: str, model: type[Model], **given: Value) -> None:
-    """Refuse numbers, and lists of numbers, that are no parameters of a distribution, before any data is read."""
+    """Refuse numbers, and lists of numbers, that are not parameters of a distribution, before any data is read."""
     known = {name: value for name, value in given.items() if _is_constant(value)}
     if known:
         model.refuse_constants(called, known)
@@ -100,7 +100,7 @@ def _is_constant(value: Value) -> bool:
 
 
 def plain(name: str, *arguments: Value) -> Column:
-    """A struct of the parameters of a model, as they are given."""
+    """Make a struct of the given parameters of a model."""
     model = PLAIN[name]
     given = fields_of(name, dict(zip(PARAMETERS[name], arguments, strict=False)))
     if model is Histogram:
@@ -114,7 +114,7 @@ def plain(name: str, *arguments: Value) -> Column:
 
 
 def _refuse_buckets(called: str, edges: Value, probs: Value) -> None:
-    if _is_constant(edges) and not _is_constant(probs):  # any probabilities: edges have rules of their own
+    if _is_constant(edges) and not _is_constant(probs):  # any probabilities: edges are checked separately
         probs = [1.0 / max(len(edges) - 1, 1)] * (len(edges) - 1)
     refuse_constants(called, Histogram, edges=edges, probs=probs)
 
@@ -122,8 +122,8 @@ def _refuse_buckets(called: str, edges: Value, probs: Value) -> None:
 def samples(points: Value, probs: Value = None, dim: int | None = None) -> Column:
     """Discrete samples, equally likely without ``probs``.
 
-    ``points`` is a flat array with ``dim`` numbers a point (1 if not given), or an array of points, which tells its
-    dimension itself.
+    ``points`` is a flat array with ``dim`` numbers a point (1 if not given), or an array of points, which has its
+    own dimension.
     """
     if isinstance(probs, Real):
         raise HaplyError(
@@ -150,7 +150,7 @@ def samples(points: Value, probs: Value = None, dim: int | None = None) -> Colum
 
 
 def _flat_points(dim: int | None) -> Any:
-    """Points as a flat array with their dimension; flat or nested, which only a function in Python may take alike."""
+    """Return points as a flat array with their dimension; only a Python function takes flat and nested ones."""
 
     def read(column: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(list(flat_points(column, dim)), ["points", "dim"], mask=column.is_null())
@@ -159,7 +159,7 @@ def _flat_points(dim: int | None) -> Any:
 
 
 def _row_by_row(column: Column) -> Column:
-    """A matrix as a flat array, from a column of either: only a function in Python takes both."""
+    """Return a matrix as a flat array, from a flat or nested column: only a Python function takes both."""
 
     def read(matrices: pa.Array) -> pa.Array:
         return flat_matrices(matrices)
@@ -214,13 +214,13 @@ def latency(detected_at: Value, edges: Value, probs: Value) -> Column:
 
 
 def from_recipe(name: str, *given: Value) -> Column:
-    """A column of a constructor that is made of another one, as its recipe tells."""
+    """Make a column of a constructor by its recipe."""
     model, arguments = RECIPES[name](_function, *map(_operand, given))
     return CONSTRUCTORS[model](*arguments)
 
 
 def _operand(value: Value) -> Any:
-    """A column that operators take; numbers, and None, stay as they are."""
+    """Return a column that operators accept; numbers and None are unchanged."""
     if value is None or isinstance(value, Column):
         return value
     if isinstance(value, str):

@@ -18,7 +18,7 @@ from haply.planning.frames import Field, Text
 
 
 def type_of(df: DataFrame, sql: str) -> Field:
-    """Tell the type of an expression over the columns; Spark's own refusal becomes ours."""
+    """Return the type of an expression over the columns; an error of Spark becomes a ``HaplyError``."""
     try:
         return field_from("value", df.select(F.expr(sql).alias("value")).schema["value"].dataType)
     except PySparkException as refusal:

@@ -43,7 +43,7 @@ class SparkEngine:
         return SparkFrame((BatchJoin if join.indexed is None else SparkIndexedJoin)(join, funnel).run())
 
     def describe_pairs(self, join: PairPlan) -> Description:
-        """Describe how rows are dealt out, and how many pairs are expected; reads tables, not streams."""
+        """Describe how rows are distributed, and how many pairs are expected; reads tables, not streams."""
         if join.streaming:
             return stream_join(join, None).describe()
         return join.describe_index() if join.indexed is not None else BatchJoin(join, None).describe()
@@ -56,7 +56,7 @@ class SparkEngine:
         return SparkFrame(SparkAnswers(join, self, funnel).run())
 
     def matched(self, match: MatchPlan, funnel: Any) -> SparkFrame:
-        """Tell which rows are the same thing."""
+        """Find rows that are the same thing."""
         translate_failures()
         return SparkFrame(SparkMatches(match, self, funnel).run())
 

@@ -23,23 +23,23 @@ from haply.outputs import ON_SPARK, check_output, checkpoint_of, files_of, kind_
 from haply.planning.frames import quoted
 
 _SMALL = 64 << 20
-"""Bytes of input. Below, plans are interpreted."""
+"""Bytes of input. Plans for less are interpreted, not compiled."""
 
 
 def quiet_session(name: str, paths: Iterable[str] = ()) -> SparkSession:
-    """Start an embedded session for one query over these files, which prints nothing of its own."""
+    """Start an embedded session for one query over these files; Spark itself prints nothing."""
     small = sum(_bytes_in(Path(one)) for path in paths for one in files_of(path)) < _SMALL
     with _silenced_jvm():
         spark = local_session(name, extra_conf=SHORT_RUN | INTERPRETED if small else None)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if not is_connect(spark):
-        spark.sparkContext.setLogLevel("OFF")  # errors reach us as exceptions, and are told once
+        spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions, and are printed once
     return spark
 
 
 @contextmanager
 def _silenced_jvm() -> Iterator[None]:
-    """Let a JVM that is started meanwhile, and its Python workers, write to a file instead of standard error.
+    """Let a JVM started in the ``with`` block, and its Python workers, write to a file instead of standard error.
 
     PySpark's streaming workers print what they do. If the JVM does not start, what it wrote is in the error.
     """
@@ -58,7 +58,7 @@ def _silenced_jvm() -> Iterator[None]:
 
 
 def _bytes_in(place: Path) -> int:
-    """Return the size of a file, or of all files in a folder; 0 if there is none, which is told by who reads it."""
+    """Return the size of a file, or of all files in a folder; 0 if there is none: reading it then raises the error."""
     files = place.rglob("*") if place.is_dir() else [place]
     return sum(file.stat().st_size for file in files if file.is_file())
 
@@ -77,7 +77,7 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def read_stream(spark: SparkSession, path: str) -> DataFrame:
-    """A folder of Parquet files as a stream; the files that are there tell its columns."""
+    """A folder of Parquet files as a stream; existing files define its columns."""
     place = there(path)
     if not place.is_dir() or not any(place.glob("*.parquet")):
         raise HaplyError(f"The stream {path} has no files", expected="a folder with one Parquet file or more")
@@ -133,7 +133,7 @@ def _csv_name(name: str) -> str:
 def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
     """Follow a stream to the end of what is there, into Parquet files; yields a line for each micro-batch.
 
-    A later call goes on where this one ended.
+    A later call continues where this one ended.
     """
     check_output(path, stream=True)
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(checkpoint_of(Path(path))))

@@ -29,7 +29,7 @@ from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
 
 _SEED = 8191
-"""Of samples of rows."""
+"""The seed of samples of rows."""
 
 
 class SparkFrame:
@@ -62,12 +62,12 @@ class SparkFrame:
 
     @property
     def index(self) -> Any:
-        """The index it was read from; none if it is no indexed table."""
+        """The index it was read from; None if it is not an indexed table."""
         return index_of(self.df)
 
     @property
     def identity(self) -> Any:
-        """Equal for two frames that are one DataFrame of their user."""
+        """A value that is equal for two frames of the same DataFrame of the user."""
         return id(self.df)
 
     def renamed(self, names: Sequence[str]) -> SparkFrame:
@@ -104,7 +104,7 @@ class SparkFrame:
     def with_function(self, name: str, columns: Sequence[str], function: Callable[..., pa.Array]) -> SparkFrame:
         """Add a column, or replace one: what a function makes of the Arrow arrays of columns, row by row."""
         kinds = {field.name: field.arrow for field in self.fields}
-        made = function(*(pa.nulls(0, kinds[column]) for column in columns)).type  # no rows tell the type
+        made = function(*(pa.nulls(0, kinds[column]) for column in columns)).type  # an empty table gives the type
         compute = arrow_function(_of_arrays(function, len(columns)), from_arrow_type(made).simpleString())
         return SparkFrame(self.df.withColumn(name, compute(*(F.col(quoted(column)) for column in columns))))
 
@@ -137,7 +137,7 @@ class SparkFrame:
 
     @contextmanager
     def held(self) -> Iterator[SparkFrame]:
-        """Have Spark keep the rows, once they are computed, until the ``with`` block ends."""
+        """Let Spark cache the rows, once they are computed, until the ``with`` block ends."""
         kept = self.df.persist()
         try:
             yield SparkFrame(kept)
@@ -145,7 +145,7 @@ class SparkFrame:
             kept.unpersist()
 
     def gathered(self, columns: Sequence[str], most: int) -> pa.Table:
-        """Bring columns of all rows into this process, or of so many."""
+        """Bring columns of all rows into this process, or of at most ``most``."""
         translate_failures()
         kinds = {field.name: field.dataType for field in self.df.schema.fields}
         # Arrow refuses a null struct whose fields are never null
@@ -162,7 +162,7 @@ class SparkFrame:
         return SparkFrame(self.df.sparkSession.createDataFrame(table.to_pylist(), schema=kinds))
 
     def with_row_id(self, name: str) -> SparkFrame:
-        """Add a column that tells rows apart: two fingerprints of the row, and a number within one computation."""
+        """Add a column of row ids: two fingerprints of the row, and a number within one computation."""
         values = [text for field in self.df.schema.fields for text in hashed_parts(quoted(field.name), field.dataType)]
         listed = ", ".join(values)
         parts = f"xxhash64({listed}) AS first, xxhash64('again', {listed}) AS second"
@@ -205,7 +205,7 @@ class SparkFrame:
         return SparkFrame(self.df.crossJoin(other.df))
 
     def type_of(self, sql: str) -> Field:
-        """Tell the type of an expression over the columns."""
+        """Return the type of an expression over the columns."""
         return type_of(self.df, sql)
 
     def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> SparkFrame:
@@ -243,7 +243,7 @@ class SparkFrame:
 
 
 def _of_arrays(function: Callable[..., pa.Array], count: int) -> Callable[..., pa.Array]:
-    """The same function with as many named parameters: Spark looks at them."""
+    """Return the same function with as many named parameters: Spark inspects them."""
 
     def of_one(first: pa.Array) -> pa.Array:
         return function(first)

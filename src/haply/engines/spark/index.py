@@ -1,6 +1,6 @@
 """Indexed tables on Spark (see ``haply.indexing``).
 
-A plain scan checks the pages in tasks of its own, which come before the rows.
+A plain scan checks the pages in separate tasks, which come before the rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MARK = "_haply_index"
 
 
 def index_of(frame: DataFrame) -> Index | None:
-    """The index of a DataFrame that ``read_index`` gave; what was made from it since has none."""
+    """Return the index of a DataFrame from ``read_index``; None for DataFrames derived from it."""
     found = frame.__dict__.get(_MARK)
     return found if isinstance(found, Index) else None
 
@@ -52,7 +52,7 @@ def renamed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def build_index(df: DataFrame, name: str, path: str, page_rows: int, mode: str) -> None:
-    """Write a table in the order of an uncertain column, with what joins want to know of its pages."""
+    """Write a table in the order of an uncertain column, with the bounds of its pages for joins."""
     path = everywhere(path)
     before, bounds = begin(path, mode), None
     if mode == "append" and before is not None:
@@ -87,17 +87,17 @@ def read_index(path: str, spark: SparkSession | None = None) -> DataFrame:
 
 
 def _scan(session: SparkSession, index: Index) -> DataFrame:
-    """All rows, as Spark reads Parquet files. Tasks that check the bytes of all pages come before them, and give none.
+    """Read all rows as Parquet files with Spark, after tasks that check the bytes of all pages and return no rows.
 
-    Spark leaves out columns and rows that a query does not ask for, and cannot leave out the tasks: it does not know
-    that they give no rows.
+    Spark leaves out columns and rows that a query does not need, but cannot leave out the tasks: it does not know that
+    they return no rows.
     """
     schema = T.StructType.fromJson(json.loads(index.schema))
     if not index.files:
         return session.createDataFrame([], schema)
     places = [f"{index.path.rstrip('/')}/{entry['name']}" for entry in index.files]
     nothing = np.empty((0, 0))
-    known = replace(index, left=nothing, right=nothing)  # workers have no use for them
+    known = replace(index, left=nothing, right=nothing)  # workers do not need them
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         forget_open_files()  # this worker may have opened one that was replaced since

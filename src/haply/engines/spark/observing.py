@@ -1,4 +1,4 @@
-"""Counters of a query, carried out of it by Spark's observations into a funnel."""
+"""Counters of a query, which Spark's observations bring into a funnel."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 OBSERVED = "haply-"
-"""What the names begin with under which a stream reports counters of haply."""
+"""The prefix of the names under which a stream reports haply's counters."""
 
 _pairs: ContextVar[Accumulator[int] | None] = ContextVar("pairs", default=None)
 
 
 @contextmanager
 def counted_pairs(spark: SparkSession) -> Iterator[Accumulator[int]]:
-    """Count the pairs that workers find for joins that are planned meanwhile, task by task; of classic sessions only.
+    """Count the pairs that workers find for joins planned in the ``with`` block, task by task; classic sessions only.
 
-    Observations tell nothing before an action ends. An accumulator grows with every task, but a task that is done
-    again counts again: it is good for showing, and not for a funnel.
+    Observations have no values before an action ends. An accumulator grows with every task, but a repeated task
+    counts again: it is good for a progress bar, and not for a funnel.
     """
     counter = spark.sparkContext.accumulator(0)
     token = _pairs.set(counter)
@@ -37,7 +37,7 @@ def counted_pairs(spark: SparkSession) -> Iterator[Accumulator[int]]:
 
 
 def pair_counter() -> Accumulator[int] | None:
-    """Return what counts the pairs of a join that is planned now; none if nobody looks."""
+    """Return the accumulator for the pairs of a join that is planned now; None if no progress is shown."""
     return _pairs.get()
 
 
@@ -59,9 +59,9 @@ class Observing:
         return observed
 
     def parcels(self, frame: DataFrame, metrics: dict[str, str]) -> DataFrame:
-        """Do the same for parcels among which rows stand that only count.
+        """Do the same for parcels mixed with rows that hold only counters.
 
-        With a funnel these rows go on: if nothing did, Spark would drop the empty part of its plan, and what it saw.
+        With a funnel these rows stay: otherwise Spark would drop the empty part of its plan, and its counters.
         """
         if self.funnel is None:
             return frame.where(f"{PARCEL} IS NOT NULL").drop(COUNTS)

@@ -1,4 +1,4 @@
-"""What a query in SQL asks of Spark: tables and functions by name."""
+"""Find tables and functions of Spark by name, for queries in SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from haply.planning.frames import quoted
 
 
 def session_for(spark: SparkSession | None, frames: Iterable[DataFrame]) -> SparkSession:
-    """The session that is given, that of a table, or the one that runs."""
+    """Return the given session, that of a table, or the running one."""
     for frame in frames:
         spark = spark or frame.sparkSession
     found = spark or SparkSession.getActiveSession()
@@ -50,7 +50,7 @@ class SparkCatalog:
             return []
 
     def check_function(self, name: str, also: Sequence[str]) -> None:
-        """Refuse a function that Spark does not know; ``also`` are haply's own."""
+        """Refuse a function that Spark does not know; ``also`` are functions of haply."""
         try:
             known = self.spark.catalog.functionExists(name)
         except PySparkException:
@@ -65,5 +65,5 @@ class SparkCatalog:
 
 @lru_cache(maxsize=1)
 def _function_names(spark: SparkSession) -> tuple[str, ...]:
-    """Kept, because to list them takes a second; a name that came later is only missing among the hints."""
+    """Return the names of Spark's functions, cached because listing takes a second; they are only for hints."""
     return tuple(function.name for function in spark.catalog.listFunctions())

@@ -25,13 +25,13 @@ def time_slot(window: TimeWindow, time: str) -> str:
 def time_number(window: TimeWindow, column: str, known_as: str) -> str:
     """SQL for a time as a double: whole microseconds, or the number itself. One that may be rounded is refused.
 
-    ``known_as`` is the column's name in the error. NULL, NaN and infinite times stay what they are: they meet none.
+    ``known_as`` is the column's name in the error. NULL, NaN and infinite times are unchanged: they match nothing.
     """
     name = quoted(column)
     if window.stamps:
         kind, zone = ("TIMESTAMP_NTZ", "") if window.local else ("TIMESTAMP", " UTC")
         low, high = (f"{kind}'{end}{zone}'" for end in _MOST_MICROSECONDS)
-        # whole seconds are doubles in microseconds, too, in any year that Spark knows
+        # whole seconds are exact doubles in microseconds, in any year of Spark
         exact = f"{name} BETWEEN {low} AND {high} OR {name} IS NULL OR extract(SECOND FROM {name}) % 1 = 0"
     else:
         others = "double('NaN'), double('Infinity'), double('-Infinity')"

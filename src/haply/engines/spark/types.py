@@ -26,7 +26,7 @@ def may_be_null(kind: T.DataType) -> T.DataType:
 
 
 def hashed_parts(value: str, kind: T.DataType) -> list[str]:
-    """Write SQL for what a hash must see of a value so that it tells values apart: Spark's own passes over nulls."""
+    """Write SQL for the parts of a value that a hash needs to distinguish values: Spark's hash ignores nulls."""
     if isinstance(kind, T.StructType):
         fields = [part for field in kind for part in hashed_parts(f"{value}.{quoted(field.name)}", field.dataType)]
         return [f"{value} IS NULL", *fields]

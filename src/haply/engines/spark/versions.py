@@ -1,6 +1,6 @@
 """What differs between the versions of PySpark that haply runs on: 4.0 and newer.
 
-All else of haply is written for the newest version. What an older one lacks is made up for here, and only here.
+The rest of haply is written for the newest version. Only this module replaces what an older one lacks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def arrow_function(function: ArrayFunction, returns: str) -> Any:
 class TextFunction:
     """Calls a function of Arrow arrays in PySpark 4.0, which can call functions of columns with pandas only.
 
-    pandas has no null beside NaN, and no type for a column without values. So columns go to the function, and its
+    pandas has no null other than NaN, and no type for a column without values. So columns go to the function, and its
     result comes back, as JSON: one text a row, which loses nothing. The types go with them, as ``typeof`` writes them.
     This is several times slower than Arrow.
 
@@ -81,7 +81,7 @@ class TextFunction:
         self._call = F.pandas_udf(_on_texts(function), "string")  # type: ignore[call-overload]
 
     def asNondeterministic(self) -> TextFunction:  # noqa: N802 (the name that Spark's own functions have)
-        """Tell Spark that it may not call the function more often than written; returns this function."""
+        """Make Spark call the function no more often than written; returns this function."""
         self._call = self._call.asNondeterministic()
         return self
 
@@ -148,7 +148,7 @@ _PLAIN = {
 
 @cache
 def arrow_type(text: str) -> pa.DataType:
-    """Return the Arrow type for a type as Spark's SQL writes it; what is no number, array or struct is a text.
+    """Return the Arrow type for a type as Spark's SQL writes it; all but numbers, arrays and structs are text.
 
     >>> arrow_type("struct<points:array<array<double>>,dim:int>")
     StructType(struct<points: list<item: list<item: double>>, dim: int32>)

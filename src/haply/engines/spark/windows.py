@@ -1,8 +1,8 @@
 """Joins of many tables or streams on Spark (see ``planning.windows``).
 
-Rows travel in parcels to cells, as in a join of two streams (see ``parcels``): the line of time is cut into blocks,
-blocks and keys are dealt out to cells, and a row goes wherever the blocks from its time to the end of its longest
-window are.
+Rows go to cells in parcels, as in a join of two streams (see ``parcels``): the axis of time is cut into blocks, blocks
+and keys are assigned to cells, and a row goes to the cells of all blocks from its time to the end of its longest
+window.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What people ask of the pairs of a join: rows without a partner, the best partner."""
+"""Answers beyond pairs: rows without a partner, best partners, matches, counts, and last events."""

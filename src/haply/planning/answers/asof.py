@@ -27,7 +27,7 @@ TIME = "__haply_time"
 
 @dataclass(frozen=True)
 class AsofOptions:
-    """What ``hp.asof`` is asked for besides its tables and its times."""
+    """The options of ``hp.asof``, besides its tables and its times."""
 
     by: str | Sequence[str | tuple[str, str]] | None = None
     lookback: Duration | None = None
@@ -43,7 +43,7 @@ class AsofOptions:
         """Refuse what is not one of the choices."""
         one_of("direction", self.direction, get_args(Direction))
         if not (isinstance(self.tolerance, float) and 0.0 < self.tolerance < 0.1):
-            raise HaplyError("The tolerance is no small number", expected="e.g. 1e-9", found=repr(self.tolerance))
+            raise HaplyError("The tolerance is not a small number", expected="e.g. 1e-9", found=repr(self.tolerance))
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class AsofPlan(AnsweredJoin):
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """No columns but those of ``order_of`` order events of equal probability."""
+        """Return nothing: only the columns of ``order_of`` order events of equal probability."""
         return None
 
     @property
@@ -126,7 +126,7 @@ class AsofPlan(AnsweredJoin):
         verdict = (
             "All times are certain: each left row has one event at most."
             if self.certain
-            else "Only events are looked at that may be the one: none farther away than a sure one."
+            else "Only events that may be the one are looked at: none farther away than a sure one."
         )
         return Description("As-of join", verdict, tuple(lines))
 

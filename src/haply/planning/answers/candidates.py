@@ -1,7 +1,7 @@
 """``hp.calibrate``: candidates for learning errors, as numbers.
 
-All right rows whose centre is near that of a left row are found in one pass of the engine. Of each pair only numbers
-are taken: the difference of its centres, and their stated variances. The pairs of a left row make one list. The engine
+All right rows whose centre is near that of a left row are found in one pass of the engine. Only numbers of each pair
+are kept: the difference of its centres, and their stated variances. The pairs of a left row make one list. The engine
 keeps these lists while errors are learned; only sums leave it.
 """
 
@@ -32,7 +32,7 @@ from haply.pruning.threshold import Threshold
 from haply.query.conditions import JoinCondition
 
 Assign = Literal["left", "right", "both"]
-"""Whose stated errors are in doubt."""
+"""Whose errors are rescaled."""
 
 _CENTRE, _VARIANCE, _DENSITY = "__haply_centre", "__haply_variance", "__haply_density"
 _PAIRS = "pairs"
@@ -41,7 +41,7 @@ _PAIRS = "pairs"
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """What ``hp.calibrate`` is asked for besides its tables and ``same``."""
+    """The options of ``hp.calibrate``, besides its tables and ``same``."""
 
     radius: float
     density: float | str | Density
@@ -51,24 +51,24 @@ class LearnOptions:
     sample: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse values that have no meaning."""
         if not (_is_number(self.radius) and 0.0 < self.radius < math.inf):
-            raise HaplyError("The radius is no distance", expected="a positive number", found=repr(self.radius))
+            raise HaplyError("The radius is not a distance", expected="a positive number", found=repr(self.radius))
         density = self.density.area if isinstance(self.density, Density) else self.density
         if not isinstance(density, str) and not (_is_number(density) and 0.0 < density < math.inf):
-            raise HaplyError("The density is no positive number", expected="e.g. density=0.02", found=repr(density))
+            raise HaplyError("The density is not a positive number", expected="e.g. density=0.02", found=repr(density))
         if not self.learn:
-            raise HaplyError("hp.calibrate is told nothing to learn", expected=", ".join(map(repr, LEARNED)))
+            raise HaplyError("hp.calibrate has nothing to learn", expected=", ".join(map(repr, LEARNED)))
         for name in self.learn:
             if name not in LEARNED:
                 raise unknown_name("value that can be learned, called", name, LEARNED)
         if self.assign not in ("left", "right", "both"):
             raise HaplyError("assign names no table", expected="'left', 'right' or 'both'", found=repr(self.assign))
         if not (isinstance(self.max_rounds, int) and self.max_rounds >= 1):
-            raise HaplyError("max_rounds is no number of rounds", expected="1 or more", found=repr(self.max_rounds))
+            raise HaplyError("max_rounds is not a number of rounds", expected="1 or more", found=repr(self.max_rounds))
         if self.sample is not None and not (_is_number(self.sample) and 0.0 < self.sample <= 1.0):
             raise HaplyError(
-                "sample is no share of the left rows", expected="more than 0, at most 1", found=repr(self.sample)
+                "sample is not a share of the left rows", expected="more than 0, at most 1", found=repr(self.sample)
             )
 
 
@@ -107,7 +107,7 @@ class CandidatePlan:
         if isinstance(density, str):
             density = find_column(left, density, "left")
             if not field_of(left, density).is_number:
-                raise HaplyError(f"The density '{density}' is no column of numbers")
+                raise HaplyError(f"The density '{density}' is not a column of numbers")
             left = left.with_columns({_DENSITY: f"CAST({quoted(density)} AS DOUBLE)"})
         frames = [_numbers(left, columns[0], "left"), _numbers(right, columns[1], "right")]
         kept = [_CENTRE, _VARIANCE, *([_DENSITY] if isinstance(density, str) else [])]
@@ -123,7 +123,7 @@ class CandidatePlan:
 
     @contextmanager
     def run(self, engine: Engine) -> Iterator[ListedCandidates]:
-        """Find the candidates, and have the engine keep them for a while."""
+        """Find the candidates, and let the engine keep them while errors are learned."""
         found = engine.pairs(self.pairs, None)
         found = found.with_function("delta", ["left_centre", "right_centre"], partial(_differences, sky=self.on_sky))
         scaled, fixed = {
@@ -151,10 +151,10 @@ class ListedCandidates:
     rows: int
     """How many left rows there are, also those without a pair."""
     density: float | None
-    """Of unrelated right rows; none if each pair has its own."""
+    """Of unrelated right rows; None if each pair has its own."""
 
     def totals(self, function: Callable[[Candidates], np.ndarray], dimension: int) -> np.ndarray:
-        """Add up what a function makes of some left rows at a time; only sums leave the engine."""
+        """Add up what a function returns for a few left rows at a time; only sums leave the engine."""
         reading = partial(_on_lists, function=function, dimension=dimension, density=self.density)
         return self.lists.totals([_PAIRS], reading)
 
@@ -198,7 +198,7 @@ def _model(frame: Frame, column: str, side: str) -> type[Model]:
     model = field.model if is_one_dimensional(field.model) else position_model(field)
     if model is None:
         raise HaplyError(
-            f"Column '{column}' of the {side} table is no measurement",
+            f"Column '{column}' of the {side} table is not a measurement",
             expected="a model of a number or a position, or certain ones",
             found=field.text,
         )
@@ -206,7 +206,7 @@ def _model(frame: Frame, column: str, side: str) -> type[Model]:
 
 
 def _refuse_errors(frame: Frame, column: str, model: type[Model], options: LearnOptions) -> None:
-    """Refuse to learn the size of errors that are not Gaussian: those of certain values may be."""
+    """Refuse to learn the size of errors that are not Gaussian; certain values are allowed."""
     sizes = [name for name in options.learn if name in ("scale", "extra")]
     if sizes and model not in GAUSSIANS and not field_of(frame, column).is_point:
         raise HaplyError(

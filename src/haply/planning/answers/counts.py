@@ -26,7 +26,7 @@ _SIDES: dict[str, SideName] = {"left": "left", "right": "right"}
 
 @dataclass(frozen=True)
 class CountOptions:
-    """What ``hp.count_matches`` is asked for besides its tables and its condition."""
+    """The options of ``hp.count_matches``, besides its tables and its condition."""
 
     threshold: float | None = None
     by: str | Sequence[str] | None = None
@@ -39,12 +39,12 @@ class CountOptions:
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together."""
+        """Refuse options that do not go together."""
         for q in self.quantiles or ():
             if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0.0 < q < 1.0:
-                raise HaplyError("A quantile is no probability", expected="numbers between 0 and 1", found=repr(q))
+                raise HaplyError("A quantile is not a probability", expected="numbers between 0 and 1", found=repr(q))
         if not (isinstance(self.tolerance, float) and 0.0 < self.tolerance < 0.1):
-            raise HaplyError("The tolerance is no small number", expected="e.g. 1e-9", found=repr(self.tolerance))
+            raise HaplyError("The tolerance is not a small number", expected="e.g. 1e-9", found=repr(self.tolerance))
         for name in ("threshold", "quantiles", "columns"):
             if self.by is not None and getattr(self, name) is not None:
                 raise HaplyError(f"{name} is about rows, and by= asks about groups", hint=f"leave out {name}")

@@ -1,6 +1,7 @@
 """Joins that return more than their pairs, or fewer: rows without a partner, and the best pairs of each row.
 
-A plan has the pairs of the inner join with an id for each row that matters. An engine then ranks pairs and adds rows.
+A plan has the pairs of the inner join with an id for each row that matters. An engine then ranks pairs and adds rows
+without a pair.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from haply.query import columns_of
 from haply.query.conditions import JoinCondition
 
 ROW_IDS: dict[str, str] = {"left": "__haply_left_row", "right": "__haply_right_row"}
-"""Columns of pairs that tell the rows of each side apart."""
+"""Columns of pairs that identify the rows of each side."""
 
 _TITLES = {
     "inner": "Join", "left": "Left join", "right": "Right join", "outer": "Full outer join", "semi": "Semi join",
@@ -47,24 +48,24 @@ _KEPT = {
 
 
 LEVELS = (0.3, 1e-6, 1e-300)
-"""The thresholds of a join that is asked for the best pairs of each row, however unlikely they are."""
+"""The thresholds that are tried, one after the other, to find the best pairs of each row, however unlikely."""
 TIES = 1e-11
 """Probabilities nearer than this may tie: of pairs that tie, none may be below a level."""
 _SIDES: tuple[SideName, SideName] = ("left", "right")
 _MANY_ROWS = 1e12
-"""Taken for the number of rows where nobody has counted them."""
+"""Assumed number of rows where it is not known."""
 _Of = tuple[SideName, str]
 """A side, and a column of it."""
 _CHOSEN = {
-    "best_left": "a pair leaves when its left row can have no other",
-    "best_right": "a pair leaves when its right row can have no other",
-    "mutual": "a pair leaves when both of its rows can have no other",
+    "best_left": "a pair is returned when its left row can have no other",
+    "best_right": "a pair is returned when its right row can have no other",
+    "mutual": "a pair is returned when both of its rows can have no other",
 }
-_ALONE = "a row without a pair leaves when it can have none"
+_ALONE = "a row without a pair is returned when it can no longer have one"
 
 
 def plan_pairs(node: JoinNode) -> PlannedQuery:
-    """Plan a join of two tables or streams, whatever it returns."""
+    """Plan a join of two tables or streams, with any ``how`` and ``keep``."""
     if node.options.answer.plain:
         return JOINS.plan(node)
     return AnsweredJoin.of_streams(node) if node.streaming else AnsweredJoin.of(node)
@@ -79,7 +80,7 @@ class AnsweredJoin:
     pairs: Chosen
     """The pairs of the inner join, with their row ids."""
     ids: Chosen
-    """Only the row ids of the same pairs, as cheaply as they are found."""
+    """The plan that finds only the row ids of the same pairs, more cheaply."""
     wide: tuple[Shown, ...]
     """The columns of the pairs besides row ids and the probability: those of the result, and what ranking needs."""
 
@@ -110,7 +111,7 @@ class AnsweredJoin:
 
     @classmethod
     def of_streams(cls, node: JoinNode) -> AnsweredJoin:
-        """Plan the inner join of streams, and refuse what streams cannot answer."""
+        """Plan the inner join of streams, and refuse options that streams do not have."""
         problem = _stream_problem(node)
         if problem is not None:
             raise problem
@@ -142,7 +143,7 @@ class AnsweredJoin:
         return _compared(self.node)
 
     def order_of(self, side: SideName) -> list[str]:
-        """The columns by which rows of a side are ordered that tie."""
+        """The columns that order rows of a side that tie."""
         columns = self.node.ordered_by.get(side, [])
         if self.node.streaming:  # by default all certain columns order: here, all that have an order
             return [name for name in columns if can_order(field_of(self.node.frames[side], name))]
@@ -164,7 +165,7 @@ class AnsweredJoin:
 
     @property
     def by_levels(self) -> bool:
-        """Whether there is no threshold: it falls from level to level, for rows that have not got all their pairs."""
+        """Whether there is no threshold: it is then lowered from level to level for rows that lack pairs."""
         return isinstance(self.node.threshold, Negligible)
 
     def at_level(self, level: float, side: SideName, rows: Frame, only_id: bool = False) -> Chosen:
@@ -207,34 +208,36 @@ class AnsweredJoin:
             lines.append(
                 (
                     "note",
-                    f"with self_key every row is its own partner, so how='{self.answer.how}' tells nothing of others; "
-                    f"add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
+                    f"with self_key every row is its own partner, so how='{self.answer.how}' says nothing about "
+                    f"others; add left.{self.node.options.self_key} != right.{self.node.options.self_key}",
                 )
             )
         return Description(_TITLES[self.answer.how], "", tuple(lines), details, parts=(self.pairs.describe(engine),))
 
     def _in_streams(self, lines: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Add when rows and pairs of streams leave; returns where pairs are ranked."""
+        """Describe when rows and pairs of streams are returned; returns where pairs are ranked."""
         answer = self.answer
         if answer.how == "semi" and not answer.ranked:
-            when = "a row leaves with its first pair"
+            when = "a row is returned with its first pair"
         else:
-            first = _CHOSEN[answer.keep] if answer.ranked else "pairs leave at once"
+            first = _CHOSEN[answer.keep] if answer.ranked else "pairs are returned at once"
             rows = f"{'' if answer.how == 'anti' else first + '; '}{_ALONE}" if answer.preserved else first
             when = f"{rows}: both streams are then past its time by more than window and max_delay"
         lines.append(("when", when))
         if answer.preserved and answer.how != "semi":
-            lines.append(("silence", "a stream that is silent holds back rows of which it may still bring a partner"))
-        lines.append(("late rows", "rows that come later than max_delay are in no answer; the funnel counts them"))
+            lines.append(
+                ("silence", "a stream without new rows holds back rows for which it may still bring a partner")
+            )
+        lines.append(("late rows", "rows that come later than max_delay are not in the result; the funnel counts them"))
         if not answer.entangled:
             return ()
         keys = isinstance(self.pairs.query, PairPlan) and self.pairs.query.grouped_keys
-        where = "by their keys" if keys else "in one task, as there are no keys to deal them out by"
+        where = "by their keys" if keys else "in one task, as there are no keys to distribute them by"
         return (("ranking", f"pairs that compete for a row are ranked in one place: {where}"),)
 
     @property
     def _always_matched(self) -> bool:
-        """Whether each row matches itself, which is hardly what is asked."""
+        """Whether each row matches itself, which is probably not intended."""
         key = self.node.options.self_key
         if key is None or not self.answer.left_only or self.node.condition is None:
             return False
@@ -248,7 +251,7 @@ def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
 
 
 def _ranked(node: JoinNode, result: list[Shown]) -> JoinNode:
-    """The inner join whose pairs are ranked: of each row it may leave out all but the best."""
+    """The inner join whose pairs are ranked: it may leave out all but the best of each row."""
     inner, answer = _inner(node, result, exact=True), node.options.answer
     if answer.keep == "one_to_one" or node.window is not None:  # pairs of times are ranked by other columns
         return inner
@@ -257,7 +260,7 @@ def _ranked(node: JoinNode, result: list[Shown]) -> JoinNode:
 
 
 def with_columns(node: JoinNode, compared: tuple[str, str] | None, more: Sequence[_Of] = ()) -> tuple[Shown, ...]:
-    """Return the columns of a result, and those that ranking its pairs, or more, needs besides."""
+    """Return the columns of a result, and further ones that ranking its pairs needs."""
     needed: list[_Of] = [(side, column) for side, columns in node.ordered_by.items() for column in columns]
     if compared is not None:
         needed += [("left", compared[0]), ("right", compared[1])]
@@ -280,7 +283,7 @@ def _compared(node: JoinNode) -> tuple[str, str] | None:
 
 
 def _stream_problem(node: JoinNode) -> HaplyError | None:
-    """Tell what streams cannot answer."""
+    """Return what streams cannot answer."""
     answer = node.options.answer
     if answer.keep == "one_to_one":
         return HaplyError(
@@ -299,12 +302,12 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
 
 
 def can_order(field: Field) -> bool:
-    """Whether rows can be sorted by a column as it is."""
+    """Whether rows can be sorted by a column."""
     return field.arrow is not None and not pa.types.is_nested(field.arrow)
 
 
 def most_rows(frame: Frame) -> float:
-    """Return how many rows a table has, at most about: on Spark it is not counted, which would take a job."""
+    """Return about how many rows a table has at most: on Spark they are not counted, as that would take a job."""
     if frame.index is not None:
         return float(max(1, int(frame.index.rows.sum())))
     return _MANY_ROWS if frame.engine_name == "spark" else float(max(1, frame.count_rows()))

@@ -1,6 +1,6 @@
-"""``hp.match``: which rows are the same thing, and how sure that is.
+"""``hp.match``: which rows are the same thing, and how likely that is.
 
-A left thing has its counterpart in the right table with probability ``completeness``; other right rows are spread with
+A left row has its counterpart in the right table with probability ``completeness``; other right rows are spread with
 ``density``. Then the odds of a pair are ``completeness / (1 - completeness)`` times its Bayes factor, and its
 probability is its share of all odds of the left row, with 1 for "none of them".
 """
@@ -33,18 +33,18 @@ from haply.query.expressions import And, Comparison
 from haply.query.text import parse
 
 Same: TypeAlias = str | tuple[str, str] | tuple[str, str, float | str] | tuple[Expression, float | str] | Expression
-"""What two rows have in common if they are the same thing: a column of both tables, or one of each."""
+"""What is compared to decide whether two rows are the same thing: a column of both tables, or one of each."""
 
 _NO_ERRORS = (
     "numbers have no density without their errors: write hp.gaussian(hp.left.value, hp.left.error) == hp.right.value"
 )
 _MOST_EVIDENCE = 1e12
-"""The most that a further attribute may speak for a pair, as a Bayes factor, which the first one has ruled out."""
+"""The largest Bayes factor that a further attribute may give to a pair that the first one has ruled out."""
 
 
 @dataclass(frozen=True)
 class Density:
-    """Represents the density of right rows as their number over an area.
+    """Represents the density of right rows as their number divided by an area.
 
     ``hp.density`` makes it.
 
@@ -60,7 +60,7 @@ class Density:
 
 @dataclass(frozen=True)
 class MatchOptions:
-    """What ``hp.match`` is asked for besides its tables and ``same``."""
+    """The options of ``hp.match``, besides its tables and ``same``."""
 
     density: float | str | Density | None
     completeness: float
@@ -86,7 +86,7 @@ class MatchOptions:
             )
         number = self.density.area if isinstance(self.density, Density) else self.density
         if not isinstance(number, str) and not (_is_number(number) and 0.0 < number < math.inf):
-            raise HaplyError("The density is no positive number", expected="e.g. density=0.02", found=repr(number))
+            raise HaplyError("The density is not a positive number", expected="e.g. density=0.02", found=repr(number))
         if not (_is_number(self.completeness) and 0.0 < self.completeness < 1.0):
             raise HaplyError(
                 f"completeness is {self.completeness!r}",
@@ -94,11 +94,11 @@ class MatchOptions:
                 hint="1 would say that every row has a partner; give .99" if self.completeness == 1 else "",
             )
         if not (_is_number(self.tolerance) and 0.0 < self.tolerance < 0.1):
-            raise HaplyError("The tolerance is no small number", expected="e.g. 1e-9", found=repr(self.tolerance))
+            raise HaplyError("The tolerance is not a small number", expected="e.g. 1e-9", found=repr(self.tolerance))
 
     @property
     def odds(self) -> float:
-        """How much likelier it is that a row has a counterpart than that it has none, before a look at any."""
+        """The prior odds that a row has a counterpart."""
         return self.completeness / (1.0 - self.completeness)
 
 
@@ -182,11 +182,14 @@ class MatchPlan(AnsweredJoin):
     def describe(self, engine: Engine) -> Description:
         """Describe how the match will run."""
         found = super().describe(engine)
-        worlds = "one-to-one worlds" if self.options.exclusive else "each left row by itself"
+        worlds = "one-to-one assignments" if self.options.exclusive else "each left row alone"
         density = self.evidence.density
         lines = [
             ("same", " and ".join([self.same[0], *(one.left for one in self.evidence.attributes)])),
-            ("density", f"{density if isinstance(density, str) else format(density, 'g')} unrelated right rows a unit"),
+            (
+                "density",
+                f"{density if isinstance(density, str) else format(density, 'g')} unrelated right rows per unit",
+            ),
             ("completeness", f"{self.options.completeness:g}, {worlds}"),
         ]
         return replace(found, title="Match", lines=(*lines, *found.lines))
@@ -204,7 +207,7 @@ def _attributes(same: Same | Sequence[Same], frames: dict[str | None, Frame]) ->
     several = isinstance(same, list) or (isinstance(same, tuple) and not all(isinstance(one, str) for one in same[:2]))
     given = list(same) if several else [same]  # type: ignore[arg-type]
     if not given:
-        raise HaplyError("hp.match is told nothing to compare", expected='e.g. same="pos"')
+        raise HaplyError("hp.match has nothing to compare", expected='e.g. same="pos"')
     found = [_attribute(one, frames) for one in given]
     for place, (left, right, among) in enumerate(found):
         if place and among is None:
@@ -254,7 +257,7 @@ def _found(frames: dict[str | None, Frame], side: str, name: str) -> str:
     model = _model(frames[side], column)
     if model is None:
         raise HaplyError(
-            f"Column '{column}' of the {side} table is no measurement",
+            f"Column '{column}' of the {side} table is not a measurement",
             expected="a model of a number or a position, or certain ones",
             found=field_of(frames[side], column).text,
             hint="categories are compared with by_category, in SQL with SAME(a.kind, b.kind, 0.9, 0.1)",
@@ -274,7 +277,7 @@ def _is_number(value: Any) -> bool:
 
 def _among(given: _Given) -> float:
     if not _is_number(given[2]) or not float(given[2] or 0.0) > 0.0:
-        raise HaplyError(f"The density of '{given[0]}' is no positive number", found=repr(given[2]))
+        raise HaplyError(f"The density of '{given[0]}' is not a positive number", found=repr(given[2]))
     return float(given[2] or 0.0)
 
 
@@ -285,14 +288,14 @@ def _density(options: MatchOptions, node: JoinNode) -> float | str:
     if isinstance(density, str):
         name = find_column(node.left, density, "left")
         if not field_of(node.left, name).is_number:
-            raise HaplyError(f"The density '{name}' is no column of numbers", found=field_of(node.left, name).text)
+            raise HaplyError(f"The density '{name}' is not a column of numbers", found=field_of(node.left, name).text)
         return name
     if not isinstance(density, Density):
         return float(density)
     rows = float(node.right.count_rows())
     if rows == 0.0:  # there is nothing to weigh
         return 1.0 / density.area
-    if options.exclusive:  # in one-to-one worlds counterparts are no background
+    if options.exclusive:  # if each row has at most one counterpart, counterparts are not background
         rows -= options.completeness * node.left.count_rows()
     if rows <= 0.0:
         raise HaplyError(
@@ -318,14 +321,14 @@ def _categories(given: Mapping[Any, tuple[float, float]] | None, node: JoinNode)
 
 
 def _log_cut(node: JoinNode, options: MatchOptions, density: float | str, further: int) -> float:
-    """Return the logarithm of what a density is multiplied with to weigh as much as all that may be left out."""
+    """Return the logarithm of the factor by which a density weighs as much as all pairs that may be left out."""
     rows = most_rows(node.right)
     least = node.left.least(density) if isinstance(density, str) else density
     if least == math.inf and not node.left.count_rows():  # there is nothing to weigh
         least = 1.0
     if not 0.0 < least < math.inf:
         raise HaplyError(
-            f"The density '{density}' has rows that are no positive numbers", found=f"{least:g}",
+            f"The density '{density}' has rows that are not positive numbers", found=f"{least:g}",
             hint="leave such rows out",
         )  # fmt: skip
     factors = [max(same / other, (1 - same) / (1 - other)) for same, other in (options.by_category or {}).values()]
@@ -378,7 +381,7 @@ def _within(node: JoinNode, first: _Given, within: float, certain: JoinCondition
     """Return the condition for values without a density: that they are near each other."""
     left, right = first[0], first[1]
     if not (_is_number(within) and 0.0 < within < math.inf):
-        raise HaplyError("within is no distance", expected="a positive number", found=repr(within))
+        raise HaplyError("within is not a distance", expected="a positive number", found=repr(within))
     fields = field_of(node.left, left), field_of(node.right, right)
     for name, one in zip((left, right), fields, strict=True):
         if not getattr(one.model, "bounded", one.is_list):

@@ -1,4 +1,4 @@
-"""Which pairs and which rows a join returns: ``how``, ``keep`` and what belongs to them."""
+"""Which pairs and which rows a join returns: ``how``, ``keep`` and their options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from haply.errors import HaplyError, one_of
 from haply.joins.operators.operator import SideName
 
 How = Literal["inner", "left", "right", "outer", "semi", "anti"]
-"""What becomes of rows without a partner, as in SQL."""
+"""What happens to rows without a partner, as in SQL."""
 Keep = Literal["all", "best_left", "best_right", "mutual", "one_to_one"]
 """Which of a row's pairs are kept."""
 Ties = Literal["first", "all"]
@@ -37,7 +37,7 @@ class Answer:
     ties: Ties = "first"
 
     def __post_init__(self) -> None:
-        """Refuse what is not one of the choices, and what goes with another one only."""
+        """Refuse unknown choices, and options that belong to another choice."""
         one_of("how", self.how, get_args(How), "how='outer' is a full join; how='semi' and how='anti' keep left rows")
         one_of("keep", self.keep, get_args(Keep), "keep='best_left' keeps the best right row of each left row")
         one_of("ties", self.ties, get_args(Ties))
@@ -46,7 +46,7 @@ class Answer:
         for name, given in (("order_by", self.order_by is not None), ("ties", self.ties == "all")):
             if given and self.keep not in ("best_left", "best_right", "mutual"):
                 raise HaplyError(
-                    f"{name} tells which of several pairs are kept, but keep='{self.keep}' does not choose by it",
+                    f"{name} chooses which of several pairs are kept, but keep='{self.keep}' does not choose by it",
                     expected="keep='best_left', 'best_right' or 'mutual'",
                     hint=f"add keep='best_left', or leave out {name}",
                 )
@@ -59,7 +59,7 @@ class Answer:
                 hint=f"keep='best_left', k={self.k} keeps the {self.k} best right rows of each left row",
             )
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise HaplyError("k is no number of rows", expected="1, 2, 3, ...", found=repr(self.k))
+            raise HaplyError("k is not a number of rows", expected="1, 2, 3, ...", found=repr(self.k))
 
     @property
     def plain(self) -> bool:
@@ -83,13 +83,13 @@ class Answer:
 
     @property
     def identified(self) -> tuple[SideName, ...]:
-        """The sides whose rows must be told apart."""
+        """The sides whose rows need an id."""
         sides: tuple[SideName, ...] = ("left", "right")
         return tuple(side for side in sides if side in self.preserved or side in self.ranked)
 
     @property
     def entangled(self) -> bool:
-        """Whether what becomes of a row depends on what other rows of its pairs keep."""
+        """Whether the result for a row depends on which pairs other rows keep."""
         return bool(self.ranked) and len(self.identified) > 1
 
     @property

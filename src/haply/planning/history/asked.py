@@ -1,4 +1,4 @@
-"""What is asked together with what was asked before, and of rows that may be one and the same."""
+"""Conditions together with those of earlier queries, and on rows that may be the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from haply.query import Column, Expression, columns_of, with_columns
 from haply.query.expressions import And, Call, Comparison, Opaque, Or
 
 MOST_PARTS = 52
-"""Parts of a condition: five rows of one table meet in 52 ways."""
+"""The largest number of parts of a condition: five rows of one table meet in 52 ways."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Remembered:
 
 @dataclass(frozen=True)
 class RememberedRows(Remembered):
-    """The same for a selection, which tells how it decides a row."""
+    """The same for a selection, which can explain a row."""
 
     def explain_row(self, row: TableRow) -> RowExplanation:
-        """Tell in which order the filters are asked about a row, what each says, and which decides."""
+        """Explain a row: the order of the filters, what each proves, and which decides."""
         assert isinstance(self.query, ExplainsRows)
         return self.query.explain_row(row)
 
@@ -52,13 +52,13 @@ class WholeCondition:
     """A condition together with those of earlier queries."""
 
     parts: tuple[Expression, ...]
-    """Of which one holds at most; just one if no two rows of a table with a key can meet."""
+    """Parts of which at most one holds; a single part if no two rows of a table with a key can meet."""
     uncertain: tuple[Expression, ...]
     """The uncertain conditions that rows of the result have passed, those of earlier queries too."""
     lines: tuple[tuple[str, str], ...]
     """What ``explain`` says of it."""
     changed: bool
-    """Whether it is another condition than the one that was asked."""
+    """Whether it differs from the condition of the query."""
 
     @property
     def condition(self) -> Expression:
@@ -85,16 +85,16 @@ class WholeCondition:
 
 
 def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression], keys: bool = True) -> WholeCondition:
-    """Add what earlier queries asked of these tables, and write values as one that are one.
+    """Add the conditions of earlier queries on these tables, and make values that are the same one variable.
 
     Parameters
     ----------
     frames
         The tables by the names that columns carry.
     conditions
-        What is asked now: all of them must hold.
+        The conditions of this query: all of them must hold.
     keys
-        Whether rows with equal keys are one.
+        Whether rows with equal keys are the same row.
     """
     known = {name: History.of(frame.fields, name) for name, frame in frames.items()}
     fields = {(name, one.name): one for name, frame in frames.items() for one in frame.fields}
@@ -121,7 +121,7 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
     new = {str(one) for one in asked}
     every = [*asked, *(one for one in before if str(one) not in new)]
     uncertain = [one for one in every if not is_certain(one)]
-    lines = [("history", f"{one}, asked by an earlier query: part of this probability") for one in before]
+    lines = [("history", f"{one}, a condition of an earlier query: part of this probability") for one in before]
     lines += [("history", note) for history in known.values() for note in history.notes]
     variables = {name for one in uncertain for name in _variables(one, is_certain)}
     rows = [
@@ -135,7 +135,7 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
         raise HaplyError(
             f"Rows of tables with keys meet in {len(ways)} ways",
             expected=f"{MOST_PARTS} at most",
-            hint="leave out columns of rows that need not be told apart, or hp.table(frame) to forget the keys",
+            hint="leave out columns of rows that need not be distinguished, or hp.table(frame) to forget the keys",
         )
     for blocks in ways if every else ():
         one = _as_one(blocks)
@@ -148,12 +148,12 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
 
 
 def notes_on(*frames: Frame) -> tuple[str, ...]:
-    """What ``explain`` says of earlier conditions where a question takes rows as they are."""
+    """Return the notes of ``explain`` on earlier conditions, for queries that do not include them."""
     before = [str(one) for frame in frames for one in History.of(frame.fields, None).conditions]
     if not before:
         return ()
     asked = "; ".join(dict.fromkeys(before))
-    return (f"Rows are taken as they are: that they have passed `{asked}` is not part of these numbers.",)
+    return (f"These numbers ignore that the rows have passed `{asked}`.",)
 
 
 def _all_of(condition: Expression) -> tuple[Expression, ...]:
@@ -171,11 +171,11 @@ def _variables(condition: Expression, is_certain: Callable[[Expression], bool]) 
 
 
 _Blocks = Sequence[Sequence[Row]]
-"""Rows, those that are one together."""
+"""Groups of rows that are the same."""
 
 
 def _ways(rows: Sequence[Row], conditions: Sequence[Expression]) -> Iterator[_Blocks]:
-    """All ways in which rows can be one, as far as the conditions do not exclude them."""
+    """Yield all ways in which rows can be the same, except those that the conditions exclude."""
     if not rows:
         yield []
         return
@@ -215,7 +215,7 @@ def _name(column: Column) -> Name:
 
 
 def _as_one(blocks: _Blocks) -> Callable[[Column], Column]:
-    """What writes columns of rows that are one as those of the first row that has them."""
+    """Return a function that replaces columns of rows that are the same by those of the first such row."""
     found: dict[Name, Column] = {}
     for block in blocks:
         first: dict[str, Column] = {}
@@ -228,7 +228,7 @@ def _as_one(blocks: _Blocks) -> Callable[[Column], Column]:
 
 
 def _told_apart(blocks: _Blocks, conditions: Sequence[Expression]) -> list[Expression]:
-    """Make conditions on keys under which just these rows are the same; those that are asked anyway are left out."""
+    """Make conditions on keys under which just these rows are the same, without those that the query has anyway."""
     found: list[Expression] = []
     for k, block in enumerate(blocks):
         for row in block[1:]:

@@ -1,4 +1,4 @@
-"""Tables with a key: which of their rows are one and the same."""
+"""Tables with a key: rows with equal keys are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TABLES: dict[int, tuple[Any, str]] = {}
 
 
 def keyed(frame: Frame, key: str | Sequence[str] | None, name: str) -> Frame:
-    """Mark the columns of a table with its key; ``name`` tells it from others."""
+    """Mark the columns of a table with its key; ``name`` identifies the table."""
     if key is None:
         return frame.marked({})
     names = [key] if isinstance(key, str) else list(key)
@@ -50,6 +50,6 @@ def name_of(value: Any) -> str:
     try:
         place = id(value)
         _TABLES[place] = weakref.ref(value, lambda _: _TABLES.pop(place, None)), name
-    except TypeError:  # what cannot be referred to weakly is another table each time
+    except TypeError:  # an object without weak references gets a new name each time
         pass
     return name

@@ -24,7 +24,7 @@ class Mark:
     conditions: tuple[str, ...] = ()
     """Conditions that the row has passed, over ids."""
     row: str | None = None
-    """The row of a table with a key that the value belongs to: columns of one row have this in common."""
+    """The id of the row of a table with a key that the value belongs to: columns of one row share it."""
     table: str | None = None
     """The table with a key."""
     column: str | None = None
@@ -40,7 +40,7 @@ class Mark:
 
     @classmethod
     def of(cls, text: str) -> Mark:
-        """Read a mark; one of another version of haply says that history is cut."""
+        """Read a mark; a mark of another version of haply means that history is cut."""
         found = json.loads(text)
         if not isinstance(found, dict) or not set(found) <= set(cls.__dataclass_fields__) or "id" not in found:
             return cls(new_id(), cut="it was made by another version of haply")
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass
 class History:
-    """What the columns of one table of a query tell; columns carry the name that the query has for the table."""
+    """The history of one table of a query, by its columns; columns carry the table's name in the query."""
 
     conditions: list[Expression] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -92,7 +92,7 @@ class History:
                 missing.append(text)
         where = "" if name is None else f" of {name}"
         if missing:
-            found.notes.append(f"cut: columns{where} are gone that {count_of(missing, 'earlier condition')} used")
+            found.notes.append(f"cut: columns{where} that {count_of(missing, 'earlier condition')} used are missing")
         found.notes += dict.fromkeys(f"cut{where}: {mark.cut}" for mark in marks.values() if mark.cut)
         for row in dict.fromkeys(mark.row for mark in marks.values() if mark.row is not None):
             parts = {column: mark for column, mark in marks.items() if mark.row == row}
@@ -100,7 +100,7 @@ class History:
             keys = {mark.key: own[str(mark.column)] for mark in parts.values() if mark.key is not None}
             one = next(iter(parts.values()))
             if len(keys) < one.keys:
-                found.notes.append(f"cut{where}: the key is gone that tells which rows are one")
+                found.notes.append(f"cut{where}: the key that identifies rows is gone")
                 continue
             found.rows.append(Row(str(one.table), tuple(keys[place] for place in sorted(keys)), own))
         return found
@@ -131,13 +131,13 @@ def marks_for(
     conditions
         The uncertain conditions that its rows have passed.
     cut
-        Why these are not known to hold for each row, if they are not.
+        Why these do not hold for each row, if they do not.
     """
     given = {(name, one.name): Mark.of(one.mark) for name, frame in frames.items() for one in frame.fields if one.mark}
     new_ids: dict[Name, str] = {}
 
     def id_of(table: str | None, column: str) -> str:
-        """Columns with one id in one table keep that in common; two tables may be one, of different rows."""
+        """Return the new id of a column: columns that share an id in one table still share one afterwards."""
         mark = given.get((table, column))
         if mark is not None and len(frames) == 1:
             return mark.id
@@ -164,8 +164,8 @@ def marks_for(
 
 
 def without_earlier_probability(frame: Frame) -> Frame:
-    """Leave out the probability of earlier conditions, where that of all conditions takes its place."""
-    if History.of(frame.fields, None).notes:  # not all of them are known any more
+    """Leave out the probability of earlier conditions if that of all conditions replaces it."""
+    if History.of(frame.fields, None).notes:  # some of them are no longer known
         return frame
     made = [one.name for one in frame.fields if one.mark is not None and Mark.of(one.mark).probability]
     names = [name for name in names_of(frame) if name not in made or name != PROBABILITY]

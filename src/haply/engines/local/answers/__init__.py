@@ -1,1 +1,1 @@
-"""What people ask of the pairs of a join, on the local engine."""
+"""Answers beyond pairs, on the local engine."""

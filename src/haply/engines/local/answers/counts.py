@@ -20,7 +20,7 @@ from haply.planning.answers.join import ROW_IDS
 from haply.planning.frames import SideName
 
 _PAIRS_AT_ONCE = 1 << 16
-"""Pairs that a thread counts at a time, about: all pairs of a row go together."""
+"""About how many pairs a thread counts at a time; all pairs of a row stay together."""
 
 
 _SIDES: tuple[SideName, SideName] = ("left", "right")
@@ -116,7 +116,7 @@ class LocalCounts:
     def _counted(
         self, counting: Counting | WorldCounting, pairs: pa.Table, keys: np.ndarray, mirrored: bool = False
     ) -> tuple[np.ndarray, dict[str, pa.Array]]:
-        """Count the partners of what has one key each; returns the keys, and columns of their numbers.
+        """Count the partners of each key; returns the keys, and columns of their numbers.
 
         Both are numbered as they appear. Pairs are found along a line, so that rows with near numbers have near values:
         they share partners, and what is computed of these.

@@ -20,7 +20,7 @@ from haply.planning.answers.join import LEVELS, ROW_IDS, TIES, AnsweredJoin
 from haply.planning.frames import SideName
 
 _HELD_PAIRS = 1 << 22
-"""How many pairs are held before those are left out that are not among the best of their rows."""
+"""How many pairs are held before all but the best of each row are dropped."""
 
 
 class LocalAnswers:
@@ -102,7 +102,7 @@ class LocalAnswers:
                 return
 
     def _ranked(self, parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the pairs that are kept; of those that come, only what may still be kept is held."""
+        """Yield the pairs that are kept; only pairs that may still be kept are held in memory."""
         answer, held, count, limit = self.join.answer, list[pa.Table](), 0, _HELD_PAIRS
         for pairs in parts:
             held.append(pairs)
@@ -118,7 +118,7 @@ class LocalAnswers:
             yield whole if chosen.all() else whole.filter(pa.array(chosen))
 
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
-        """Tell which of all pairs are kept."""
+        """Return which of all pairs are kept."""
         answer = self.join.answer
         if answer.keep == "one_to_one":
             rows = [pairs[ROW_IDS[side]].to_numpy() for side in answer.ranked]
@@ -129,7 +129,7 @@ class LocalAnswers:
         return chosen
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
-        """Tell which pairs are among the best of their row of a side."""
+        """Return which pairs are among the best of their row of a side."""
         rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
         ranked = RankedPairs(
             rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))
@@ -139,7 +139,7 @@ class LocalAnswers:
         )
 
     def _looked_up(self, pairs: pa.Table, side: SideName, names: Sequence[str]) -> pa.Table:
-        """Columns of the rows of pairs, of one side: they are among those of the pairs, or found by ids."""
+        """Return columns of one side for each pair: from the pairs, or looked up by row id."""
         known, frame = {(one.side, one.column): one.name for one in self.join.wide}, self.join.side(side)
         names = list(dict.fromkeys(names))
         if all((side, name) in known for name in names):
@@ -188,7 +188,7 @@ class LocalAnswers:
         table = frame.table(list(dict.fromkeys([*(one.column for one in shown), *checked, ROW_IDS[side]])))
         chosen = self._matched[side] == with_pair
         if not with_pair:
-            for name in checked:  # bad rows are in no answer: nobody knows that they have no partner
+            for name in checked:  # bad rows are never returned: it is not known whether they have a partner
                 chosen &= row_states(table[name], None)[0] != BAD
         rows = table.filter(pa.array(chosen))
         if not rows.num_rows:
@@ -205,7 +205,7 @@ class LocalAnswers:
 
 
 def _numbered(ids: np.ndarray) -> tuple[np.ndarray, int]:
-    """Number rows by the order of their ids, and count them: ids may be few of many."""
+    """Number rows by the order of their ids, and count them: not every id may occur."""
     if len(ids) and ids.max() < 4 * len(ids):
         return ids, int(ids.max()) + 1
     known, numbers = np.unique(ids, return_inverse=True)

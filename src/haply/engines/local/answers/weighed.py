@@ -37,7 +37,7 @@ class LocalWeighed(LocalAnswers):
             yield kept.select(self.schema.names).cast(self.schema)
         counts = {}
         for side in answer.preserved:
-            # a row whose candidates are all too unlikely has a probability that one of them is it
+            # a row whose candidates are all too unlikely still has its p_any
             alone = list(self._rows(side, with_pair=False, numbers={"p_any": some} if side == "left" else None))
             counts[f"unmatched_{side}"] = sum(rows.num_rows for rows in alone)
             yield from alone

@@ -1,1 +1,1 @@
-"""Tables from files, and answers into files."""
+"""Read tables from files, and write results into files."""

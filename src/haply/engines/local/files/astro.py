@@ -77,7 +77,7 @@ def _each(missing: np.ndarray | None, count: int) -> list[bool]:
 
 
 def write_astro(table: pa.Table, path: str, kind: str, target: str) -> None:
-    """Write a table of numbers, texts and lists of one length; nulls are masked. ``path`` is what errors name."""
+    """Write a table of numbers, texts and lists of one length; nulls are masked. Errors name the ``path``."""
     astropy = _astropy_table(path, kind)
     found = astropy()
     from astropy.table import MaskedColumn

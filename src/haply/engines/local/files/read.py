@@ -19,7 +19,7 @@ _TEXTS = {"csv": "read_csv", "json": "read_json"}
 
 
 def file_frame(path: str, where: str) -> LocalFrame:
-    """Return the table in a file, a folder or all files of a pattern; ``where`` says in errors what it is."""
+    """Return the table in a file, a folder or all files of a pattern; errors name it by ``where``."""
     found = files_of(path)
     if not found:
         raise HaplyError(
@@ -62,7 +62,9 @@ def _whole(kind: str, path: str) -> pa.Table:
             with pa.memory_map(path) as source:
                 return pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:
-            raise HaplyError(f"{path} is no Arrow file", hint="write it with pyarrow.feather.write_feather") from None
+            raise HaplyError(
+                f"{path} is not an Arrow file", hint="write it with pyarrow.feather.write_feather"
+            ) from None
     from haply.engines.local.files.astro import read_astro
 
     return read_astro(path, kind)

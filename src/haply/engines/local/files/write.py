@@ -1,4 +1,4 @@
-"""Answers of this process into files, or as rows to show."""
+"""Write results of this process into files, or return rows to show."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_csv(schema: pa.Schema, tables: Iterable[pa.Table], out: IO[bytes]) -> 
 
 @contextmanager
 def _writer(kind: str, schema: pa.Schema, target: str, path: str) -> Iterator[Callable[[pa.Table], Any]]:
-    """Give what writes a table into the target; ``path`` is what errors name."""
+    """Yield a function that writes a table into the target; errors name the ``path``."""
     if kind == "csv":
         with csv.CSVWriter(target, _flat(schema)) as writer:
             yield lambda table: writer.write_table(_as_text(table))
@@ -79,7 +79,7 @@ def _flat(schema: pa.Schema) -> pa.Schema:
 
 
 def _as_text(table: pa.Table) -> pa.Table:
-    """Structs and lists as JSON; other columns stay as they are."""
+    """Write structs and lists as JSON; other columns are unchanged."""
     nested = [field.name for field in table.schema if _is_nested(field)]
     if not nested:
         return table

@@ -1,7 +1,7 @@
 """Rows without a partner, and the best pairs of each row (see ``planning.answers.join``), on Spark.
 
-A row id has a fingerprint, which is the same whenever Spark computes the row, and a number, which tells equal rows
-apart within one computation. Equal rows have equal partners: so fingerprints tell which rows have none.
+A row id has a fingerprint, which is the same whenever Spark computes the row, and a number, which distinguishes
+equal rows within one computation. Equal rows have equal partners, so fingerprints are enough to find rows without any.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SparkAnswers:
         parts = [pairs.select(*map(quoted, self.join.names))]
         observing = Observing(self.funnel)
         for side in answer.preserved:
-            # the same join once more, for ids only: to sort all pairs by their rows would take longer
+            # the same join again, for ids only: sorting all pairs by their rows would take longer
             alone = self._rows(side, self._pairs(self.join.ids, None), with_pair=False)
             parts.append(observing.watch(self._padded(alone, side), {f"unmatched_{side}": "count(1)"}))
         whole = parts[0]
@@ -68,8 +68,8 @@ class SparkAnswers:
     def _by_levels(self, funnel: Any) -> DataFrame:
         """The pairs of each row above the first level that enough of its pairs reach; all of them if there is none.
 
-        Rows that have enough are found by a join of their own, with ids only, and left out of the next level. Equal
-        rows have equal pairs, so that fingerprints tell which rows these are.
+        Rows that have enough are found by a separate join, with ids only, and left out of the next level. Equal rows
+        have equal pairs, so fingerprints identify these rows.
         """
         side, k = self.join.answer.ranked[0], self.join.answer.k or 1
         frame, prints = self.join.side(side), fingerprints(side)
@@ -134,7 +134,7 @@ class SparkAnswers:
         assert isinstance(frame, SparkFrame)
         df = frame.df
         if not with_pair and join.node.options.invalid == "drop":
-            for name in join.node.uncertain_columns(side):  # nobody knows that a bad row has no partner
+            for name in join.node.uncertain_columns(side):  # it is not known whether a bad row has a partner
                 df = df.where(state_function(None)(F.col(quoted(name))) != BAD)
         prints = fingerprints(side)
         df, on = df.withColumns(prints), list(prints)
@@ -143,7 +143,7 @@ class SparkAnswers:
         )
         if not join.answer.ranked:
             return df.join(matched.select(*on), on, "left_semi" if with_pair else "left_anti")
-        # of equal rows some may have lost their pairs to others: as many have a pair as ids are among the pairs
+        # some of several equal rows may have lost their pairs to others: count the ids among the pairs
         counts = matched.groupBy(*on).agg(F.count_distinct(_ROW).alias(_COUNT))
         place = F.row_number().over(Window.partitionBy(*on).orderBy(*on))
         df = df.withColumn(_PLACE, place).join(counts, on, "left")

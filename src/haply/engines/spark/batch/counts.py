@@ -50,7 +50,7 @@ class SparkCounts:
         return frame.df
 
     def _with_numbers(self) -> DataFrame:
-        """The left rows with their numbers; equal rows have equal ones, so that fingerprints tell which."""
+        """The left rows with their numbers; equal rows have equal ones, so fingerprints are enough."""
         plan, counting = self.plan, self.plan.counting
         frame = plan.node.left
         assert isinstance(frame, SparkFrame)
@@ -85,7 +85,7 @@ class SparkCounts:
             F.sum(EXPECTED).alias(EXPECTED), F.sum(F.col(VARIANCE) - F.col(OWN)).alias(VARIANCE)
         )
         if plan.counting is not None:
-            # right rows once more, each with the left rows of one group
+            # right rows again, each with the left rows of one group
             same = F.xxhash64(*(part for name in by for part in (F.isnull(name), F.col(name))))
             pairs = self._pairs(None).withColumns({_KEY: F.col(f"{ROW_IDS['right']}.row"), _OF_GROUP: same})
             shared = _counted(pairs, plan.counting.mirrored, [_KEY, _OF_GROUP], by)

@@ -1,7 +1,7 @@
 """The plan of a join with an indexed table: the rows of the other side go to the pages they may match.
 
-The indexed rows are not moved at all. A worker gets the page numbers and the rows that ask for them, reads those pages
-where they lie, and decides the pairs; every indexed row is on one page, so every pair is found once.
+The indexed rows are not shuffled. A worker gets the page numbers and the rows that need them, reads those pages, and
+decides the pairs; every indexed row is on one page, so every pair is found once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ = "pages_read"
 
 @dataclass(frozen=True)
 class AskPages:
-    """Rows of the other side into parcels for the pages they may match, as a function for ``mapInArrow``."""
+    """Puts rows of the other side into parcels for the pages they may match, as a function for ``mapInArrow``."""
 
     side: RowSpec
     number: int
@@ -52,12 +52,12 @@ class AskPages:
 
 @dataclass(frozen=True)
 class PageJoin:
-    """The join of pages with the rows that ask for them, as a function for ``mapInArrow``."""
+    """Joins pages with the rows that need them, as a function for ``mapInArrow``."""
 
     index: Index
     indexed: RowSpec
     names: tuple[str, ...]
-    """What the columns of the index are called here."""
+    """The names of the index's columns here."""
     number: int
     cells: CellWorker
 
@@ -95,7 +95,7 @@ class SparkIndexedJoin:
             rows = {f"rows_{self._asked_side.name}": int(self.index.rows.sum()), "pages_total": len(self.index)}
             self.funnel.follow(lambda: rows)
         pairs = self._by_pages(observing)
-        for expression in self.join.own_conditions(self._asked_side):  # pages are read whole, so pairs are asked
+        for expression in self.join.own_conditions(self._asked_side):  # whole pages are read: check pairs
             pairs = pairs.where(F.expr(self.join.sql(expression)))
         return self.batch.finished([pairs], observing)
 

@@ -81,7 +81,7 @@ class BatchJoin:
 
     @cached_property
     def settings(self) -> CellSettings:
-        """What the session says about cells."""
+        """The session's settings of cells."""
         return CellSettings.of(df_of(self.join.left).sparkSession)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class BatchJoin:
         return self.join.method.match(self.join.setting)
 
     def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
-        """The same where one side goes whole to every task of the other."""
+        """The same if one whole side is sent to every task of the other."""
         join = self.join
         along, counted = tuple(self._sent_along), self.funnel is not None
         by_interval = join.condition.difference is not None
@@ -177,7 +177,7 @@ class BatchJoin:
         return Stack(df_of(self.join.left).schema.fields, df_of(self.join.right).schema.fields)
 
     def place_of(self, side: Side) -> Callable[[str], str]:
-        """What the columns of a side are called in the stack."""
+        """The names of a side's columns in the stack."""
         at = self.stack.left if side.is_left else self.stack.right
         return lambda name: self.stack.columns[at[side.original.index(name)]]
 
@@ -244,8 +244,9 @@ class BatchJoin:
     ) -> DataFrame:
         """The kept pairs of parcels that come sorted by cell, or of what else the worker makes pairs of.
 
-        ``worker`` makes the function that runs in Python; a function, because Spark does not take another callable: it
-        travels to the workers by what it closes over. ``more`` are what it counts besides, and how that adds up.
+        ``worker`` makes the function that runs in Python; it must be a function, because Spark accepts no other
+        callable, and a closure is sent to the workers with its variables. ``more`` are what it counts besides, and how
+        that adds up.
         """
         join, keys = self.join, self._keys
         assert join.method is not None
@@ -317,15 +318,15 @@ class BatchJoin:
         low, high = f"least({', '.join(ends)}) AS low", f"{ends[1]} AS high"
         seen, rows = [], []
         for number, side in enumerate(join.sides):
-            # bad rows are passed over here: they are reported where pairs are made
+            # bad rows are skipped here: they are reported where pairs are made
             usable = self._prepared(side, lenient=True).where(self._takes_part(side))
             seen.append(usable.selectExpr(low, high, f"{hashed} AS hash", f"{number} AS side"))
-            # where rows with equal keys and times are few, all of them meet: to be in many cells would cost more
+            # if few rows have equal keys and times, all of them meet: many cells would cost more
             different = f"greatest(1, approx_count_distinct(IF(side = {number}, hash, NULL)))"
             rows.append(f"count_if(side = {number}) DIV {different}")
         few = f"least({_MOST_RANGES}, 1 + greatest({', '.join(rows)}) DIV {self.settings.rows_per_cell})"
         width, ranges = "max(high) - min(low) AS width", f"{self.settings.cells or few} AS ranges"
-        # one value, not a row to join with: of that, Spark would compute every field by itself
+        # one value, not a row to join with: Spark would compute each field of a row separately
         span = seen[0].unionByName(seen[1]).selectExpr(f"struct(min(low) AS origin, {width}, {ranges}) AS span")
         left, right = (
             self._joinable(rows.where(self._takes_part(side)), side, *ends, *self._slots(side, TIME)).withColumn(
@@ -425,7 +426,7 @@ class BatchJoin:
         return self.shown(observing.watch(pairs, {"kept": "count(1)"}))
 
     def asked_at_the_end(self) -> list[str]:
-        """SQL for what is asked of pairs that have been found: certain conditions on both rows, and the window."""
+        """SQL for the conditions on pairs that have been found: certain conditions on both rows, and the window."""
         join, window = self.join, self.join.window
         conditions = []
         if join.method is not None or join.streaming:
@@ -439,7 +440,7 @@ class BatchJoin:
         return conditions
 
     def shown(self, pairs: DataFrame, *more: str) -> DataFrame:
-        """The columns of the result under their names, and other columns as they are."""
+        """The columns of the result under their names, and other columns unchanged."""
         join = self.join
         shown = [join.side(one.side).inner_name(one.column) for one in join.result]
         kept = [*(["probability"] if join.exact else []), *more]
@@ -456,5 +457,5 @@ class BatchJoin:
         cells = count_of(layout.cells, "cell")
         how = f"{cells} by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
         if join.broadcast is not None:
-            how = f"none: the {join.broadcast} table goes whole to every task of the other"
+            how = f"none: the {join.broadcast} table is sent to every task of the other"
         return join.describe_cells(one, other, how)

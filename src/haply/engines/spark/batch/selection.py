@@ -1,6 +1,6 @@
 """Selections on Spark: certain conditions are Spark's own; all else is decided batch by batch in one Arrow function.
 
-It gets only the columns that the conditions speak of, and the certain numbers that they need, computed by Spark.
+It gets only the columns that the conditions use, and the certain numbers that they need, computed by Spark.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _counts() -> dict[str, str]:
     usable = f"{_FOUND}.state = {USABLE}"
     counts = {
         "rows_left": "count(1)",
-        "rows_right": "max(1)",  # a selection is a join with the one row of its constants
+        "rows_right": "max(1)",  # a selection counts as a join with one row of constants
         "null_left": f"count_if({_FOUND}.state = {NULL})",
         "invalid_left": f"count_if({_FOUND}.state = {BAD})",
         "candidates": f"count_if({usable})",

@@ -34,7 +34,7 @@ class SparkWeighed(SparkAnswers):
             alone = self._chosen_rows(side, kept, with_pair=False)
             shown = [F.col(quoted(one.column)).alias(one.name) for one in join.shown(side)]
             if side == "left":
-                # a row whose candidates are all too unlikely has a probability that one of them is it
+                # a row whose candidates are all too unlikely still has its p_any
                 prints = fingerprints("left")
                 some = weighed.withColumns(prints).groupBy(*prints).agg(F.max("p_any").alias("p_any"))
                 alone = alone.join(some, list(prints), "left")

@@ -1,1 +1,1 @@
-"""How rows of tables travel between Spark's tasks: to cells in parcels, or whole to every task."""
+"""How rows of tables are sent between Spark's tasks: to cells in parcels, or as a broadcast."""

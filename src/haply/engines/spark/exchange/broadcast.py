@@ -1,6 +1,6 @@
-"""One table goes whole to every task of the other: no cells and no shuffle, for a table that fits into memory.
+"""Broadcast joins: one whole table is sent to every task of the other, without cells and without a shuffle.
 
-Its rows are put together in one value, a subquery of the plan, so that a join stays lazy. Python gets the value with
+Its rows are collected in one value, a subquery of the plan, so the join stays lazy. Python gets the value with
 the first row of every partition of the other table, which stays where it is.
 """
 
@@ -33,7 +33,7 @@ class Ready:
     ends: bool
     """Whether the pairs of a row are found by its interval."""
     counted: bool
-    """Whether somebody asks how many rows have no chance of a partner."""
+    """Whether hopeless rows are counted."""
 
     def __call__(self, batches: list[pa.RecordBatch]) -> tuple[pa.Table, list[int]]:
         """The rows that take part, and what was counted (as ``ROW_COUNTS``)."""
@@ -47,14 +47,14 @@ class Ready:
 
 
 def sent_frame(rows: DataFrame, ready: Ready) -> DataFrame:
-    """One row with all of a table: its rows in parcels, one after the other, each with what was counted of it."""
+    """Make one row with a whole table: its rows in parcels, one after the other, each with its counts."""
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for held in in_blocks(batches):
             try:
                 table, counts = ready(held)
                 told = {_COUNTED: np.array(counts, np.int64).tobytes()}
-            except HaplyError as refusal:  # told where the rows are needed: errors of a subquery reach people in pieces
+            except HaplyError as refusal:  # raised where the rows are used: Spark garbles errors of a subquery
                 table, told = pa.table({}), {_REFUSED: str(refusal).encode()}
             data = to_buffer(table.replace_schema_metadata(told))
             ends = pa.py_buffer(np.array([0, data.size], np.int32))
@@ -66,7 +66,7 @@ def sent_frame(rows: DataFrame, ready: Ready) -> DataFrame:
 
 
 def beside(rows: DataFrame, sent: DataFrame) -> DataFrame:
-    """The rows of the other table; the first of every partition has the sent table with it."""
+    """Return the rows of the other table; the first row of every partition carries the sent table."""
     # A subquery, which is computed once; joined to the rows, the table would be copied for each of them.
     return rows.withColumn(_SENT, sent.scalar()).selectExpr(
         *rows.columns, f"IF(monotonically_increasing_id() % 8589934592 = 0, {_SENT}, NULL) AS {_SENT}"
@@ -90,7 +90,7 @@ class Meet:
             return
         there, counts = _opened(first.column(_SENT)[0])
         rest = (batch.drop_columns([_SENT]) for batch in itertools.chain([first], filled))
-        # The sent rows are looked through for every block: blocks are no smaller than they are.
+        # The sent rows are searched for every block, so blocks are at least as large.
         rows, size = (0, 0) if there is None else (there.num_rows, there.nbytes)
         for held in in_blocks(rest, max(ROWS_AT_ONCE, rows), max(BYTES_AT_ONCE, size)):
             here, own = self.ready(held)

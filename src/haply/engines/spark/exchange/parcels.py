@@ -1,12 +1,12 @@
 """Rows of tables in parcels: the rows of a batch that go to one cell travel as one piece of Arrow bytes.
 
-Spark's own way, an interval for each row, a row for each cell, and all rows sorted by cell, takes it longer than the
-join itself. Here Python finds intervals and cells for many rows at once, and what Spark moves and sorts are parcels,
-some hundred times fewer than rows.
+In plain Spark, an interval for each row, a row for each cell, and sorting all rows by cell would take longer than the
+join itself. Here Python finds intervals and cells for many rows at once, and Spark shuffles and sorts parcels, some
+hundred times fewer than rows.
 
-Nothing here runs a job of its own: the layout of the cells is a subquery that is part of the plan, so a join stays
-lazy. It must be used once: two uses might be computed twice, from rows in another order, and two layouts that differ
-lose pairs. So the two sides of a join are stacked into one frame before they meet it.
+Nothing here runs a separate job: the layout of the cells is a subquery of the plan, so a join stays lazy. It must
+be used once: two uses might be computed twice, from rows in another order, and different layouts would lose pairs. So
+the two sides of a join are stacked into one frame before they meet it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CellSettings:
 
 
 def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> DataFrame:
-    """What tasks have seen of a share of the rows of both sides: see ``Sketch``."""
+    """Return sketches of a share of the rows of both sides, one for each task: see ``Sketch``."""
     # Chosen before the union: Spark then computes the columns of chosen rows only.
     left, right = (side if share >= 1.0 else side.where(f"rand(0) < {share}D") for side in stacked)
     return left.unionByName(right).select(*sketch.columns).mapInArrow(lambda batches: sketch(batches), SKETCH_TYPE)
@@ -87,7 +87,7 @@ def edges_frame(sketches: DataFrame, share: float, settings: CellSettings, windo
             rows.append({"packed": _packed(edges), "sliced": bool(len(edges.slices))})
         return pa.array(rows, pa.struct([("packed", pa.binary()), ("sliced", pa.bool_())]))
 
-    # In bytes: where a column of lists is mostly null, Spark takes long to tell how large a batch has become.
+    # In bytes: where a column of lists is mostly null, Spark takes long to measure the size of a batch.
     layout = arrow_function(compute, "packed binary, sliced boolean")
     return sketches.selectExpr("collect_list(struct(*)) AS sketches").select(layout("sketches").alias("layout"))
 
@@ -114,7 +114,7 @@ def profiles_of(sketches: Sequence[Any], share: float, window: float | None = No
 
 
 def _merged(parts: list[np.ndarray], rows: list[int], levels: np.ndarray) -> np.ndarray:
-    """Quantiles of numbers of which some of each part are known, evenly spaced in its order."""
+    """Merge quantiles of several parts, each evenly spaced in its order."""
     if not any(map(len, parts)):
         return np.empty(0)
     values = np.concatenate(parts)
@@ -137,7 +137,7 @@ def _unpacked(packed: bytes, sliced: bool) -> CellEdges:
 
 
 def with_layout(stacked: DataFrame, layout: DataFrame, salt: list[str]) -> DataFrame:
-    """The rows of both sides; the first of every partition has the layout with it, and all a hash if it has slices."""
+    """Return the rows of both sides; the first row of every partition carries the layout, and all a hash for slices."""
     kept = stacked.columns
     begins = "monotonically_increasing_id() % 8589934592 = 0"
     return stacked.withColumn("layout", layout.scalar()).selectExpr(
@@ -161,7 +161,7 @@ class Sketch:
     """
 
     sides: tuple[RowSpec, RowSpec]
-    """Without anything to raise: bad rows are passed over here and reported where pairs are made."""
+    """It raises no errors: bad rows are skipped here and reported where pairs are made."""
     fields: Mapping[str, tuple[str, ...]]
     """Structs whose fields come one by one: Spark takes a third of the time to hand these to Python."""
     marked: bool
@@ -217,7 +217,7 @@ def _evenly(values: np.ndarray, most: int) -> np.ndarray:
 def in_blocks(
     batches: Iterator[pa.RecordBatch], rows: int = ROWS_AT_ONCE, size: int = BYTES_AT_ONCE
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Batches together, until they have that many rows or bytes; empty ones are left out."""
+    """Merge batches until they have that many rows or bytes; empty ones are left out."""
     held: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0
     for batch in batches:
@@ -233,7 +233,7 @@ def in_blocks(
 
 
 def folded(batches: list[pa.RecordBatch], fields: Mapping[str, tuple[str, ...]]) -> pa.Table:
-    """A table whose structs are whole: an unknown struct has come as unknown fields, which means the same."""
+    """Rebuild structs from their fields: a null struct has come as null fields, which mean the same."""
     table = pa.Table.from_batches(batches).combine_chunks()
     for column, names in fields.items():
         at = field_names(column, names)

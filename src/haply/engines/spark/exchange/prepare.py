@@ -1,4 +1,4 @@
-"""Rows made ready for a join: their interval, and whether they are null, hopeless or bad; and ``hp.check``."""
+"""Prepare rows for a join: their interval, and whether they are null, hopeless or bad; and ``hp.check``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) 
 
 
 def middle_column(column: str) -> Column:
-    """About the median of each value, to sort by; null where there is none."""
+    """Return about the median of each value, to sort by; null where there is none."""
 
     def middles(values: pa.Array) -> pa.Array:
         read = read_column(values)

@@ -16,7 +16,7 @@ CELL, SIDE = "cell", "side"
 
 
 class Stack:
-    """Two sides in one frame: columns of one type share a place, so that few places stay empty."""
+    """Two sides in one frame: columns of one type share a place, so that few are empty."""
 
     def __init__(self, left: list[T.StructField], right: list[T.StructField]) -> None:
         self.types = [field.dataType for field in left]
@@ -66,7 +66,7 @@ class Stack:
         return spread.withColumns(empty) if empty else spread
 
     def hashable(self, fields: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
-        """The columns that tell rows apart by a hash."""
+        """The columns that a hash of a row uses."""
         odd, found = (T.MapType, T.VariantType), []
         for name, kind in zip(self.columns, self.types, strict=True):
             if not isinstance(kind, odd):

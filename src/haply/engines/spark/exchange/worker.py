@@ -1,4 +1,4 @@
-"""What a Spark worker does: parcels of a partition come sorted by cell; each cell is decided, and its pairs go out."""
+"""The work of a Spark worker: parcels of a partition come sorted by cell; each cell returns its pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 COUNTERS = "__counters"
-"""The column that holds a cell's counters in one row of its own, and null in the rows of pairs."""
+"""The column that holds a cell's counters in a separate row, and null in the rows of pairs."""
 
 _STAGES = ("prepare", "sweep", "decide", "assemble")
 _PAIRS_PER_BATCH = 1 << 16
@@ -60,7 +60,7 @@ class CellWorker:
     counters: int
     """How many there are."""
     found: Accumulator[int] | None = None
-    """Counts pairs while the join runs, if somebody looks."""
+    """Counts pairs while the join runs, for a progress bar."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the pairs of every cell, each cell's counters before them."""
@@ -75,13 +75,13 @@ class CellWorker:
         yield from self._decide(left, right, more).to_batches(max_chunksize=_PAIRS_PER_BATCH)
 
     def nothing(self, more: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Yield what was counted where there are no rows of one side."""
+        """Yield the counters if one side has no rows."""
         if self._counts:
             yield from counter_row(self.schema, [*[0] * self.counters, *more]).to_batches()
 
     @property
     def _counts(self) -> bool:
-        """Whether anybody asks for counters."""
+        """Whether counters are needed."""
         return COUNTERS in self.schema.names
 
     def _decide(self, left: pa.Table, right: pa.Table, more: Sequence[int]) -> pa.Table:

@@ -1,1 +1,1 @@
-"""Spark itself: sessions, the parent of Python workers, and failures in words."""
+"""Spark itself: sessions, the parent of Python workers, and failures as readable errors."""

@@ -1,4 +1,4 @@
-"""haply on a cluster: how it gets to the workers of a session, and what these have."""
+"""haply on a cluster: send it to the workers of a session, and check what they have."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _TASKS = 16
 def ship(spark: SparkSession) -> None:
     """Send haply to the workers of a Spark session, where it is not installed.
 
-    Call it once for each session, before the first query: a DataFrame of a query that was made before does not find
-    it. The packages that haply needs are not sent: numpy, numba,
+    Call it once for each session, before the first query: a DataFrame that was made before does not find it.
+    The packages that haply needs are not sent: numpy, numba,
     PyArrow, pandas, sqlglot and DuckDB must be installed where the workers run. A worker that has haply takes the one
     that was sent.
 
@@ -66,11 +66,11 @@ def ship(spark: SparkSession) -> None:
 
 
 def find_in_driver(spark: SparkSession, archive: Path) -> None:
-    """Let the processes that Spark starts beside its driver find haply in a zip there.
+    """Let the processes that Spark starts next to its driver find haply in a zip.
 
-    When a stream starts, one of them makes its stateful functions to ask for the names of their state. It gets no files
-    of the session, but the environment of its functions, to which this adds the zip. Elsewhere there is no such zip:
-    Python passes over its name. Over Connect the environment is out of reach.
+    When a stream starts, one of them makes its stateful functions, to find the names of their state. It gets no files
+    of the session, but the environment of its functions, to which this adds the zip. On other machines the zip does not
+    exist, and Python ignores its name. Over Connect the environment cannot be changed.
     """
     if is_connect(spark):
         return
@@ -81,13 +81,13 @@ def find_in_driver(spark: SparkSession, archive: Path) -> None:
 
 
 def own_archive() -> Path | None:
-    """Return the zip that this process has haply from, as with ``--py-files``; none if haply is installed."""
+    """Return the zip from which this process imported haply, as with ``--py-files``; None if haply is installed."""
     place = Path(haply.errors.__file__).parents[1]
     return place if place.is_file() else None
 
 
 class WorkerEnvironment(NamedTuple):
-    """What the Python workers of one machine have."""
+    """The Python and the packages of the workers on one machine."""
 
     host: str
     python: str
@@ -123,7 +123,7 @@ def worker_environments(spark: SparkSession) -> list[WorkerEnvironment]:
             trouble = f"{type(error).__name__}: {error}"
         return json.dumps([platform.node(), platform.python_version(), versions, kernels, trouble], sort_keys=True)
 
-    # Without Arrow: a worker that lacks it can tell so.
+    # Without Arrow: a worker that lacks it can report that.
     tell: Any = F.udf(look, "string", useArrow=False)
     rows = spark.range(0, _TASKS, 1, _TASKS).select(tell("id").alias("told")).distinct().collect()
     return sorted(WorkerEnvironment(*json.loads(row["told"])) for row in rows)

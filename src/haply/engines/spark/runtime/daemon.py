@@ -1,9 +1,9 @@
-"""Spark's parent of Python workers with haply already in it: workers are forked from it, and begin at once.
+"""Spark's parent of Python workers, with haply imported: workers are forked from it, and start at once.
 
     python -m haply.engines.spark.runtime.daemon pyspark.worker
 
 Spark starts it where ``spark.python.daemon.module`` names it, as ``hp.local_session()`` does. Nothing here changes what
-workers do: it only saves each of them the seconds that importing takes, and searching all of that for garbage.
+workers do: it only saves each of them the seconds for imports and for collecting their garbage.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _ALL_AT_LEAST = 1000
 
 
 class Sweeper:
-    """Collects garbage for PySpark, which does so after every task of a worker.
+    """Collects garbage for PySpark, which collects after every task of a worker.
 
-    Modules and compiled kernels are hundreds of thousands of objects that never go. When a collection takes long, what
-    it has left is not looked at again, or only after a thousand more.
+    Modules and compiled kernels are hundreds of thousands of objects that are never freed. After a slow collection, the
+    objects that are left are frozen: they are not searched again before a thousand more collections.
     """
 
     _calls = 0

@@ -1,14 +1,15 @@
-"""Failures inside Spark's workers reach the caller as a ``HaplyError``, in one sentence and without Java.
+"""Turn failures of Spark's workers into a ``HaplyError``, in one sentence and without a Java trace.
 
 A result is a plain lazy DataFrame, so a bad row is found by whatever the caller does with it: ``collect``, ``count``,
-``write``, ``toPandas``, a streaming query. There is no call of ours left to catch anything in. A subclass of DataFrame
-would be lost with the first ``select``, and an error class for Spark's own messages needs a jar on every node.
+``write``, ``toPandas``, a streaming query. At that point no function of haply is called that could catch it. A subclass
+of DataFrame would be lost with the first ``select``, and an error class for Spark's own messages needs a jar on every
+node.
 
 PySpark has one step that all of them share: an exception from the JVM, or from a Connect server, becomes one of
 Python, and ``recover_python_exception`` looks for the traceback of a worker in its text. `translate_failures` puts a
-function around this step. It touches nothing but texts in which a worker's traceback ends with a ``HaplyError``: these
+function around this step. It changes only texts in which a worker's traceback ends with a ``HaplyError``: these
 become an exception that is a ``HaplyError`` and also of the class that PySpark chose, so ``except PySparkException``
-and ``except StreamingQueryException`` work as before. So do texts that tell of workers without haply.
+and ``except StreamingQueryException`` work as before. Failures of workers without haply are translated in the same way.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _CONVERTERS = (
     "pyspark.errors.exceptions.connect",
     "pyspark.sql.connect.client.core",
 )
-"""The modules of classic PySpark and of Connect that convert exceptions. Connect's are there once a session is."""
+"""The modules of classic PySpark and of Connect that convert exceptions. Connect's need a session."""
 
 MARK = f"{HaplyError.__module__}.{HaplyError.__name__}: "
-"""What the last line of a worker's traceback begins with, and a text of ours that SQL raises."""
+"""The beginning of the last line of a worker's traceback, and of an error of haply that SQL raises."""
 
 _OURS = re.compile(r"(?:^|\[USER_RAISED_EXCEPTION\] )" + re.escape(MARK) + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 """Not in the middle of a line: a stream's plan, which is in the text as well, has the messages that SQL may raise."""
@@ -39,17 +40,17 @@ _NO_PACKAGE = re.compile(r"^(?:ModuleNotFoundError|ImportError): (No module name
 """The last line of the traceback of a worker that lacks a package."""
 
 _NO_DAEMON = re.compile(r"port number from haply\.|in haply\.[\w.]+'s standard output")
-"""What Spark says if it cannot start haply's parent of workers, which is set by ``spark.python.daemon.module``."""
+"""Spark's message if it cannot start haply's parent of workers, which is set by ``spark.python.daemon.module``."""
 
 _STREAM = "=== Streaming Query ==="
-"""What is in the texts of all failures of streams."""
+"""A text that all failures of streams contain."""
 
 _RECOVER, _CONVERT = "recover_python_exception", "convert_exception"
-"""The shared step, and the one around it that PySpark 4.0 has alone."""
+"""The shared step, and the one around it that only PySpark 4.0 has."""
 
 
 def translate_failures() -> None:
-    """Have PySpark raise what workers say as a ``HaplyError``. May be called any number of times."""
+    """Make PySpark raise errors of workers as a ``HaplyError``. May be called any number of times."""
     for name in _CONVERTERS:
         module = sys.modules.get(name)
         step = _RECOVER if hasattr(module, _RECOVER) else _CONVERT
@@ -76,8 +77,8 @@ def _after(convert: Any) -> Any:
 
 
 def translated(failure: PySparkException) -> HaplyError | None:
-    """The same failure as our error, if a worker of ours has raised it, or could not be one."""
-    # where one job of a query waits for another, Spark says what has happened in the trace alone
+    """Return a failure as a ``HaplyError``, if haply raised it in a worker, or if the worker lacks haply."""
+    # if one job of a query waits for another, the cause is only in Spark's trace
     message = _message(str(failure)) or _message(getattr(failure, "_stackTrace", None) or "")
     if message is None:
         return None
@@ -92,13 +93,13 @@ def translated(failure: PySparkException) -> HaplyError | None:
 
 
 def _message(text: str) -> str | None:
-    """What to say of a failure of Spark; none if it is not about haply."""
+    """Return the message for a failure of Spark; None if it is not about haply."""
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])  # the last one, where one error led to another
     lacking = _NO_PACKAGE.findall(text) if "haply" in text else []
     if lacking:
-        found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they lack"
+        found, mend = str(lacking[-1]), "hp.ship(spark) sends haply to workers, hp.doctor(spark) shows what they lack"
         if _STREAM in text:
             mend += "; over Spark Connect, a stream needs haply installed on the server as well"
     elif _NO_DAEMON.search(text):
@@ -112,7 +113,7 @@ def _message(text: str) -> str | None:
 
 @cache
 def _both(chosen: type[PySparkException]) -> type[HaplyError]:
-    """The class of errors that are ours and PySpark's at once, shown under our name."""
+    """Make a class of errors that are both a ``HaplyError`` and PySpark's, shown as ``HaplyError``."""
     names = {"__str__": lambda self: str(self.args[0]), "__module__": HaplyError.__module__}
     return type(HaplyError.__name__, (HaplyError, chosen), names)
 

@@ -1,7 +1,7 @@
-"""How far the jobs of a session are, from what Spark tells in public: its status tracker, or a handler over Connect.
+"""Progress of the jobs of a session, from Spark's public interfaces: its status tracker, or a handler over Connect.
 
-Stages and tasks are counted when they start. Spark plans further stages while it runs, so that nobody knows how many
-are to come. Counters of a funnel come when an action ends, and never before.
+Stages and tasks are counted when they start. Spark plans further stages while it runs, so the final number is not
+known. Counters of a funnel come only when an action ends.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _SECONDS_BETWEEN_LOOKS = 0.25
 
 @dataclass(frozen=True)
 class Work:
-    """How far the jobs of a session are: what has started, and how much of it is done."""
+    """Progress of the jobs of a session: what has started, and how much of it is done."""
 
     stages: int = 0
     stages_done: int = 0
     tasks: int = 0
     tasks_done: int = 0
     pairs: int | None = None
-    """Pairs that finished tasks have found; none if nothing counts them."""
+    """Pairs that finished tasks have found; None if they are not counted."""
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the progress as text."""
         if not self.stages:
             return "no stage yet"
         parts = [f"{self.stages_done} of {count_of(self.stages, 'stage')}"]
@@ -48,7 +48,7 @@ Tell = Callable[[Work], None]
 
 @contextmanager
 def following(spark: SparkSession, tell: Tell) -> Iterator[None]:
-    """Tell a function how far the jobs are that start meanwhile, a few times a second."""
+    """Report the progress of jobs that start in the ``with`` block to a function, a few times a second."""
     with _over_connect(spark, tell) if is_connect(spark) else _by_tracker(spark, tell):
         yield
 
@@ -73,7 +73,7 @@ def _by_tracker(spark: SparkSession, tell: Tell) -> Iterator[None]:
 
 
 class StagesSeen:
-    """The stages that started since this was made, as the status tracker of a classic session tells of them."""
+    """The stages that started since this was made, as the status tracker of a classic session reports them."""
 
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
@@ -82,7 +82,7 @@ class StagesSeen:
         self._done: dict[int, int] = {}
 
     def look(self, pairs: int | None) -> Work:
-        """Look again. Spark keeps no stage for ever: what was seen of one that it has forgotten counts as done."""
+        """Read the tracker. Spark forgets old stages: a forgotten one counts as done."""
         active = set(self._tracker.getActiveStageIds()) - self._others
         for stage in sorted(active | {stage for stage in self._tasks if not self._ended(stage)}):
             info = self._tracker.getStageInfo(stage)
@@ -100,7 +100,7 @@ class StagesSeen:
 @contextmanager
 def _over_connect(spark: SparkSession, tell: Tell) -> Iterator[None]:
     told = StagesTold(tell)
-    # a method is another object each time it is named, and what is not the one that was registered is not removed
+    # a bound method is a new object each time: only the registered object can be removed
     handler: Any = told.handle
     spark.registerProgressHandler(handler)
     try:
@@ -110,14 +110,14 @@ def _over_connect(spark: SparkSession, tell: Tell) -> Iterator[None]:
 
 
 class StagesTold:
-    """The stages of all actions of a Connect session, as its server tells of them."""
+    """The stages of all actions of a Connect session, as its server reports them."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._actions: dict[str | None, Work] = {}
 
     def handle(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        """Take what the server tells of one action; Spark calls this."""
+        """Take the server's report on one action; Spark calls this."""
         known = list(stages or ())
         if not known:
             return

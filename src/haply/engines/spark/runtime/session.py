@@ -1,4 +1,4 @@
-"""An embedded Spark for demos, benches and tests: finds a Java, settles the environment, starts a local session.
+"""An embedded Spark for demos, benchmarks and tests: finds a Java, sets the environment, starts a local session.
 
 A program that has its own Spark session does not need this module.
 """
@@ -55,7 +55,7 @@ def local_session(
     remote: bool = False,
     extra_conf: Mapping[str, object] | None = None,
 ) -> SparkSession:
-    """Start Spark on this machine with settings that fit haply, or return the session that runs.
+    """Start Spark on this machine with settings that fit haply, or return the running session.
 
     Like ``SparkSession.builder.getOrCreate`` it returns the running session if there is one, and then only the
     settings that may change at run time are applied. One process cannot hold a classic and a Connect session at
@@ -68,14 +68,14 @@ def local_session(
     cores
         How many cores Spark may use, as in ``local[cores]``; ``"*"`` takes all of them.
     memory
-        Heap of the one JVM that is driver and executor at once. Python workers come on top of it.
+        Heap of the one JVM that is driver and executor. Python workers need further memory.
     shuffle_partitions
         ``spark.sql.shuffle.partitions``; two for each core if not given. Spark's own default of 200 makes every small
         query, and every micro-batch of a stream, wait for 200 tasks.
     remote
         Serve Spark Connect inside this process and return a client session for it, with the same settings.
     extra_conf
-        Further Spark settings; they win over the ones chosen here.
+        Further Spark settings; they override the ones chosen here.
 
     Returns
     -------
@@ -105,7 +105,7 @@ def local_session(
     # Workers must be this interpreter, in this virtual environment: otherwise they may not find haply.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # Without it Spark asks the resolver for the host's name, which fails on machines without a network.
+    # Without it Spark resolves the host's name, which fails on machines without a network.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     settings = _settings(memory, shuffle_partitions, extra_conf or {}, starts_jvm=running is None)
@@ -121,7 +121,7 @@ def local_session(
             builder = builder.master(f"local[{cores}]")
         for key, value in settings.items():
             builder = builder.config(key, value)
-        # A Connect client tries to set the server's start-up settings once more, and warns of each that it cannot.
+        # A Connect client tries to set the server's start-up settings again, and warns of each that it cannot.
         while_starting.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Failed to set spark", category=UserWarning)
         return builder.getOrCreate()
@@ -135,7 +135,7 @@ def _count_cores(cores: str | int) -> int:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session is a Spark Connect client: no JVM in reach, no ``sparkContext``."""
+    """Whether a session is a Spark Connect client: without a JVM, and without a ``sparkContext``."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -150,15 +150,15 @@ def _settings(
         # Rows go to and from Python in batches of a cell's size; Spark's default of 10,000 costs a fifth of a join.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
         # With a limit of bytes Spark adds up the size of a batch after every row, a third of the time of handing rows
-        # over; this number is none. Rows of more than 64 KiB want fewer of them in a batch.
+        # over; this number means no limit. For rows of more than 64 KiB use fewer in a batch.
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-        # Beyond this many bytes the JVM interprets a method instead of compiling it: Spark had better split the plan.
+        # The JVM does not compile a method with more bytes than this: Spark must split the plan.
         "spark.sql.codegen.hugeMethodLimit": "8000",
         # haply's streaming operators keep their state in RocksDB; its native library is in the pip package.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-        # A batch writes down what it changed, and not all of its state: half of the time of a commit.
+        # A batch writes only the changes of its state, which halves the time of a commit.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
     if shuffle_partitions is not None:
@@ -169,7 +169,7 @@ def _settings(
             "spark.driver.memory": memory,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            # Python workers that have haply imported before they are made: each would take seconds for it.
+            # Workers are forked from a process that has imported haply: the import would take each of them seconds.
             "spark.python.daemon.module": "haply.engines.spark.runtime.daemon",
             # The JVM hands a task to Python in pieces; over TCP the second waits 40 ms until the first is acknowledged.
             "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
@@ -178,12 +178,12 @@ def _settings(
             "spark.ui.showConsoleProgress": "false",
             # Otherwise the first table makes a `spark-warehouse` folder in the working directory.
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-            # Not `spark.log.level`, which counts only from the moment the context exists and announces itself.
+            # Not `spark.log.level`, which works only once the context exists, and prints a message.
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_log4j(scratch).as_uri()}",
-            # One JVM: what it hands to its own tasks goes over no network.
+            # One JVM: data for its own tasks does not go over a network.
             "spark.broadcast.compress": "false",
         }
-        # The cores are shared with Python workers: a collector that works beside them, as G1 does, takes them away.
+        # The cores are shared with Python workers: a concurrent collector such as G1 would take them away.
         if "GC" not in str(extra_conf.get("spark.driver.extraJavaOptions", "")):
             settings["spark.driver.extraJavaOptions"] += " -XX:+UseParallelGC -XX:NewRatio=1"
     for key, value in extra_conf.items():
@@ -199,7 +199,7 @@ def _connect_on_a_free_port() -> Iterator[dict[str, str]]:
     """Server settings for Connect on whatever loopback port is free, with a client that knows the port.
 
     In process, PySpark's server and client both assume port 15002, so that a second program on the same machine cannot
-    start. Here the server takes port 0, and for the moment of connecting the client's default is asked of the JVM.
+    start. Here the server takes port 0, and while the client connects, its default port is read from the JVM.
     """
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
@@ -226,7 +226,7 @@ def _scratch_folder() -> Path:
 
 
 def _quiet_log4j(folder: Path) -> Path:
-    """Errors only. The gateway has its own line because Spark, aloud, sets its main class to WARN if it has none."""
+    """Log errors only. The gateway has its own line because Spark otherwise sets its main class to WARN."""
     path = folder / "log4j2.properties"
     path.write_text(
         "rootLogger.level = error\n"
@@ -245,7 +245,7 @@ def _quiet_log4j(folder: Path) -> Path:
 
 @contextmanager
 def _java_for_spark() -> Iterator[None]:
-    """Let ``JAVA_HOME`` name a Java for Spark while the JVM is started, and set it back then."""
+    """Set ``JAVA_HOME`` to a Java for Spark while the JVM starts, and restore it afterwards."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(launcher_home(find_java()))
     try:
@@ -289,7 +289,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _trouble(java: Path) -> str:
-    """Why Spark cannot start with this Java; empty if it can."""
+    """Return why Spark cannot start with this Java; empty if it can."""
     status, said = _run(java, "-version")
     version = parse_java_version(said)
     if status != 0 or version is None:
@@ -347,9 +347,10 @@ def launcher_home(home: Path) -> Path:
     which is cut down, lacks it and would not start; any other Java prints a warning about it.
     """
     script = _LAUNCHER.format(argument=INCUBATOR_MODULE, java=shlex.quote(str(home / "bin" / "java")))
-    # It is run, so it lies where no other user can write; several environments share the folder, each with its own.
+    # It is executed, so no other user may write to its folder; several environments share the folder, each with its own
+    # file.
     launcher = _write_launcher(private_folder("java"), script)
-    if _run(launcher, "-version")[0] != 0:  # a disk that forbids running programs
+    if _run(launcher, "-version")[0] != 0:  # a disk mounted with noexec
         launcher = _write_launcher(_scratch_folder(), script)
     return launcher.parent.parent
 
@@ -371,7 +372,7 @@ def _write_launcher(folder: Path, script: str) -> Path:
     return launcher
 
 
-# Rotates the arguments once through the list, which keeps blanks and quotes in them as they are.
+# Rotates the arguments once through the list, which keeps spaces and quotes in them.
 _LAUNCHER = """\
 #!/bin/sh
 # Written by haply: Java for Spark, without the module that only its machine learning uses.

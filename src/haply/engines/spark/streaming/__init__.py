@@ -1,1 +1,1 @@
-"""Joins of streams: rows travel to cells in parcels, and cells keep what may still match in Spark's state store."""
+"""Joins of streams: rows go to cells in parcels, and cells keep rows that may still match in Spark's state store."""

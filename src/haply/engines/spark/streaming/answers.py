@@ -1,8 +1,8 @@
 """Joins of streams that return more than their pairs, or fewer (see ``planning.answers.join``).
 
-Two stateful functions stand one behind the other. Cells find pairs, and tell of each row when no pair of it can come
-any more (see ``worker``). Buckets keep the best pairs, and find the rows that have none (see ``settling``). Certain
-conditions on both rows are asked between the two.
+Two stateful functions follow each other. Cells find pairs, and report each row when no further pair of it can come
+(see ``worker``). Buckets keep the best pairs, and find the rows that have none (see ``settling``). Certain
+conditions on both rows are checked between the two.
 """
 
 from __future__ import annotations

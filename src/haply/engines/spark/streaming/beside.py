@@ -1,4 +1,4 @@
-"""A stream beside a table on Spark: a function of Arrow batches, with the table in the first row of each partition."""
+"""Joins of a stream with a table on Spark: a function of Arrow batches; the first row of a partition has the table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def answered_beside(plan: Any, counted: Sequence[str], funnel: Any) -> DataFrame
     schema.add(COUNTERS, T.ArrayType(T.LongType()))
     parcels = events.mapInArrow(_packed, f"{PARCEL} binary")
     if plan.answering.index is None:
-        # a subquery, which is computed once; every parcel has the table beside it, so there are few
+        # a subquery, which is computed once; every parcel carries the table, so there are few parcels
         whole = table.df.mapInArrow(_packed, f"{PARCEL} binary").selectExpr(f"listagg({PARCEL})")
         parcels = parcels.withColumn(_SENT, whole.scalar())
         nothing = arrow_schema(table.df.schema)
@@ -56,7 +56,7 @@ def answered_beside(plan: Any, counted: Sequence[str], funnel: Any) -> DataFrame
 
 
 def _packed(batches: _Batches) -> _Batches:
-    """Put the rows of a partition into parcels, large ones: each is looked at by itself."""
+    """Put the rows of a partition into large parcels: each is answered separately."""
     for held in in_blocks(batches, _ROWS_AT_ONCE, _BYTES_AT_ONCE):
         parcel = pa.array([to_buffer(pa.Table.from_batches(held)).to_pybytes()], pa.binary())
         yield pa.RecordBatch.from_arrays([parcel], [PARCEL])

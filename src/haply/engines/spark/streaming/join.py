@@ -1,4 +1,4 @@
-"""The plan of a join of two streams: parcels of rows into cells that remember, pairs out of them."""
+"""The plan of a join of two streams: parcels of rows go into stateful cells, and pairs come out."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ BLOCKS_PER_REACH = 16.0
 
 
 class StreamJoin(ABC):
-    """Runs a join of two streams in a window of time: what does not depend on how the rows of a cell are joined."""
+    """Runs a join of two streams in a window of time: the part that is common to all kinds of conditions."""
 
     def __init__(self, join: PairPlan, funnel: Any, answer: Answer | None = None) -> None:
         assert join.window is not None
@@ -84,10 +84,10 @@ class StreamJoin(ABC):
         return BatchJoin(self.join, self.funnel).finished([pairs], observing)
 
     def pairs_and_rows(self) -> tuple[DataFrame, StreamObserving]:
-        """Return the pairs, and among them each row that the answer asks for, once no pair of it can come any more.
+        """Return the pairs, and among them each row that the answer needs, once no further pair of it can come.
 
-        Behind the columns of the result are ``KIND``, and the ids of rows; with ``GROUP`` if both rows of a pair matter
-        for what becomes of it.
+        The columns of the result are followed by ``KIND`` and the ids of rows, and by ``GROUP`` if both rows of a pair
+        decide whether it is kept.
         """
         observing, batch = self._observing(), BatchJoin(self.join, self.funnel)
         found = self._found(observing)
@@ -138,26 +138,26 @@ class StreamJoin(ABC):
         metrics = {name: f"sum(get({COUNTERS}, {k}))" for k, name in enumerate(names) if name != "kept"}
         return observing.watch(joined, metrics).where(F.col(COUNTERS).isNull()).drop(COUNTERS)
 
-    # -- what depends on the join -------------------------------------------------------------------------------------
+    # -- differs between joins -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _operator(self) -> Callable[[], JoinOperator]:
-        """What makes the operator of a cell."""
+        """The function that makes the operator of a cell."""
 
     def _row_spec(self, side: Side) -> RowSpec:
-        """What to know of the rows of a side: their value tells whether they take part, and where they go."""
+        """The description of a side's rows: their value decides whether they take part, and to which cells they go."""
         spec = self.join.row_spec(side, side.inner_name, self.join.invalid == "raise")
         return replace(spec, payload=tuple(side.inner))
 
     @property
     def _sent_by_time(self) -> float | None:
-        """How far apart certain times may be, if rows go to cells by these, and not by their values."""
+        """How far apart certain times may be, if rows go to cells by their times, and not by their values."""
         return None
 
     @property
     @abstractmethod
     def _block_width(self) -> float:
-        """Blocks of that line much wider than the reach of a row, so that few are seen in more than one."""
+        """The width of blocks: much wider than the reach of a row, so that few rows are in more than one."""
 
     def _warm(self) -> None:
         """Compile the kernels, or load them, before workers need them."""
@@ -180,7 +180,7 @@ class StreamJoin(ABC):
         assert self.join.method is not None
         return self.join.method.cascade_text()
 
-    # -- what does not ------------------------------------------------------------------------------------------------
+    # -- common to all ------------------------------------------------------------------------------------------------
 
     @property
     def _stamps(self) -> bool:
@@ -212,7 +212,7 @@ class StreamJoin(ABC):
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
-        """Rows of a side in parcels. Conditions only mark rows: those that are left out move the clock, too."""
+        """Rows of a side in parcels. Conditions only mark rows: those that are left out advance the clock, too."""
         join = self.join
         own = " AND ".join(f"({join.sql(expression)})" for expression in join.own_conditions(side)) or "true"
         keys = join.key_sql(side)
@@ -253,8 +253,8 @@ class StreamJoin(ABC):
                 ("cascade", self._cascade_text()),
                 (
                     "partitioning",
-                    f"blocks of width {self._block_width:g} on that line, dealt out to cells; the state of a cell is "
-                    "kept in pieces as long as the window",
+                    f"blocks of width {self._block_width:g} on that line, distributed over cells; the state of a cell "
+                    "is kept in pieces as long as the window",
                 ),
             ),
         )
@@ -356,7 +356,7 @@ class DifferenceStream(StreamJoin):
 
 
 def stream_join(join: PairPlan, funnel: Any, answer: Answer | None = None) -> StreamJoin:
-    """Choose what runs a join of streams; ``answer`` tells which rows matter besides pairs."""
+    """Choose what runs a join of streams; ``answer`` says which rows matter besides pairs."""
     if join.method is None:
         return TimingStream(join, funnel, answer)
     return (DifferenceStream if isinstance(join.method, DifferenceMethod) else DistanceStream)(join, funnel, answer)
@@ -376,7 +376,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
 
 def joined_cells(parcels: Sequence[DataFrame], query: CellQuery, schema: T.StructType) -> DataFrame:
     """Return what cells find in the parcels of all streams, rows of counters among it."""
-    # Without the column of times: Spark would drop late parcels unseen, and here late rows are to be counted.
+    # Without the column of times: Spark would drop late parcels, but late rows must be counted.
     together = united(parcels).drop(NEWEST)
     found = together.groupBy(CELL).transformWithStateInPandas(
         CellProcessor(query), f"{PARCEL} binary", "Append", "EventTime"
@@ -414,7 +414,7 @@ class Totals:
         self._totals = Counter[str]()
 
     def read(self) -> dict[str, int]:
-        """What there is so far; nothing before the first report."""
+        """Return the sums so far; nothing before the first report."""
         return dict(self._totals)
 
     def add(self, row: Any) -> None:
@@ -423,7 +423,7 @@ class Totals:
 
 
 _LAST_CALL = 0.3
-"""Seconds in which a call that is under way should end."""
+"""Seconds to wait for a running call to end."""
 
 _listeners: WeakKeyDictionary[Any, Listener] = WeakKeyDictionary()
 
@@ -438,14 +438,14 @@ def _listener_of(session: Any) -> Listener:
 
 
 def _stop_listening(session: weakref.ref[Any], listener: Listener) -> None:
-    """Before the program ends: Spark would go on calling it, and print what happens then."""
+    """Remove the listener before the program ends: Spark would still call it, and print errors."""
     with contextlib.suppress(Exception):  # the session may have been stopped
         session().streams.removeListener(listener)  # type: ignore[union-attr]
         time.sleep(_LAST_CALL)
 
 
 class Listener(StreamingQueryListener):
-    """Hands on what is observed, by name, to those who still want it."""
+    """Passes on observed counters, by name, to funnels that still exist."""
 
     def __init__(self) -> None:
         self.observed: WeakValueDictionary[str, Totals] = WeakValueDictionary()

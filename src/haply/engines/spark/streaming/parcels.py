@@ -1,7 +1,7 @@
 """Rows of a stream in parcels (see ``exchange.parcels``), and the clock that Spark's watermark keeps for them.
 
-Spark hands rows to a stateful function one by one, at a price. So the rows of a batch that go to one cell are one piece
-of Arrow bytes, and so are the pairs that come out.
+Spark passes rows to a stateful function one by one, which is slow. So the rows of a batch that go to one cell are one
+piece of Arrow bytes, and so are the pairs that come out.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ STREAM_PARCEL_TYPE = (
 _ARROW_TYPES = (pa.int32(), pa.int32(), pa.timestamp("us", "UTC"), pa.binary(), pa.list_(pa.int64()), pa.float64())
 
 CONTROL = -1
-"""The number of a cell that has no rows: every batch tells it what the query is, so that another one is noticed."""
+"""The number of a cell without rows: every batch sends it the query, so that a changed query is noticed."""
 
 GROUP, BEGINS = "__group", "__begins"
-"""The number of a row's keys, and where it begins on the line that is cut into cells."""
+"""The number of a row's keys, and where it begins on the axis that is cut into cells."""
 OWN = "__own"
 """Whether the conditions of its own side hold for a row; not there if there are none. Rows for which they do not hold
-are not counted, but move the clock."""
+are not counted, but advance the clock."""
 ROW, UNTIL = "__row", "__until"
 """The id of a row, and the time at which it ends where that is not its time: if rows without a pair matter, or the best
 pairs of a row."""
@@ -50,9 +50,9 @@ class Clock:
     """Times of rows as Spark's watermark knows them, in milliseconds since 1970, and back.
 
     Spark's clock starts at 1970 and counts milliseconds. Numbers are scaled so that window and delay together are a
-    tenth of a second, and moved far above zero; what is lost in that is allowed for. So the clock runs from a million
+    tenth of a second, and moved far above zero; the rounding is allowed for. So the clock runs from a million
     million times that span before zero to ninety times as many after it. For timestamps it does not run before 1970:
-    nothing is lost there, but nothing is forgotten either.
+    nothing is lost before that, but nothing is forgotten either.
     """
 
     stamps: bool
@@ -102,7 +102,7 @@ class RowNumbers:
         task = TaskContext.get()
         batch = None if task is None else task.getLocalProperty("streaming.sql.batchId")
         if task is None or batch is None:
-            raise HaplyError("Spark does not tell which micro-batch this is", expected="a task of a streaming query")
+            raise HaplyError("Spark does not say which micro-batch this is", expected="a task of a streaming query")
         return cls(int(batch), task.partitionId())
 
     def numbered(self, table: pa.Table) -> pa.Table:
@@ -117,9 +117,9 @@ class RowNumbers:
 
 @dataclass(frozen=True)
 class StreamPack:
-    """Rows of one side into parcels by cell, as a function for ``mapInArrow``.
+    """Puts rows of one side into parcels by cell, as a function for ``mapInArrow``.
 
-    All rows move the clock, also those that take no part.
+    All rows advance the clock, also those that take no part.
     """
 
     side: int
@@ -131,8 +131,8 @@ class StreamPack:
     timed: str | None = None
     """A column of uncertain times; else rows have a certain one."""
     reach: Callable[[OneDimensional], float] | None = None
-    """How far back uncertain times reach. All cells are told, also those that get no rows: what may come to them from
-    this side is not longer than what has come elsewhere, as far as anybody knows."""
+    """How far back uncertain times reach. It is sent to all cells, also those that get no rows: the longest time so
+    far is the best estimate for all of them."""
     numbered: bool = False
     """Whether rows get ids."""
     alone: bool = False
@@ -184,7 +184,7 @@ class StreamPack:
         return pa.RecordBatch.from_arrays(columns, [CELL, SIDE, NEWEST, PARCEL, COUNTS, REACH])
 
     def _others(self, whole: pa.Table, taken: np.ndarray) -> pa.Table:
-        """The rows that take no part, without bad ones: of those nobody knows that they have no partner."""
+        """Return the rows that take no part, except bad ones: it is not known whether these have a partner."""
         out = np.ones(whole.num_rows, bool)
         out[taken] = False
         rest = whole.filter(pa.array(out))
@@ -204,12 +204,12 @@ class StreamPack:
 
 
 def group_of(keys: list[str]) -> str:
-    """SQL for a number that is equal for equal keys. It has no more digits than a double: its last ones deal out."""
+    """SQL for a number that is equal for equal keys. A double holds it exactly, as its last digits choose the cell."""
     return f"CAST(xxhash64({', '.join(keys)}) % {2**52} AS DOUBLE)" if keys else "0D"
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pairs out of their parcels."""
+    """Unpack pairs from their parcels."""
     for batch in batches:
         for parcel in batch.column(0):
             yield from from_bytes(parcel.as_buffer()).to_batches()

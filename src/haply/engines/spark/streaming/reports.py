@@ -1,4 +1,4 @@
-"""What Spark reports of the micro-batches of a query: rows, time, state, and haply's counters."""
+"""Spark's reports on the micro-batches of a query: rows, time, state, and haply's counters."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class BatchReport:
     rows: int
     """Rows that came in."""
     seconds: float
-    """From its start until its answers were written: how long rows wait that are there when it starts."""
+    """From its start until its results were written: how long rows wait that are there when it starts."""
     state_rows: int
     """Entries of all state stores."""
     state_bytes: int
     counters: Mapping[str, int] | None
-    """What the funnel counts, of this batch alone; none if the join was given no funnel."""
+    """The counters of the funnel for this batch alone; None if the join has no funnel."""
 
     @classmethod
     def of(cls, progress: Mapping[str, Any]) -> BatchReport:
@@ -54,7 +54,7 @@ class BatchReport:
         return self.rows / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return the report as one line."""
         parts = [f"micro-batch {self.number}: {count_of(self.rows, 'row')} in {self.seconds:.1f} s"]
         if self.state_rows or self.state_bytes:
             parts.append(f"state {count_of(self.state_rows, 'row')}, {self.state_bytes / 1e6:.1f} MB")
@@ -76,8 +76,8 @@ def _fields(row: Any) -> dict[str, Any]:
 def batches_of(query: StreamingQuery, seconds: float | None = None) -> Iterator[list[BatchReport]]:
     """Yield the batches that have ended since, about once a second, until the query ends or so many seconds passed.
 
-    Raises what the query has failed with. Spark keeps the last hundred reports, so that a query that is asked late has
-    only these.
+    Raises the error with which the query failed. Spark keeps the last hundred reports, so that a query that is asked
+    late has only these.
     """
     told, until = -1, None if seconds is None else time.monotonic() + seconds
     while True:
@@ -91,4 +91,4 @@ def batches_of(query: StreamingQuery, seconds: float | None = None) -> Iterator[
         left = _SECONDS_BETWEEN_LOOKS if until is None else min(_SECONDS_BETWEEN_LOOKS, until - time.monotonic())
         if left <= 0.0:
             return
-        time.sleep(left)  # and not inside of Spark, where Ctrl-C would break the connection
+        time.sleep(left)  # not inside Spark, where Ctrl-C would break the connection

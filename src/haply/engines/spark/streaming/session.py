@@ -1,4 +1,4 @@
-"""What a Spark session needs so that it can run joins of streams."""
+"""What a Spark session needs to run joins of streams."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _PARTITIONS_PER_CELL = 2
 STREAM_CELLS = 16
-"""Unless ``spark.haply.cells`` says otherwise. Not a setting of the session: a restart must deal out rows as before."""
+"""The number of cells, unless ``spark.haply.cells`` is set. It is fixed: a restart must send rows to the same cells."""
 
 
 def check_session(spark: Any) -> None:
-    """Streams need the RocksDB state store: only it knows the kinds of state that are used.
+    """Refuse a session without the RocksDB state store: only that has the kinds of state that are used.
 
-    They also need haply beside Spark's driver.
+    Streams also need haply next to Spark's driver.
     """
     check_stateful(spark)
     archive = own_archive()
@@ -38,7 +38,7 @@ def check_session(spark: Any) -> None:
     if partitions > _PARTITIONS_PER_CELL * max(cells, STREAM_CELLS):
         advise(
             f"Each micro-batch of this stream will wait for {partitions} tasks, of which at most {cells} have rows to "
-            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are dealt out to {count_of(cells, 'cell')} "
-            "(spark.haply.cells). The checkpoint keeps the number of the first start for good.",
+            f"join: spark.sql.shuffle.partitions is {partitions}, and rows are distributed over "
+            f"{count_of(cells, 'cell')} (spark.haply.cells). The checkpoint keeps the number of the first start.",
             f'before it, spark.conf.set("spark.sql.shuffle.partitions", n) with the number of cores, at most {cells}',
         )

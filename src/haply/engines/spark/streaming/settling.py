@@ -1,8 +1,8 @@
-"""The second stage of a join of streams: what becomes of rows, once their pairs are found.
+"""The second stage of a join of streams: decide which pairs and rows are returned, once pairs are found.
 
-Cells send pairs as they find them, and each row when no pair of it can come any more (see ``worker``). Rows are dealt
-out to buckets by their ids, so that a row and its pairs meet in one. Where it depends on the pairs of both rows whether
-a pair is kept, buckets go by the keys of rows: both are then in one bucket, and without keys all rows are.
+Cells send pairs as they find them, and each row when no further pair of it can come (see ``worker``). Rows go to
+buckets by their ids, so that a row and its pairs meet in one. If the pairs of both rows decide whether a pair is kept,
+rows go to buckets by their keys: both are then in one bucket, and without keys there is one bucket for all rows.
 
 A bucket waits for nothing but rows: it needs no watermark and no timers.
 """
@@ -41,7 +41,7 @@ _MEMORY_LIMIT = 1 << 30
 
 @dataclass(frozen=True)
 class Settling:
-    """What is asked of rows and their pairs. Sides are numbers."""
+    """The options of the second stage. Sides are numbers."""
 
     how: str
     ranked: tuple[int, ...]
@@ -53,11 +53,11 @@ class Settling:
     most: int
     ties: bool
     order: Mapping[int, tuple[str, ...]]
-    """The columns of pairs by which those are ordered that tie, by the side whose rows keep some of them."""
+    """The columns that order pairs that tie, by the side whose rows keep some of them."""
     compared: tuple[str, str] | None
     """The columns of pairs whose expected squared difference orders those of equal probability."""
     held: pa.Schema
-    """The columns of what comes, and is held."""
+    """The columns of rows that arrive, and are stored."""
     output: pa.Schema
     name: str = ""
 
@@ -72,7 +72,7 @@ class Settling:
 
 @dataclass(frozen=True)
 class BucketPack:
-    """Pairs and rows into parcels by bucket, as a function for ``mapInArrow``."""
+    """Puts pairs and rows into parcels by bucket, as a function for ``mapInArrow``."""
 
     settling: Settling
     buckets: int
@@ -111,10 +111,10 @@ class BucketPack:
         numbers = pa.concat_arrays(ids.cast(ROW_TYPE).chunks or [pa.array([], ROW_TYPE)])
         begin = numbers.offset * 2
         parts = np.frombuffer(numbers.buffers()[1], np.int64)[begin : begin + 2 * len(numbers)].reshape(-1, 2)
-        return np.mod(parts.sum(axis=1), self.buckets)  # those of a task are dealt out in turn
+        return np.mod(parts.sum(axis=1), self.buckets)  # those of a task go to the buckets in turn
 
     def _notes(self, ids: pa.ChunkedArray) -> pa.Table:
-        """Tell the buckets of right rows that these have a pair."""
+        """Make notes for the buckets of right rows: these rows have a pair."""
         ids = ids.unique()
         columns: dict[str, Any] = {self.settling.rows[RIGHT]: ids, KIND: pa.array(np.full(len(ids), _NOTE, np.int8))}
         nulls = [columns.get(one.name, pa.nulls(len(ids), one.type)) for one in self.settling.held]
@@ -132,7 +132,7 @@ class BucketPack:
 
 
 def kinds_of(table: pa.Table) -> np.ndarray:
-    """Tell what rows are: pairs, rows of a side, or notes."""
+    """Return what rows are: pairs, rows of a side, or notes."""
     return table[KIND].fill_null(_PAIR).to_numpy()
 
 
@@ -141,9 +141,9 @@ def kinds_of(table: pa.Table) -> np.ndarray:
 
 @dataclass
 class Shelf:
-    """Tables that are stored piece by piece, with a byte for each row that says what has become of it.
+    """Tables that are stored in pieces, with a byte for each row that holds its status.
 
-    A batch writes what is new and these bytes. Pieces are written anew when half of their rows are gone, or together
+    A batch writes what is new and these bytes. Pieces are rewritten when half of their rows are gone, or together
     with others when they are small.
     """
 
@@ -157,11 +157,11 @@ class Shelf:
 
     @property
     def flags(self) -> np.ndarray:
-        """What has become of them."""
+        """The status of all rows."""
         return np.concatenate([np.empty(0, np.uint8), *(flags for _, flags in self.pieces.values())])
 
     def update(self, table: pa.Table, flags: np.ndarray, following: int) -> int:
-        """Take new rows behind the others, and what has become of all; returns the number of the next piece."""
+        """Append new rows, and set the status of all; returns the number of the next piece."""
         cuts = np.cumsum([0, *(piece.num_rows for piece, _ in self.pieces.values()), table.num_rows])
         numbers: list[int | None] = [*self.pieces, None]
         kept: list[tuple[int | None, pa.Table, np.ndarray]] = []
@@ -207,11 +207,11 @@ class BucketState:
 
     @property
     def nbytes(self) -> int:
-        """Roughly what it takes in this process."""
+        """About how many bytes it takes in this process."""
         return sum(int(table.nbytes) + flags.nbytes for shelf in self.shelves for table, flags in shelf.pieces.values())
 
     def settle(self, new: pa.Table) -> pa.Table:
-        """Take what comes, and return what is settled by that: pairs that are kept, and rows."""
+        """Take new pairs and rows, and return what is now decided: pairs that are kept, and rows."""
         asked = self.settling
         noted = kinds_of(new) == _NOTE
         rows = pa.concat_tables([self.rows.table, new.filter(pa.array(~noted))])
@@ -243,7 +243,7 @@ class BucketState:
 
 
 class Ledger:
-    """Pairs and rows of a bucket in one batch, by position, and what becomes of them."""
+    """Pairs and rows of a bucket in one batch, by position, and their status."""
 
     def __init__(self, settling: Settling, rows: pa.Table, flags: np.ndarray) -> None:
         self.settling, self.rows, self.flags = settling, rows, flags
@@ -254,7 +254,7 @@ class Ledger:
         self.first = self.lonely = np.empty(0, np.int64)
 
     def _codes(self, side: int, *more: pa.ChunkedArray) -> tuple[list[np.ndarray], pa.Array]:
-        """Number the ids of a side, here and in further columns; none is the last number. Returns also all ids."""
+        """Number the ids of a side, here and in further columns; the last number means no id. Also returns all ids."""
         columns = [self.rows[self.settling.rows[side]], *more]
         parts = [pa.concat_arrays([pa.array([], pa.binary()), *column.chunks]) for column in columns]
         encoded = pa.concat_arrays(parts).dictionary_encode()
@@ -262,7 +262,7 @@ class Ledger:
         return np.split(codes, np.cumsum([len(part) for part in parts])[:-1]), encoded.dictionary
 
     def _chosen(self, codes: np.ndarray, ids: pa.Array) -> np.ndarray:
-        """Tell of each id whether it is among these codes; and of none, that it is not."""
+        """Return for each id whether it is among these codes; False for no id."""
         found = np.zeros(len(ids) + 1, bool)
         found[codes] = True
         found[-1] = False
@@ -271,7 +271,7 @@ class Ledger:
     # -- the best pairs ------------------------------------------------------------------------------------------------
 
     def vote(self, side: int) -> None:
-        """Let final rows of a side choose their best pairs: all of them are here."""
+        """Let final rows of a side choose their best pairs: all their pairs are here."""
         (codes,), ids = self._codes(side)
         ended = self._chosen(codes[self.told & (self.kind == side)], ids)
         voting = np.flatnonzero(self.pairs & ended[codes] & (self.flags & _voted(side) == 0))
@@ -281,10 +281,10 @@ class Ledger:
             self.flags[voting[best]] |= _chose(side)
 
     def drop_hopeless(self) -> None:
-        """Forget pairs that none of their rows, of those that have not chosen, would choose among what is here.
+        """Forget pairs that neither of their rows would choose among the pairs so far.
 
-        Others that come only make it worse for them. What a row would choose stays also if it will not be kept in the
-        end: it keeps others from being chosen.
+        Later pairs cannot make them better. A pair that a row would choose stays even if it will not be kept: it
+        prevents others from being chosen.
         """
         ranked = self.settling.ranked
         if not ranked:
@@ -301,7 +301,7 @@ class Ledger:
         self.pairs = self.pairs & ~hopeless
 
     def _best(self, chosen: np.ndarray, side: int, codes: np.ndarray, ties: bool) -> np.ndarray:
-        """Tell which of chosen pairs are among the best of their rows of a side."""
+        """Return which of chosen pairs are among the best of their rows of a side."""
         table = self.rows.select([name for name in self.rows.column_names if name in self._ranked_by(side)])
         table = table.take(pa.array(chosen))
         known, numbers = np.unique(codes[chosen], return_inverse=True)
@@ -323,7 +323,7 @@ class Ledger:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        """Tell which pairs are kept, and which are still open."""
+        """Decide which pairs are kept, and which are still open."""
         voted, chose = (sum(bit(side) for side in self.settling.ranked) for bit in (_voted, _chose))
         decided = self.pairs & (self.flags & voted == voted)
         self.kept, self.open = decided & (self.flags & chose == chose), self.pairs & ~decided
@@ -332,8 +332,8 @@ class Ledger:
     def close(self, side: int, notes: pa.ChunkedArray, came: pa.ChunkedArray | None) -> tuple[pa.Array, np.ndarray]:
         """Settle the final rows of a side that have no open pairs.
 
-        ``notes`` are rows known to have a pair, ``came`` those of which other buckets tell it. Returns those that are
-        now known and will be told, and which of the notes are done with.
+        ``notes`` are rows known to have a pair, ``came`` those that other buckets report. Returns the rows that are
+        now known and will be reported, and which of the notes are no longer needed.
         """
         given = [notes, *([] if came is None else [came])]
         (codes, known, *others), ids = self._codes(side, *given)
@@ -396,7 +396,7 @@ class Bucket:
             return set(), state
         stamp, following, entries = from_state(_BUCKET, bytes(self.index.get()[0]))
         stored = {number for _, number, _ in entries}
-        # taken out, and put back by `_save`: a batch that fails leaves nothing half done
+        # taken out, and put back by `_save`: a batch that fails leaves no partial state
         known = _cached_states.pop((self.settling.name, bucket), None)
         if known is not None and known[0] == stamp:
             return stored, known[1]

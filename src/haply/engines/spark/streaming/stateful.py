@@ -1,7 +1,7 @@
 """A cell of a stream join, and a bucket of its rows, as Spark's stateful functions.
 
-Spark makes one also where it only asks for the names of the state, in a process of its own for every start of a query.
-So this module imports nothing heavy: the rest comes with the first rows.
+Spark also makes one in a separate process at every start of a query, only to find the names of the state. So this
+module imports nothing heavy: the rest is imported with the first rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CellProcessor(StatefulProcessor):
-    """Hands rows and timers on to a ``Cell``."""
+    """Passes rows and timers to a ``Cell``."""
 
     def __init__(self, query: CellQuery) -> None:
         self._packed = pickle.dumps(query)
@@ -54,7 +54,7 @@ class CellProcessor(StatefulProcessor):
 
 
 class BucketProcessor(StatefulProcessor):
-    """Hands parcels on to a ``Bucket``."""
+    """Passes parcels to a ``Bucket``."""
 
     def __init__(self, settling: Settling) -> None:
         self._packed = pickle.dumps(settling)

@@ -1,12 +1,12 @@
 """One cell of a stream join: joins parcels (see ``parcels``) with the rows in its state.
 
 The state is kept as pieces of Arrow bytes, of rows of one batch that are about as old (see ``CellState``), so that a
-batch writes only what is new, and old pieces are removed whole. A worker that served a cell before still has its state
-in memory; a stamp tells whether that is what was committed.
+batch writes only new rows, and whole old pieces are removed. A worker that served a cell before still has its state in
+memory; a stamp shows whether that is the committed state.
 
-Where rows without a pair matter, or the best pairs of a row, a cell also tells of each row that begins in it when no
-pair can come any more (see ``CellState.close``). What becomes of the row is decided elsewhere (see ``settling``), since
-other cells may have found pairs of it.
+Where rows without a pair matter, or the best pairs of a row, a cell also reports each row that begins in it, when no
+further pair can come (see ``CellState.close``). ``settling`` then decides about the row, since other cells may have
+found pairs of it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from haply.models.columns import view_column
 from haply.pruning.ownership import Places, owned
 
 STAGES = ("decide", "state", "transfer")
-"""Where a cell spends its time: with the pairs, reading and writing its state, packing and unpacking."""
+"""The stages of a cell that are timed: joining, reading and writing its state, packing and unpacking."""
 
 KIND = "__haply_kind"
-"""What a row that comes out is: null for a pair, else the number of the side whose row it is."""
+"""The kind of a returned row: null for a pair, else the number of the side of the row."""
 
 _OLDEST = 64
 _MARGIN = 4
@@ -55,7 +55,7 @@ Taken = Callable[[int, np.ndarray, Sequence[str]], list[pa.ChunkedArray]]
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a cell makes of the pairs, or combinations, that were found in it."""
+    """Makes the result rows of the pairs, or combinations, that were found in a cell."""
 
     together: Together | None
     """Further conditions, whose probabilities are multiplied."""
@@ -63,7 +63,7 @@ class CellResult:
     """The columns of each side that go into the result."""
     output: pa.Schema
     rows: Mapping[int, str] = field(default_factory=dict)
-    """What the ids of rows are called in the result, by side, where final rows are reported."""
+    """The names of row ids in the result, by side, if final rows are reported."""
 
     def pairs(self, found: PairBatch, taken: Taken) -> list[pa.Table]:
         """Return those that this cell owns and that are likely enough, with the columns of their rows."""
@@ -99,7 +99,7 @@ class CellResult:
         return table.append_column(KIND, pa.array(np.full(rows.num_rows, side, np.int8)))
 
     def table(self, pairs: Sequence[pa.Table], counted: Sequence[int]) -> pa.Table:
-        """Return what goes out: a row of counters, and the pairs and rows; nulls where these have no such column."""
+        """Return the output: a row of counters, and the pairs and rows; nulls where these have no such column."""
         tables = [counter_row(self.output, counted)]
         for table in pairs:
             columns = [
@@ -122,7 +122,7 @@ def row_batch(table: pa.Table, value: str, ids: np.ndarray) -> RowBatch[Any]:
 
 @dataclass(frozen=True)
 class CellQuery:
-    """All that a cell needs to know of the join."""
+    """The description of the join for a cell."""
 
     make: Callable[[], JoinOperator]
     values: tuple[str, ...]
@@ -132,7 +132,7 @@ class CellQuery:
     clock: Clock
     name: str
     identity: tuple[tuple[str, Any], ...] = ()
-    """What must be the same after a restart, in words: rows in the state lie where it has put them."""
+    """What must be the same after a restart, as text: the rows in the state depend on it."""
     ends: Mapping[int, str] = field(default_factory=dict)
     """By side, where final rows are reported: the column with the times at which they end."""
 
@@ -195,7 +195,7 @@ class CellState:
         self.closed = self.closed or [-np.inf] * self.query.sides
 
     def add(self, side: int, table: pa.Table) -> tuple[list[Piece], list[pa.Table]]:
-        """Push new rows: the pieces that they become, and the pairs they complete."""
+        """Add new rows; returns their pieces, and the pairs that they complete."""
         pieces = [self._piece(side, part) for part in self._by_age(table)]
         result = self.query.result
         return pieces, [pairs for piece in pieces for pairs in result.pairs(self._found(piece), self._taken)]
@@ -206,7 +206,7 @@ class CellState:
         self._push(piece, match=False)
 
     def piece(self, number: int, side: int, newest: float, table: pa.Table) -> Piece:
-        """Make a piece, which is not yet one of these."""
+        """Make a piece, without adding it to the state."""
         return Piece(number, side, newest, table, self.query.ends.get(side, TIME))
 
     def _piece(self, side: int, table: pa.Table) -> Piece:
@@ -218,7 +218,7 @@ class CellState:
     def _by_age(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield rows that are about as old: the newest up to the window, each older part spans twice as much time.
 
-        A piece is forgotten as a whole. What is much older than the newest rows will mostly go at once.
+        A piece is forgotten as a whole. Rows that are much older than the newest are mostly forgotten together.
         """
         if not table.num_rows:
             return
@@ -265,9 +265,9 @@ class CellState:
         return [together[name].take(chosen) for name in names]
 
     def close(self, watermark: float) -> list[pa.Table]:
-        """Tell of rows for which no pair can come from the watermark on: each once, in the cell in which it begins.
+        """Report rows for which no pair can come after the watermark: each once, in the cell in which it begins.
 
-        To be asked before rows of a batch arrive, and before the horizon widens: then all cells agree on which rows
+        Must be called before rows of a batch arrive, and before the horizon widens: then all cells agree on which rows
         have no further pairs, also those that other cells have copies of.
         """
         told = []
@@ -297,7 +297,7 @@ class CellState:
         return min(moments)
 
     def advance(self, watermark: float) -> list[int]:
-        """Forget what no row from the watermark on can meet; returns the numbers of pieces that are gone."""
+        """Forget rows that no row after the watermark can meet; returns the numbers of removed pieces."""
         needed = [self.operator.needed_from(side, watermark) for side in range(self.query.sides)]
         self.operator.advance(watermark)  # inner joins return pairs as their last rows arrive: nothing is left for here
         gone = [
@@ -327,7 +327,7 @@ class CellState:
 
     @property
     def nbytes(self) -> int:
-        """Roughly what it takes in this process."""
+        """About how many bytes it takes in this process."""
         return sum(piece.nbytes for piece in self.pieces.values()) + self.operator.stored_bytes
 
 
@@ -336,7 +336,7 @@ _cached_states: OrderedDict[tuple[str, int], tuple[bytes, CellState]] = OrderedD
 
 
 class Loaded(NamedTuple):
-    """A state as Spark has it: its stamp (none if there is no state), the timer that is set, the horizon of the
+    """A state as Spark stores it: its stamp (None if there is no state), the timer that is set, the horizon of the
     operator, and how many rows of each side this run of the query has reported as stored.
     """
 
@@ -373,7 +373,7 @@ class Cell:
                 if side < 0:
                     told += self._alone(state, ~int(side), from_bytes(parcel), now)
                     continue
-                reaches[int(side)] = max(reaches[int(side)], reach)  # NaN, if there is none, is not larger
+                reaches[int(side)] = max(reaches[int(side)], reach)  # NaN, which means none, is not larger
                 if parcel is not None:
                     parcels[int(side)].append(from_bytes(parcel))
         state.operator.widen(reaches)
@@ -385,7 +385,7 @@ class Cell:
             table = pa.concat_tables(parcels[side]).combine_chunks()
             late = table[TIME].to_numpy() < now
             if late.any():
-                state.late[side] += int(table[BEGINS_HERE].to_numpy()[late].sum())  # once, whichever cells have it
+                state.late[side] += int(table[BEGINS_HERE].to_numpy()[late].sum())  # only once, in one of the cells
                 table = table.filter(pa.array(~late))
             pieces, found = state.add(side, table)
             new += pieces
@@ -398,14 +398,14 @@ class Cell:
             yield self._parcel([*pairs, *told], counted)
 
     def _alone(self, state: CellState, side: int, rows: pa.Table, now: float) -> list[pa.Table]:
-        """Tell of rows that take no part, unless they are late. Rows without a time are never late."""
+        """Report rows that take no part, unless they are late. Rows without a time are never late."""
         times = np.asarray(rows[TIME].fill_null(np.nan))
         late = np.isfinite(times) & (times < now)
         state.late[side] += int(late.sum())
         return [self.query.result.told(side, rows.filter(pa.array(~late)))]
 
     def tick(self, key: Any, timer_values: Any) -> Iterator[Any]:
-        """Forget what is too old in a cell that gets no rows, and tell of rows that have no further pairs."""
+        """Forget rows that are too old in a cell that gets no rows, and report rows that have no further pairs."""
         watermark = timer_values.getCurrentWatermarkInMs()
         loaded = self._load(int(key[0]))
         if loaded.timer is not None and loaded.timer <= watermark:  # else it is an older one, and another is set
@@ -433,7 +433,7 @@ class Cell:
         if not self.index.exists():
             return Loaded(CellState(self.query, self.query.make()))
         stamp, timer, following, entries, horizon, run, *closed = from_state(_CELL, bytes(self.index.get()[0]))
-        # taken out, and put back by `_save`: a batch that fails leaves nothing half done
+        # taken out, and put back by `_save`: a batch that fails leaves no partial state
         known = _cached_states.pop((self.query.name, cell), None)
         if known is not None and known[0] == stamp:
             state = known[1]
@@ -443,13 +443,13 @@ class Cell:
                 table = from_bytes(bytes(self.pieces.getValue((number,))[0]))
                 state.restore(state.piece(number, side, newest, table))
             state.operator.widen(horizon)
-        # counters begin anew with the query, the state does not
+        # counters start at zero with the query, the state does not
         return Loaded(state, stamp, timer, horizon, tuple(state.stored) if run == self.query.name else None)
 
     def _save(self, cell: int, loaded: Loaded, new: list[Piece], watermark: int, told: bool) -> list[int]:
-        """Forget what is too old and write down what has changed; returns how many rows more of each side are stored.
+        """Forget rows that are too old and write the changes; returns how many more rows of each side are stored.
 
-        A cell that gets no rows is told the reach of others in every batch: then there may be nothing to write.
+        A cell without new rows still gets the horizon of others in every batch: then there may be nothing to write.
         """
         state, clock = loaded.state, self.query.clock
         gone = state.advance(clock.time(watermark))
@@ -507,6 +507,6 @@ class Cell:
 
 
 def stream_counter_names(operator: JoinOperator, sides: Sequence[Any] = SIDES) -> list[str]:
-    """What a cell counts in a batch: of stored rows how many more there are, so that the sum is what is stored now."""
+    """Name the counters of a cell in a batch; stored rows are counted as changes: their sum is the current number."""
     of_sides = [f"{what}_{side}" for what in ("late", "stored") for side in sides]
     return [*operator.funnel.flat(), *of_sides, *(f"nanoseconds:{stage}" for stage in STAGES)]
