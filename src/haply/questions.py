@@ -289,7 +289,7 @@ def count_matches(
     distribution
         Whether to add ``matches_distribution``, an array of the probabilities of 0, 1, 2, ... matches.
     tolerance
-        Pairs are left out that together change no number by more.
+        How far numbers may be off: pairs are left out that together change none by more, and integrals are as exact.
     time, window
         ``|left time - right time| <= window``, for certain times.
     invalid, funnel

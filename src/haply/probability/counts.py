@@ -4,7 +4,8 @@ All candidates of a left row look at the same value, so that their matches depen
 single chances is no bound, neither from above nor from below. Given the value ``x`` they are independent, candidate
 ``j`` matches with probability ``q_j(x)``, and everything is an expectation over ``x``: a sum over the points of the
 left value, Gauss-Legendre panels over its uniform parts (exact if the candidates are points and uniforms), and panels
-or the trapezoidal rule over its normal parts. Errors are below 1e-14 for each candidate.
+or the trapezoidal rule over its normal parts. Errors are below 1e-14 for each candidate, or below a
+tolerance.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from haply.errors import HaplyError
 from haply.models import OneDimensional
 from haply.models.ragged import Ragged
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
-from haply.numerics.grid import FARTHEST, grid_step, most_outside, over_grid, room_for_grid, trapezoid_step
+from haply.numerics.grid import FARTHEST, demand, grid_step, over_grid, room_for_grid, trapezoid_step
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
@@ -439,13 +440,11 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
             _over_points(
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
             )
-            farthest = most_outside(tolerance, len(mine))
+            demand(grid, tolerance, most, len(mine))
             for k in range(a.start[i], a.start[i + 1]):
                 step = grid_step(a, k, b, mine, low, grid) if gridded else 0.0
                 if step > 0.0:
-                    whole, mean, squares, own, some = over_grid(
-                        a, k, b, mine, low, step, grid, farthest, singly, chances
-                    )
+                    whole, mean, squares, own, some = over_grid(a, k, b, mine, low, step, grid, singly, chances)
                     add_sums(tally.sums, whole, mean, squares, own, some)
                 elif a.kind[k] != POINT:
                     _over_part(
@@ -600,7 +599,7 @@ def match_counts(
     distribution
         Whether to compute the probability of each number of matches as well.
     tolerance
-        Candidates may be left out that together change no number by more.
+        How far numbers may be off: candidates may be left out, and integrals over normal values be less exact.
     singly
         Whether to tell the probability of each candidate. It is faster without.
 
