@@ -24,8 +24,6 @@ from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
 from haply.probability.quadrature import (
-    CUT_HIGH,
-    CUT_LOW,
     GAIN,
     HIGH,
     LOW,
@@ -37,11 +35,11 @@ from haply.probability.quadrature import (
     most_pieces,
     only_bends,
     panel_plan,
+    piece_breaks,
     quick_cdf,
     room_for_moving,
     room_for_pieces,
     see,
-    sort_breaks,
     survey,
     weights_before,
 )
@@ -51,6 +49,8 @@ BLOCK = 32
 """Nodes worked on at once."""
 _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
+_WIDE = 0.5
+"""A curve that takes this share of a left value is not a break in it."""
 _INNER = 2.6
 """Cells of bounds lie within so many standard deviations; the tails are one cell each."""
 MOST_CELLS = BLOCK - 4
@@ -359,28 +359,6 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
 
 
 @bare
-def _breaks(pieces, ranges, left, right, breaks):
-    """Where the pieces of all ranges begin and end between two places; returns how many breaks there are.
-
-    A curve that spans most of the stretch needs no break: it bends over all of it.
-    """
-    breaks[0], breaks[1] = left, right
-    count = 2
-    for k in range(pieces.start[ranges]):
-        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
-        curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
-        if curved and high - low > 0.5 * (right - left):
-            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
-        if left < low < right:
-            breaks[count] = low
-            count += 1
-        if left < high < right and high > low:
-            breaks[count] = high
-            count += 1
-    return sort_breaks(breaks, count)
-
-
-@bare
 def _over_part(
     a, k, b, before, candidates, low, high, outside, distribution, pieces, moving, breaks, tally, probability
 ):
@@ -400,7 +378,7 @@ def _over_part(
         if bends <= MOST_BENDS:
             _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, probability)
             return
-    number = _breaks(pieces, 2 * count, left, right, breaks)
+    number = piece_breaks(pieces, 2 * count, left, right, _WIDE, breaks)
     for part in range(number - 1):
         begin, end = breaks[part], breaks[part + 1]
         moves, lines, change, bends = survey(pieces, 0, count, 2, begin, end, b.ordered, _DUST, moving)
