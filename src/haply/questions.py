@@ -291,7 +291,8 @@ def count_matches(
     distribution
         Whether to add ``matches_distribution``, an array of the probabilities of 0, 1, 2, ... matches.
     tolerance
-        Negligible pairs are left out: together they change no number by more than this.
+        How far numbers may be off. Pairs are left out that together change no number by more, and integrals are as
+        exact.
     time, window
         ``|left time - right time| <= window``, for certain times.
     invalid, funnel

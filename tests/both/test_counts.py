@@ -198,6 +198,85 @@ def test_several_conditions_are_those_of_all_worlds(engine, on, holds):
             assert whole["sd_matches"] ** 2 == pytest.approx(totals @ (np.arange(7) - mean) ** 2, abs=1e-8)
 
 
+NORMALS = "id long, k long, x struct<mean:double,sd:double>, y struct<mean:double,sd:double>"
+PHI = np.vectorize(lambda z: 0.5 * math.erfc(-z / math.sqrt(2.0)))
+
+
+def normal_rows(rng, count, width):
+    return [
+        (k, k % 2, *((float(rng.uniform(-1, 1)), float(rng.uniform(0.2, width))) for _ in "xy")) for k in range(count)
+    ]
+
+
+def on_a_grid(mine, theirs, windows):
+    """The mean over a grid of one row's values, and each partner's chance there: windows are ``a x + b y`` in order."""
+    axes = [np.linspace(m - 9 * s, m + 9 * s, 361) for m, s in mine]
+    weights = [np.exp(-0.5 * ((axis - m) / s) ** 2) for axis, (m, s) in zip(axes, mine, strict=True)]
+    weight = np.multiply.outer(*(one / one.sum() for one in weights))
+    chances = np.ones((len(theirs), *weight.shape))
+    for chance, row in zip(chances, theirs, strict=True):
+        for of, a, to, b, low, high in windows:
+            values = axes[of]
+            centre, sd = a * values + b * row[to][0], abs(b) * row[to][1]
+            share = PHI((high - centre) / sd) - PHI((low - centre) / sd)
+            chance *= share[:, None] if of == 0 else share[None, :]
+    return weight, chances
+
+
+@pytest.mark.parametrize(
+    ("on", "windows"),
+    [
+        ("abs(left.x - right.x) <= 0.8 AND left.x > right.y", [(0, 1, 0, -1, -0.8, 0.8), (0, 1, 1, -1, 0, math.inf)]),
+        ("abs(left.x - right.x) <= 0.8 AND left.y + 2 * right.y <= 1",
+         [(0, 1, 0, -1, -0.8, 0.8), (1, 1, 1, 2, -math.inf, 1)]),
+    ],
+)  # fmt: skip
+def test_several_conditions_of_normal_values_are_integrals_over_them(engine, on, windows):
+    """One left value in both conditions, and two of them."""
+    rng = np.random.default_rng(8)
+    left, right = normal_rows(rng, 3, 1.0), normal_rows(rng, 4, 1.2)
+    tables = engine.createDataFrame(left, NORMALS), engine.createDataFrame(right, NORMALS)
+    for row in hp.count_matches(*tables, on, distribution=True, columns=["id"]).collect():
+        weight, chances = on_a_grid(left[row["id"]][2:], [one[2:] for one in right], windows)
+        shares = np.zeros((5, *weight.shape))
+        shares[0] = 1.0
+        for chance in chances:
+            shares[1:] += chance * (shares[:-1] - shares[1:])
+            shares[0] *= 1.0 - chance
+        wanted = (weight * shares).sum(axis=(1, 2))
+        mean = wanted @ np.arange(5)
+        assert row["matches_distribution"] == pytest.approx(wanted.tolist(), abs=2e-9)
+        assert row["p_any"] == pytest.approx(1 - wanted[0], abs=2e-9)
+        assert row["expected_matches"] == pytest.approx(mean, abs=4e-9)
+        assert row["sd_matches"] ** 2 == pytest.approx(wanted @ (np.arange(5) - mean) ** 2, abs=4e-8)
+
+
+def test_groups_of_normal_values_with_several_conditions(engine):
+    """From the right side each left value must be in one condition alone."""
+    rng = np.random.default_rng(9)
+    left, right = normal_rows(rng, 4, 1.0), normal_rows(rng, 3, 1.2)
+    tables = engine.createDataFrame(left, NORMALS), engine.createDataFrame(right, NORMALS)
+    on = "abs(left.x - right.x) <= 0.8 AND left.y <= right.y"
+    draws = 200_000
+    mine, theirs = ([rng.normal(*one, draws) for row in rows for one in row[2:]] for rows in (left, right))
+    for row in hp.count_matches(*tables, on, by="k").collect():
+        total = np.zeros(draws)
+        for i in range(row["k"], 4, 2):
+            for j in range(3):
+                total += (abs(mine[2 * i] - theirs[2 * j]) <= 0.8) & (mine[2 * i + 1] <= theirs[2 * j + 1])
+        assert row["expected_matches"] == pytest.approx(total.mean(), abs=5 * total.std() / math.sqrt(draws))
+        assert row["sd_matches"] == pytest.approx(total.std(), rel=0.01)
+    with pytest.raises(HaplyError, match="and no left one"):
+        hp.count_matches(*tables, "abs(left.x - right.x) <= 0.8 AND left.x <= right.y", by="k")
+
+
+def test_values_far_wider_than_their_partners_are_refused(engine):
+    left = engine.createDataFrame([(0, 0, (0.0, 100.0), (0.0, 1.0))], NORMALS)
+    right = engine.createDataFrame([(0, 0, (0.0, 0.1), (0.0, 1.0))], NORMALS)
+    with pytest.raises(engine.failure, match="much wider than those of its partners"):
+        hp.count_matches(left, right, "abs(left.x - right.x) <= 0.8 AND left.y <= right.y").collect()
+
+
 def test_several_conditions_of_certain_rows_with_any_laws(engine):
     """Partners are then independent, with the probabilities of the join."""
     left = engine.createDataFrame([(k, float(k), 0.5 * k) for k in range(4)], "id long, x double, y double")

@@ -11,7 +11,7 @@ import pytest
 import oracle
 import oracle_answers as referee
 from engine import model_of
-from haply.models import Certain, Gaussian, Histogram, Uniform
+from haply.models import Certain, Gaussian, Histogram, Mixture, Uniform
 from haply.probability.events.nearest import nearest_candidates, nearest_events
 from laws_kit import KINDS, draw, model_of_laws, random_law
 
@@ -87,6 +87,47 @@ def test_one_event_far_narrower_than_the_time():
     found = all_of(Gaussian(0, 1000), Gaussian([-300, 500], [0.1, 0.2]))
     below = 0.5 * (1 + math.erf(100 / 1000 / math.sqrt(2)))
     assert found.probability == pytest.approx([below, 1 - below], abs=1e-9)
+
+
+@pytest.mark.parametrize("within", [None, 0.6])
+def test_many_normal_events_of_very_different_widths(within):
+    """Against many short panels in the distance, of which none looks where events move."""
+    rng = np.random.default_rng(4)
+    count, time = 12, 0.3
+    mean, sd = rng.uniform(-1.0, 1.5, count), 10.0 ** rng.uniform(-2.0, 0.5, count)
+    far = min((abs(mean - time) + 9.0 * sd).min(), math.inf if within is None else within)
+    node, weight = np.polynomial.legendre.leggauss(8)
+    edges = np.linspace(0.0, far, 400)
+    half = 0.5 * np.diff(edges)
+    r = ((edges[:-1] + half)[:, None] + half[:, None] * node).ravel()
+    cdf = np.vectorize(lambda z: 0.5 * math.erfc(-z / math.sqrt(2.0)))
+
+    def shares(r):
+        up, down = (time + r - mean[:, None]) / sd[:, None], (time - r - mean[:, None]) / sd[:, None]
+        density = (np.exp(-0.5 * up**2) + np.exp(-0.5 * down**2)) / (sd[:, None] * math.sqrt(2.0 * math.pi))
+        return density, cdf(-up) + cdf(down)
+
+    density, farther = shares(r)
+    wanted = [
+        ((half[:, None] * weight).ravel() * density[j] * np.delete(farther, j, axis=0).prod(axis=0)).sum()
+        for j in range(count)
+    ]
+    found = all_of(Certain([time]), Gaussian(mean, sd), lookback=within)
+    assert found.probability == pytest.approx(wanted, abs=1e-13)
+    none = 0.0 if within is None else float(shares(np.array([within]))[1].prod())
+    assert found.none[0] == pytest.approx(none, abs=1e-13)
+
+
+def test_rows_among_normal_events_and_rows_among_others_are_computed_together():
+    left = Gaussian([0.0, 0.2, 0.4], [0.5, 0.5, 0.5])
+    mixed = Mixture([[1.0], [1.0], [0.5, 0.5]], [[0.1], [0.9], [0.2, 0.8]], [[0.4], [0.3], [0.0, 0.5]])  # one point
+    start, candidates = np.array([0, 2, 4, 6]), np.array([0, 1, 0, 2, 1, 0])
+    whole = nearest_events(left, mixed, start, candidates)
+    for i in range(3):
+        own = slice(start[i], start[i + 1])
+        alone = nearest_events(left.take(np.array([i])), mixed, [0, 2], candidates[own])
+        assert whole.probability[own] == pytest.approx(alone.probability, abs=1e-15)
+        assert whole.none[i] == pytest.approx(alone.none[0], abs=1e-15)
 
 
 @pytest.mark.parametrize("case", range(24))

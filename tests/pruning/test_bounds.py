@@ -176,6 +176,26 @@ def test_curve_is_thin():
     assert np.mean(outer - np.maximum(inner, 0.0)) < 0.01
 
 
+@pytest.mark.parametrize("level", [1e-2, 1e-7, 1e-11, 1e-15, 1e-30])
+def test_low_limits_are_decided_by_the_curve(level):
+    """Rows are narrow beside the reach of a low limit: the table is as wide as they are, and decides nearly all."""
+    rng = np.random.default_rng(5)
+    n = 4000
+    mean, sd = rng.uniform(-12.0, 12.0, (2, n)), rng.uniform(0.1, 1.0, (2, n))
+    rows = np.arange(n)
+    parameters = (mean[0], sd[0], mean[1], sd[1])
+    verdicts = gaussian_verdicts(parameters, rows, rows, Region(-1.0, 1.0), level, level, True)
+    spread = np.hypot(*sd)
+    for away, width, verdict in zip(np.abs(mean[0] - mean[1]), spread, verdicts, strict=True):
+        exact = 0.5 * (
+            math.erfc((away - 1.0) / width / math.sqrt(2.0)) - math.erfc((away + 1.0) / width / math.sqrt(2.0))
+        )
+        assert verdict >= 0 or exact <= level
+        assert verdict <= 0 or exact >= level
+    assert (verdicts == 0).mean() < 0.03
+    assert (verdicts < 0).sum() > 100 < (verdicts > 0).sum()
+
+
 @pytest.mark.parametrize("level", [0.3, 0.7, 0.75, 0.9])
 def test_core_regions_find_fewer_candidates_than_moments(level):
     """The claim of the design: fewer candidates than the moment test at every threshold, and no pair missed."""

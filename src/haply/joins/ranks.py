@@ -12,7 +12,7 @@ from haply.joins.match import Matches
 from haply.models import Model, OneDimensional, Samples
 from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
-from haply.pruning.best import Best, best_pairs, likeliest_pairs, score
+from haply.pruning.best import Best, best_pairs, crowded_pairs, likeliest_pairs, score
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,14 @@ class RankedPairs:
         ``ranks`` numbers given pairs by what tells those apart that tie; without it all that tie with the last are
         kept.
         """
+        kept = np.ones(len(self.rows), bool)
+        several = crowded_pairs(self.rows, self.count, most)
+        if not len(several):  # no row has a choice
+            return kept
         if most == 1:
-            kept, tied = likeliest_pairs(self.rows, self.probability, self.count)
+            kept[several], tied = likeliest_pairs(self.rows[several], self.probability[several], self.count)
+            tied = several[tied]
         else:
-            kept = np.ones(len(self.rows), bool)
-            several = self._crowded(kept, most)
             kept[several] = self._best(several, np.zeros(len(several)), None, most)
             tied = self._crowded(kept, most)
         if not len(tied):
@@ -135,8 +138,8 @@ class RankedPairs:
 
     def _crowded(self, kept: np.ndarray, most: int) -> np.ndarray:
         """The kept pairs of rows that have more of them than are wanted, in their order."""
-        crowded = np.bincount(self.rows[kept], minlength=self.count) > most
-        return np.flatnonzero(kept & crowded[self.rows])
+        pairs = np.flatnonzero(kept)
+        return pairs[crowded_pairs(self.rows[pairs], self.count, most)]
 
     def _best(self, pairs: np.ndarray, spreads: np.ndarray, ranks: np.ndarray | None, most: int) -> np.ndarray:
         """Tell which of some pairs are among the best of their rows; without ranks those that tie are as well."""

@@ -30,8 +30,6 @@ _FARTHEST_NODE = 2.0**28
 _LEAST, _MOST = 1e-250, 1e250
 _RANK, _RANKS = 3.0, 10
 """Candidates are ranked by the logarithms of their chances."""
-_NOTHING = 8.5
-"""A density that far from its mean is 2e-16 of what it is there."""
 _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
 
@@ -59,13 +57,14 @@ _CDF = _cdf_cells()
 class NodeGrid(NamedTuple):
     """What is remembered of candidates, and room for the nodes of a left value.
 
-    ``frame`` is the place of node 0, the width of the region, and its first bits. The chances of candidate
-    ``owner[slot]`` are ``q[slot, 0]``, at the nodes from ``first[slot]`` to before ``beyond[slot]`` of ``step[slot]``;
-    those at even nodes are ``q[slot, 1]``. ``weight``, ``some`` and ``mean`` are as of a tally, ``squares`` the sums of
-    squared chances.
+    ``frame`` is the place of node 0, the width of the region, and its first bits; ``wanted`` is what ``demand`` wrote.
+    The chances of candidate ``owner[slot]`` are ``q[slot, 0]``, at the nodes from ``first[slot]`` to before
+    ``beyond[slot]`` of ``step[slot]``; those at even nodes are ``q[slot, 1]``. ``weight``, ``some`` and ``mean`` are as
+    of a tally, ``squares`` the sums of squared chances.
     """
 
     frame: np.ndarray
+    wanted: np.ndarray
     owner: np.ndarray
     step: np.ndarray
     first: np.ndarray
@@ -89,11 +88,30 @@ def room_for_grid(a, low, high, used):
         origin = a.mean[0]
     share, power = math.frexp(width if used else 1.0)
     return NodeGrid(
-        np.array([origin, width, math.ldexp(math.floor(share * _BITS) / _BITS, power)]),
+        np.array([origin, width, math.ldexp(math.floor(share * _BITS) / _BITS, power)]), np.zeros(4),
         np.full(slots, -1), np.zeros(slots), np.zeros(slots, np.int64), np.zeros(slots, np.int64),
         np.empty((slots, 2, room)), np.empty(room), np.empty(room), np.empty(room), np.empty(room),
         np.empty(room), np.empty(9), np.empty(_RANKS),
     )  # fmt: skip
+
+
+@bare
+def demand(grid, tolerance, most, candidates):
+    """Ask for numbers of a row of so many candidates that err by less than a tolerance; no row has more than ``most``.
+
+    Writes down the exponent ``e`` of the error, how many deviations a left value is followed, how many a candidate is,
+    and how far outside a candidate may be, in squared deviations. A chance, or a product of two, errs by less than
+    ``3 exp(-e)``: 2 for the step, 0.2 for the tails of the left value, 0.5 for those of the product (see ``_reach``).
+    So no sum over pairs of candidates errs by more than a quarter of the tolerance. A candidate whose mean is ``z``
+    deviations outside of the region has a chance below ``exp(-z**2 / 2) / 5``: those left out make another fifth.
+    """
+    wanted = grid.wanted
+    wanted[0], wanted[1], wanted[2], wanted[3] = EXACT, FARTHEST, FARTHEST, math.inf
+    if tolerance > 0.0:
+        wanted[0] = min(EXACT, math.log(16.0 * candidates * candidates / tolerance))
+        wanted[1] = min(FARTHEST, math.sqrt(2.0 * max(8.0, wanted[0] - 1.6)))
+        wanted[2] = min(FARTHEST, math.sqrt(2.0 * max(8.0, math.log(16.0 * most * most / tolerance))))
+        wanted[3] = -2.0 * math.log(tolerance / candidates)
 
 
 @bare
@@ -111,7 +129,8 @@ def grid_step(a, k, b, candidates, low, grid):
 
     With ``q`` from the likeliest on, no match is ``1 - sum q_k prod_(j < k) (1 - q_j)``. A distance ``t`` away from the
     real line ``q_j`` and ``1 - q_j`` grow by at most ``exp((t / sd_j)**2 / 2)``, so that a step h errs in the term of
-    ``k`` by at most ``2 p_k exp(-2 pi**2 / (h**2 (1 + bends up to k)))``: what is unlikely needs no fine step.
+    ``k`` by at most ``2 p_k exp(-2 pi**2 / (h**2 (1 + bends up to k)))``: what is unlikely needs no fine step. See
+    ``demand`` for how small that is to be.
     """
     if a.kind[k] != NORMAL or a.low[k] != -math.inf or a.high[k] != math.inf:
         return 0.0
@@ -133,7 +152,7 @@ def grid_step(a, k, b, candidates, low, grid):
     for rank in range(_RANKS):
         together += bends[rank]
         if rank == 0 or bends[rank] > 0.0:
-            needed = max(needed, (EXACT - _RANK * rank) * together)
+            needed = max(needed, (grid.wanted[0] - _RANK * rank) * together)
     most = sd * trapezoid_step(needed / EXACT - 1.0)
     if not (
         _LEAST < most < _MOST and _LEAST < width < _MOST
@@ -180,31 +199,32 @@ def _add_cdf(q, count, start, slope, sign):
 
 
 @bare
-def _subtract(q, back, spare):
-    """Subtract from each number the one so many places before it."""
-    count = max(0, len(q) - back)
-    after = q[len(q) - count :]
-    for e in range(count):
-        spare[e] = q[e]
-    for e in range(count):
-        after[e] -= spare[e]
+def _between(cdf, back, q):
+    """Write how much each number is more than the one so many places before it; before the first all are 0."""
+    q = q[: len(cdf)]
+    for e in range(min(back, len(cdf))):
+        q[e] = min(1.0, cdf[e]) if cdf[e] > _DUST else 0.0
+    upper, lower, rest = cdf[back:], cdf[: max(0, len(cdf) - back)], q[back:]
+    for e in range(len(lower)):
+        change = upper[e] - lower[e]
+        rest[e] = min(1.0, change) if change > _DUST else 0.0
 
 
 @bare
 def _write_chances(grid, slot, mean, sd, step, low):
     """Write down a candidate's chances at all nodes where it has any."""
     width, place, q, even = grid.frame[1], gap(mean, grid.frame[0], -low), grid.q[slot, 0], grid.q[slot, 1]
-    first = math.ceil((place - FARTHEST * sd) / step)
-    count = math.floor((place + width + FARTHEST * sd) / step) + 1 - first
+    reach = grid.wanted[2] * sd
+    first = math.ceil((place - reach) / step)
+    count = math.floor((place + width + reach) / step) + 1 - first
     begin, back = _before(grid, first, step, mean) - low, int(width / step)
-    q[:count] = 0.0
-    _add_cdf(q, count, begin / sd, step / sd, 1.0)
-    if back > 0:
-        _subtract(q[:count], back, grid.spare)
-    else:
-        _add_cdf(q, count, (begin - width) / sd, step / sd, -1.0)
-    for e in range(count):
-        q[e] = min(1.0, q[e]) if q[e] > _DUST else 0.0
+    cdf = grid.spare[:count]
+    cdf[:] = 0.0
+    _add_cdf(cdf, count, begin / sd, step / sd, 1.0)
+    if back == 0:
+        _add_cdf(cdf, count, (begin - width) / sd, step / sd, -1.0)
+        back = count
+    _between(cdf, back, q)
     fine = q[first & 1 : count]
     for e in range((len(fine) + 1) // 2):
         even[e] = fine[2 * e]
@@ -278,49 +298,40 @@ def _totals(grid, count):
 
 
 @bare
-def most_outside(tolerance, candidates):
-    """How far outside, in squared deviations, a candidate may be; those that are farther are no more than a tolerance.
-
-    The chance of a candidate whose mean is ``z`` deviations outside of the region is below ``exp(-z**2 / 2)``.
-    """
-    return -2.0 * math.log(tolerance / candidates) if tolerance > 0.0 else math.inf
-
-
-@bare
-def _reach(mu, sd, mean, spread, low, width, outside):
+def _reach(mu, sd, mean, spread, low, width, wanted):
     """Between which places, seen from a left value's mean, its density times a candidate's chance is not nothing.
 
     Before the place ``d`` from which on the candidate matches, ``t`` from the mean, the product falls like ``exp(-(t**2
-    / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the place up to which it does. A
-    candidate that is more than ``outside`` away, in squared deviations, has no such places.
+    / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the place up to which it does. What is left out on
+    each side is at most ``exp(-e) / 4``, with ``e`` as of ``demand``. A candidate too far outside has no such places.
     """
     below = gap(mean, mu, -low)
     above, both = below + width, 1.0 / (sd * sd + spread * spread)
-    left, right = -FARTHEST * sd, FARTHEST * sd
-    away = max(0.0, below, -above)
-    if away * away * both > outside:
+    right = wanted[1] * sd
+    left, away = -right, max(0.0, below, -above)
+    if away * away * both > wanted[3]:
         return math.inf, -math.inf
-    most, share, size = _NOTHING * _NOTHING, sd * sd * both, sd * spread
-    if below > -_NOTHING * sd:
+    most, share, size = 2.0 * wanted[0], sd * sd * both, sd * spread
+    if below > left:
         rest = most - below * below * both
         left = below * share - size * math.sqrt(rest * both) if rest > 0.0 else math.inf
-    if above < _NOTHING * sd:
+    if above < wanted[1] * sd:
         rest = most - above * above * both
         right = above * share + size * math.sqrt(rest * both) if rest > 0.0 else -math.inf
     return left, right
 
 
 @bare
-def over_grid(a, k, b, candidates, low, step, grid, outside, chances, probability):
-    """Integrate over left component ``k``; returns what ``add_sums`` takes.
+def over_grid(a, k, b, candidates, low, step, grid, chances, probability):
+    """Integrate over left component ``k``, as exactly as ``demand`` asks; returns what ``add_sums`` takes.
 
-    Candidates that are more than ``outside`` away (see ``most_outside``) are passed over. With ``chances`` the chance
-    of each candidate is added to ``probability``.
+    With ``chances`` the chance of each candidate is added to ``probability``.
     """
     mu, sd = a.mean[k], a.sd[k]
     place = mu - grid.frame[0]
-    first = math.ceil((place - FARTHEST * sd) / step)
-    count = math.floor((place + FARTHEST * sd) / step) + 1 - first
+    reach = grid.wanted[1] * sd
+    first = math.ceil((place - reach) / step)
+    count = math.floor((place + reach) / step) + 1 - first
     _write_weights(grid, count, _before(grid, first, step, mu) / sd, step / sd, a.weight[k] * step / sd)
     grid.some[:count] = 0.0
     grid.mean[:count] = 0.0
@@ -328,7 +339,7 @@ def over_grid(a, k, b, candidates, low, step, grid, outside, chances, probabilit
     last = first + count - 1
     for c in range(len(candidates)):
         j = candidates[c]
-        left, right = _reach(mu, sd, b.mean[b.start[j]], b.sd[b.start[j]], low, grid.frame[1], outside)
+        left, right = _reach(mu, sd, b.mean[b.start[j]], b.sd[b.start[j]], low, grid.frame[1], grid.wanted)
         if left > right:
             continue
         slot = _slot_of(grid, j, b, step, low)

@@ -14,6 +14,7 @@ from typing import Any
 
 from haply.errors import HaplyError
 from haply.joins.cells.asked import PairSelection
+from haply.joins.worlds import NormalWindow
 from haply.models import Gaussian, GaussianND, Model, OneDimensional, Samples
 from haply.planning.explain import Description, looked_at
 from haply.planning.frames import (
@@ -319,6 +320,31 @@ class MixedJoin:
             ),
             None,
         )
+
+    def normal_windows(self, asked: PairSelection, both_sides: bool) -> tuple[NormalWindow, ...]:
+        """Return the conditions as windows of sums of two normal values; nothing if one is none.
+
+        No right column may be in two of them, as their chances would not multiply; with ``both_sides`` no left one.
+        """
+        called = {name: column for name, _, column in (*asked.uncertain, *asked.numbers)}
+        found, models = [], self._kinds.models
+        for condition in (condition for group in self._selection.groups for condition in group.conditions):
+            if not isinstance(condition, Polynomial) or condition.squares or condition.centre:
+                return ()
+            sides = {self._columns[name].table: (name, factor) for (name, _), factor in condition.linear}
+            if len(condition.linear) != 2 or set(sides) != set(_SIDES) or len(condition.ranges) != 1:
+                return ()
+            names, factors = zip(*(sides[side] for side in _SIDES), strict=True)
+            if any(models[name] is not Gaussian for name in names) or any(isinstance(one, str) for one in factors):
+                return ()
+            low, high, *closed = condition.ranges[0]
+            ends = [called[end] if isinstance(end, str) else end for end in (low, high)]
+            columns = called[names[0]], called[names[1]]
+            found.append(NormalWindow(columns, (factors[0], factors[1]), ends[0], ends[1], (closed[0], closed[1])))
+        for side in (0, 1) if both_sides else (1,):
+            if len({window.columns[side] for window in found}) < len(found):
+                return ()
+        return tuple(found)
 
     # -- running and explaining it -------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ All candidates of a left row look at the same value, so that their matches depen
 single chances is no bound, neither from above nor from below. Given the value ``x`` they are independent, candidate
 ``j`` matches with probability ``q_j(x)``, and everything is an expectation over ``x``: a sum over the points of the
 left value, Gauss-Legendre panels over its uniform parts (exact if the candidates are points and uniforms), and panels
-or the trapezoidal rule over its normal parts. Errors are below 1e-14 for each candidate.
+or the trapezoidal rule over its normal parts. Errors are below 1e-14 for each candidate, or below a
+tolerance.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from haply.errors import HaplyError
 from haply.models import OneDimensional
 from haply.models.ragged import Ragged
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
-from haply.numerics.grid import FARTHEST, grid_step, most_outside, over_grid, room_for_grid, trapezoid_step
+from haply.numerics.grid import FARTHEST, demand, grid_step, over_grid, room_for_grid, trapezoid_step
 from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
 from haply.probability.exact import PairProbability
 from haply.probability.quadrature import (
-    CUT_HIGH,
-    CUT_LOW,
     GAIN,
     HIGH,
     LOW,
@@ -36,11 +35,11 @@ from haply.probability.quadrature import (
     most_pieces,
     only_bends,
     panel_plan,
+    piece_breaks,
     quick_cdf,
     room_for_moving,
     room_for_pieces,
     see,
-    sort_breaks,
     survey,
     weights_before,
 )
@@ -50,6 +49,8 @@ BLOCK = 32
 """Nodes worked on at once."""
 _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
+_WIDE = 0.5
+"""A curve that takes this share of a left value is not a break in it."""
 _INNER = 2.6
 """Cells of bounds lie within so many standard deviations; the tails are one cell each."""
 MOST_CELLS = BLOCK - 4
@@ -358,28 +359,6 @@ def _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, pr
 
 
 @bare
-def _breaks(pieces, ranges, left, right, breaks):
-    """Where the pieces of all ranges begin and end between two places; returns how many breaks there are.
-
-    A curve that spans most of the stretch needs no break: it bends over all of it.
-    """
-    breaks[0], breaks[1] = left, right
-    count = 2
-    for k in range(pieces.start[ranges]):
-        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
-        curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
-        if curved and high - low > 0.5 * (right - left):
-            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
-        if left < low < right:
-            breaks[count] = low
-            count += 1
-        if left < high < right and high > low:
-            breaks[count] = high
-            count += 1
-    return sort_breaks(breaks, count)
-
-
-@bare
 def _over_part(
     a, k, b, before, candidates, low, high, outside, distribution, pieces, moving, breaks, tally, probability
 ):
@@ -399,7 +378,7 @@ def _over_part(
         if bends <= MOST_BENDS:
             _trapezoid(pieces, count, weight, sd, bends, distribution, moving, tally, probability)
             return
-    number = _breaks(pieces, 2 * count, left, right, breaks)
+    number = piece_breaks(pieces, 2 * count, left, right, _WIDE, breaks)
     for part in range(number - 1):
         begin, end = breaks[part], breaks[part + 1]
         moves, lines, change, bends = survey(pieces, 0, count, 2, begin, end, b.ordered, _DUST, moving)
@@ -439,13 +418,11 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
             _over_points(
                 a, i, b, before, mine, low, high, low_closed, high_closed, outside, distribution, place, tally, chances
             )
-            farthest = most_outside(tolerance, len(mine))
+            demand(grid, tolerance, most, len(mine))
             for k in range(a.start[i], a.start[i + 1]):
                 step = grid_step(a, k, b, mine, low, grid) if gridded else 0.0
                 if step > 0.0:
-                    whole, mean, squares, own, some = over_grid(
-                        a, k, b, mine, low, step, grid, farthest, singly, chances
-                    )
+                    whole, mean, squares, own, some = over_grid(a, k, b, mine, low, step, grid, singly, chances)
                     add_sums(tally.sums, whole, mean, squares, own, some)
                 elif a.kind[k] != POINT:
                     _over_part(
@@ -600,7 +577,7 @@ def match_counts(
     distribution
         Whether to compute the probability of each number of matches as well.
     tolerance
-        Candidates may be left out that together change no number by more.
+        How far numbers may be off: candidates may be left out, and integrals over normal values be less exact.
     singly
         Whether to tell the probability of each candidate. It is faster without.
 

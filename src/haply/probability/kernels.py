@@ -157,3 +157,12 @@ def samples_pairs(a, b, b_before, equal, left, right, lows, highs, low_closed, h
         else:
             out[pair] = min(1.0, max(0.0, around if outside else inside))
     return out
+
+
+@kernel
+def normal_windows(mean, sd, low, high, low_closed, high_closed):
+    """The chances that normal values lie between two ends, each between its own; all arrays have one length."""
+    out = np.empty(len(mean))
+    for k in range(len(mean)):
+        out[k] = normal_region(mean[k], sd[k], low[k], high[k], low_closed, high_closed, False)
+    return out

@@ -466,3 +466,25 @@ def sort_breaks(breaks, count):
             breaks[kept] = breaks[k]
             kept += 1
     return kept
+
+
+@bare
+def piece_breaks(pieces, ranges, left, right, wide, breaks):
+    """Where the pieces of so many ranges begin and end between two places; returns how many breaks there are.
+
+    A curve that takes more than the share ``wide`` of the stretch is no break: it bends over all of it.
+    """
+    breaks[0], breaks[1] = left, right
+    count = 2
+    for k in range(pieces.start[ranges]):
+        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
+        curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
+        if curved and high - low > wide * (right - left):
+            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
+        if left < low < right:
+            breaks[count] = low
+            count += 1
+        if left < high < right and high > low:
+            breaks[count] = high
+            count += 1
+    return sort_breaks(breaks, count)

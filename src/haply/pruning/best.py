@@ -66,6 +66,29 @@ def _better(scores, spreads, ranks, one, other):
 
 
 @kernel
+def _crowded(rows, seen, most):
+    for pair in range(len(rows)):
+        seen[rows[pair]] += seen[rows[pair]] <= most
+    found = np.empty(len(rows), np.int64)
+    n = 0
+    for pair in range(len(rows)):
+        found[n] = pair
+        n += seen[rows[pair]] > most
+    return found[:n]
+
+
+def crowded_pairs(rows: np.ndarray, count: int, most: int) -> np.ndarray:
+    """Return the pairs, in their order, of rows that have more than ``most`` of them; rows are numbers below ``count``.
+
+    Rows are counted in bytes, if these suffice: the counts of many rows then stay in the cache.
+
+    >>> crowded_pairs(np.array([2, 0, 2, 1]), 3, 1)
+    array([0, 2])
+    """
+    return _crowded(rows, np.zeros(count, np.uint8 if most < 255 else np.int64), most)
+
+
+@kernel
 def likeliest_pairs(rows, probability, count):
     """Tell which pairs have the largest probability of their row, as ``score`` rounds it, and which of them tie.
 

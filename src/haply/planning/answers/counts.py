@@ -142,18 +142,20 @@ class CountPlan:
                 found=str(node.condition),
             )
         asked, computed = joined.asked_of_pairs()
+        windows = joined.normal_windows(asked, both_sides=bool(by))
         for side in _SIDES.values() if by else (_SIDES["left"],):
-            column = joined.without_worlds(side)
+            column = None if windows else joined.without_worlds(side)
             if column is not None:
                 raise HaplyError(
                     f"Matches are counted for several uncertain conditions where the {side} table has samples",
-                    expected=f"certain values, or hp.samples, in '{column}'",
+                    expected=f"certain values, or hp.samples, in '{column}'; or Gaussian values in both tables, no "
+                    f"right one in two conditions{', and no left one' if by else ''}",
                     found=field_of(node.frames[side], column).text,
                     hint="count by one condition on the difference or distance of a column of each table; "
                     "hp.join takes several, and its probabilities add up to the expected number of matches",
                 )
         counting = WorldCounting(
-            asked, 0, tuple(map(float, options.quantiles or ())), options.distribution, bool(by)
+            asked, 0, tuple(map(float, options.quantiles or ())), options.distribution, bool(by), windows
         )  # fmt: skip
         result = [Shown(_SIDES[side], ROW_IDS[side], ROW_IDS[side]) for side in _SIDES]
         result += [Shown("left", name, f"__haply_by_{k}") for k, name in enumerate(by)]

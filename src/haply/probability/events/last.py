@@ -19,15 +19,13 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.models import OneDimensional
-from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
+from haply.numerics.components import NORMAL, POINT, gap, smooth_window
 from haply.numerics.grid import FARTHEST, trapezoid_step
 from haply.numerics.jit import bare, kernel, solid
 from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_mass
 from haply.numerics.rows import Components, row_cdf
 from haply.probability.counts import candidate_lists
 from haply.probability.quadrature import (
-    CUT_HIGH,
-    CUT_LOW,
     GAIN,
     HIGH,
     LOW,
@@ -41,6 +39,7 @@ from haply.probability.quadrature import (
     most_pieces,
     only_bends,
     panel_plan,
+    piece_breaks,
     room_for_moving,
     room_for_pieces,
     see,
@@ -479,29 +478,13 @@ def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, proba
 
 @bare
 def _breaks_of(pieces, count, first, last, breaks):
-    """Where pieces begin and end between two times; returns how many breaks there are.
-
-    Curves that span much of the time need no break: they bend over all of it.
-    """
+    """Where pieces begin and end between two times; returns how many breaks there are."""
     begin, end = math.inf, -math.inf
     for k in range(pieces.start[count]):
         begin, end = min(begin, max(pieces.number[k, LOW], first)), max(end, min(pieces.number[k, HIGH], last))
     if not begin <= end:
         return 0
-    breaks[0], breaks[1] = begin, end
-    number = 2
-    for k in range(pieces.start[count]):
-        low, high = pieces.number[k, LOW], pieces.number[k, HIGH]
-        curved = pieces.kind[k] != POINT and pieces.kind[k] != UNIFORM
-        if curved and high - low > _WIDE * (end - begin):
-            low, high = pieces.number[k, CUT_LOW], pieces.number[k, CUT_HIGH]
-        if begin < low < end:
-            breaks[number] = low
-            number += 1
-        if begin < high < end and high > low:
-            breaks[number] = high
-            number += 1
-    return sort_breaks(breaks, number)
+    return piece_breaks(pieces, count, begin, end, _WIDE, breaks)
 
 
 @kernel
@@ -634,15 +617,34 @@ def _candidate_rows(b, order, earliest, latest, newest, begins, ends_of, low, hi
 
 
 @kernel
-def _newest(latest, begins):
-    """For each row of an order the latest time of all up to it, from the last place on at which a key begins."""
-    out, key = np.empty(len(latest)), 0
+def _newest_of_key(latest, keys):
+    """For each event of an order the latest time of all with its key up to it."""
+    out = np.empty(len(latest))
     for k in range(len(latest)):
-        while key < len(begins) and begins[key] < k:
-            key += 1
-        first = k == 0 or (key < len(begins) and begins[key] == k)
-        out[k] = latest[k] if first else max(out[k - 1], latest[k])
+        out[k] = latest[k] if k == 0 or keys[k] != keys[k - 1] else max(out[k - 1], latest[k])
     return out
+
+
+class EventOrder(NamedTuple):
+    """Events in the order of their keys and earliest times, and where those of each left row begin and end there."""
+
+    order: np.ndarray
+    earliest: np.ndarray
+    latest: np.ndarray
+    newest: np.ndarray
+    """The latest time of all with an event's key up to it."""
+    begins: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, earliest: np.ndarray, latest: np.ndarray, left_key: Any, right_key: Any, left_rows: int) -> EventOrder:
+        """Sort events by when they are at the earliest; without keys all have one."""
+        keys = np.zeros(len(earliest), np.int64) if right_key is None else np.asarray(right_key, np.int64)
+        asked = np.zeros(left_rows, np.int64) if left_key is None else np.asarray(left_key, np.int64)
+        order = np.lexsort((earliest, keys))
+        keys, latest = keys[order], latest[order]
+        begins, ends = np.searchsorted(keys, asked, "left"), np.searchsorted(keys, asked, "right")
+        return cls(order, earliest[order], latest, _newest_of_key(latest, keys), begins, ends)
 
 
 def negated(rows: Components) -> Components:
@@ -678,6 +680,17 @@ def lookback_of(lookback: float | None) -> float:
     return float(lookback)
 
 
+def ranked_candidates(
+    start: Any, candidates: Any, rank: Any, left: int, right: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check lists of candidates and their ranks, which are their row numbers if none are given."""
+    begins, rows = candidate_lists(start, candidates, left, right)
+    ranks = rows.astype(np.float64) if rank is None else solid(rank)
+    if len(ranks) != len(rows):
+        raise HaplyError("Ranks do not fit", expected=f"{len(rows)} numbers", found=str(len(ranks)))
+    return begins, rows, ranks
+
+
 def last_events(
     left: OneDimensional, right: OneDimensional, start: Any, candidates: Any, *, rank: Any = None,
     lookback: float | None = None, direction: Direction = "backward",
@@ -711,10 +724,7 @@ def last_events(
     >>> (144 * found.probability).round(9), found.none
     (array([ 19., 107.,  18.]), array([0.]))
     """
-    begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    ranks = rows.astype(np.float64) if rank is None else solid(rank)
-    if len(ranks) != len(rows):
-        raise HaplyError("Ranks do not fit", expected=f"{len(rows)} numbers", found=str(len(ranks)))
+    begins, rows, ranks = ranked_candidates(start, candidates, rank, len(left), len(right))
     return LastEvents(*chances(*_turned(left, right, direction), begins, rows, ranks, lookback_of(lookback)))
 
 
@@ -748,12 +758,5 @@ def event_candidates(
     earliest, latest = right.quantile_low(single), right.quantile_high(single)
     if direction == "forward":
         low, high, earliest, latest = -high, -low, -latest, -earliest
-    keys = np.zeros(len(right), np.int64) if right_key is None else np.asarray(right_key, np.int64)
-    asked = np.zeros(len(left), np.int64) if left_key is None else np.asarray(left_key, np.int64)
-    order = np.lexsort((earliest, keys))
-    sorted_keys, latest = keys[order], latest[order]
-    begins, ends = np.searchsorted(sorted_keys, asked, "left"), np.searchsorted(sorted_keys, asked, "right")
-    changes = np.append(0, np.flatnonzero(np.diff(sorted_keys)) + 1)
-    return _candidate_rows(
-        events, order, earliest[order], latest, _newest(latest, changes), begins, ends, low, high, lookback, share
-    )
+    ordered = EventOrder.of(earliest, latest, left_key, right_key, len(left))
+    return _candidate_rows(events, *ordered, low, high, lookback, share)

@@ -1,11 +1,16 @@
 """The event nearest to an uncertain time, where the times of events are uncertain too.
 
 Given ``T = t``, the nearest event is the last one before 0 among ``-|S_k - t|``. Folded at ``t``, a component of an
-event is one or two components of the same kinds, so that ``last`` computes the chances for a certain time exactly. What
-is left is a mean over ``T``. Points are summed. A normal part of ``T`` among normal events is a sum as well, by the
-trapezoidal rule. Others are integrated by Gauss-Legendre panels between all places where the order of two events may
-change: edges, their midpoints, and those shifted by the lookback. Panels on which rules of two sizes disagree are
-halved.
+event is one or two components of the same kinds, so that ``last`` computes the chances for a certain time exactly;
+among normals alone ``near_normals`` does. What is left is a mean over ``T``.
+
+Points are summed. A normal part of ``T`` among normal events is a sum as well, by the trapezoidal rule, whose error is
+bounded: with an imaginary part ``y``, in deviations of ``T``, the density of ``T`` grows by ``exp(y**2 / 2)`` and the
+chance ``p_j(t)`` by ``exp(y**2 bends / 2)`` at most, where ``bends`` is the sum of squared ratios of the deviation of
+``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most ``2 p_j exp(-2 pi**2 / (h**2 (1 +
+bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre panels between all places where
+the order of two events may change: edges, their midpoints, and those shifted by the lookback. Panels on which rules of
+two sizes disagree are halved: their error is estimated from that difference, not bounded.
 """
 
 from __future__ import annotations
@@ -18,11 +23,11 @@ import numpy as np
 from haply.models import OneDimensional
 from haply.numerics.components import NORMAL, POINT, UNIFORM, smooth_window
 from haply.numerics.grid import FARTHEST, trapezoid_step
-from haply.numerics.jit import bare, kernel, solid
+from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import SQRT_2PI, cut_cdf, cut_pdf, cut_sf
 from haply.numerics.rows import Components, row_cdf
-from haply.probability.counts import candidate_lists
-from haply.probability.events.last import LastEvents, chances, lookback_of
+from haply.probability.events.last import EventOrder, LastEvents, chances, lookback_of, ranked_candidates
+from haply.probability.events.near_normals import nearest_normals, only_normals
 from haply.probability.quadrature import MOST_BENDS, sort_breaks
 
 _SMALL, _LARGE = np.polynomial.legendre.leggauss(8), np.polynomial.legendre.leggauss(12)
@@ -118,15 +123,6 @@ def _nearest_rows(b, order, earliest, latest, newest, begins, ends, low, high, l
     return start, found[: start[-1]].copy()
 
 
-@kernel
-def _newest_of_key(latest, keys):
-    """For each event of an order the latest time of all with its key up to it."""
-    out = np.empty(len(latest))
-    for k in range(len(latest)):
-        out[k] = latest[k] if k == 0 or keys[k] != keys[k - 1] else max(out[k - 1], latest[k])
-    return out
-
-
 def nearest_candidates(
     left: OneDimensional, right: OneDimensional, *, tolerance: float = 1e-9, lookback: float | None = None,
     left_key: Any = None, right_key: Any = None,
@@ -142,7 +138,7 @@ def nearest_candidates(
     lookback
         How far away an event may be, at most; by default any distance.
     left_key, right_key
-        Whole numbers: only events with the key of the left row count. By default all do.
+        As of ``event_candidates``.
 
     Returns
     -------
@@ -151,16 +147,10 @@ def nearest_candidates(
     """
     share = _SHARE * tolerance
     single = 0.5 * share / max(1, len(right))
-    keys = np.zeros(len(right), np.int64) if right_key is None else np.asarray(right_key, np.int64)
-    asked = np.zeros(len(left), np.int64) if left_key is None else np.asarray(left_key, np.int64)
-    earliest, latest = right.quantile_low(single), right.quantile_high(single)
-    order = np.lexsort((earliest, keys))
-    keys, earliest, latest = keys[order], earliest[order], latest[order]
-    begins, ends = np.searchsorted(keys, asked, "left"), np.searchsorted(keys, asked, "right")
+    ordered = EventOrder.of(right.quantile_low(single), right.quantile_high(single), left_key, right_key, len(left))
     return _nearest_rows(
-        right.components, order, earliest, latest, _newest_of_key(latest, keys), begins, ends,
-        left.quantile_low(share), left.quantile_high(share), lookback_of(lookback), share,
-    )  # fmt: skip
+        right.components, *ordered, left.quantile_low(share), left.quantile_high(share), lookback_of(lookback), share
+    )
 
 
 # -- a certain time ----------------------------------------------------------------------------------------------------
@@ -227,9 +217,25 @@ class _Question(NamedTuple):
     candidates: np.ndarray
     rank: np.ndarray
     lookback: float
+    normal: np.ndarray
+    """Whether all events of a left row are normal."""
 
     def at(self, rows: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The chances of all candidates of rows, at certain times, and of none; and where those of each begin."""
+        normal = self.normal[rows]
+        if not normal.any():
+            return self._at_any(rows, times)
+        if normal.all():
+            return nearest_normals(self.events, self.start, self.candidates, rows, times, self.lookback)
+        counts = np.diff(self.start)[rows]
+        begins = np.concatenate([[0], np.cumsum(counts)])
+        found, none = np.empty(begins[-1]), np.empty(len(rows))
+        for chosen in (normal, ~normal):
+            found[np.repeat(chosen, counts)], none[chosen], _ = self.at(rows[chosen], times[chosen])
+        return found, none, begins
+
+    def _at_any(self, rows: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same for events of any kinds."""
         folded, begins = _folded(self.events, self.start, self.candidates, rows, times)
         zeros = np.zeros(len(rows))
         now = Components(
@@ -455,13 +461,8 @@ def nearest_events(
     ----------
     left, right
         One-dimensional models of any kinds: the times asked about, and the times of events.
-    start, candidates
-        Which events there are for a left row: those of row ``i`` are ``candidates[start[i]:start[i + 1]]``, in any
-        order.
-    rank
-        For each candidate a number: of two events at one time that of the higher rank is chosen, of equal ranks that
-        which stands later among the candidates. By default the numbers of the right rows. Of two events at one distance
-        the earlier is chosen.
+    start, candidates, rank
+        As of ``last_events``. Of two events at one distance the earlier is chosen.
     lookback
         How far away an event may be, at most; by default any distance.
 
@@ -477,9 +478,9 @@ def nearest_events(
     >>> found.probability.round(9), found.none
     (array([0.4, 0.6]), array([0.]))
     """
-    begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    ranks = rows.astype(np.float64) if rank is None else solid(rank)
-    a, asked = left.components, _Question(right.components, begins, rows, ranks, lookback_of(lookback))
+    begins, rows, ranks = ranked_candidates(start, candidates, rank, len(left), len(right))
+    a, b = left.components, right.components
+    asked = _Question(b, begins, rows, ranks, lookback_of(lookback), only_normals(b, begins, rows))
     sums, none = np.zeros(len(rows)), np.where(np.diff(begins) == 0, 1.0, 0.0)
     owner, times, weights, summed = _sums_of(a, asked.events, begins, rows)
     for begin in range(0, len(owner), _NODES_AT_ONCE):

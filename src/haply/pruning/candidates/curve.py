@@ -19,7 +19,13 @@ from haply.pruning.bounds.one_dimensional import CURVE
 
 _CELLS = 256
 _SLACK = 1e-14
+_SLACK_SHARE = 1e-3
+"""Limits far below the slack have one of their own size: masses in the tails are exact relative to what they are."""
 _LEAST_SHARE = 1e-6
+_FAR = 64.0
+"""A reach of so many half widths is the table of a low limit: few rows spread as far."""
+_NO_END = 1024
+"""The power of two that no s reaches."""
 _FINE = 1e-7  # where a cell's ends are known to this part of the half width, the rest goes to the exact value
 
 
@@ -53,32 +59,38 @@ def worst_inside(m, s1, s2, half):
 
 
 @kernel
+def _slack(limit):
+    return min(_SLACK, _SLACK_SHARE * limit) if limit > 0.0 else _SLACK
+
+
+@kernel
 def _tabulate(half, reach, reject_below, accept_from):
     """Per cell of s: beyond ``outer`` a pair is at most ``reject_below``, up to ``inner`` at least ``accept_from``.
 
     Negative where no distance is. Both are certified, not exact: halving stops where it no longer pays.
     """
     inner, outer = np.empty(_CELLS + 1), np.empty(_CELLS + 1)
+    reject_from, accept_above = reject_below - _slack(reject_below), accept_from + _slack(accept_from)
     for cell in range(_CELLS):
         # cells a little wider than the look-up's rounding
         s1, s2 = max(0.0, cell - 1e-9) * reach / _CELLS, (cell + 1 + 1e-9) * reach / _CELLS
         outer[cell] = -1.0
-        if best_inside(0.0, s1, s2, half) > reject_below - _SLACK:
+        if best_inside(0.0, s1, s2, half) > reject_from:
             yes, no = 0.0, half + 40.0 * s2
             while no - yes > _FINE * half:
                 middle = 0.5 * (yes + no)
-                if best_inside(middle, s1, s2, half) > reject_below - _SLACK:
+                if best_inside(middle, s1, s2, half) > reject_from:
                     yes = middle
                 else:
                     no = middle
-            outer[cell] = no
+            outer[cell] = no if best_inside(no, s1, s2, half) <= reject_from else np.inf
         inner[cell] = -1.0
-        if worst_inside(0.0, s1, s2, half) >= accept_from + _SLACK:
+        if worst_inside(0.0, s1, s2, half) >= accept_above:
             # short of the edge itself, where a difference without spread would have to know open from closed
             yes, no = 0.0, half * (1.0 - _FINE) if cell == 0 else half + 40.0 * s2
             while no - yes > _FINE * half:
                 middle = 0.5 * (yes + no)
-                if worst_inside(middle, s1, s2, half) >= accept_from + _SLACK:
+                if worst_inside(middle, s1, s2, half) >= accept_above:
                     yes = middle
                 else:
                     no = middle
@@ -86,15 +98,21 @@ def _tabulate(half, reach, reject_below, accept_from):
     return inner, outer
 
 
-def curve_table(half: float, reject_below: float, accept_from: float) -> tuple[float, np.ndarray, np.ndarray]:
+def curve_table(
+    half: float, reject_below: float, accept_from: float, widest: float = math.inf
+) -> tuple[float, np.ndarray, np.ndarray]:
     """The table for ``|D - centre| <= half``: a reach, and inner and outer distance per cell of s up to it.
 
     One more cell stands for all s beyond the reach. Nothing there can qualify, unless the limit is so low that the
-    table ends before. The table is made for a half width between 1/2 and 1 and scaled by a power of two, so that no
-    square in it leaves the range; ``fits_table`` says for which half widths the scaled one does not.
+    table ends before: then it ends at about the ``widest`` s that there is, and its cells are narrow. The table is made
+    for a half width between 1/2 and 1 and scaled by a power of two, so that no square in it leaves the range;
+    ``fits_table`` says for which half widths the scaled one does not.
     """
+    ratio = widest / half
     half, power = math.frexp(half)
-    reach, inner, outer = unit_table(half, reject_below, accept_from)
+    reach, inner, outer = unit_table(
+        half, reject_below, accept_from, math.frexp(ratio)[1] if ratio < math.inf else _NO_END
+    )
     return math.ldexp(reach, power), np.ldexp(inner, power), np.ldexp(outer, power)
 
 
@@ -104,12 +122,17 @@ def fits_table(half: float) -> bool:
 
 
 @lru_cache(maxsize=64)
-def unit_table(half: float, reject_below: float, accept_from: float) -> tuple[float, np.ndarray, np.ndarray]:
-    """``curve_table`` for a half width between 1/2 and 1."""
+def unit_table(
+    half: float, reject_below: float, accept_from: float, widest: int = _NO_END
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """``curve_table`` for a half width between 1/2 and 1, and s below ``2**widest`` half widths."""
     share = max(reject_below, _LEAST_SHARE)
     reach = half / normal_quantile(0.5 * (1.0 + min(share, 1.0 - 1e-15))) * (1.0 + 1e-6)
+    ends_before = reject_below <= _LEAST_SHARE
+    if reach > _FAR * half and widest < math.log2(reach / half):
+        reach, ends_before = math.ldexp(half, max(widest, 0)), True
     inner, outer = _tabulate(half, reach, reject_below, accept_from)
-    inner[-1], outer[-1] = -1.0, -1.0 if reject_below > _LEAST_SHARE else np.inf
+    inner[-1], outer[-1] = -1.0, np.inf if ends_before else -1.0
     return reach, inner, outer
 
 
@@ -174,10 +197,11 @@ def gaussian_verdicts(
             return np.zeros(len(left), dtype=np.int8)
         return line_verdicts(*parameters, left, right, t, sign, z_reject, z_accept, may_accept)
     half, centre = 0.5 * region.width, 0.5 * (region.low + region.high)
+    widest = math.hypot(*(float(parameters[k].max(initial=0.0)) for k in (1, 3)))
     if not fits_table(half):
         return np.zeros(len(left), dtype=np.int8)
     if region.outside:  # P(outside) >= x is P(inside) <= 1 - x
-        table = curve_table(half, 1.0 - accept_from, 1.0 - reject_below)
+        table = curve_table(half, 1.0 - accept_from, 1.0 - reject_below, widest)
     else:
-        table = curve_table(half, reject_below, accept_from)
+        table = curve_table(half, reject_below, accept_from, widest)
     return curve_verdicts(*parameters, left, right, centre, *table, region.outside, may_accept)

@@ -254,7 +254,8 @@ def match_gaussians(
 
     With ``best``, which goes with row numbers only, other pairs than the wanted ones may be left out.
     """
-    reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from)
+    widest = math.hypot(*(float(side.sd.max(initial=0.0)) for side in (left, right)))
+    reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from, widest)
     largest = sum(float(np.abs(side.values["mean"]).max(initial=0.0)) for side in (left, right))
     question = GaussianCondition(
         float(region.low), float(region.high), region.low_closed, region.high_closed,

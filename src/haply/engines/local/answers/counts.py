@@ -122,15 +122,14 @@ class LocalCounts:
         they share partners, and what is computed of these.
         """
         mine, theirs = _MIRRORED if mirrored else _SIDES
-        number, first = numbered(keys)
+        known = not isinstance(counting, WorldCounting) and ROW_IDS[theirs] in pairs.column_names
+        both = [keys, pairs[ROW_IDS[theirs]].to_numpy()] if known else [keys]
+        (number, first), *others = on_threads(numbered, both)
         start, members = grouped(number, len(first))
         if isinstance(counting, WorldCounting):
             return keys[first], counting.rows(pairs.take(pa.array(members)).combine_chunks(), start)
-        if ROW_IDS[theirs] in pairs.column_names:
-            partner, first_partner = numbered(pairs[ROW_IDS[theirs]].to_numpy())
-        else:
-            partner = first_partner = np.arange(pairs.num_rows)
-        partner = partner[members]
+        partner, first_partner = others[0] if others else (np.arange(pairs.num_rows),) * 2
+        partner = partner.take(members)
         left = self._values(pairs, mine, counting.left, first)
         right = self._values(pairs, theirs, counting.right, first_partner)
         begins = np.searchsorted(start[:-1], np.arange(0, len(keys), _PAIRS_AT_ONCE))

@@ -22,6 +22,8 @@ from haply.planning.frames import SideName
 _HELD_PAIRS = 1 << 22
 """How many pairs are held before all but the best of each row are dropped."""
 
+_FEW_LEFT_OUT = 256
+
 
 class LocalAnswers:
     """Runs a join whose pairs are ranked, or whose rows without a pair matter."""
@@ -114,8 +116,7 @@ class LocalAnswers:
                 limit = max(_HELD_PAIRS, 2 * count)
         if held:
             whole = pa.concat_tables(held)
-            chosen = self._chosen(whole)
-            yield whole if chosen.all() else whole.filter(pa.array(chosen))
+            yield _only(whole, self._chosen(whole))
 
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
         """Return which of all pairs are kept."""
@@ -202,6 +203,18 @@ class LocalAnswers:
             ],
             schema=self.schema,
         )
+
+
+def _only(table: pa.Table, chosen: np.ndarray) -> pa.Table:
+    """The chosen rows of a table: where few are left out, the others are not copied."""
+    out = np.flatnonzero(~chosen)
+    if len(out) > _FEW_LEFT_OUT:
+        return table.filter(pa.array(chosen))
+    begins, ends = [0, *(out + 1).tolist()], [*out.tolist(), table.num_rows]
+    return pa.concat_tables(
+        [table.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True) if begin < end]
+        or [table.slice(0, 0)]
+    )
 
 
 def _numbered(ids: np.ndarray) -> tuple[np.ndarray, int]:
