@@ -257,8 +257,14 @@ class _Bench:
         """``hp.count_matches`` beside the join with the same candidates."""
         settings = self.settings
         left, right = self.band(settings.rows, min(settings.band_densities))
-        on, least = "abs(left.x - right.x) <= 1.0", 1e-11
-        found, pairs = count_matches(left, right, on), join(left, right, on, least)
+        # count_matches leaves out pairs below this, and so does a join with the strict threshold
+        on, least = "abs(left.x - right.x) <= 1.0", 1e-9 / settings.rows
+        counted, joined = Funnel(), Funnel()
+        found = count_matches(left, right, on, tolerance=1e-9, funnel=counted)
+        pairs = join(left, right, on, least, strict=True, funnel=joined)
+        candidates = [funnel.to_dict()["candidates"] for funnel in (counted, joined)]
+        if candidates[0] != candidates[1]:
+            raise HaplyError("Counting and the join have other candidates", found=f"{candidates}")
         sums = np.bincount(pairs["id_left"].to_numpy(), pairs["probability"].to_numpy(), settings.rows)
         apart = float(np.abs(sums[found["id"].to_numpy()] - found["expected_matches"].to_numpy()).max())
         if not apart < 1e-8:
@@ -268,7 +274,7 @@ class _Bench:
             f"hp.count_matches, {settings.rows:,} values",
             lambda: count_matches(left, right, on),
             "the join",
-            lambda: join(left, right, on, least),
+            lambda: join(left, right, on, least, strict=True),
             3.0,
         )
 
