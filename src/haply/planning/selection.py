@@ -258,6 +258,7 @@ class Kinds:
 
     def __init__(self, expression: Expression, field: Callable[[Column], Field]) -> None:
         self._field = field
+        self._certain: dict[int, tuple[Column, bool]] = {}
         points = {owner(column) for column in points_of(expression)}
         self.models: dict[str, type[Model]] = {}
         for column in columns_of(expression):
@@ -268,9 +269,11 @@ class Kinds:
 
     def is_certain(self, column: Column) -> bool:
         """Whether a column is certain: also one number of a certain point."""
-        if self._field(column).is_list and column.index is not None:
-            return True
-        return owner(column) not in self.models
+        known = self._certain.get(id(column))  # a condition asks for the same few columns many times
+        if known is None:
+            found = (self._field(column).is_list and column.index is not None) or owner(column) not in self.models
+            known = self._certain[id(column)] = column, found
+        return known[1]
 
     def is_point(self, column: Column) -> bool:
         """Whether a column holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
@@ -324,7 +327,7 @@ def _in_words(group: Group) -> str:
 
 
 def _integrals(group: Group) -> str:
-    count = integrals_of(group.kinds)
+    count = integrals_of(group.conditions, group.kinds)
     if count:
         return f"{count} numerical integral{'s' if count > 1 else ''} and one in closed form"
     counted = all(issubclass(kind, (Samples, Certain)) for _, kind in group.kinds)

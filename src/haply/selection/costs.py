@@ -40,7 +40,7 @@ class Costs:
     def of(self, group: Group) -> float:
         """What a row of a group costs, about."""
         if group.method == NESTED:
-            return _INTEGRAL * 100.0 ** (integrals_of(group.kinds) - 1)
+            return _INTEGRAL * 100.0 ** (integrals_of(group.conditions, group.kinds) - 1)
         if group.either:
             return sum(map(self.of, group.inner), 1e-9)
         known = dict(self.seconds)

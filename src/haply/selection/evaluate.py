@@ -36,6 +36,7 @@ from haply.pruning.bounds.region import (
     bound_regions,
 )
 from haply.selection.cases import (
+    MOST_CASES,
     AllOf,
     AnyOf,
     Either,
@@ -45,6 +46,7 @@ from haply.selection.cases import (
     computable,
     leaves_of,
     numbers_of,
+    too_many_cases,
     without_odd,
 )
 from haply.selection.conditions import (
@@ -62,7 +64,7 @@ from haply.selection.conditions import (
     solved,
 )
 from haply.selection.curved import SINGLY, Curved, middle_of
-from haply.selection.nested import Nested, can_nest
+from haply.selection.nested import Nested, can_nest, integrals_of
 from haply.selection.normals import Coordinates, fewer_dimensions, take_parts
 from haply.selection.ranges import Ends, both, reachable
 
@@ -232,7 +234,7 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
         if isinstance(condition, Apart):
             _check_points(condition, kinds)
     if _needs_integrals(given, of):
-        return Group(given, of, NESTED, len(of))
+        return Group(given, of, NESTED, integrals_of(given, of) + 1)
     if computable(given, kinds) != [(1.0, given)]:
         return _case_group(Either(AllOf(given), " AND ".join(condition.text for condition in given)), kinds)
     polynomials = [condition for condition in given if isinstance(condition, Polynomial)]
@@ -282,7 +284,10 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
 
 def _needs_integrals(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> bool:
     """Whether only integrals give the probability: there is no closed form, nor a tree of differences."""
-    if len(of) == 1 or all(issubclass(kind, NORMALS) for _, kind in of) or not can_nest(given, of):
+    apart = any(isinstance(condition, Apart) for condition in given)
+    if len(of) == 1 or all(issubclass(kind, POINTS if apart else NORMALS) for _, kind in of):
+        return False
+    if not can_nest(given, of):
         return False
     one_range = [replace(one, ranges=one.ranges[:1]) if isinstance(one, Polynomial) else one for one in given]
     tree = _scaled_tree(one_range)
@@ -298,22 +303,36 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
     parts = _independent_parts(either, kinds)
     if parts:
         return parts
+    of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
+    leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
+    whole = Group(leaves, of, NESTED, integrals_of(leaves, of) + 1, either) if can_nest(leaves, of) else None
     numbers: dict[tuple[Condition, ...], int] = {}
     inner: list[Group] = []
-    cases = []
-    for case in either.cases(kinds):
+    cases: list[CaseOfGroups] = []
+    found = either.cases(kinds)
+    for case in () if found is None else found:
         for conditions in case.groups:
             if conditions not in numbers:
                 numbers[conditions] = len(inner)
                 inner.append(group_of(conditions, kinds))
         cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
-    of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
-    leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
-    integrals = sum(group.method == NESTED for group in inner)
-    curved = sum(group.method == CURVED and group.size > 2 for group in inner)
-    if ((integrals and len(cases) > _FEW_CASES) or curved > _FEW_CURVED) and can_nest(leaves, of):
-        return Group(leaves, of, NESTED, len(of), either)  # one integral for all cases
+        if whole and _are_many(inner, len(cases)):
+            return whole  # one integral for all cases
+    if found is None or len(cases) > MOST_CASES:
+        if whole:
+            return whole
+        raise too_many_cases(either.text)
     return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
+
+
+def _are_many(inner: Sequence[Group], cases: int) -> bool:
+    """Whether one integral over all cases takes less than those of each."""
+    if cases > MOST_CASES:
+        return True
+    integrals = any(group.method == NESTED for group in inner)
+    return (integrals and cases > _FEW_CASES) or (
+        len(inner) > _FEW_CURVED and sum(group.method == CURVED and group.size > 2 for group in inner) > _FEW_CURVED
+    )
 
 
 def _independent_parts(either: Either, kinds: Mapping[str, type[Model]]) -> Group | None:
@@ -457,6 +476,8 @@ def _scales(conditions: Sequence[Condition]) -> dict[str, float] | None:
     """
     ties: list[tuple[str, str, float]] = []
     scales: dict[str, float] = {}
+    if any(index is not None for condition in conditions for _, index in condition.values):
+        return None
     for condition in conditions:
         if isinstance(condition, Apart):
             ties.append((condition.one, condition.other, 1.0))
