@@ -19,7 +19,7 @@ from haply.query.text import parse
 from haply.selection import costs
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
 from haply.selection.costs import Costs
-from haply.selection.evaluate import group_of
+from haply.selection.grouping import group_of
 from haply.selection.normals import Coordinates
 from haply.selection.select import PLANNINGS, Selection
 from oracle_select import Ask, Cloud, Near, NormalND

@@ -35,8 +35,8 @@ from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.rewrites import RowCondition, split_rows
-from haply.selection.evaluate import STAR, Group
-from haply.selection.nested import integrals_of
+from haply.selection.group import STAR, Group
+from haply.selection.methods.nested import integrals_of
 from haply.selection.select import PLANNINGS, RULES, Planning, Selection
 
 

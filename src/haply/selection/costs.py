@@ -21,8 +21,9 @@ from haply._version import __version__
 from haply.folders import private_folder
 from haply.models import Gaussian, GaussianND, Model
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.evaluate import BOX, CURVED, FORM, NESTED, TREE, Group, group_of
-from haply.selection.nested import integrals_of
+from haply.selection.group import BOX, CURVED, FORM, NESTED, TREE, Group
+from haply.selection.grouping import group_of
+from haply.selection.methods.nested import integrals_of
 
 _ROWS, _ROUNDS = 2_000, 3
 _GROWTH = {BOX: 4.0, FORM: 1.5, CURVED: 1.5, TREE: 2.0}
