@@ -415,6 +415,19 @@ def test_explain_shows_what_was_rewritten(engine):
     assert "gaussian(x, 1.0) > 1 OR gaussian(y, 1.0) > 1" in text
 
 
+def test_explain_states_the_error_of_what_is_integrated(engine):
+    table = frame_of(engine, {"id": [1], "x": [0.0], "y": [0.0], "z": [0.0]})
+
+    def said(text):
+        made = {name: f"gaussian({name}, 1.0)" for name in "xyz"}
+        return hp.plan_where(table, with_columns(text, made), 0.5).explain()
+
+    assert "error" not in said("x < 0 OR y > 1")
+    assert "(error below 1e-8)" in said("x * x + y * y + z * z < 2 AND x * y > 0.1")
+    assert "(error below 2e-8)" in said("x * x + y * y + z * z < 2 AND (x * y > 0.1 OR y * z > 0.2)")
+    assert "(error below 1e-10)" in said("x * uniform(0, 1) + y < 2")
+
+
 # -- sums of two values of any law -------------------------------------------------------------------------------------
 
 SCALED = {

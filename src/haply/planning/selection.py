@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -319,11 +320,19 @@ def _in_words(group: Group) -> str:
         if group.cost_name == STAR
         else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
-        "nested": f"{_integrals(group)} (error below 1e-10) of",
+        "nested": f"{_integrals(group)} of",
         "parts": "parts that are independent of each other, of",
         "cases": f"{group.size} case{'s' if group.size > 1 else ''} that exclude one another, of",
     }[group.method]
-    return f"{group.text}: {how} {shared}"
+    return f"{group.text}: {how} {shared}{_error(group.error)}"
+
+
+def _error(error: float) -> str:
+    """Tell how far off a probability may be, rounded up to one digit; nothing if it is right to 1e-12."""
+    if not error:
+        return ""
+    power = math.floor(math.log10(error) + 1e-9)
+    return f" (error below {math.ceil(error / 10.0**power - 1e-6)}e{power})"
 
 
 def _integrals(group: Group) -> str:

@@ -24,6 +24,11 @@ CASE_BY_CASE = 102
 RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"}
 
 
+_SPACE_ERROR, _STAR_ERROR, _NESTED_ERROR, _LATTICE_ERROR = 1e-8, 1e-9, 1e-10, 1e-3
+"""How far off a probability may be: of curved regions in three directions, of distances from one column to others, of
+integrals over any laws, and of means over a lattice."""
+
+
 @dataclass(frozen=True)
 class Group:
     """Conditions that share uncertain columns, and how their probability is computed."""
@@ -69,6 +74,21 @@ class Group:
             case "cases":
                 return (CASE_BY_CASE,) if any(group.rules for group in self.inner) else ()
         return ()
+
+    @property
+    def error(self) -> float:
+        """How far off its probability may be; 0 if it is right to 1e-12."""
+        if self.method == CASES:
+            return sum(self.inner[number].error for case in self.cases for number in case.groups)
+        if self.method == PARTS:
+            return sum(group.error for group in self.inner)
+        if self.method == NESTED:
+            return _NESTED_ERROR
+        if self.cost_name == STAR:
+            return _STAR_ERROR
+        if self.method not in (BOX, CURVED) or self.size < 3 or (self.method == BOX and self.size == 3):
+            return 0.0
+        return _SPACE_ERROR if self.size == 3 else _LATTICE_ERROR
 
     @property
     def is_nearly_free(self) -> bool:
