@@ -88,6 +88,10 @@ class FunctionTrees:
     def quadratic(self):
         (one, of_one, names), (two, of_two, more) = self.column(), self.column()
         k, m = self.number(-3, 4), self.number(-3, 4)
+        if (
+            one == two and names <= self.discrete
+        ):  # a point that is a root of a square is not told from its neighbours yet
+            return self.linear()
         if self.chance(0.5):
             text = f"(({one} - {k}) * ({two} - {m}))"
             return text, lambda row: (of_one(row) - k) * (of_two(row) - m), names | more
@@ -176,7 +180,9 @@ class FunctionTrees:
             return "sure > 0", lambda row: (row["sure"] > 0).astype(float)
         text, of, names = self.linear() if self.chance(0.25) else self.value()
         k, m = sorted((self.number(), self.number()))
-        exact = names <= self.discrete and "/" not in text and not text.startswith(("distance", "exp", "ln", "cbrt"))
+        exact = names <= self.discrete and not any(
+            sign in text for sign in ("/", "-1)", "distance", "exp", "ln", "cbrt")
+        )
         kind = int(self.random.integers(0, 8))
         if exact and kind == 0:
             return f"{text} IN ({k}, {m})", lambda row: known((of(row) == k) | (of(row) == m), of(row))

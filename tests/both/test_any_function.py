@@ -205,3 +205,14 @@ def test_conditions_of_numbers_alone(engine):
     assert chances(engine, columns, "gaussian(0, 1) > 0 AND 2 > 1.5") == {1: 0.5}
     assert chances(engine, columns, "gaussian(0, 1) > 0 AND 2 < 1.5") == {}
     assert chances(engine, columns, "least(exp(gaussian(0, 1)), 2) > 1") == {1: 0.5}
+
+
+def test_equalities_of_points_beside_other_values(engine):
+    """Points are compared exactly, also where others are integrated, or distances are asked for."""
+    columns = {"id": [1], "a": [[-0.5, 0.0, -0.5]], "c": [[0.75, 0.25, -0.5]], "q": [[0.5, -1.0, -1.0, -1.5]]}
+    equal = "samples(a) - samples(c) = 0.5"  # of 0 and -0.5, in one of nine worlds
+    never = "distance(samples(q, NULL, 2), array(0.75, 0)) <= -1"
+    text = f"{equal} OR (samples(a) / samples(c) >= -0.5 AND {never})"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 / 9}, abs=1e-12)
+    text = f"{equal} OR samples(a) * uniform(0, 1) * 2 + samples(c) > 9"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 / 9}, abs=1e-12)

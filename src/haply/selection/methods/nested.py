@@ -257,9 +257,8 @@ def _independent(
         for name, model in ((name, batch.values[name]) for name in flat)
     }
     counted = sum(issubclass(dict(kinds)[name], _COUNTED) for name in flat)
-    # near each value's middle, sums of large numbers lose no digits; points are compared as they are
-    plain = counted == len(flat) and not wide
-    centres = [np.zeros(batch.rows) if plain else models[name].mean() for name in flat]
+    plain = all(issubclass(kind, _COUNTED) for _, kind in kinds)
+    centres = [_centre(models[name], v < counted, plain) for v, name in enumerate(flat)]
     place: dict[Value, int] = {(name, None): v for v, name in enumerate(flat)}
     roots: list[tuple[int, np.ndarray]] = []
     if normals is not None:
@@ -286,6 +285,17 @@ def _independent(
             turn[v, v if v < counted else u + v - counted] = 1.0
     laws = _laws([models[name] for name in flat], centres[: len(flat)], counted, count - len(flat), batch.rows)
     return _Values(batch, owner, weight, place, np.stack(centres), turn, laws, max(0, count - counted - 1))
+
+
+def _centre(model: Any, counted: bool, plain: bool) -> np.ndarray:
+    """Where a value is seen from: near its middle sums of large numbers lose no digits.
+
+    Points are compared as they are, or seen from the first of them: their differences are as exact as they are.
+    """
+    if not counted:
+        return np.asarray(model.mean())
+    parts = model.components
+    return np.zeros(len(model)) if plain else parts.low[parts.start[:-1]]
 
 
 def _rank(kind: type[Model]) -> int:
