@@ -216,3 +216,10 @@ def test_equalities_of_points_beside_other_values(engine):
     assert chances(engine, columns, text) == pytest.approx({1: 1 / 9}, abs=1e-12)
     text = f"{equal} OR samples(a) * uniform(0, 1) * 2 + samples(c) > 9"
     assert chances(engine, columns, text) == pytest.approx({1: 1 / 9}, abs=1e-12)
+
+
+def test_squares_of_one_component(engine):
+    """Beside another condition, as one of its cases."""
+    columns = {"id": [1], "m": [[0.0, 0.0]]}
+    text = "gaussian_nd(m, array(1.0, 2.0))[1] * gaussian_nd(m, array(1.0, 2.0))[1] > 4 OR uniform(0, 4) < 1"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 - 0.75 * math.erf(math.sqrt(0.5))}, abs=1e-12)

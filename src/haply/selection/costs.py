@@ -48,8 +48,9 @@ class Costs:
         found = known.get(group.cost_name)
         if found is not None:
             return found
-        sizes = [size for size in range(1, group.size) if f"{group.method} {size}" in known]
-        return known[f"{group.method} {sizes[-1]}"] * _GROWTH[group.method] ** (group.size - sizes[-1])
+        sizes = [int(name.split()[1]) for name in known if name.startswith(f"{group.method} ")]
+        near = min(sizes, key=lambda size: abs(size - group.size))
+        return known[f"{group.method} {near}"] * _GROWTH[group.method] ** (group.size - near)
 
     def of_bounds(self, group: Group) -> float:
         """What the bounds of a row cost, about, at a threshold of one half; infinite if that is not known."""
