@@ -48,7 +48,7 @@ from haply.pruning.bounds.region import (
 )
 from haply.pruning.threshold import Threshold
 from haply.selection.conditions import Polynomial, Range, RowValues
-from haply.selection.evaluate import group_of
+from haply.selection.grouping import group_of
 from haply.selection.select import Effort, Selection
 
 SCIPY = "scipy"

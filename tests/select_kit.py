@@ -14,7 +14,7 @@ from haply.pruning.threshold import Threshold
 from haply.query.rewrites import split_rows
 from haply.query.text import parse
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.evaluate import group_of
+from haply.selection.grouping import group_of
 from haply.selection.select import Selection
 from oracle_select import Cloud, Near, NormalND
 

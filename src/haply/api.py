@@ -166,7 +166,8 @@ def _pairs(left: Frame, right: Frame, on: Expression | str | None, options: Join
     Also returns whether these change nothing: a pair of rows can then be explained alone.
     """
     frames: dict[str | None, Frame] = {"left": left, "right": right}
-    asked = asked_of(frames, () if on is None else (condition_of(on),), keys=options.self_key is None)
+    on = None if on is None else condition_of(on)
+    asked = asked_of(frames, () if on is None else (on,), keys=options.self_key is None)
     if asked.changed:
         on, options = asked.condition, replace(options, exclusive=asked.exclusive)
     query = planned(left, right, AskedPairs(on, options))
@@ -334,7 +335,8 @@ def plan_where(
     limit = Threshold(threshold, strict)
     frame = frame_of(df, "The table")
     tables: dict[str | None, Frame] = {None: frame}
-    asked = asked_of(tables, (condition_of(condition),))
+    condition = condition_of(condition)
+    asked = asked_of(tables, (condition,))
     if probability == "exact":
         frame = without_earlier_probability(frame)
     query: PlannedQuery = plan_selection(

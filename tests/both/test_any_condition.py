@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import both_kit as hp
-
-COLUMNS = ("a", "b", "c")
+from trees_kit import KINDS, is_asked, law, with_columns
+from trees_kit import NUMBERS as COLUMNS
 
 
 def frame_of(engine, columns):
@@ -94,25 +94,6 @@ class Trees:
         return f"({one}) OR ({other})", lambda row: holds(row) | also(row)
 
 
-def uncertain(text, constructors):
-    """The text with what makes the columns uncertain in the place of their names."""
-    for name in COLUMNS:
-        text = "".join(constructors[name] if part == name else part for part in _split(text))
-    return text
-
-
-def _split(text):
-    part = ""
-    for letter in text:
-        if letter.isalnum() or letter == "_":
-            part += letter
-            continue
-        yield from ([part] if part else [])
-        yield letter
-        part = ""
-    yield part
-
-
 ROWS = 4
 
 
@@ -128,13 +109,13 @@ def test_trees_of_samples_are_enumerated(engine, seed):
     _leave_to_local(engine, seed)
     make = Trees(seed, equalities=True)
     text, holds = make.tree(int(make.random.integers(1, 4)))
-    if not any(name in _split(text) for name in COLUMNS):
+    if not is_asked(text):
         return
     random = np.random.default_rng(1000 + seed)
     points = {name: [(random.integers(-6, 7, 3) / 4).tolist() for _ in range(ROWS)] for name in COLUMNS}
     sure = random.integers(-1, 2, ROWS)
     table = frame_of(engine, {"id": list(range(ROWS)), **points, "sure": sure.tolist()})
-    asked = uncertain(text, {name: f"samples({name})" for name in COLUMNS})
+    asked = with_columns(text, {name: f"samples({name})" for name in COLUMNS})
     found = hp.where(table, asked, 1e-9).collect()
     wanted = {}
     for k in range(ROWS):
@@ -152,7 +133,7 @@ def test_trees_of_normal_values_against_drawing(engine, seed):
     _leave_to_local(engine, seed)
     make = Trees(5000 + seed)
     text, holds = make.tree(int(make.random.integers(1, 4)))
-    if not any(name in _split(text) for name in COLUMNS):
+    if not is_asked(text):
         return
     random = np.random.default_rng(seed)
     means, sds = random.normal(0, 1, (3, ROWS)), random.uniform(0.2, 1.2, (3, ROWS))
@@ -160,7 +141,7 @@ def test_trees_of_normal_values_against_drawing(engine, seed):
     columns = {"id": list(range(ROWS)), "sure": sure.tolist()}
     for name, mean, sd in zip(COLUMNS, means, sds, strict=True):
         columns |= {f"{name}_mean": mean.tolist(), f"{name}_sd": sd.tolist()}
-    asked = uncertain(text, {name: f"gaussian({name}_mean, {name}_sd)" for name in COLUMNS})
+    asked = with_columns(text, {name: f"gaussian({name}_mean, {name}_sd)" for name in COLUMNS})
     found = {row["id"]: row["probability"] for row in hp.where(frame_of(engine, columns), asked, 1e-9).collect()}
     count = 200_000
     for k in range(ROWS):
@@ -170,38 +151,6 @@ def test_trees_of_normal_values_against_drawing(engine, seed):
         assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (text, k)
 
 
-def law(random):
-    """A random law of numbers: its text, and what draws from it."""
-    kind = str(random.choice(["gaussian", "uniform", "histogram", "truncated", "mixture", "samples"]))
-    place, width = (round(float(number), 3) for number in (random.normal(0, 0.7), random.uniform(0.3, 1.2)))
-    if kind == "gaussian":
-        return f"gaussian({place}, {width})", lambda n: random.normal(place, width, n)
-    if kind == "uniform":
-        return f"uniform({place - width}, {place + width})", lambda n: random.uniform(place - width, place + width, n)
-    if kind == "samples":
-        points = [float(point) for point in random.integers(-6, 7, 4) / 4]
-        return f"samples(array({', '.join(map(str, points))}))", lambda n: random.choice(points, n)
-    if kind == "truncated":
-        low, high = place - width, place + 0.5 * width
-
-        def cut(n):
-            found = random.normal(place, width, 4 * n)
-            return found[(found >= low) & (found <= high)][:n]
-
-        return f"truncated_gaussian({place}, {width}, {low}, {high})", cut
-    share = round(float(random.uniform(0.2, 0.8)), 3)
-    if kind == "mixture":
-        text = f"mixture(array({share}, {1 - share}), array({place}, {place + 1}), array({width}, {width / 2}))"
-        return text, lambda n: np.where(
-            random.random(n) < share, random.normal(place, width, n), random.normal(place + 1, width / 2, n)
-        )
-    edges = [place - width, place, place + 2 * width]
-    text = f"histogram(array({', '.join(map(str, edges))}), array({share}, {1 - share}))"
-    return text, lambda n: np.where(
-        random.random(n) < share, random.uniform(edges[0], edges[1], n), random.uniform(edges[1], edges[2], n)
-    )
-
-
 @pytest.mark.long(keep=6)
 @pytest.mark.parametrize("seed", range(2000))
 def test_trees_of_any_laws_against_drawing(engine, seed):
@@ -209,14 +158,14 @@ def test_trees_of_any_laws_against_drawing(engine, seed):
     _leave_to_local(engine, seed)
     make = Trees(9000 + seed)
     text, holds = make.tree(int(make.random.integers(1, 5)))
-    if not any(name in _split(text) for name in COLUMNS):
+    if not is_asked(text):
         return
-    laws = {name: law(np.random.default_rng([seed, k])) for k, name in enumerate(COLUMNS)}
-    asked = uncertain(text, {name: written for name, (written, _) in laws.items()})
+    laws = {name: law(np.random.default_rng([seed, k]), KINDS) for k, name in enumerate(COLUMNS)}
+    asked = with_columns(text, {name: written for name, (_, written, _) in laws.items()})
     count = 1_000_000
     found = hp.where(frame_of(engine, {"sure": [1, -1]}), asked, 1e-9).collect()
     found = {row["sure"]: row["probability"] for row in found}
-    drawn = {name: draw(count) for name, (_, draw) in laws.items()}
+    drawn = {name: draw(count) for name, (_, _, draw) in laws.items()}
     for sure in (1, -1):
         share = float(np.mean(np.broadcast_to(holds(drawn | {"sure": np.full(count, sure)}), count)))
         p = found.get(sure, 0.0)
@@ -464,6 +413,19 @@ def test_explain_shows_what_was_rewritten(engine):
     text = hp.plan_where(table, "greatest(gaussian(x, 1.0), gaussian(y, 1.0)) > 1", 0.5).explain(verbose=True)
     assert "spelled out" in text
     assert "gaussian(x, 1.0) > 1 OR gaussian(y, 1.0) > 1" in text
+
+
+def test_explain_states_the_error_of_what_is_integrated(engine):
+    table = frame_of(engine, {"id": [1], "x": [0.0], "y": [0.0], "z": [0.0]})
+
+    def said(text):
+        made = {name: f"gaussian({name}, 1.0)" for name in "xyz"}
+        return hp.plan_where(table, with_columns(text, made), 0.5).explain()
+
+    assert "error" not in said("x < 0 OR y > 1")
+    assert "(error below 1e-8)" in said("x * x + y * y + z * z < 2 AND x * y > 0.1")
+    assert "(error below 2e-8)" in said("x * x + y * y + z * z < 2 AND (x * y > 0.1 OR y * z > 0.2)")
+    assert "(error below 1e-10)" in said("x * uniform(0, 1) + y < 2")
 
 
 # -- sums of two values of any law -------------------------------------------------------------------------------------

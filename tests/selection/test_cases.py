@@ -9,7 +9,7 @@ from haply.models import Gaussian, Histogram, Uniform
 from haply.query.rewrites import split_rows
 from haply.query.text import parse
 from haply.selection.conditions import RowValues
-from haply.selection.evaluate import group_of
+from haply.selection.grouping import group_of
 
 ROWS = 60
 CONDITIONS = (

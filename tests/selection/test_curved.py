@@ -17,9 +17,11 @@ from haply.pruning.threshold import Threshold
 from haply.query.rewrites import split_rows
 from haply.query.text import parse
 from haply.selection import costs
+from haply.selection.cases import AllOf, AnyOf, Either
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
 from haply.selection.costs import Costs
-from haply.selection.evaluate import group_of
+from haply.selection.grouping import group_of
+from haply.selection.methods.nested import Nested
 from haply.selection.normals import Coordinates
 from haply.selection.select import PLANNINGS, Selection
 from oracle_select import Ask, Cloud, Near, NormalND
@@ -479,7 +481,7 @@ def test_its_size_is_the_number_of_directions(text, size):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x * u < 1 AND p[0] > x", ["has squares and shares uncertain columns", "Gaussians or mixtures"]),
+        ("x * u < 1 AND p[0] * p[1] > x", ["has squares and shares uncertain columns", "Gaussians or mixtures"]),
         ("distance(s, t) < 1 AND distance(s, u) < 1", ["'u'", "points, samples"]),
         (
             "x * y < 1 AND " + " AND ".join(f"(x - {k} * y < -{k} OR x - {k} * y > {k})" for k in range(1, 33)),
@@ -654,3 +656,49 @@ def test_many_ranges():
     columns = some_normals(np.random.default_rng(340), 8, "xy")
     asks = [disc(2.0), stripes]
     check(Question(columns, asks), "curved", referee.normals(columns, asks))
+
+
+def test_the_error_that_explain_states():
+    """What is right to 1e-12 says nothing; cases add up what each of them may be off."""
+
+    def error(text):
+        (group,) = planned(text)
+        return group.error
+
+    assert error("x * x + y * y < 4 AND x > y") == error("x > 1 OR y > x") == 0.0
+    assert error("distance(p, q) < 3 AND p[0] > 1") == 1e-8
+    assert error("distance(p, q) < 3 AND p[2] > 1") == 1e-3
+    cases = "distance(p, q) < 3 AND (p[0] > 1 OR p[1] > 0)"  # the second is about p[0], too
+    assert error(cases) == pytest.approx(1e-8 + 1e-3)
+
+
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("seed", range(40))
+def test_regions_in_space_are_within_the_stated_error(seed):
+    """By their own estimate, and, for the sum of the cases of an OR, by one integral over all of them."""
+    random = np.random.default_rng(seed)
+    models = {name: Gaussian(random.normal(0, 1, 1), random.uniform(0.3, 1.5, 1)) for name in "xyz"}
+    kinds = dict.fromkeys("xyz", Gaussian)
+    batch = RowValues(models, {}, 1)
+    values = [(name, None) for name in "xyz"]
+    ball = Polynomial(
+        (),
+        tuple((one, one, float(random.uniform(0.5, 2))) for one in values),
+        (Range(0.0, float(random.uniform(1, 4))),),
+    )
+    slanted = Polynomial(
+        tuple((one, float(random.choice([-1.0, 0.5, 1.0]))) for one in values),
+        (),
+        (Range(float(random.normal()), np.inf),),
+    )
+    product = Polynomial((), ((values[0], values[1], 1.0),), (Range(-np.inf, float(random.normal())),))
+    group = group_of([ball, product], kinds)
+    assert (group.method, group.size, group.error) == ("curved", 3, 1e-8)
+    _, miss = group.prepare(batch).of_parts(Coordinates("xyz", batch))
+    assert miss.max() < group.error
+    either = Either(AllOf((ball, AnyOf((product, slanted)))))
+    cases = group_of([either], kinds)
+    assert cases.method == "cases"
+    found, _ = cases.prepare(batch).exact()
+    wanted, _ = Nested(either.tree, cases.kinds, batch).exact()
+    assert np.abs(found - wanted).max() < cases.error

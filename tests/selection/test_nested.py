@@ -13,8 +13,9 @@ from haply.models import Certain, Gaussian, Histogram, Mixture, Samples, Truncat
 from haply.pruning.threshold import Threshold
 from haply.selection.cases import AllOf, AnyOf, Either, Sure
 from haply.selection.conditions import Polynomial, Range, RowValues
-from haply.selection.evaluate import CASES, NESTED, group_of
-from haply.selection.nested import Nested
+from haply.selection.group import CASES, NESTED
+from haply.selection.grouping import group_of
+from haply.selection.methods.nested import Nested
 from haply.selection.select import Selection
 
 INF = float("inf")

@@ -34,7 +34,7 @@ from haply.query.rewrites import split_rows
 from haply.query.text import parse
 from haply.selection import select
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.evaluate import group_of
+from haply.selection.grouping import group_of
 from haply.selection.hindsight import BOUNDS, NOTHING, VALUE, Hindsight
 from haply.selection.select import PLANNINGS, Effort, Selection
 from oracle_select import Ask, Cloud, Near, NormalND

@@ -40,7 +40,7 @@ from haply.pruning.candidates.intervals import Intervals, row_intervals
 from haply.pruning.threshold import Threshold
 from haply.selection.conditions import RowValues
 from haply.selection.costs import calibrate
-from haply.selection.evaluate import Group
+from haply.selection.group import Group
 from haply.selection.select import Selection
 
 STEPS = len(ONE_DIMENSIONAL) ** 2 + 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,8 +36,8 @@ from haply.pruning.threshold import Threshold
 from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.rewrites import RowCondition, split_rows
-from haply.selection.evaluate import STAR, Group
-from haply.selection.nested import integrals_of
+from haply.selection.group import STAR, Group
+from haply.selection.methods.nested import integrals_of
 from haply.selection.select import PLANNINGS, RULES, Planning, Selection
 
 
@@ -259,6 +260,7 @@ class Kinds:
 
     def __init__(self, expression: Expression, field: Callable[[Column], Field]) -> None:
         self._field = field
+        self._certain: dict[int, tuple[Column, bool]] = {}
         points = {owner(column) for column in points_of(expression)}
         self.models: dict[str, type[Model]] = {}
         for column in columns_of(expression):
@@ -269,9 +271,11 @@ class Kinds:
 
     def is_certain(self, column: Column) -> bool:
         """Whether a column is certain, or a coordinate of a certain point."""
-        if self._field(column).is_list and column.index is not None:
-            return True
-        return owner(column) not in self.models
+        known = self._certain.get(id(column))  # a condition asks for the same few columns many times
+        if known is None:
+            found = (self._field(column).is_list and column.index is not None) or owner(column) not in self.models
+            known = self._certain[id(column)] = column, found
+        return known[1]
 
     def is_point(self, column: Column) -> bool:
         """Whether a column holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
@@ -317,15 +321,23 @@ def _in_words(group: Group) -> str:
         if group.cost_name == STAR
         else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
-        "nested": f"{_integrals(group)} (error below 1e-10) of",
+        "nested": f"{_integrals(group)} of",
         "parts": "parts that are independent of each other, of",
         "cases": f"{group.size} case{'s' if group.size > 1 else ''} that exclude one another, of",
     }[group.method]
-    return f"{group.text}: {how} {shared}"
+    return f"{group.text}: {how} {shared}{_error(group.error)}"
+
+
+def _error(error: float) -> str:
+    """Tell how far off a probability may be, rounded up to one digit; nothing if it is right to 1e-12."""
+    if not error:
+        return ""
+    power = math.floor(math.log10(error) + 1e-9)
+    return f" (error below {math.ceil(error / 10.0**power - 1e-6)}e{power})"
 
 
 def _integrals(group: Group) -> str:
-    count = integrals_of(group.kinds)
+    count = integrals_of(group.conditions, group.kinds)
     if count:
         return f"{count} numerical integral{'s' if count > 1 else ''} and one in closed form"
     counted = all(issubclass(kind, (Samples, Certain)) for _, kind in group.kinds)

@@ -7,10 +7,21 @@ from fractions import Fraction
 
 from haply.errors import HaplyError
 from haply.models import Model, OneDimensional
-from haply.query.choices import spelled_out
 from haply.query.columns import columns_of
-from haply.query.expressions import And, Arithmetic, Between, Call, Column, Comparison, Expression, Literal, Negative
+from haply.query.expressions import (
+    And,
+    Arithmetic,
+    Between,
+    Call,
+    Column,
+    Comparison,
+    Expression,
+    Literal,
+    Negative,
+    Opaque,
+)
 from haply.query.forms import Form, Near, form_or_reason
+from haply.query.spelling import is_exclusive, spelled_out
 
 ModelOf = Callable[[Column], type[Model] | None]
 """The model of an uncertain column; None for a certain one."""
@@ -21,6 +32,8 @@ def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
 
     Values with atoms, such as samples, can be equal.
     """
+    if not _may_ask_for_equality(condition):
+        return
     for comparison in _equalities(spelled_out(condition, lambda column: model_of(column) is None)):
         column = _continuous_column(comparison, model_of)
         if column is None:
@@ -34,6 +47,16 @@ def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
             hint=f"write {_with_tolerance(comparison, column.index is None and not issubclass(model, OneDimensional))}"
             + ("; whether two rows are the same thing is a question for hp.match" if comparison.op == "=" else ""),
         )
+
+
+def _may_ask_for_equality(node: Expression) -> bool:
+    """Whether there is an equality in it, or something that may be one in disguise, as IN."""
+    if isinstance(node, Comparison):
+        found = node.op in ("=", "!=") and not is_exclusive(node)
+    else:
+        first = node.parts[0] if isinstance(node, Opaque) else "CASE WHEN "
+        found = not (isinstance(first, str) and first == "CASE WHEN ")
+    return found or any(map(_may_ask_for_equality, node.children))
 
 
 def _equalities(node: Expression) -> Iterator[Comparison]:

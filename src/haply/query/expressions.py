@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
 import operator
@@ -79,12 +80,16 @@ class Expression(ABC):
     __hash__ = None  # type: ignore[assignment]
     __iter__ = None  # indexing a column would otherwise make it an endless sequence
 
+    _children: tuple[Expression, ...]
     _depth: int
     difference_of: ClassVar[Callable[[Expression], Difference]]
     """Recognises differences: set by ``haply.query.conditions``, which builds on this module."""
 
     def __post_init__(self) -> None:
-        depth = 1 + max((child._depth for child in self.children), default=0)
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        flat = (item for value in values for item in (value if isinstance(value, tuple) else (value,)))
+        object.__setattr__(self, "_children", tuple(item for item in flat if isinstance(item, Expression)))
+        depth = 1 + max((child._depth for child in self._children), default=0)
         if depth > MAX_DEPTH:
             raise HaplyError(
                 f"An expression is nested more than {MAX_DEPTH} levels deep",
@@ -95,9 +100,7 @@ class Expression(ABC):
     @property
     def children(self) -> tuple[Expression, ...]:
         """The expressions directly inside this one, in the order they are written."""
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
-        flat = (item for value in values for item in (value if isinstance(value, tuple) else (value,)))
-        return tuple(item for item in flat if isinstance(item, Expression))
+        return self._children
 
     def same_as(self, other: object) -> bool:
         """Return whether the other is the same tree (``==`` builds a condition instead)."""
@@ -475,10 +478,19 @@ class Or(_Chain):
     _word = "OR"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Xor(_Chain):
-    """An odd number of conditions hold."""
+    """An odd number of conditions hold. Where neither one of them nor its opposite holds, nothing is known."""
+
+    opposites: tuple[Expression, ...]
 
     _word = "XOR"
+
+    def __post_init__(self) -> None:
+        both = zip(self.conditions, self.opposites, strict=True)
+        flat = [each.opposites if isinstance(each, Xor) else (opposite,) for each, opposite in both]
+        object.__setattr__(self, "opposites", tuple(itertools.chain.from_iterable(flat)))
+        super().__post_init__()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

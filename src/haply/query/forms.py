@@ -33,7 +33,7 @@ Scalar = Fraction | Expression
 
 UNDERSTOOD = (
     "sums of uncertain columns with certain factors, their squares and products, abs() of a sum, or a distance of two "
-    "columns, compared with something certain"
+    "columns, compared with something certain; or a power, exp, ln or sqrt of one of these, compared with a number"
 )
 
 
@@ -270,9 +270,9 @@ def refuse_negative_tolerance(condition: Expression) -> None:
 
 
 def _check_tolerance(side: Expression, other: Expression) -> None:
-    factor, inner, offset = _factor_of_abs(side)
+    factor, inner, offset = unscaled(side)
     limit = number_of(other)
-    if inner is not None and limit is not None and (limit - offset) / factor < 0:
+    if _is_absolute(inner) and limit is not None and (limit - offset) / factor < 0:
         raise HaplyError(
             f"`{side}` is compared with a negative tolerance",
             expected="a tolerance of 0 or more",
@@ -417,9 +417,10 @@ def _absolute(
 ) -> tuple[Form, tuple[Interval, ...]] | None:
     """``abs(...)`` of something uncertain, times a number and plus one, on one side; something certain on the other."""
     for side, other, turned in ((left, right, op), (right, left, TURNED.get(op, op))):
-        factor, inner, offset = _factor_of_abs(side)
-        if inner is None or all(is_certain(column) for column in columns_of(inner)):
+        factor, absolute, offset = unscaled(side)
+        if not _is_absolute(absolute) or all(is_certain(column) for column in columns_of(absolute)):
             continue
+        (inner,) = absolute.children
         limit = _form(other, is_certain)
         limit = replace(limit, constant=plus(limit.constant, -offset))
         if not limit.is_certain:
@@ -449,36 +450,40 @@ def _absolute(
     return None
 
 
-def _factor_of_abs(node: Expression) -> tuple[Fraction, Expression | None, Fraction]:
-    """Return the parts of ``factor * abs(inner) + offset``; the inner expression is None if it is something else."""
-    none = Fraction(1), None, Fraction(0)
+def _is_absolute(node: Expression) -> bool:
+    return isinstance(node, Call) and node.name == "abs"
+
+
+def unscaled(node: Expression) -> tuple[Fraction, Expression, Fraction]:
+    """Return the factor, the inner expression and the offset that ``factor * inner + offset`` is made of."""
     match node:
-        case Call("abs", (inner,)):
-            return Fraction(1), inner, Fraction(0)
         case Negative(operand):
-            factor, found, offset = _factor_of_abs(operand)
-            return -factor, found, -offset
+            factor, inner, offset = unscaled(operand)
+            return -factor, inner, -offset
         case Arithmetic("*", left, right):
             for number, other in ((number_of(left), right), (number_of(right), left)):
                 if number:
-                    factor, found, offset = _factor_of_abs(other)
-                    return factor * number, found, offset * number
+                    factor, inner, offset = unscaled(other)
+                    return factor * number, inner, offset * number
         case Arithmetic("/", left, right) if number := number_of(right):
-            factor, found, offset = _factor_of_abs(left)
-            return factor / number, found, offset / number
+            factor, inner, offset = unscaled(left)
+            return factor / number, inner, offset / number
         case Arithmetic("+" | "-" as op, left, right):
             sign = 1 if op == "+" else -1
             moved, taken = number_of(right), number_of(left)
             if moved is not None:
-                factor, found, offset = _factor_of_abs(left)
-                return factor, found, offset + sign * moved
+                factor, inner, offset = unscaled(left)
+                return factor, inner, offset + sign * moved
             if taken is not None:
-                factor, found, offset = _factor_of_abs(right)
-                return sign * factor, found, taken + sign * offset
-    return none
+                factor, inner, offset = unscaled(right)
+                return sign * factor, inner, taken + sign * offset
+    return Fraction(1), node, Fraction(0)
 
 
 def _near(condition: Expression, is_certain: Callable[[Column], bool]) -> Near | None:
+    if isinstance(condition, Not):
+        inner = _near(condition.condition, is_certain)
+        return inner and replace(inner, beyond=not inner.beyond, text=str(condition))
     if not isinstance(condition, Comparison):
         return None
     for call, other, op in (

@@ -22,10 +22,8 @@ from haply.query.choices import (
     Known,
     Parity,
     changed,
-    inward,
     part_or_choice,
     parts_of,
-    spelled_out,
 )
 from haply.query.columns import columns_of
 from haply.query.conditions import Misfit, one_range
@@ -42,6 +40,7 @@ from haply.query.forms import (
     shared,
     uncertain_columns,
 )
+from haply.query.spelling import inward, spelled_out
 from haply.selection.cases import FALSE, TRUE, UNKNOWN, AllOf, AnyOf, Either, OddOf, Sure, Tree
 from haply.selection.conditions import Apart, Number, Polynomial, Range, Value
 

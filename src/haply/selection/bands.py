@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from haply.probability.region import Region
-from haply.selection.conditions import Polynomial, Range, Value
-from haply.selection.evaluate import one_region
+from haply.selection.conditions import Polynomial, Range, Value, one_region
 
 Terms = tuple[tuple[Value, float], ...]
 """A sum of values with their factors."""

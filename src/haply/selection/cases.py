@@ -92,18 +92,23 @@ class Either:
         tree = _without(self.tree, unknown)
         return None if tree is None else replace(self, tree=tree)
 
-    def cases(self, kinds: Mapping[str, type[Model]]) -> list[Case]:
-        """Return the cases; what has too many is refused."""
+    def cases(self, kinds: Mapping[str, type[Model]]) -> Iterator[Case] | None:
+        """Return the cases, which are made one by one; None if there are too many."""
         diagram = _Diagram()
-        paths = diagram.paths(diagram.node(without_odd(self.tree, self.text)), self.text)
-        found: list[Case] = []
-        for path in paths:
-            asked = [diagram.variables[number].asked(cells) for number, cells in sorted(path.items())]
-            for chosen in itertools.product(*asked):
-                found += _cases([one for several in chosen for one in several], kinds)
-                if len(found) > MOST_CASES:
-                    raise too_many_cases(self.text)
-        return found
+        paths = diagram.paths(diagram.node(without_odd(self.tree, self.text)))
+        if paths is None:
+            return None
+        known: dict[tuple[int, tuple[int, ...]], list[list[Polynomial | Apart | Sure]]] = {}
+        for number, cells in dict.fromkeys(each for path in paths for each in path.items()):
+            known[number, cells] = diagram.variables[number].asked(cells)
+        if sum(math.prod(len(known[each]) for each in path.items()) for path in paths) > MOST_CASES:
+            return None
+        return (
+            case
+            for path in paths
+            for chosen in itertools.product(*(known[each] for each in sorted(path.items())))
+            for case in _cases([one for several in chosen for one in several], kinds)
+        )
 
 
 def leaves_of(tree: Tree) -> Iterator[Polynomial | Apart | Sure]:
@@ -408,8 +413,11 @@ class _Diagram:
             variable.add(leaf)
         return number
 
-    def paths(self, formula: _Formula, text: str) -> list[dict[int, tuple[int, ...]]]:
-        """Cells of some variables for each way in which the formula holds; no two of them together."""
+    def paths(self, formula: _Formula) -> list[dict[int, tuple[int, ...]]] | None:
+        """Cells of some variables for each way in which the formula holds; no two of them together.
+
+        None if there are too many.
+        """
         if isinstance(formula, bool):
             return [{}] if formula else []
         if formula in self._known:
@@ -418,12 +426,12 @@ class _Diagram:
         after: dict[_Formula, list[int]] = {}
         for cell in range(self.variables[chosen].cells):
             after.setdefault(_restricted(formula, chosen, cell), []).append(cell)
-        found = []
+        found: list[dict[int, tuple[int, ...]]] = []
         for rest, cells in after.items():
-            for path in self.paths(rest, text):
-                found.append({chosen: tuple(cells), **path})
-                if len(found) > MOST_CASES:
-                    raise too_many_cases(text)
+            behind = self.paths(rest)
+            if behind is None or len(found) + len(behind) > MOST_CASES:
+                return None
+            found += [{chosen: tuple(cells), **path} for path in behind]
         self._known[formula] = found
         return found
 

@@ -21,8 +21,9 @@ from haply._version import __version__
 from haply.folders import private_folder
 from haply.models import Gaussian, GaussianND, Model
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.evaluate import BOX, CURVED, FORM, NESTED, TREE, Group, group_of
-from haply.selection.nested import integrals_of
+from haply.selection.group import BOX, CURVED, FORM, NESTED, TREE, Group
+from haply.selection.grouping import group_of
+from haply.selection.methods.nested import integrals_of
 
 _ROWS, _ROUNDS = 2_000, 3
 _GROWTH = {BOX: 4.0, FORM: 1.5, CURVED: 1.5, TREE: 2.0}
@@ -40,15 +41,16 @@ class Costs:
     def of(self, group: Group) -> float:
         """What a row of a group costs, about."""
         if group.method == NESTED:
-            return _INTEGRAL * 100.0 ** (integrals_of(group.kinds) - 1)
+            return _INTEGRAL * 100.0 ** (integrals_of(group.conditions, group.kinds) - 1)
         if group.either:
             return sum(map(self.of, group.inner), 1e-9)
         known = dict(self.seconds)
         found = known.get(group.cost_name)
         if found is not None:
             return found
-        sizes = [size for size in range(1, group.size) if f"{group.method} {size}" in known]
-        return known[f"{group.method} {sizes[-1]}"] * _GROWTH[group.method] ** (group.size - sizes[-1])
+        sizes = [int(name.split()[1]) for name in known if name.startswith(f"{group.method} ")]
+        near = min(sizes, key=lambda size: abs(size - group.size))
+        return known[f"{group.method} {near}"] * _GROWTH[group.method] ** (group.size - near)
 
     def of_bounds(self, group: Group) -> float:
         """What the bounds of a row cost, about, at a threshold of one half; infinite if that is not known."""

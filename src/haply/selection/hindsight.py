@@ -19,7 +19,7 @@ import numpy as np
 
 from haply.pruning.threshold import Threshold
 from haply.selection.conditions import RowValues
-from haply.selection.evaluate import Group
+from haply.selection.group import Group
 
 NOTHING, BOUNDS, VALUE = 0, 1, 2
 """What is computed of a group for a row."""

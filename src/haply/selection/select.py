@@ -25,7 +25,8 @@ from haply.pruning.threshold import Threshold
 from haply.selection.cases import Either
 from haply.selection.conditions import Condition, Prepared, RowValues
 from haply.selection.costs import Costs
-from haply.selection.evaluate import RULE_NAMES, Group, group_of
+from haply.selection.group import RULE_NAMES, Group
+from haply.selection.grouping import group_of
 from haply.selection.hindsight import BOUNDS, NOTHING, VALUE, Hindsight
 
 Planning = Literal["per_row", "static", "optimal"]

@@ -151,7 +151,7 @@ class LocalFrame:
 
     def where(self, text: str) -> LocalFrame:
         """Keep the rows for which a condition holds."""
-        used = self._used(text)
+        used = self._used(text) or self.schema.names[:1]  # DuckDB takes no table without columns
         sql.evaluated(self._empty.select(used), {"kept": text})
 
         def load(wanted: Sequence[str]) -> pa.Table:

@@ -1,0 +1,1 @@
+"""How the probability of a group of conditions is computed, row by row."""

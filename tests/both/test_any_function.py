@@ -1,0 +1,225 @@
+"""Functions in any combination of conditions: random trees against enumerated samples, and against drawn values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import both_kit as hp
+from trees_kit import NUMBERS, FunctionTrees, is_asked, law, plane_law, with_columns
+
+ROWS = 3
+
+
+def tree_of(seed, **known):
+    make = FunctionTrees(seed, **known)
+    return make.tree(int(make.random.integers(1, 5)))
+
+
+@pytest.mark.long(keep=15)
+@pytest.mark.parametrize("seed", range(1000))
+def test_functions_of_samples_are_enumerated(engine, seed):
+    text, holds = tree_of(seed, discrete=(*NUMBERS, "p"), components=False)
+    if not is_asked(text):
+        return
+    random = np.random.default_rng([seed, 1])
+    points = {name: (random.integers(-6, 7, (ROWS, 3)) / 4).tolist() for name in NUMBERS}
+    places = random.integers(-6, 7, (ROWS, 4)) / 4
+    sure = random.integers(-1, 2, ROWS)
+    columns = {"id": list(range(ROWS)), **points, "p": places.tolist(), "sure": sure.tolist()}
+    made = {name: f"samples({name})" for name in NUMBERS} | {"p": "samples(p, NULL, 2)"}
+    asked = with_columns(text, made)
+    try:
+        found = hp.where(hp.Table(engine, pa.table(columns)), asked, 1e-9).collect()
+    except hp.HaplyError as refusal:
+        pytest.skip(f"refused: {refusal}")
+    wanted = {}
+    for k in range(ROWS):
+        worlds = list(itertools.product(*(points[name][k] for name in NUMBERS), places[k].reshape(2, 2)))
+        row = {name: np.array([world[j] for world in worlds]) for j, name in enumerate(NUMBERS)}
+        row |= {"p": np.array([world[3] for world in worlds]).T, "sure": np.full(len(worlds), sure[k])}
+        wanted[k] = float(np.mean(np.broadcast_to(holds(row) == 1, len(worlds))))
+    assert {row["id"]: row["probability"] for row in found} == pytest.approx(
+        {k: p for k, p in wanted.items() if p > 1e-9}, abs=1e-12
+    ), asked
+
+
+def laws_of(seed):
+    laws = {name: law(np.random.default_rng([seed, k])) for k, name in enumerate(NUMBERS)}
+    discrete = [name for name, (kind, _, _) in laws.items() if kind == "samples"]
+    drawn = {name: draw for name, (_, _, draw) in laws.items()}
+    made = {name: text for name, (_, text, _) in laws.items()}
+    made["p"], drawn["p"] = plane_law(np.random.default_rng([seed, 7]))
+    return discrete, made, drawn
+
+
+@pytest.mark.long(keep=5)
+@pytest.mark.parametrize("seed", range(2000))
+def test_functions_of_any_laws_against_drawing(engine, seed):
+    discrete, made, drawn = laws_of(seed)
+    text, holds = tree_of(20_000 + seed, discrete=discrete)
+    if not is_asked(text):
+        return
+    asked, count = with_columns(text, made), 1_000_000
+    try:
+        found = hp.where(hp.Table(engine, pa.table({"sure": [1, -1]})), asked, 1e-9).collect()
+    except hp.HaplyError as refusal:
+        pytest.skip(f"refused: {refusal}")
+    found = {row["sure"]: row["probability"] for row in found}
+    values = {name: draw(count) for name, draw in drawn.items()}
+    for sure in (1, -1):
+        share = float(np.mean(np.broadcast_to(holds(values | {"sure": np.full(count, sure)}) == 1, count)))
+        p = found.get(sure, 0.0)
+        assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (asked, sure)
+
+
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_few_trees_are_refused_and_quickly(first):
+    """A refusal names its reason, takes a tenth of a second for a thousand letters, and comes before data is read."""
+    refused = asked = 0
+    table = pa.table({"sure": [1]})
+    for seed in range(first, first + 50):
+        discrete, made, _ = laws_of(seed)
+        text, _ = tree_of(20_000 + seed, discrete=discrete)
+        if not is_asked(text):
+            continue
+        written, taken, reason = with_columns(text, made), [], ""
+        asked += 1
+        for _ in range(3):
+            begun = time.process_time()
+            try:
+                hp.haply.plan_where(table, written, 0.5)
+                break
+            except hp.HaplyError as refusal:
+                reason = str(refusal)
+            taken.append(time.process_time() - begun)
+        if reason:
+            refused += 1
+            assert "Expected" in reason
+            assert min(taken) < 0.1 * max(1.0, len(written) / 1000), (reason, written)
+    assert refused <= 0.1 * asked
+
+
+def chances(engine, columns, text):
+    found = hp.where(hp.Table(engine, pa.table(columns)), text, 1e-12).collect()
+    return {row["id"]: row["probability"] for row in found}
+
+
+def below(mean, sd, limit):
+    return 0.5 * math.erfc((mean - limit) / (sd * math.sqrt(2)))
+
+
+def test_what_is_not_defined_is_unknown(engine):
+    """As in SQL: neither a comparison with it holds, nor its opposite."""
+    columns = {"id": [1], "s": [[-4.0, -1.0, 0.0, 1.0, 9.0]], "t": [[1.0, 1.0, 1.0, 1.0, 0.0]]}
+
+    def share(text):
+        return chances(engine, columns, with_columns(text, {"S": "samples(s)", "T": "samples(t)"})).get(1, 0.0)
+
+    assert share("sqrt(S) > 2") == pytest.approx(1 / 5)
+    assert share("NOT sqrt(S) > 2") == share("sqrt(S) <= 2") == pytest.approx(2 / 5)
+    assert share("NOT (ln(S) > 0 OR S > 10)") == pytest.approx(1 / 5)
+    assert share("S / T > 0") == pytest.approx(2 / 5 * 4 / 5)
+    assert share("NOT S / T > 0") == pytest.approx(3 / 5 * 4 / 5)
+    assert share("sqrt(S) > 2 XOR T = 0") == pytest.approx((1 * 4 + 2 * 1) / 25)
+    assert share("CASE WHEN sqrt(S) > 2 THEN T > 0 ELSE T = 0 END") == pytest.approx((1 * 4 + 4 * 1) / 25)
+    assert share("NOT CASE WHEN S > 0 THEN T > 0 END") == pytest.approx(2 / 5 * 1 / 5)
+    assert share("NOT CASE WHEN S > 0 THEN T END > 0") == pytest.approx(2 / 5 * 1 / 5)
+    assert share("power(S, 0.5) BETWEEN 1 AND 3") == pytest.approx(2 / 5)
+    assert share("power(S, -1) NOT BETWEEN -1 AND 1") == 0.0
+    assert share("power(S, -1) BETWEEN -1 AND 1") == pytest.approx(4 / 5)
+
+
+def test_functions_that_rise(engine):
+    """With factors and numbers beside them, on both sides, and of distances."""
+    columns = {"id": [1], "x": [0.3], "y": [0.1], "m": [[1.0, 2.0]]}
+
+    def asked(text):
+        made = {"X": "gaussian(x, 0.5)", "Y": "gaussian(y, 0.4)", "P": "gaussian_nd(m, array(1.0, 1.0))"}
+        return chances(engine, columns, with_columns(text, made)).get(1, 0.0)
+
+    def normal(limit):
+        return below(0.3, 0.5, limit)
+
+    exact = {"abs": 1e-14}
+    assert asked("3 - 2 * exp(X) > 1") == pytest.approx(normal(0.0), **exact)
+    assert asked("-exp(X) / 4 < -0.5") == pytest.approx(1 - normal(math.log(2)), **exact)
+    assert asked("abs(exp(X) - 1) < 0.5") == pytest.approx(normal(math.log(1.5)) - normal(math.log(0.5)), **exact)
+    assert asked("exp(X) < exp(Y)") == pytest.approx(below(0.2, math.hypot(0.5, 0.4), 0.0), **exact)
+    assert asked("tanh(X) < 0.5") == pytest.approx(normal(math.atanh(0.5)), **exact)
+    assert asked("tanh(X) < 1.5") == asked("atan(X) > -2") == asked("exp(X) > -1") == pytest.approx(1.0)
+    assert asked("atan(X) > 1") == pytest.approx(1 - normal(math.tan(1)), **exact)
+    assert asked("log10(X) < -0.3") == pytest.approx(normal(10**-0.3) - normal(0.0), **exact)
+    assert asked("cbrt(X) < 0.5") == pytest.approx(normal(0.125), **exact)
+    assert asked("1 / X > 2") == pytest.approx(normal(0.5) - normal(0.0), **exact)
+    near = 1 - math.exp(-0.5)  # within 1 of the middle
+    assert asked("distance(P, array(1, 2)) < 1") == pytest.approx(near, abs=1e-12)
+    for text in ("power(distance(P, array(1, 2)), 2) < 1", f"exp(distance(P, array(1, 2))) < {math.e}",
+                 "2 * distance(P, array(1, 2)) - 1 < 1", "1 / distance(P, array(1, 2)) > 1",
+                 "NOT distance(P, array(1, 2)) >= 1", "NOT (distance(P, array(1, 2)) > 1 AND X < 100)"):  # fmt: skip
+        assert asked(text) == pytest.approx(near, abs=1e-12), text
+
+
+def test_components_beside_values_of_other_laws(engine):
+    """A component is a normal value; two of one point are not independent of each other."""
+    columns = {"id": [1], "m": [[0.5, -0.2]]}
+    point = "gaussian_nd(m, array(0.8, 0.5), 0.6)"
+    wide = "mixture_nd(array(0.25, 0.75), array(0.0, 0.0, 0.5, 1.0), array(1.0, 0.3, 0.3, 0.5, 0.6, 0.0, 0.0, 0.2))"
+    box = "uniform(-0.5, 1.5)"
+    random = np.random.default_rng(1)
+    count = 1_000_000
+    z, w, u = random.normal(0, 1, count), random.normal(0, 1, count), random.uniform(-0.5, 1.5, count)
+    p0, p1 = 0.5 + 0.8 * z, -0.2 + 0.5 * (0.6 * z + 0.8 * w)
+    first = random.random(count) < 0.25
+    x = np.where(first, z, 0.5 + math.sqrt(0.6) * z)
+    y = np.where(first, 0.3 * z + math.sqrt(0.41) * w, 1 + math.sqrt(0.2) * w)
+    for text, holds in {
+        f"{point}[0] * {box} < 0.2": p0 * u < 0.2,
+        f"{point}[0] * {box} + {point}[1] < 0.2": p0 * u + p1 < 0.2,
+        f"distance({point}, array(0, 1)) < 1.2 AND {point}[1] < {box}": (np.hypot(p0, p1 - 1) < 1.2) & (p1 < u),
+        f"({wide}[0] - 0.5) * ({wide}[1] + 0.25) < {box}": (x - 0.5) * (y + 0.25) < u,
+        f"distance({wide}, array(0, 1)) > 1 OR {wide}[0] > {box}": (np.hypot(x, y - 1) > 1) | (x > u),
+    }.items():
+        p = chances(engine, columns, text)[1]
+        assert abs(p - holds.mean()) < 5 * math.sqrt(p * (1 - p) / count), text
+
+
+def test_products_of_shifted_values_of_any_laws(engine):
+    """``(x - 1) (y - 2)``, of two uniform laws, is below 0 in two corners."""
+    columns = {"id": [1], "s": [[0.0, 1.0, 3.0]]}
+    text = "(uniform(0, 4) - 1) * (uniform(0, 3) - 2) < 0"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 / 4 * 1 / 3 + 3 / 4 * 2 / 3}, abs=1e-12)
+    text = "(samples(s) - 1) * (uniform(0, 3) - 2) <= 0"
+    assert chances(engine, columns, text) == pytest.approx({1: (1 / 3 + 1 + 2 / 3) / 3}, abs=1e-12)
+
+
+def test_conditions_of_numbers_alone(engine):
+    """Beside uncertain ones: what compares numbers needs no column."""
+    columns = {"id": [1]}
+    assert chances(engine, columns, "gaussian(0, 1) > 0 AND 2 > 1.5") == {1: 0.5}
+    assert chances(engine, columns, "gaussian(0, 1) > 0 AND 2 < 1.5") == {}
+    assert chances(engine, columns, "least(exp(gaussian(0, 1)), 2) > 1") == {1: 0.5}
+
+
+def test_equalities_of_points_beside_other_values(engine):
+    """Points are compared exactly, also where others are integrated, or distances are asked for."""
+    columns = {"id": [1], "a": [[-0.5, 0.0, -0.5]], "c": [[0.75, 0.25, -0.5]], "q": [[0.5, -1.0, -1.0, -1.5]]}
+    equal = "samples(a) - samples(c) = 0.5"  # of 0 and -0.5, in one of nine worlds
+    never = "distance(samples(q, NULL, 2), array(0.75, 0)) <= -1"
+    text = f"{equal} OR (samples(a) / samples(c) >= -0.5 AND {never})"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 / 9}, abs=1e-12)
+    text = f"{equal} OR samples(a) * uniform(0, 1) * 2 + samples(c) > 9"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 / 9}, abs=1e-12)
+
+
+def test_squares_of_one_component(engine):
+    """Beside another condition, as one of its cases."""
+    columns = {"id": [1], "m": [[0.0, 0.0]]}
+    text = "gaussian_nd(m, array(1.0, 2.0))[1] * gaussian_nd(m, array(1.0, 2.0))[1] > 4 OR uniform(0, 4) < 1"
+    assert chances(engine, columns, text) == pytest.approx({1: 1 - 0.75 * math.erf(math.sqrt(0.5))}, abs=1e-12)
