@@ -178,7 +178,7 @@ MISTAKES = [
     ("SELECT * FROM a, b WHERE WINDOW(a, b) = 3 OR a.id = 1", "column 26", "WINDOW cannot be part of another"),
     ("SELECT * FROM a, (SELECT id FROM b) q WHERE WINDOW(a, q) = 3", "column 45", "has no column 'time'"),
     ("SELECT a.id AS q, a.m AS Q FROM a", "column 19", "two columns of the result are called 'Q'"),
-    ("SELECT * FROM a WHERE x ** 2.5 < 1", "column 23", "only squares are understood"),
+    ("SELECT * FROM a WHERE x ** 2.5 < x", "column 23", "only squares are understood"),
     ("SELECT * FROM a WHERE sin(x) < 1", "column 23", "the function sin() of something uncertain"),
     ("SELECT * FROM a WHERE x = 'abc'", "column 23", "Found `'abc'`, of type string"),
     ("SELECT * FROM a WHERE x < name", "column 23", "compares a number with something else"),
