@@ -88,10 +88,6 @@ class FunctionTrees:
     def quadratic(self):
         (one, of_one, names), (two, of_two, more) = self.column(), self.column()
         k, m = self.number(-3, 4), self.number(-3, 4)
-        if (
-            one == two and names <= self.discrete
-        ):  # a point that is a root of a square is not told from its neighbours yet
-            return self.linear()
         if self.chance(0.5):
             text = f"(({one} - {k}) * ({two} - {m}))"
             return text, lambda row: (of_one(row) - k) * (of_two(row) - m), names | more

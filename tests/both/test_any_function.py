@@ -223,3 +223,15 @@ def test_squares_of_one_component(engine):
     columns = {"id": [1], "m": [[0.0, 0.0]]}
     text = "gaussian_nd(m, array(1.0, 2.0))[1] * gaussian_nd(m, array(1.0, 2.0))[1] > 4 OR uniform(0, 4) < 1"
     assert chances(engine, columns, text) == pytest.approx({1: 1 - 0.75 * math.erf(math.sqrt(0.5))}, abs=1e-12)
+
+
+def test_samples_on_the_roots_of_a_square(engine):
+    """A point that is a root, as the number is written, is neither above nor below it."""
+    random = np.random.default_rng(3)
+    for _ in range(8):
+        one, two = (round(float(x), int(random.integers(1, 4))) for x in random.uniform(-3.0, 3.0, 2))
+        columns = {"id": [1], "c": [[one, two, 7.0]]}
+        product = f"(samples(c) - ({one})) * (samples(c) - ({two}))"
+        for comparison, wanted in (("> 0", 1 / 3), ("<= 0", 2 / 3), ("= 0", 2 / 3), (">= 0", 1.0)):
+            assert chances(engine, columns, f"{product} {comparison}") == pytest.approx({1: wanted}, abs=1e-12)
+        assert chances(engine, columns, f"{product} < 0") == {}

@@ -30,6 +30,7 @@ from haply.query.conditions import Misfit, one_range
 from haply.query.expressions import And, Column, Expression, Opaque, is_value
 from haply.query.forms import (
     Form,
+    Interval,
     Near,
     Part,
     Scalar,
@@ -178,15 +179,28 @@ def one_choice_a_group(draft: Draft, columns: Columns) -> Draft:
 
 def squares_centred(draft: Draft, columns: Columns) -> Draft:
     """Centre squares at their minimum, without linear terms, so that ``(x - 1000)^2`` keeps its digits."""
+    return _with_parts(draft, _centred)
 
-    def centred(part: Part | Near | Choice) -> Part | Near | Choice:
+
+def squares_solved(draft: Draft, columns: Columns) -> Draft:
+    """Write the square of one column as ranges of the column, where the roots are fractions.
+
+    A sample that lies on a root is then compared with that root, without rounding.
+    """
+    return _with_parts(draft, _solved)
+
+
+def _with_parts(draft: Draft, change: Callable[[Part], Part]) -> Draft:
+    """Change every comparison, also those of combinations."""
+
+    def with_part(part: Part | Near | Choice) -> Part | Near | Choice:
         if isinstance(part, Choice):
-            tree = changed(part.tree, _centred)
+            tree = changed(part.tree, change)
             assert isinstance(tree, (Branch, Parity))
             return replace(part, tree=tree)
-        return _centred(part) if isinstance(part, Part) else part
+        return change(part) if isinstance(part, Part) else part
 
-    return replace(draft, groups=tuple(tuple(map(centred, group)) for group in draft.groups))
+    return replace(draft, groups=tuple(tuple(map(with_part, group)) for group in draft.groups))
 
 
 class Rewrite(NamedTuple):
@@ -206,6 +220,7 @@ REWRITES = (
     Rewrite("independent", independent),
     Rewrite("combined", one_choice_a_group),
     Rewrite("centre", squares_centred),
+    Rewrite("roots", squares_solved),
 )
 
 
@@ -411,6 +426,42 @@ def _centred(part: Part) -> Part:
         for each in part.intervals
     )  # fmt: skip
     return replace(part, form=replace(form, linear={}), intervals=moved, centre=tuple(centre.items()))
+
+
+def _solved(part: Part) -> Part:
+    """Solve the condition for its column; if it has others, or roots that are not fractions, nothing changes."""
+    (pair, factor), *more = part.form.squares.items() or [(("", ""), None)]
+    if more or part.form.linear or pair[0] != pair[1] or not isinstance(factor, Fraction):
+        return part
+    middle = dict(part.centre).get(pair[0], Fraction(0))
+    found: list[Interval] = []
+    for each in part.intervals:
+        if isinstance(each.low, Expression) or isinstance(each.high, Expression):
+            return part
+        low, high = (None if end is None else end / factor for end in (each.low, each.high))
+        low_closed, high_closed = each.low_closed, each.high_closed
+        if factor < 0:
+            low, high, low_closed, high_closed = high, low, high_closed, low_closed
+        outer = None if high is None else _rational_root(high)
+        inner = None if low is None or low < 0 or (low == 0 and low_closed) else _rational_root(low)
+        if (high is not None and outer is None) or (low is not None and low >= 0 and inner is None and low != 0):
+            return part
+        first, last = (None, None) if outer is None else (middle - outer, middle + outer)
+        if inner is None:
+            found.append(Interval(first, last, high_closed, high_closed))
+        else:
+            found.append(Interval(first, middle - inner, high_closed, low_closed))
+            found.append(Interval(middle + inner, last, low_closed, high_closed))
+    linear = Form(Fraction(0), {pair[0]: Fraction(1)}, {}, part.form.columns)
+    return Part(linear, tuple(found), part.text)
+
+
+def _rational_root(number: Fraction) -> Fraction | None:
+    """Return the square root if it is a fraction."""
+    if number < 0:
+        return None
+    above, below = math.isqrt(number.numerator), math.isqrt(number.denominator)
+    return Fraction(above, below) if above**2 == number.numerator and below**2 == number.denominator else None
 
 
 def _solution(rows: list[list[Fraction]]) -> list[Fraction] | None:

@@ -185,17 +185,18 @@ def ends_of(condition: Polynomial, batch: RowValues) -> Ends:
     return disjoint(found, smooth)
 
 
-def solved(condition: Polynomial, curve: np.ndarray, slope: np.ndarray, batch: RowValues) -> Ends:
-    """Where ``x``, seen from any centre, lies for which ``curve x^2 + slope x``, the polynomial, is in its ranges."""
+def solved(condition: Polynomial, curve: np.ndarray, slope: np.ndarray, batch: RowValues, centre: float = 0.0) -> Ends:
+    """Return where ``x + centre`` lies if ``curve x^2 + slope x``, the polynomial, is in its ranges."""
     smooth = is_smooth(condition, batch)
     found: Ends = []
     for each in condition.ranges:
         low, high = batch.array(each.low), batch.array(each.high)
         low_closed, high_closed = each.low_closed | smooth, each.high_closed | smooth
         if condition.squares:
-            found += roots(curve, slope, low, high, low_closed, high_closed)
+            found += roots(curve, slope, low, high, low_closed, high_closed, centre)
         else:
-            found.append(divided(slope, low, high, low_closed, high_closed))
+            ends = divided(slope, low, high, low_closed, high_closed)
+            found.append((ends[0] + centre, ends[1] + centre) if centre else ends)
     return disjoint(found, smooth)
 
 

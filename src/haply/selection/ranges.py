@@ -78,9 +78,13 @@ def divided(
 
 
 def roots(
-    curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: Any, high_closed: Any
-) -> Ends:
-    """``low <= curve x^2 + slope x <= high`` solved for x: an interval without a smaller one around the same middle."""
+    curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: Any, high_closed: Any,
+    centre: float = 0.0,
+) -> Ends:  # fmt: skip
+    """``low <= curve x^2 + slope x <= high`` solved for x: an interval without a smaller one around the same middle.
+
+    The ends are those of ``x + centre``: an open end is the next double only after the centre is added.
+    """
     up = curve > 0.0
     size = np.where(curve == 0.0, 1.0, np.abs(curve))
     # turned where the parabola opens downwards; for each end the half width of where it is below, or -1
@@ -101,6 +105,7 @@ def roots(
     outer, inner = half(top), half(bottom)
     nothing = outer < 0.0
     all_in = (inner < 0.0) | (bottom == -math.inf)  # never too low
+    middle = middle + centre
     outer_low, outer_high = above(middle - outer, top_closed), below(middle + outer, top_closed)
     inner_low, inner_high = below(middle - inner, bottom_closed), above(middle + inner, bottom_closed)
     left = (
@@ -110,7 +115,7 @@ def roots(
     right = (np.where(nothing | all_in, math.inf, inner_high), np.where(nothing | all_in, -math.inf, outer_high))
     if not (curve == 0.0).any():
         return [left, right]
-    flat = divided(slope, low, high, low_closed, high_closed)
+    flat = tuple(end + centre for end in divided(slope, low, high, low_closed, high_closed))
     return [
         tuple(np.where(curve == 0.0, one, other) for one, other in zip(flat, left, strict=True)),  # type: ignore[list-item]
         (np.where(curve == 0.0, math.inf, right[0]), np.where(curve == 0.0, -math.inf, right[1])),

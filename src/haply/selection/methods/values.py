@@ -37,9 +37,7 @@ class IntervalRows:
             assert isinstance(condition, Polynomial)
             slope = batch.array(condition.linear[0][1] if condition.linear else 0.0)
             curve = batch.array(condition.squares[0][2] if condition.squares else 0.0)
-            mine = solved(condition, curve, slope, batch)
-            for _, centre in condition.centre:
-                mine = [(low + centre, high + centre) for low, high in mine]
+            mine = solved(condition, curve, slope, batch, sum(centre for _, centre in condition.centre))
             ends = mine if ends is None else both(ends, mine)
         assert ends is not None
         self.ends = [(low, high) for low, high in ends if (low <= high).any()]
