@@ -30,15 +30,14 @@ demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 # HAPLY_TEST_CONNECT=1 runs the tests on Spark over Spark Connect: a handful of them here, whole files in test-long.
 PYTEST := $(BIN)/python -m pytest -q
 export HAPLY_TEST_PYTHONS
-# Three processes for two cores: streams and Spark's jobs wait a good part of their time.
-IN_THREE := -n 3 --dist loadfile --no-loadscope-reorder
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: lint ## check style and types, and run the tests that take minutes
-	$(PYTEST) $(IN_THREE)
+	$(PYTEST) $(IN_TWO)
 	HAPLY_TEST_CONNECT=1 $(PYTEST) tests/spark/test_connect.py
 
 test-long: lint ## run all tests: kills, soaks, every case, every query on both engines, and Spark Connect
-	$(PYTEST) $(IN_THREE) --long --engine both
+	$(PYTEST) $(IN_TWO) --long --engine both
 	HAPLY_TEST_CONNECT=1 $(PYTEST) --long --engine spark $(OVER_CONNECT)
 
 lint: $(READY) ## check style and types
