@@ -39,7 +39,7 @@ def test_a_worker_without_a_package_is_told_in_one_sentence():
     lacking = PySparkException("File \"haply/joins\"\nModuleNotFoundError: No module named 'numba'\n\tat java.lang")
     assert str(translated(lacking)) == (
         "The Python of Spark's workers lacks haply, or a package that haply needs there. "
-        "Found No module named 'numba'. Hint: hp.ship(spark) sends haply to workers, hp.doctor(spark) tells what they "
+        "Found No module named 'numba'. Hint: hp.ship(spark) sends haply to workers, hp.doctor(spark) shows what they "
         "lack; see docs/howto/clusters.md."
     )
     stream = PySparkException(f"{lacking}\n=== Streaming Query ===\nIdentifier")
