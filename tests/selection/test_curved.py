@@ -464,7 +464,7 @@ def planned(text):
     ("text", "size"),
     [
         ("x * x + y * y < 4 AND x > y", 2),
-        ("p[0] * p[0] < 1 AND p[0] > 0", 1),
+        ("p[0] * p[0] < 2 AND p[0] > 0", 1),
         ("distance(p, q) < 3 AND p[0] > 1", 3),
         ("distance(p, q) < 3 AND p[2] > 1", 4),
         ("distance(p, q) < 3 AND distance(q, r) < 2", 4),
