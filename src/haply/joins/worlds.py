@@ -112,7 +112,7 @@ class WorldCounting(CountedNumbers):
         return self.written(found, start)
 
     def _parts(self, pairs: pa.Table, start: np.ndarray) -> list[MatchCounts]:
-        """Count the partners of few rows, so many of them at a time as have not too many worlds."""
+        """Count the partners of some rows, in batches that limit the number of worlds."""
         rows = pairs.take(pa.array(start[:-1]))
         worlds = self._nodes(rows, pairs, start) if self.windows else self._worlds(rows)
         size = np.diff(worlds.start) * np.diff(start)

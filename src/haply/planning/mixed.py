@@ -322,7 +322,7 @@ class MixedJoin:
         )
 
     def normal_windows(self, asked: PairSelection, both_sides: bool) -> tuple[NormalWindow, ...]:
-        """Return the conditions as windows of sums of two normal values; nothing if one is none.
+        """Return the conditions as windows of sums of two normal values, or nothing if one has another form.
 
         No right column may be in two of them, as their chances would not multiply; with ``both_sides`` no left one.
         """
