@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from numba.core import types
+from numba.core import event, types
 
 from haply.numerics import jit
 from haply.numerics.jit import KernelFiles, kernel
@@ -56,6 +57,7 @@ def test_kernels_of_several_processes_do_not_take_the_place_of_each_other(tmp_pa
 
 def test_a_forked_process_numbers_its_functions_anew() -> None:
     code = """
+import gc
 import os
 import haply.numerics.jit
 from numba.core.bytecode import FunctionIdentity
@@ -121,11 +123,32 @@ def test_a_kernel_is_handed_to_numba_when_it_is_needed(tmp_path: Path, monkeypat
         return doubled(doubled(x))
 
     asked = cast(Any, doubled)
-    assert asked._dispatcher is None
+    assert not asked._dispatchers
     assert (asked.__name__, asked.__doc__) == ("doubled", "Double a number.")
     assert twice_doubled(1.5) == 6.0
-    assert asked._dispatcher is not None  # compiled into the other
-    assert asked.py_func(4.0) == 8.0
+    assert not asked.overloads  # compiled into the other, with no entry from Python
+    assert asked(4.0) == asked.py_func(4.0) == 8.0
+    assert len(asked.overloads) == 1
+
+
+def test_no_garbage_is_collected_while_numba_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: str(tmp_path))
+    seen = []
+
+    class Watch(event.Listener):
+        def on_start(self, event: event.Event) -> None:
+            seen.append(gc.isenabled())
+
+        on_end = on_start
+
+    @kernel
+    def halved(x: float) -> float:
+        return x / 2.0
+
+    with event.install_listener("numba:compile", Watch()):
+        assert halved(3.0) == 1.5
+    assert seen[0] is False
+    assert gc.isenabled()
 
 
 def test_kernels_travel_by_their_names() -> None:
