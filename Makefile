@@ -23,14 +23,14 @@ setup: $(RUNTIME) ## make the virtual environment with what haply needs to run
 demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 	$(BIN)/haply demo
 
-# Files are begun in the order of tests/conftest.py, which has the long ones first: xdist would take those with many
-# tests first, and end with one process waiting for the other.
+# Tests are begun in the order of tests/conftest.py, which has the long files first: xdist would take those with many
+# tests first, and end with one process waiting for the other. It also says which tests one process runs.
 # HAPLY_TEST_PYTHONS names interpreters with other versions of PySpark, which test-long runs a short job with:
 #   make test-long HAPLY_TEST_PYTHONS="/path/of/one/bin/python /path/of/another/bin/python"
 # HAPLY_TEST_CONNECT=1 runs the tests on Spark over Spark Connect: a handful of them here, whole files in test-long.
 PYTEST := $(BIN)/python -m pytest -q
 export HAPLY_TEST_PYTHONS
-IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
+IN_TWO := -n 2 --dist loadgroup --no-loadscope-reorder
 
 test: lint ## check style and types, and run the tests that take minutes
 	$(PYTEST) $(IN_TWO)

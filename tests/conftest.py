@@ -41,9 +41,8 @@ def pytest_report_header() -> str:
 
 
 LONGEST = (
-    *("stream_kill", "docs", "test_engines", "stream_how", "stream_join", "stream_settling", "test_index"),
-    *("test_whole", "test_window", "test_cli", "test_ask", "test_select", "test_curved", "time_cells", "stream_cells"),
-    *("test_mistakes", "timing_join"),
+    *("test_whole", "stream_kill", "docs", "test_engines", "stream_how", "stream_settling", "test_cli", "test_ask"),
+    *("test_select", "test_curved", "time_cells", "stream_cells"),
 )
 """Files that take long, by a part of their names: they are begun first, so that no process ends with one of them.
 
@@ -76,6 +75,7 @@ def long_ones(items: list[pytest.Item]) -> set[pytest.Item]:
     return found
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     named = any("::" in argument for argument in config.args)
     if not config.getoption("long") and not named:
@@ -89,6 +89,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return found[0] if found else len(LONGEST)
 
     items.sort(key=lambda item: rank(item.path))  # stable: all else stays as it is
+    for item in items:
+        # One process runs all tests on Spark, which starts once and is slow at first; the others go by their files.
+        uses_spark = "spark" in getattr(item, "fixturenames", ()) and not config.getoption("long")
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.path.name))
 
 
 def pytest_collection_finish() -> None:
