@@ -33,9 +33,12 @@ from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
 from haply.folders import private_folder
+from haply.numerics.compiling import InsideCompiler, KernelCompiler, rebuild_inside
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNEL_ROOMS = ("numerics", "probability", "pruning")
+_UNLESS_ASKED = {"fastmath": False, "forceinline": False, "_nrt": True}
+"""Settings that a kernel would else take from the first kernel that it is compiled into, and keep for all others."""
 
 
 @cache
@@ -309,12 +312,17 @@ def _compiled(function: Callable[..., Any], inside: bool, options: dict[str, Any
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
     try:
         # Numba makes a wrapper for calls from C unless told: nothing calls kernels so, and each takes time to compile.
-        options = options | {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
-        dispatcher: Any = numba.njit(**options, cache=True, nogil=True, error_model="numpy")(function)
+        options = _UNLESS_ASKED | options | {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
+        compiler = InsideCompiler if inside else KernelCompiler
+        dispatcher: Any = numba.njit(**options, cache=True, nogil=True, error_model="numpy", pipeline_class=compiler)(
+            function
+        )
     finally:
         settings.CACHE_LOCATOR_CLASSES = before
     kept = dispatcher._cache
     kind = "inside" if inside else "called"
+    if inside:
+        kept._impl.rebuild = rebuild_inside
     kept._cache_file = KernelFiles(kept.cache_path, f"{kept._impl.filename_base}-{kind}", fingerprint())
     dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
     return dispatcher
