@@ -79,7 +79,7 @@ class CurvedScratch(NamedTuple):
 
 
 class Lattice(NamedTuple):
-    """What the lattice needs: a point, a direction, steps and shifts, a sum for each shift, and what it may cost."""
+    """Arrays of the lattice: a point, a direction, steps and shifts, a sum for each shift; its tolerance and size."""
 
     z: np.ndarray
     best: np.ndarray

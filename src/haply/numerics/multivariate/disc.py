@@ -36,7 +36,7 @@ def _circle_table() -> tuple[np.ndarray, ...]:
 
 
 def _half_nodes(ratio):
-    """Nodes on half a circle for an error below 1e-13, by the ratio of radius to smaller standard deviation."""
+    """Return the nodes on half a circle for an error below 1e-13; ``ratio`` is radius to smaller standard deviation."""
     return STEP * math.ceil((5.75 + 4.25 * ratio) / STEP)
 
 

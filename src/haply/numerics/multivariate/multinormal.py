@@ -68,7 +68,7 @@ def _split(a):
 
 @bare
 def product_difference(a, b, c):
-    """``a b - c c`` with one rounding's error of the result, however much cancels (Dekker's exact products)."""
+    """Return ``a b - c c`` with an error of one rounding of the result, even when it cancels (Dekker's products)."""
     ab, cc = a * b, c * c
     if not (1e-140 < abs(ab) < 1e140 and 1e-140 < cc < 1e140):
         return ab - cc
