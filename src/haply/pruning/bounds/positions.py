@@ -586,7 +586,7 @@ def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, p
                     else:
                         counts[rule if rule > 0 else _EVALUATED] += 1
                         if rule > 0 or chance >= limit.keep_from:
-                            if found == len(out.left): # repeat this row when there is room
+                            if found == len(out.left):  # repeat this row when there is room
                                 for c in range(_COUNTS):
                                     counts[c] = counts[_COUNTS + c]
                                 return i, mark
@@ -747,7 +747,7 @@ def _walk_best(
             j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
                 if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
-                    if count == len(best.at): # repeat this row when there is room
+                    if count == len(best.at):  # repeat this row when there is room
                         for c in range(_COUNTS):
                             counts[c] = counts[_COUNTS + c]
                         return i, mark

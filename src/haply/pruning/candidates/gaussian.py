@@ -24,8 +24,7 @@ _STEP = 1.0 / 128.0
 _FARTHEST = 8.5  # the mass from 0 to here is 0.5 to the last digit
 _CUTS_PER_UNIT = 64.0
 _FEW = 1.5
-"""Pairs of a row, in one direction of the sweep, of which it takes longer to find those that are beaten than to compute
-all."""
+"""Up to this many pairs per row, in one direction of the sweep, all are computed: finding beaten ones takes longer."""
 
 
 def _half_masses() -> tuple[np.ndarray, np.ndarray]:

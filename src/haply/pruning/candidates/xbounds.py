@@ -296,7 +296,7 @@ class PageScratch(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What one page of the other side has met: rows to check, rows to include, their numbers, and the work."""
+    """The result of a search for a page of the other side: rows to check and to include, their counts, and the work."""
 
     check: np.ndarray
     include: np.ndarray
