@@ -181,7 +181,7 @@ class DuckInterval:
         return int(pairs)
 
     def run(self, candidates: str) -> Answer:
-        """The closed form over the candidates; only pairs that reach the threshold leave DuckDB."""
+        """Compute the closed form over the candidates; only pairs that reach the threshold leave DuckDB."""
         c, threshold = self.settings.within, self.settings.threshold
         found = self.connection.sql(f"""
             WITH corners AS (

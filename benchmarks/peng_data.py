@@ -81,7 +81,7 @@ class Stars:
         return len(next(iter(self.mean.values())))
 
     def batch(self) -> RowValues:
-        """All rows."""
+        """Return all rows."""
         return RowValues({name: Gaussian(self.mean[name], self.sd[name]) for name in self.mean}, {}, len(self))
 
     def beside(self, other: Stars, columns: list[str]) -> RowValues:

@@ -175,7 +175,7 @@ def _guess(left: np.ndarray, right: np.ndarray, share: float) -> float:
 
 @dataclass(frozen=True)
 class Steps:
-    """Some timestamps: the median seconds of one, of its parts, and all pairs found, with the step that found them."""
+    """Results of some timestamps: median seconds of one, and of its parts, and all pairs with the step of each."""
 
     seconds: float
     parts: dict[str, float]

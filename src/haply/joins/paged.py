@@ -81,7 +81,7 @@ class PagedWork:
     reads: int = 0
     """Pages and leaves whose rows were needed; tables of x-bounds are kept in memory."""
     visited: int = 0
-    """Pages, nodes and entries of the inner side that were looked at by their bounds."""
+    """Pages, nodes and entries of the inner side that were tested by their bounds."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ POINT, UNIFORM, NORMAL = np.int8(0), np.int8(1), np.int8(2)
 
 @kernel
 def component_cdf(kind, low, high, mean, sd, x):
-    """``P(X <= x)`` for one component."""
+    """Return ``P(X <= x)`` for one component."""
     if kind == NORMAL:
         return cut_cdf(mean, sd, low, high, x)
     if x >= high:
@@ -50,7 +50,7 @@ def component_cdf(kind, low, high, mean, sd, x):
 
 @kernel
 def component_cdf_left(kind, low, high, mean, sd, x):
-    """``P(X < x)`` for one component."""
+    """Return ``P(X < x)`` for one component."""
     if kind == POINT:
         return 1.0 if low < x else 0.0
     return component_cdf(kind, low, high, mean, sd, x)
@@ -58,7 +58,7 @@ def component_cdf_left(kind, low, high, mean, sd, x):
 
 @kernel
 def component_integrated_cdf(kind, low, high, mean, sd, x):
-    """``E max(x - X, 0)``, the integral of the cdf up to ``x``, for one component."""
+    """Return ``E max(x - X, 0)``, the integral of the cdf up to ``x``, for one component."""
     if kind == NORMAL:
         if x <= low:
             return 0.0
@@ -75,7 +75,7 @@ def component_integrated_cdf(kind, low, high, mean, sd, x):
 
 @kernel
 def component_mean(kind, low, high, mean, sd):
-    """Mean of one component."""
+    """Return the mean of one component."""
     if kind != NORMAL:
         return low + 0.5 * (high - low)
     if low == -math.inf and high == math.inf:
@@ -85,7 +85,7 @@ def component_mean(kind, low, high, mean, sd):
 
 @kernel
 def component_variance(kind, low, high, mean, sd):
-    """Variance of one component."""
+    """Return the variance of one component."""
     if kind != NORMAL:
         return (high - low) * (high - low) / 12.0
     if low == -math.inf and high == math.inf:
@@ -172,7 +172,7 @@ def uniform_difference_cdf(a_low, a_high, b_low, b_high, t):
 
 @kernel
 def _average_cdf(mean, sd, low, high, width):
-    """Mean of the cdf of a (cut) normal over ``[0, width]``."""
+    """Return the mean of the cdf of a (cut) normal over ``[0, width]``."""
     left, right = 0.0, width
     beyond = max(0.0, right - max(high, left))  # the part above the support, where the cdf is 1
     inner_left, inner_right = max(left, low), min(right, high)

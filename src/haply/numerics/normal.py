@@ -108,7 +108,7 @@ def _scaled_tail(z):
 
 @kernel
 def scaled_mass(z1, z2, span, z0):
-    """``exp(z0**2/2) * P(z1 < Z < z2)`` for z1 <= z2, where no point of the interval is nearer to 0 than ``z0``.
+    """Return ``exp(z0**2/2) * P(z1 < Z < z2)`` for z1 <= z2, if no point of the interval is nearer to 0 than ``z0``.
 
     ``span`` is ``z2 - z1`` as the caller knows it: for a narrow interval far out the difference has lost its digits.
     """
@@ -143,7 +143,7 @@ def normal_window(middle, half):
 
 @kernel
 def normal_between(z1, z2):
-    """``P(z1 <= Z <= z2)``, relatively accurate in both tails and for narrow intervals; 0 when z1 > z2."""
+    """Return ``P(z1 <= Z <= z2)``, relatively accurate in both tails and for narrow intervals; 0 when z1 > z2."""
     if not (z1 < z2):
         return 0.0
     if (z2 - z1) * (1.0 + abs(z1) + abs(z2)) < 1.0:
@@ -173,7 +173,7 @@ def cut_mass(mean, sd, low, high, z0):
 
 @kernel
 def cut_cdf(mean, sd, low, high, x):
-    """``P(X <= x)`` for a normal cut to ``[low, high]``."""
+    """Return ``P(X <= x)`` for a normal cut to ``[low, high]``."""
     if x < low:
         return 0.0
     if x >= high:
@@ -188,13 +188,13 @@ def cut_cdf(mean, sd, low, high, x):
 
 @kernel
 def cut_sf(mean, sd, low, high, x):
-    """``P(X > x)`` for a normal cut to ``[low, high]``: the mirror image's cdf."""
+    """Return ``P(X > x)`` for a normal cut to ``[low, high]``: the cdf of its mirror image."""
     return cut_cdf(-mean, sd, -high, -low, -x) if low <= x < high else (1.0 if x < low else 0.0)
 
 
 @kernel
 def cut_pdf(mean, sd, low, high, x):
-    """Density at ``x`` of a normal cut to ``[low, high]``."""
+    """Return the density at ``x`` of a normal cut to ``[low, high]``."""
     if x < low or x > high:
         return 0.0
     z0 = cut_anchor(mean, sd, low, high)

@@ -41,7 +41,7 @@ class Components(NamedTuple):
 
 @inner
 def row_cdf(rows, i, x, closed):
-    """``P(X <= x)`` of row ``i``, or ``P(X < x)`` when not closed."""
+    """Return ``P(X <= x)`` of row ``i``, or ``P(X < x)`` when not closed."""
     total = 0.0
     for k in range(rows.start[i], rows.start[i + 1]):
         kind, low, high, mean, sd = rows.kind[k], rows.low[k], rows.high[k], rows.mean[k], rows.sd[k]
@@ -188,7 +188,7 @@ def row_concentration(rows, i, width):
 
 @kernel
 def rows_cdf(rows, x, closed):
-    """``row_cdf`` for every row."""
+    """Return ``row_cdf`` for every row."""
     out = np.empty(len(x))
     for i in range(len(x)):
         out[i] = row_cdf(rows, i, x[i], closed)
@@ -197,7 +197,7 @@ def rows_cdf(rows, x, closed):
 
 @kernel
 def rows_integrated_cdf(rows, x):
-    """``E max(x - X, 0)`` for every row."""
+    """Return ``E max(x - X, 0)`` for every row."""
     out = np.empty(len(x))
     for i in range(len(x)):
         total = 0.0
@@ -221,7 +221,7 @@ def rows_quantile(rows, p, last, sign):
 
 @kernel
 def rows_moments(rows):
-    """Mean and variance of every row."""
+    """Return mean and variance of every row."""
     n = len(rows.start) - 1
     mean, variance = np.empty(n), np.empty(n)
     for i in range(n):
@@ -246,7 +246,7 @@ def rows_deviation(rows, variance):
 
 @kernel
 def rows_support(rows):
-    """Least and greatest value of every row (ends of components of positive weight)."""
+    """Return the least and greatest value of every row (ends of components of positive weight)."""
     n = len(rows.start) - 1
     low, high = np.empty(n), np.empty(n)
     for i in range(n):
@@ -258,7 +258,7 @@ def rows_support(rows):
 
 @kernel
 def rows_concentration(rows, width):
-    """``row_concentration`` for every row."""
+    """Return ``row_concentration`` for every row."""
     n = len(rows.start) - 1
     out = np.empty(n)
     for i in range(n):

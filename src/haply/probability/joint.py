@@ -541,7 +541,7 @@ def _ladder(laws, k):
 
 @bare
 def _count_pieces(laws, tree, i, atom, edge):
-    """Count the atoms and edges of each node: its own, and both ends of a region at each of those of a child."""
+    """Count the atoms and edges of each node: its own, and two edges for each atom and edge of a child."""
     nodes = len(laws.first)
     atom[:] = 0
     edge[:] = 0

@@ -37,7 +37,7 @@ def normal_region(mean, sd, low, high, low_closed, high_closed, outside):
 
 @kernel
 def _below(a, i, b, j, t, closed):
-    """``P(A_i - B_j <= t)`` (``<`` when not closed) for one component of each side."""
+    """Return ``P(A_i - B_j <= t)`` (``<`` when not closed) for one component of each side."""
     return component_difference_cdf(
         a.kind[i], a.low[i], a.high[i], a.mean[i], a.sd[i],
         b.kind[j], b.low[j], b.high[j], b.mean[j], b.sd[j], t, closed,
@@ -52,7 +52,7 @@ def _above(a, i, b, j, t, closed):
 
 @kernel
 def component_region(a, i, b, j, low, high, low_closed, high_closed, outside):
-    """``P(A_i - B_j in region)`` for one component of each side."""
+    """Return ``P(A_i - B_j in region)`` for one component of each side."""
     if a.kind[i] == POINT and b.kind[j] == POINT:
         return 1.0 if _point_in(a.low[i] - b.low[j], low, high, low_closed, high_closed) != outside else 0.0
     if outside:

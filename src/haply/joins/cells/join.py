@@ -99,7 +99,7 @@ def _rows_of(table: pa.Table, value: str, groups: np.ndarray | None) -> CellRows
 
 
 def _elsewhere(table: pa.Table) -> np.ndarray:
-    """Tell which rows have times that begin in another cell; no row has if rows are not placed by their times."""
+    """Tell which rows have times that begin in another cell: no row, if rows are not placed by their times."""
     if TIME_BEGINS_HERE not in table.column_names:
         return np.zeros(table.num_rows, dtype=bool)
     return ~table[TIME_BEGINS_HERE].to_numpy(zero_copy_only=False)

@@ -238,7 +238,7 @@ class WindowJoin(JoinOperator):
         return self._arrive_at(self._number(stream), *self._columns(batch))
 
     def arrive(self, side: int, rows: RowBatch[Any], *, match: bool = True) -> WindowResult:
-        """``push`` for callers that have checked their rows: groups are the keys, whole numbers.
+        """Push rows that the caller has checked; groups are the keys, as whole numbers.
 
         The rows of a batch arrive in the order of their times. Without ``match``, the combinations that they complete
         are found and left out.
@@ -359,7 +359,7 @@ class WindowJoin(JoinOperator):
         completed_by = np.concatenate([np.empty(0, np.int64), *(part.completed_by for part in parts)])
         return WindowResult.of(ids, completed_by, none)
 
-    # -- time goes on -------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, stream: str, time: float) -> WindowResult:
         """Say that no earlier tuple of a stream will come; one that does is late.

@@ -741,7 +741,7 @@ def event_candidates(
     tolerance
         All events left out together are the last with at most this probability.
     lookback, direction
-        As of ``last_events``.
+        As in ``last_events``.
     left_key, right_key
         Whole numbers: only events with the key of the left row count. By default all do.
 

@@ -6,9 +6,9 @@ exactly; among normals alone ``near_normals`` does. The result is their mean ove
 
 Points are summed. A normal part of ``T`` among normal events is a sum as well, by the trapezoidal rule, whose error is
 bounded: with an imaginary part ``y``, in deviations of ``T``, the density of ``T`` grows by ``exp(y**2 / 2)`` and the
-chance ``p_j(t)`` by ``exp(y**2 bends / 2)`` at most, where ``bends`` is the sum of squared ratios of the deviation of
-``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most ``2 p_j exp(-2 pi**2 / (h**2 (1 +
-bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre panels between all places where
+probability ``p_j(t)`` by ``exp(y**2 bends / 2)`` at most, where ``bends`` is the sum of squared ratios of the deviation
+of ``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most ``2 p_j exp(-2 pi**2 / (h**2 (1
++ bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre panels between all places where
 the order of two events may change: edges, their midpoints, and those shifted by the lookback. Panels on which rules of
 two sizes disagree are halved: their error is estimated from that difference, not bounded.
 """
@@ -138,7 +138,7 @@ def nearest_candidates(
     lookback
         How far away an event may be, at most; by default any distance.
     left_key, right_key
-        As of ``event_candidates``.
+        As in ``event_candidates``.
 
     Returns
     -------
@@ -221,7 +221,7 @@ class _Question(NamedTuple):
     """Whether all events of a left row are normal."""
 
     def at(self, rows: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The chances of all candidates of rows, at certain times, and of none; and where those of each begin."""
+        """Return the probabilities of all candidates of rows at certain times, and of none, and where each begins."""
         normal = self.normal[rows]
         if not normal.any():
             return self._at_any(rows, times)
@@ -462,7 +462,7 @@ def nearest_events(
     left, right
         One-dimensional models of any kinds: the times asked about, and the times of events.
     start, candidates, rank
-        As of ``last_events``. Of two events at one distance the earlier is chosen.
+        As in ``last_events``. Of two events at one distance the earlier is chosen.
     lookback
         How far away an event may be, at most; by default any distance.
 

@@ -258,7 +258,7 @@ def _copy_blocks(facts, pool, rows, dim, into_facts, into_pool):
 
 
 def take(objects: Objects, rows: np.ndarray) -> Objects:
-    """The given objects, in the given order."""
+    """Return the given objects, in the given order."""
     dim = len(objects.near) - 6
     size = int((dim + 2) * objects.facts[rows, COUNT].sum())
     facts, pool = np.empty((len(rows), objects.facts.shape[1])), np.empty(size)

@@ -101,7 +101,7 @@ def _interval_bounds(mean, sd, low, high, outside):
 
 
 def interval_bounds(mean: Any, sd: Any, low: Any, high: Any, outside: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on ``P(low < X < high)``, or on the outside, for any law: Cantelli beside the mean, Selberg around it.
+    """Bound ``P(low < X < high)``, or the outside, for any law: Cantelli beside the mean, Selberg around it.
 
     Both hold for open and for closed ends.
     """
@@ -314,7 +314,7 @@ def _axis_mass(mean, variance, low, high):
 
 @bare
 def marginal_bounds(mean, cov, low, high):
-    """Gaussian box: at most the least probability of a coordinate, at least 1 minus the sum of their complements.
+    """Bound a Gaussian box: above by the least probability of a coordinate, below by 1 minus the sum of complements.
 
     A box around the mean also has at least the product of probabilities of its symmetric part (Sidak 1967).
     """
@@ -333,7 +333,7 @@ def marginal_bounds(mean, cov, low, high):
 
 @bare
 def moment_bounds(mean, cov, low, high):
-    """Box, any law: Cantelli on the worst coordinate; 1 minus the sum of Selberg's bounds on leaving each side."""
+    """Bound a box for any law: Cantelli on the worst coordinate; 1 minus the sum of Selberg's bounds for each side."""
     upper, misses = 1.0, 0.0
     for i in range(len(mean)):
         if mean[i] < low[i]:
@@ -375,7 +375,7 @@ def _signs(curve, slope):
 
 @bare
 def cantelli_form(curve, slope, limit):
-    """Gaussian form: Cantelli on its mean ``sum(curve)`` and variance ``sum(2 curve**2 + 4 slope**2)``."""
+    """Bound a Gaussian form: Cantelli on its mean ``sum(curve)`` and variance ``sum(2 curve**2 + 4 slope**2)``."""
     mean, variance = form_moments(curve, slope)
     if limit < mean:
         return 0.0, cantelli(math.sqrt(variance), mean - limit)
@@ -427,7 +427,7 @@ def _definite(curve, slope):
 
 @bare
 def slab_bounds(curve, slope, limit):
-    """Definite form: upper bounds from the slab and from the box around the ball, a lower bound from a box inside it.
+    """Bound a definite form: above by the slab and by the box around the ball, below by a box inside it.
 
     The box inside is the best of several; in a box the coordinates are independent.
     """
@@ -467,7 +467,7 @@ def slab_bounds(curve, slope, limit):
 
 @bare
 def chernoff_bounds(curve, slope, limit):
-    """Gaussian form of any signs: ``exp`` of the minimum of ``s limit + log E exp(-s form)``; above by symmetry."""
+    """Bound a Gaussian form of any signs by ``exp`` of the least ``s limit + log E exp(-s form)``, or its mirror."""
     mean, variance = form_moments(curve, slope)
     if variance == 0.0 or limit == mean:
         return 0.0, 1.0
@@ -489,7 +489,7 @@ def chernoff_bounds(curve, slope, limit):
 
 @bare
 def strip_bounds(curve, slope, limit):
-    """Definite form in two directions: the disc is cut into strips, each between two boxes (certified)."""
+    """Bound a definite form in two directions: the disc is cut into strips, each between two boxes (certified)."""
     one, two, count = -1, -1, 0
     for j in range(len(curve)):
         if curve[j] != 0.0 or slope[j] != 0.0:

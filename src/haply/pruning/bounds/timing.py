@@ -285,7 +285,7 @@ def _same(rows, first, last, shift, end, shapes, shape):
 
 @bare_inner  # inlined, so that the compiler knows `closed`: a flag in this loop takes a quarter of the time
 def _below(x, u, y, v, shift, closed):
-    """``P(X <= Y + shift)`` (``<`` if not closed) for shapes ``u`` and ``v``, by walking along both once.
+    """Return ``P(X <= Y + shift)`` (``<`` if not closed) for shapes ``u`` and ``v``, by one walk along both.
 
     Only positive terms are added: nothing cancels.
     """
@@ -329,7 +329,7 @@ def _below(x, u, y, v, shift, closed):
 
 @bare
 def _density(x, u, y, v, shift):
-    """The density of ``X - Y`` at ``shift``, for shapes without points of positive mass."""
+    """Return the density of ``X - Y`` at ``shift``, for shapes without points of positive mass."""
     total = 0.0
     i, j, end, last = x.start[u], y.start[v], x.start[u + 1], y.start[v + 1]
     while i < end and j < last:
@@ -387,7 +387,7 @@ def _differences(x, u, y, v):
 
 @kernel
 def _merged(values, shift):
-    """``values - shift`` and ``values + shift``, ascending and distinct."""
+    """Return ``values - shift`` and ``values + shift``, ascending and distinct."""
     found = np.empty(2 * len(values))
     n = low = high = 0
     while high < len(values):
@@ -547,15 +547,15 @@ def super_level(x, u, y, v, window, level):
 
 
 class Tables(NamedTuple):
-    """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or none; table ``r`` has
+    """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or -1; table ``r`` has
 
-    * ``hull[r]``: the least and largest shift that may be kept, and within them a range that is sure to be (an empty
-      one if there is none), as ``least, largest, sure from, sure to``; then its longest cell, ``from, to``, and bins
-      per unit of shift;
-    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in what is missing to
-      the end (which is not positive);
+    * ``hull[r]``: the least and largest shift that may be kept, and between them a range of shifts that are sure to be
+      kept (empty if there is none), as ``least, largest, sure from, sure to``; then the ends of its longest cell, and
+      bins per unit of shift;
+    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in the shift minus this
+      end (which is not positive);
     * bins ``first_bin[r]`` to ``first_bin[r + 1]`` of equal width over the hull without its longest cell (mostly a wide
-      window in which all is sure): each with the first cell it meets.
+      range in which all shifts are sure): each with the first cell it meets.
     """
 
     table_of: np.ndarray
@@ -567,7 +567,7 @@ class Tables(NamedTuple):
 
     @classmethod
     def none(cls) -> Tables:
-        """No tables, for no shapes."""
+        """Return no tables, for no shapes."""
         return cls(
             np.full((0, 0), _NO_TABLE, np.int64), np.empty((0, 7)), np.zeros(1, np.int64), np.empty((0, 4)),
             np.zeros(1, np.int64), np.empty(0, np.int32),

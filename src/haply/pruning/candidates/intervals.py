@@ -43,7 +43,7 @@ class Intervals:
     hopeless: np.ndarray
 
     def take(self, rows: np.ndarray) -> Intervals:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         return Intervals(self.start[rows], self.end[rows], self.hopeless[rows])
 
     @property
