@@ -10,8 +10,9 @@ Three kinds of tables of a million rows each are joined with probability 0.7 or 
 DuckDB gets an expert's query with the same bound and as many threads: buckets of the value, rows of one side repeated
 over their reach, a filter, then the probability. The error function and the noncentral chi-squared distribution, which
 DuckDB does not have, are scipy's, on each Arrow batch that comes out; the probability of two intervals is a formula in
-SQL. haply on Spark runs the same query on ``local[*]``. All begin with the same files and end with a file. ``files
-alone`` reads both tables and writes the finished answer, and joins nothing: no engine that does so can be faster.
+SQL. haply on Spark runs the same query on ``local[*]``. All begin with the same files and end with a file.
+``files alone`` reads both tables and writes the finished answer, and joins nothing: no engine that does so can be
+faster.
 """
 
 from __future__ import annotations

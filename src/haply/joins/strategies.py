@@ -1,7 +1,7 @@
 """Estimate what a join costs by each strategy; ``auto`` is the strategy that costs least.
 
-The estimate is a price for each row and one for each candidate pair of the core regions. Prices were fitted to ``python
--m benchmarks strategies``. They are those of one machine, but only their ratios matter.
+The estimate is a price for each row and one for each candidate pair of the core regions. Prices were fitted to
+``python -m benchmarks strategies``. They are those of one machine, but only their ratios matter.
 """
 
 from __future__ import annotations

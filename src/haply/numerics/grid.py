@@ -100,9 +100,9 @@ def demand(grid, tolerance, most, candidates):
     """Set how exact the sums of a row of this many candidates must be; no row has more than ``most`` candidates.
 
     Writes the exponent ``e`` of the error, how many deviations a left value is followed, how many a candidate is, and
-    how far outside a candidate may be, in squared deviations. A probability, or a product of two, errs by less than ``3
-    exp(-e)``: 2 for the step, 0.2 for the tails of the left value, 0.5 for those of the product (see ``_reach``). So no
-    sum over pairs of candidates errs by more than a quarter of the tolerance. A candidate whose mean is ``z``
+    how far outside a candidate may be, in squared deviations. A probability, or a product of two, errs by less than
+    ``3 exp(-e)``: 2 for the step, 0.2 for the tails of the left value, 0.5 for those of the product (see ``_reach``).
+    So no sum over pairs of candidates errs by more than a quarter of the tolerance. A candidate whose mean is ``z``
     deviations outside of the region has a probability below ``exp(-z**2 / 2) / 5``: the omitted ones add another fifth.
     """
     wanted = grid.wanted
@@ -118,8 +118,8 @@ def demand(grid, tolerance, most, candidates):
 def trapezoid_step(bends):
     """Return the step of the trapezoidal rule for a standard normal times cdfs of total sharpness ``bends``.
 
-    ``bends`` is the sum of ``(sd / sd_j)**2`` of the cdfs. The transform of the integrand falls like ``exp(-w**2 / (2
-    (1 + bends)))``; the error of a step h is its value at 2 pi / h.
+    ``bends`` is the sum of ``(sd / sd_j)**2`` of the cdfs. The transform of the integrand falls like
+    ``exp(-w**2 / (2 (1 + bends)))``; the error of a step h is its value at 2 pi / h.
     """
     return math.sqrt(2.0 * math.pi * math.pi / (EXACT * (1.0 + bends)))
 

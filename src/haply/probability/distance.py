@@ -2,8 +2,9 @@
 
 Gaussians and their mixtures are computed by ``multivariate``; the rest of this file is for samples. An object is a
 cloud: samples with weights. The probability is the weight of the pairs of samples that are near enough, and for equal
-weights a count over the number of pairs, which is exact. A sample pair is near enough when ``sqrt(sum of squared
-differences) <= within`` in doubles, as NumPy and SciPy compute it; the root is not taken (see ``squared_limit``).
+weights a count over the number of pairs, which is exact. A sample pair is near enough when
+``sqrt(sum of squared differences) <= within`` in doubles, as NumPy and SciPy compute it; the root is not taken (see
+``squared_limit``).
 """
 
 from __future__ import annotations

@@ -117,9 +117,9 @@ def panel_plan(lines, change, lengths):
 
     ``lines`` is how many lines between 0 and 1 are multiplied, ``change`` the sum of their changes, and ``lengths`` the
     length of the stretch in lengths over which curves change (for several: the root of the sum of squares). On the
-    ellipse with axes ``cosh t`` and ``sinh t`` around a panel the product of lines is at most ``exp(change (cosh t - 1)
-    / 2)``, normal curves are at most ``exp(lengths**2 sinh(t)**2 / 8)``, and m nodes err by the product of both times
-    ``exp(-2 m t)``, whatever t is. Lines alone are exact with half as many nodes.
+    ellipse with axes ``cosh t`` and ``sinh t`` around a panel the product of lines is at most
+    ``exp(change (cosh t - 1) / 2)``, normal curves are at most ``exp(lengths**2 sinh(t)**2 / 8)``, and m nodes err by
+    the product of both times ``exp(-2 m t)``, whatever t is. Lines alone are exact with half as many nodes.
     """
     if lengths <= 0.0 and lines < _FEW_LINES:
         return 1, lines // 2 + 1

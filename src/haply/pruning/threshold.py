@@ -73,11 +73,11 @@ class Threshold:
         """Return the tail to cut from each side of each value so that pairs with disjoint rests are below ``p``.
 
         Here ``p`` is the threshold. For any two laws it is ``1 - sqrt(1 - p)``: the two rests hold together with
-        probability ``1 - p``. Beside a certain value only one law is cut, by ``p`` itself. Two Gaussians need ``z(p) *
-        hypot(s1, s2)`` between their means, and the root lies between ``(s1 + s2) / sqrt(2)`` and ``s1 + s2``, which is
-        again a cut from each. The difference of two uniforms of lengths ``r <= 1`` is a trapezoid over ``1 + r``; the
-        share of it below its quantile ``p`` is least for ``r = 0`` while ``p <= 1/2``, where it is ``p``, and for ``r =
-        1`` above.
+        probability ``1 - p``. Beside a certain value only one law is cut, by ``p`` itself. Two Gaussians need
+        ``z(p) * hypot(s1, s2)`` between their means, and the root lies between ``(s1 + s2) / sqrt(2)`` and ``s1 + s2``,
+        which is again a cut from each. The difference of two uniforms of lengths ``r <= 1`` is a trapezoid over
+        ``1 + r``; the share of it below its quantile ``p`` is least for ``r = 0`` while ``p <= 1/2``, where it is
+        ``p``, and for ``r = 1`` above.
         """
         p = min(self.reject_below, 1.0 - 1e-15)  # below 1, where quantiles are infinite
         if pairing is Pairing.ANY:

@@ -95,8 +95,8 @@ def transform_problem(left: type[Model] | None, right: type[Model] | None) -> st
 def transformed(left: pa.Array, right: pa.Array) -> np.ndarray:
     """Compute the transform of pairs; NaN where nothing is uncertain.
 
-    For numbers it is ``P(X - Y <= 0)``; for positions, the share of the error ellipse's law that is nearer: ``1 -
-    exp(-z**2 / 2)`` in two dimensions.
+    For numbers it is ``P(X - Y <= 0)``; for positions, the share of the error ellipse's law that is nearer:
+    ``1 - exp(-z**2 / 2)`` in two dimensions.
     """
     one, other = view_column(left), view_column(right)
     if isinstance(one, OneDimensional) and isinstance(other, OneDimensional):

@@ -261,8 +261,8 @@ class Excess(NamedTuple):
 def count_excess(pairs: Scores, fakes: list[Scores]) -> Excess | None:
     """Compare expected matches with those that shifted rows imply; None if pairs were chosen by their probability.
 
-    A probability depends on other candidates, a Bayes factor does not: so real rows have as many false pairs with ``B
-    >= 1`` as shifted rows, and matches besides.
+    A probability depends on other candidates, a Bayes factor does not: so real rows have as many false pairs with
+    ``B >= 1`` as shifted rows, and matches besides.
     """
     if not pairs.whole["unlikely"] or not pairs.whole["evident"] or not all(one.whole["unlikely"] for one in fakes):
         return None

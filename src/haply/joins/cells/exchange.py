@@ -98,7 +98,7 @@ def to_blocks(intervals: Intervals, group: np.ndarray, blocks: Blocks) -> Sent:
     counts = np.clip(last - first + 1.0, 1.0, blocks.cells).astype(np.int64)
     beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
     counts[beyond] = blocks.cells  # block numbers too large to be exact: send the row to all cells
-    first = np.where(np.isfinite(first), first, -_COUNTABLE)  # rows without a finite begin: in one cell, too
+    first = np.where(np.isfinite(first), first, -_COUNTABLE)  # rows with infinite begin begin in one cell, too
     rows, nth = _spread(counts)
     shift = np.mod(group, blocks.cells)
     cell = np.mod(first[rows] + nth + shift[rows], blocks.cells).astype(np.int64)

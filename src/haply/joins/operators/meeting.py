@@ -100,7 +100,7 @@ def _around(times: np.ndarray, window: float) -> Intervals:
 def parts_of(rows: ValueRows, window: float) -> Iterator[ValueRows]:
     """Yield the rows in parts that are worth an index each: by group, and by times no farther apart than a window.
 
-    Small groups are not separated, and few rows are not separated by time.
+    Small groups are not separated by group, and few rows are not separated by time.
     """
     if not len(rows):
         return

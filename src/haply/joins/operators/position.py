@@ -239,7 +239,7 @@ class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
         return intervals_on_line(normals, limits(math.ldexp(self.distance.limit, -power), self.threshold, True, dim))
 
     def _match(self, added: PlacedRows, stored: Stored[PlacedRows], side: SideName) -> PositionResult:
-        """Match rows by place within slots of time: rows in no common slot are not compared."""
+        """Match rows by place within slots of time: rows without a common slot are not compared."""
         window = math.inf if self.window is None else self.window
         added = _near(added, stored.rows, window)
         there = _near(stored.rows, added, window)

@@ -314,7 +314,7 @@ class TimingJoin(JoinOperator):
         room, n, left_open, at, chunk = self._room, 0, 0, 0, _FIRST_CHUNK
         while at < end:
             if n + size > len(room.new):
-                expected = n * end // at if at else _OUTPUT  # pairs per event as so far; unused room costs nothing
+                expected = n * end // at if at else _OUTPUT  # as many pairs per event; unused room costs nothing
                 room = self._room_for(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
             stop = min(end, at + chunk)
             at, n, left_open, hottest = match_times(

@@ -53,9 +53,10 @@ PLACES, SUMS = _rule()
 class CurvedScratch(NamedTuple):
     """Arrays to work in, made once for all rows.
 
-    Conditions that are computed together are stored one after the other: in a ``plane`` as ``a v^2 + (e u + f) v + g
-    u^2 + h u + k``, its factors in this order, and along a line, ``given`` all else, as ``curve v^2 + line v + rest``.
-    Their ranges are ``span[c, 0]:span[c, 1]`` of ``ends``, each with a low and a high one.
+    Conditions that are computed together are stored one after the other: in a ``plane`` as
+    ``a v^2 + (e u + f) v + g u^2 + h u + k``, its factors in this order, and along a line, ``given`` all else, as
+    ``curve v^2 + line v + rest``. Their ranges are ``span[c, 0]:span[c, 1]`` of ``ends``, each with a low and a high
+    one.
     """
 
     plane: np.ndarray

@@ -1,10 +1,11 @@
 """Compute the probability that a normal point lies in a disc, or in a ball that is a disc up to rounding.
 
 This is the inner loop of joins. The mass of a region is an integral along its boundary. In coordinates in which the
-normal is standard, with ``q`` the squared distance from the mean and ``phi`` the angle around it, ``(1 - exp(-q / 2))
-dphi`` has the density as its derivative; ``dphi`` is a cross product over ``q``, and ``(1 - exp(-q / 2)) / q`` has no
-pole. So along the circle, by its angle, the integrand is periodic and smooth everywhere, wherever the mean lies, and
-the trapezoidal rule gains digits in proportion to its nodes. The number of nodes was measured: see ``_half_nodes``.
+normal is standard, with ``q`` the squared distance from the mean and ``phi`` the angle around it,
+``(1 - exp(-q / 2)) dphi`` has the density as its derivative; ``dphi`` is a cross product over ``q``, and
+``(1 - exp(-q / 2)) / q`` has no pole. So along the circle, by its angle, the integrand is periodic and smooth
+everywhere, wherever the mean lies, and the trapezoidal rule gains digits in proportion to its nodes. The number of
+nodes was measured: see ``_half_nodes``.
 """
 
 from __future__ import annotations

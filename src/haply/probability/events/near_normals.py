@@ -1,8 +1,8 @@
 """Find the event nearest to a certain time, where the times of events are normal or mixtures of normals.
 
 Event ``j`` is farther than ``r`` from the time ``t`` with probability ``g_j(r) = 1 - F_j(t + r) + F_j(t - r)``, and
-``h_j(r) = f_j(t + r) + f_j(t - r)`` is the density of its distance. It is the nearest with probability ``integral
-h_j(r) prod_(k != j) g_k(r) dr`` from 0 on: one integral of smooth factors, by Gauss-Legendre panels.
+``h_j(r) = f_j(t + r) + f_j(t - r)`` is the density of its distance. It is the nearest with probability
+``integral h_j(r) prod_(k != j) g_k(r) dr`` from 0 on: one integral of smooth factors, by Gauss-Legendre panels.
 
 The error is bounded. An imaginary part ``y`` makes ``f_j`` and ``g_j`` larger by ``exp(y**2 / (2 sd_j**2))`` at most:
 ``|exp(-(x + iy)**2 / 2)| = exp(y**2 / 2) exp(-x**2 / 2)``, also under the integral of the cdf. Where ``r`` is negative

@@ -7,10 +7,11 @@ exactly; among normals alone ``near_normals`` does. The result is their mean ove
 Points are summed. A normal part of ``T`` among normal events is a sum as well, by the trapezoidal rule, whose error is
 bounded: with an imaginary part ``y``, in deviations of ``T``, the density of ``T`` grows by ``exp(y**2 / 2)`` and the
 probability ``p_j(t)`` by ``exp(y**2 bends / 2)`` at most, where ``bends`` is the sum of squared ratios of the deviation
-of ``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most ``2 p_j exp(-2 pi**2 / (h**2 (1
-+ bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre panels between all places where
-the order of two events may change: edges, their midpoints, and those shifted by the lookback. Panels on which rules of
-two sizes disagree are halved: their error is estimated from that difference, not bounded.
+of ``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most
+``2 p_j exp(-2 pi**2 / (h**2 (1 + bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre
+panels between all places where the order of two events may change: edges, their midpoints, and those shifted by the
+lookback. Panels on which rules of two sizes disagree are halved: their error is estimated from that difference, not
+bounded.
 """
 
 from __future__ import annotations

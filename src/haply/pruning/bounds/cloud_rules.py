@@ -308,7 +308,7 @@ def _block(pool, row, dim):
 
 @inner
 def _line_may_reject(x, y, dim, direction, apart, question):
-    """Tell whether two objects, if they were Gaussian, would be far enough apart on the line through their centres."""
+    """Tell whether objects, if Gaussian, would often enough be too far apart on the line through their centres."""
     variance, at = 0.0, SHELL_AT + dim
     for c in range(dim):
         for e in range(c, dim):

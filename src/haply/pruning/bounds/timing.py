@@ -435,8 +435,8 @@ def _quadratics(x, u, y, v, window):
     """Return ``(ends, quadratics)`` of ``J``: where it may change, ascending, and its coefficients between them.
 
     If points meet points ``J`` jumps at the ends, so it is sampled between them. If not, it is the difference of two
-    values of the distribution function of ``X - Y``, which has far fewer pieces. Without points the density of ``X -
-    Y`` is continuous and linear on each piece, so its values at the ends are enough.
+    values of the distribution function of ``X - Y``, which has far fewer pieces. Without points the density of
+    ``X - Y`` is continuous and linear on each piece, so its values at the ends are enough.
     """
     differences = _differences(x, u, y, v)
     m = len(differences)
@@ -552,8 +552,8 @@ class Tables(NamedTuple):
     * ``hull[r]``: the least and largest shift that may be kept, and between them a range of shifts that are sure to be
       kept (empty if there is none), as ``least, largest, sure from, sure to``; then the ends of its longest cell, and
       bins per unit of shift;
-    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in the shift minus this
-      end (which is not positive);
+    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in the shift minus
+      this end (which is not positive);
     * bins ``first_bin[r]`` to ``first_bin[r + 1]`` of equal width over the hull without its longest cell (mostly a wide
       range in which all shifts are sure): each with the first cell it meets.
     """

@@ -1,10 +1,10 @@
 """Moment indexes: an R-tree over the mean and standard deviation of each row, and probability bounds of its nodes.
 
 A probe with mean ``m`` and deviation ``s`` meets a node whose rows have means in ``[x1, x2]`` and deviations in
-``[y1, y2]``: the difference has a mean in ``[m - x2, m - x1]`` and a deviation from ``hypot(s, y1)`` to ``hypot(s,
-y2)``. (The paper keeps variances. Their order is the same, but they leave the range of doubles much sooner.) These
-alone give a lower and an upper bound of the probability of a condition, for every row of the node at once. A node whose
-upper bound is too small is skipped; one whose lower bound is enough is accepted whole; otherwise its children are
+``[y1, y2]``: the difference has a mean in ``[m - x2, m - x1]`` and a deviation from ``hypot(s, y1)`` to
+``hypot(s, y2)``. (The paper keeps variances. Their order is the same, but they leave the range of doubles much sooner.)
+These alone give a lower and an upper bound of the probability of a condition, for every row of the node at once. A node
+whose upper bound is too small is skipped; one whose lower bound is enough is accepted whole; otherwise its children are
 tested. A row is a node too, as small as the error of its moments.
 
 Bounds by moments alone hold for any law (GMJ: Peng, Diao and Liu 2011, 4.1), and are the best possible for all laws
@@ -86,8 +86,8 @@ def node_bounds(law, mu1, mu2, s1, s2, low, high, outside):
     """Bound ``P(D in region)`` below and above for all ``D`` with a mean in ``[mu1, mu2]`` and an sd in ``[s1, s2]``.
 
     Certified: the means are widened by the rounding of a difference. NaN if deviations overflow, which decides nothing.
-    Law ``CHEBYSHEV`` differs only for the outside of a band, where it requires ``delta <= |mu| + sigma /
-    sqrt(threshold)``: the paper's Theorem 3 with its sign corrected.
+    Law ``CHEBYSHEV`` differs only for the outside of a band, where it requires
+    ``delta <= |mu| + sigma / sqrt(threshold)``: the paper's Theorem 3 with its sign corrected.
     """
     blur = 1e-15 * (abs(mu1) + abs(mu2))
     if low == -math.inf and high == math.inf:
