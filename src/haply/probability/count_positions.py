@@ -39,7 +39,7 @@ from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Region
 
 MOST_DIMENSIONS = 3
-"""Of Gaussian left points: the number of nodes grows as a power with this exponent."""
+"""The most dimensions of Gaussian left points: the number of nodes grows as a power with this exponent."""
 MOST_LATTICE = 400_000
 """The most nodes for one Gaussian left point; if they are too few, the stated error is larger."""
 _THIN = 1e-7

@@ -27,7 +27,7 @@ EQUAL_SLACK = 1e-12
 """Weights that differ from equal ones by less than this share are taken as equal, and pairs counted in integers."""
 
 ROUNDING, MOST_SMALL, MOST_LARGE = 8 * 2.0**-24, 1e-30, 1e30
-"""The relative error of single precision (see ``narrowed``), and the range of errors in which no square overflows."""
+"""The relative error of singles (see ``narrowed``), and the range of errors for which all squares are in range."""
 WORTH_NARROWING = 256
 LEAST_DISTANCE, MOST_DISTANCE = 1e-140, 1e150
 """Between these the squares of distances are in the range of doubles, with all their digits."""
@@ -163,7 +163,7 @@ def squared_limit(within: float) -> float:
 
 
 def scaled_limit(within: float) -> tuple[float, float]:
-    """Return ``squared_limit`` on a scale on which its square is a double, and that scale, a power of two.
+    """Return ``squared_limit`` on a scale on which it is in the range of doubles, and that scale, a power of two.
 
     Differences are multiplied by the scale before they are squared. It is 1 except for extreme distances.
     """

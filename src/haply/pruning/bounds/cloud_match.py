@@ -74,7 +74,7 @@ class CloudScratch(NamedTuple):
 def _close_in_space(near, i, others, first, touching, level, slope, close):
     """Flag centres of stored objects within the reach of two cores, and not beyond the limit from variances.
 
-    The second test is negated, as that limit is NaN if a variance is infinite.
+    The second test is negated, as that limit may be NaN if a variance is infinite.
     """
     last = first + len(close)
     a, b, c = near[0, i], near[1, i], near[2, i]

@@ -300,7 +300,7 @@ class PositionSide:
     def take(self, chosen: np.ndarray, room: np.ndarray | None = None) -> PositionRows:
         """Return the chosen rows in this order, with their lines in ``room``, if it is given."""
         near = np.empty((len(chosen), self.near.shape[1])) if room is None else room[: len(chosen)]
-        np.take(self.near, chosen, axis=0, out=near, mode="clip")  # clip: all exist, and checks copy line by line
+        np.take(self.near, chosen, axis=0, out=near, mode="clip")  # all exist; unchecked, take copies line by line
         first = self.start[chosen] if self.mixed else np.zeros(0, np.int64)
         count = self.start[chosen + 1] - first if self.mixed else first
         begins, begins_here, group = np.zeros(0), np.zeros(0, np.bool_), np.zeros(0)

@@ -506,7 +506,7 @@ def _level_set(x, u, y, v, window, ends, quadratics, level, alone):
             break
         begin, end = ends[k], ends[k + 1]
         a, b, c = quadratics[k, 0], quadratics[k, 1], quadratics[k, 2]
-        # between its ends a quadratic exceeds their values by a quarter of a at most
+        # between its ends a quadratic is above or below their values by at most a quarter of a
         if max(c, a + b + c) + 0.25 * max(0.0, -a) < level:
             continue
         if min(c, a + b + c) - 0.25 * max(0.0, a) >= level:
