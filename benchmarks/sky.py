@@ -607,7 +607,7 @@ def _discs(
     radius: float,
     nodes: int,
 ) -> np.ndarray:
-    """Compute the integral along the circle (see ``numerics.disc``), with one row of nodes for each pair."""
+    """Integrate along the circle (see ``numerics.multivariate.disc``), with one row of nodes for each pair."""
     angle = 2.0 * np.pi * (np.arange(nodes) + 0.5) / nodes
     basis = np.stack([np.ones(nodes), np.cos(angle), np.sin(angle), np.cos(2.0 * angle), np.sin(2.0 * angle)])
     square, scale = radius * radius, -0.5 / det

@@ -120,7 +120,7 @@ class FullWindows:
         return Answer(found.left, found.right)
 
     def counted(self) -> Counters:
-        """Return what became of the pairs, for windows that have not been matched before."""
+        """Return counters of the pairs, for windows that have not been matched before."""
         self.match()
         return self.join.funnel
 

@@ -65,7 +65,7 @@ class Brackets(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """How likely pairs, and rows without a partner, are in a world; and what decided it, by index of ``DECIDED_BY``."""
+    """Bounds of the probability of pairs, and of rows without a partner; and what decided it, as in ``DECIDED_BY``."""
 
     pairs: Brackets
     unmatched_left: Brackets

@@ -57,11 +57,11 @@ class DifferenceMethod:
         return pairing(*self.models)
 
     def place(self, is_left: bool) -> PlaceDifferences:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return PlaceDifferences(is_left, self.region, self.threshold, self.exact, self.pairing)
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
         return MatchDifferences(self.region, self.threshold, setting.needs_values, self.strategy, setting.best)
 
     def counters(self) -> Counters:

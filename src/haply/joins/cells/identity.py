@@ -51,11 +51,11 @@ class IdentityMethod:
         return Reach(self.log_cut + (_PARTS if mixed else math.log(2.0)), positions)
 
     def place(self, is_left: bool) -> Reach:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return self.reach
 
     def match(self, setting: Setting) -> Match:
-        """Return what computes the densities of the pairs of a cell."""
+        """Return a callable that computes the densities of the pairs of a cell."""
         return MatchIdentity(self.reach, math.exp(-self.log_cut), setting.raises)
 
     def counters(self) -> Counters:

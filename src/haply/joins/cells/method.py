@@ -51,10 +51,10 @@ class Method(Protocol):
         """Whether two equal certain values match."""
 
     def place(self, is_left: bool) -> Callable[[Model], Intervals]:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
 
     def counters(self) -> Counters:
         """Return counters with the names of all rules."""

@@ -47,11 +47,11 @@ class PositionsMethod:
     holds_for_itself = True
 
     def place(self, is_left: bool) -> PlacePositions:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return PlacePositions(self.distance, self.threshold)
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
         return MatchPositions(self.distance, self.threshold, setting.needs_values, setting.raises, setting.best)
 
     def counters(self) -> Counters:

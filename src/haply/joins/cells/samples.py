@@ -41,11 +41,11 @@ class SamplesMethod:
     holds_for_itself = True
 
     def place(self, is_left: bool) -> PlaceSamples:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return PlaceSamples(self.distance, self.threshold)
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
         return MatchSamples(self.distance, self.threshold, setting.needs_values, setting.raises, setting.window)
 
     def counters(self) -> Counters:

@@ -144,7 +144,7 @@ class JoinOperator(Protocol):
         """Say that no row before ``time`` will come, and forget rows that no later row can meet."""
 
     def advance(self, watermark: float) -> PairBatch:
-        """Expire what is before the watermark, and return what is decided by that.
+        """Expire rows before the watermark, and return the pairs that this decides.
 
         For most inner joins this returns nothing: their pairs are returned when the last row arrives. Left and anti
         joins will return the rows that have met no other.

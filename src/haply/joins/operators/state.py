@@ -64,7 +64,7 @@ def from_state(kind: str, state: bytes) -> Any:
 
 
 def _written(value: Any, columns: list[pa.Array]) -> Any:
-    """Return a value as JSON; what does not fit there becomes a column."""
+    """Return a value as JSON; bytes, arrays and models become columns."""
 
     def column(array: pa.Array) -> int:
         columns.append(pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array))

@@ -60,7 +60,7 @@ MOST_SHAPES = 1024
 """Most shapes of a side that several events may share; a further shape is kept with its event, and gets no table."""
 
 _HOT = 256
-"""How often a pair of shapes must have met before it gets a table: about what the table costs."""
+"""How often a pair of shapes must have met before it gets a table: this is about the cost of a table."""
 
 _NEVER = -(1 << 30)
 _LEAST_ROOM = 64

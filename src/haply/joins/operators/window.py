@@ -463,7 +463,7 @@ class WindowJoin(JoinOperator):
 
     @property
     def funnel(self) -> WindowCounters:
-        """Return what became of the combinations that were tried.
+        """Return counters of the combinations that were tried.
 
         Returns
         -------

@@ -866,7 +866,7 @@ def _cells(
 
 
 class FoundPositions(NamedTuple):
-    """Pairs, and what became of the candidates."""
+    """Pairs, and counters of the candidates."""
 
     pairs: PositionPairs
     counters: Counters
