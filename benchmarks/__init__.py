@@ -1,4 +1,4 @@
-"""Benchmarks: haply beside other engines, each given its best formulation, and every answer checked to be the same."""
+"""Benchmarks: haply beside other engines. Each gets its best formulation, and all answers are checked to be equal."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BENCHES = (
     "local", "band", "interval", "spark", "usj", "usj_stream", "ptjoin", "wjoin", "wjoin_stream", "sky", "peng-select",
     "peng-planning", "peng-joins", "cheng", "index", "strategies", "answers", "events",
 )  # fmt: skip
-"""Each is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of downloaded
-data, if any."""
+"""Each benchmark is a module here (with _ for -) with ``run(quick, data, tell) -> Report``; ``data`` is a folder of
+downloaded data, if any."""
 
 
 def main_bench(name: str | None, json_path: str | None, quick: bool, data: str | None, out: str) -> int:
@@ -35,7 +35,7 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
 
     from benchmarks.measure import growth_table, table, targets, without_verdicts, write_chart
 
-    # a file or a pipe has room for wide tables
+    # files and pipes have room for wide tables
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     done: list[dict[str, Any]] = []
     for chosen in BENCHES if name is None else (name,):
@@ -52,7 +52,7 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
         console.print(f"  chart: {write_chart(report, out)}", soft_wrap=True)
         _show_figures(report, out, console)
         done.append(report.to_dict())
-        if json_path is not None:  # after each, so that a bench that fails takes none of the earlier ones with it
+        if json_path is not None:  # after each, so that a failing bench does not lose the earlier ones
             path = Path(json_path)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(done if name is None else done[0], indent=2) + "\n", encoding="utf-8")
@@ -60,7 +60,7 @@ def main_bench(name: str | None, json_path: str | None, quick: bool, data: str |
 
 
 def _show_figures(report: Report, out: str, console: Console) -> None:
-    """Each experiment's table, notes, claims and chart."""
+    """Print the table, notes, claims and chart of each experiment."""
     from benchmarks.measure import figure_table, verdicts, write_figures
 
     for figure, path in zip(report.figures, write_figures(report, out) if report.figures else (), strict=True):
@@ -70,7 +70,7 @@ def _show_figures(report: Report, out: str, console: Console) -> None:
 
 
 def _run(name: str, quick: bool, data: str | None, console: Console) -> Report:
-    """Progress is one changing line on a terminal, and a line for each step elsewhere."""
+    """Run a benchmark; progress is one changing line on a terminal, and a line for each step elsewhere."""
     module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
     if console.is_terminal:
         with console.status(name) as status:

@@ -11,7 +11,7 @@ from haply.errors import HaplyError
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run what the command line asks for; returns the exit status."""
+    """Run what the command line asks for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure haply beside other engines.")
     parser.add_argument("name", nargs="?", metavar="NAME", help="one bench; without it all of them run")
     parser.add_argument("--json", metavar="FILE", help="write the results here")

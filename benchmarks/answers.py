@@ -1,10 +1,10 @@
-"""``bench answers``: what answers about rows cost beside the join of the same tables, all in one process.
+"""``bench answers``: the cost of answers about rows beside the join of the same tables, all in one process.
 
 * The best pair of each row beside all pairs: the time, and how many pairs are evaluated.
 * The best pair of each position without a threshold, beside the join with one.
 * ``hp.match`` of two catalogues beside a cross-match within a radius, and beside NWAY, if a Python is given for it.
 * ``hp.count_matches`` beside the join that has the same candidates.
-* Batches of events beside an indexed table, as a worker of a stream answers them.
+* Batches of events joined with an indexed table, as a worker of a stream does.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Settings:
 
     rows: int = 1_000_000
     band_densities: tuple[float, ...] = (22.4, 1.12)
-    """Rows of a side for each unit of the line: about 17 pairs a row, and 0.85."""
+    """Rows of a side for each unit of the line: about 17 and about 0.85 pairs a row."""
     star_densities: tuple[float, ...] = (2.0, 0.2)
-    """Sources for each square arcsecond: about 19 pairs a row, and 2."""
+    """Sources for each square arcsecond: about 19 and about 2 pairs a row."""
     dense_rows: int = 200_000
     within: float = 2.0
     threshold: float = 0.7
@@ -51,7 +51,7 @@ class Settings:
     indexed_rows: int = 20_000_000
     page_rows: int = 4096
     events: int = 2_000
-    """Events of a batch. They come from a part of the line, as those of one field or one day do."""
+    """Events of a batch. They come from a part of the line, like events of one field or one day."""
     batches: int = 20
     repetitions: int = 3
     seed: int = 23
@@ -64,7 +64,7 @@ QUICK = Settings(
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
@@ -86,7 +86,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 class _Bench:
-    """Collects what is measured."""
+    """Collects the measurements."""
 
     def __init__(self, settings: Settings, tell: Tell) -> None:
         self.settings, self.tell = settings, tell
@@ -97,14 +97,14 @@ class _Bench:
         self.notes: list[str] = []
 
     def compare(self, job: str, ours: Callable[[], Any], other: str, theirs: Callable[[], Any], most: float) -> None:
-        """Time an answer beside another; it is to take at most so many times as long."""
+        """Time an answer beside another, and claim that it takes at most ``most`` times as long."""
         seconds = take_turns(job, {OURS: ours, other: theirs}, self.settings.repetitions, self.tell)
         ratio = seconds[OURS] / seconds[other]
         self.add(job, other, seconds[OURS], seconds[other])
         self.claims.append(Claim(f"{job}: at most {most:g} times as long as {other}", f"{ratio:.2f}", ratio <= most))
 
     def add(self, job: str, other: str, seconds: float, beside: float, **more: Any) -> None:
-        """Note both times."""
+        """Store both times."""
         self.rows.append(
             {"job": job, "seconds": seconds, "beside": beside, "what": other, "ratio": seconds / beside, **more}
         )
@@ -115,7 +115,7 @@ class _Bench:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def band(self, rows: int, density: float) -> tuple[pa.Table, pa.Table]:
-        """Two tables of Gaussian values, spread evenly."""
+        """Make two tables of Gaussian values, spread evenly."""
 
         def side() -> pa.Table:
             mean, sd = self.random.uniform(0.0, rows / density, rows), self.random.uniform(0.1, 1.0, rows)
@@ -124,7 +124,7 @@ class _Bench:
         return side(), side()
 
     def sky(self, rows: int, density: float, share: float = 0.0) -> tuple[pa.Table, pa.Table]:
-        """Two catalogues with circular errors; a share of the sources of the first is in the second as well."""
+        """Make two catalogues with circular errors; a share of the sources of the first is in the second as well."""
         size = math.sqrt(rows / density) / 3600.0
         errors = [self.random.uniform(0.05, 0.5, rows) for _ in range(2)]
         east, north = (self.random.uniform(0.0, size, (2, rows)) for _ in range(2))
@@ -144,7 +144,7 @@ class _Bench:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def best_pairs(self) -> None:
-        """The best pair of each left row, beside all pairs."""
+        """Time the best pair of each left row beside all pairs."""
         settings = self.settings
         line, sky = "abs(left.x - right.x) <= 1.0", f"distance(left.x, right.x) <= {settings.within!r}"
         jobs = [
@@ -179,7 +179,7 @@ class _Bench:
             )
 
     def without_threshold(self) -> None:
-        """The best of each position, however unlikely, beside the join with a threshold."""
+        """Time the best pair of each position, however unlikely, beside the join with a threshold."""
         settings = self.settings
         left, right = self.sky(settings.rows, min(settings.star_densities))
         on = f"distance(left.x, right.x) <= {settings.within!r}"
@@ -196,7 +196,7 @@ class _Bench:
         )
 
     def same_things(self) -> None:
-        """``hp.match`` beside a cross-match whose candidates are as many."""
+        """Time ``hp.match`` beside a cross-match with the same number of candidates."""
         settings = self.settings
         density = min(settings.star_densities)
         left, right = self.sky(settings.rows, density, settings.completeness)
@@ -217,7 +217,7 @@ class _Bench:
         self.notes.append(f"{job}: {counts[0]:,} pairs weighed; the cross-match evaluates {counts[1]:,}")
 
     def nway(self) -> None:
-        """``hp.match`` beside NWAY, which is asked for the same thing in its own words."""
+        """Time ``hp.match`` beside NWAY, which computes the same in its own terms."""
         settings, python = self.settings, os.environ.get(NWAY_PYTHON)
         if python is None:
             self.notes.append("NWAY is left out: give a Python that has it, with --nway (pip install nway)")
@@ -254,7 +254,7 @@ class _Bench:
         self.claims.append(Claim(f"{job}: p_any is NWAY's, but for 1e-6", f"{apart:.2g}", apart < 1e-6))
 
     def counts(self) -> None:
-        """``hp.count_matches`` beside the join with the same candidates."""
+        """Time ``hp.count_matches`` beside the join with the same candidates."""
         settings = self.settings
         left, right = self.band(settings.rows, min(settings.band_densities))
         # count_matches leaves out pairs below this, and so does a join with the strict threshold
@@ -279,7 +279,7 @@ class _Bench:
         )
 
     def events(self) -> None:
-        """Batches of events beside an indexed table: how many a second, and how many pages they read."""
+        """Time batches of events beside an indexed table: how many a second, and how many pages they read."""
         settings, rows = self.settings, self.settings.indexed_rows
         on = "abs(left.x - right.x) <= 0.1"
         job = f"batches of {settings.events:,} events beside {rows:,} indexed rows"
@@ -299,7 +299,7 @@ class _Bench:
                 batch, funnel = values(settings.events, begin, begin + 0.005 * rows), Funnel()
                 begun = time.perf_counter()
                 found = join(batch, table, on, 0.5, funnel=funnel)
-                if number:  # the first compiles and opens
+                if number:  # the first one compiles kernels and opens files
                     counts = funnel.to_dict()
                     spent += time.perf_counter() - begun
                     read, total = read + counts["pages_read"], total + counts["pages_total"]
@@ -316,7 +316,7 @@ class _Bench:
 
 
 def _table(fields: dict[str, np.ndarray]) -> pa.Table:
-    """A table of ids and uncertain values."""
+    """Make a table of ids and uncertain values."""
     values = pa.StructArray.from_arrays(list(map(pa.array, fields.values())), list(fields))
     return pa.table({"id": np.arange(len(values)), "x": values})
 

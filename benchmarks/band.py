@@ -1,17 +1,17 @@
 """``bench band``: which of two lists of Gaussian values lie within ``c`` of each other with probability 0.7 or more.
 
-Every engine runs on one thread in this process, starts from the same arrays in memory and ends with arrays of left ids,
-right ids and probabilities. For a threshold ``p`` above one half, a difference with mean ``d`` and standard deviation
-``s`` needs
+Every engine runs on one thread in this process. It starts from the same arrays in memory and ends with arrays of left
+ids, right ids and probabilities. For a threshold ``p`` above one half, a difference with mean ``d`` and standard
+deviation ``s`` needs
 
     ``|d| + z(p) * s <= c``  and  ``s <= c / z((1 + p) / 2)``,  with ``z`` the normal quantile:
 
-of the two tails that must be short the nearer alone gives the first, and the best case ``d = 0`` the second. Both hold
-for a single row with its own ``sd`` in place of ``s``, which gives a row's reach along the axis of the means.
+Two tails must be short: the nearer one alone gives the first condition, and the best case ``d = 0`` the second. Both
+hold for a single row with its own ``sd`` in place of ``s``, which gives a row's reach along the axis of the means.
 
 ``duckdb`` and ``numpy`` are what an expert writes: a range of means, the first formula as a filter, the exact
-probability of what is left. The engines called *same bound* also get what haply knows: rows that can match nothing are
-left out, and each row has its own reach.
+probability of the remaining pairs. The engines called *same bound* also use what haply uses: hopeless rows are left
+out, and each row has its own reach.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Filter:
 
     @classmethod
     def of(cls, within: float, threshold: float) -> Filter:
-        """For ``|a - b| <= within`` with a probability of at least the threshold."""
+        """Make the limits for ``|a - b| <= within`` with a probability of at least the threshold."""
         if not 0.5 < threshold < 1.0:
             raise HaplyError("The peers' filter needs a threshold between 0.5 and 1", found=f"{threshold:g}")
         quantile = needs("scipy.special").ndtri
@@ -82,7 +82,7 @@ class Filter:
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
@@ -99,7 +99,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 def config(settings: Settings, candidates: int) -> dict[str, Any]:
-    """What was measured, for the JSON."""
+    """Return what was measured, for the JSON."""
     return {
         **settings.__dict__,
         "condition": f"|a - b| <= {settings.within:g}",
@@ -126,7 +126,7 @@ def config(settings: Settings, candidates: int) -> dict[str, Any]:
 
 
 def make_sides(settings: Settings) -> tuple[Side, Side]:
-    """Means spread evenly, standard deviations too, ids shuffled."""
+    """Make two lists: means and standard deviations are spread evenly, ids are shuffled."""
     random = np.random.default_rng(settings.seed)
     sides = []
     for _ in range(2):
@@ -137,7 +137,7 @@ def make_sides(settings: Settings) -> tuple[Side, Side]:
 
 
 def engines(left: Side, right: Side, settings: Settings, exact: bool) -> Engines:
-    """Every engine as a function from the shared arrays to its answer."""
+    """Return every engine as a function from the shared arrays to its answer."""
     limits = Filter.of(settings.within, settings.threshold)
     duckdb, polars = DuckBand(left, right, limits), PolarsBand(left, right, limits)
     return {
@@ -151,8 +151,8 @@ def engines(left: Side, right: Side, settings: Settings, exact: bool) -> Engines
 
 
 def haply_band(left: Side, right: Side, settings: Settings, exact: bool) -> Answer:
-    """Ours, without Spark: from parameters to result arrays."""
-    # The table of the threshold's curve is kept from one query to the next; a first query has to build it.
+    """Join with haply, without Spark: from parameters to result arrays."""
+    # The table of the threshold's curve is kept between queries; a first query has to build it.
     unit_table.cache_clear()
     region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
     mine, theirs = (Gaussian.view([pa.array(side.mean), pa.array(side.sd)]) for side in (left, right))
@@ -167,7 +167,7 @@ def haply_band(left: Side, right: Side, settings: Settings, exact: bool) -> Answ
 
 
 def numpy_band(left: Side, right: Side, limits: Filter, exact: bool, *, same_bound: bool) -> Answer:
-    """Whole arrays: cutting them into blocks that fit the caches was no faster."""
+    """Join whole arrays with NumPy: blocks that fit the caches were not faster."""
     i, j, difference, sd = _numpy_candidates(left, right, limits, same_bound)
     probability = straddling_probability(difference, sd, limits.within)
     passed = probability >= limits.threshold - TOLERANCE
@@ -175,7 +175,7 @@ def numpy_band(left: Side, right: Side, limits: Filter, exact: bool, *, same_bou
 
 
 def _numpy_candidates(left: Side, right: Side, limits: Filter, same_bound: bool) -> tuple[np.ndarray, ...]:
-    """Ids of the pairs that pass the filter, mean and standard deviation of their differences."""
+    """Return ids of the pairs that pass the filter, and mean and standard deviation of their differences."""
     c, z = limits.within, limits.z
     sides = []
     for side in (left, right):
@@ -196,14 +196,14 @@ def _numpy_candidates(left: Side, right: Side, limits: Filter, same_bound: bool)
 
 
 def straddling_probability(difference: np.ndarray, sd: np.ndarray, within: float) -> np.ndarray:
-    """``P(|D| <= within)`` for normal differences by scipy's error function."""
+    """Compute ``P(|D| <= within)`` for normal differences by scipy's error function."""
     erf = needs("scipy.special").erf
     scaled = sd * np.sqrt(2.0)
     return np.asarray(0.5 * (erf((within - difference) / scaled) + erf((within + difference) / scaled)))
 
 
 class DuckBand:
-    """DuckDB over the same arrays, seen through Arrow without a copy."""
+    """Joins with DuckDB, on the same arrays through Arrow, without a copy."""
 
     def __init__(self, left: Side, right: Side, limits: Filter) -> None:
         self.limits = limits
@@ -214,7 +214,7 @@ class DuckBand:
 
     @property
     def range_query(self) -> str:
-        """Pairs that pass the filter, by an inequality join: ids, mean and standard deviation of the difference."""
+        """Return a query of pairs that pass the filter, by an inequality join: ids, mean and sd of the difference."""
         limits = self.limits
         reach = f"({limits.within!r} - {limits.z!r} * r.sd + {SLACK!r})"
         return f"""
@@ -228,7 +228,7 @@ class DuckBand:
 
     @property
     def bucket_query(self) -> str:
-        """The same pairs by an equality join on buckets."""
+        """Return a query of the same pairs, by an equality join on buckets."""
         limits, width = self.limits, 0.5 * self.limits.within
         reach = f"({limits.within!r} - {limits.z!r} * sd + {SLACK!r})"
         buckets = [f"CAST(floor((mean {sign} {reach}) / {width!r}) AS INTEGER)" for sign in "-+"]
@@ -249,7 +249,7 @@ class DuckBand:
         """
 
     def run(self, query: str, exact: bool) -> Answer:
-        """The join in DuckDB, the error function on each Arrow batch that comes out."""
+        """Run the join in DuckDB, and the error function on each Arrow batch of its result."""
         parts = []
         for batch in self.connection.sql(query).to_arrow_reader(1 << 17):
             i, j, difference, sd = (column.to_numpy() for column in batch.columns)
@@ -262,17 +262,17 @@ class DuckBand:
 
 
 class PolarsBand:
-    """Polars over the same arrays."""
+    """Joins with Polars, on the same arrays."""
 
     def __init__(self, left: Side, right: Side, limits: Filter) -> None:
-        # Read when Polars is first imported; the configuration tells how many threads it has after all.
+        # Polars reads this at its first import; the configuration shows how many threads it really has.
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
         self.pl = needs("polars")
         self.limits = limits
         self.left, self.right = (self.pl.DataFrame(side.__dict__) for side in (left, right))
 
     def run(self, exact: bool) -> Answer:
-        """Buckets, filter, error function."""
+        """Join on buckets, filter, and compute the error function."""
         pl, limits, width = self.pl, self.limits, 0.5 * self.limits.within
 
         def bucket(position: Any) -> Any:

@@ -1,10 +1,10 @@
 """``bench cheng``: joins by x-bound pages and the tree over them, Figures 11 to 17 of Cheng et al. 2005, section 5.
 
 Both sides are uniform values: R begins anywhere in [0, 10000] with lengths N(5, 1), S in [5000, 15000] with lengths
-N(10, 2), 50 rows to a page. The paper prints neither the sizes of its tables nor its tolerance, threshold, levels,
-fan-out, nor in which order pages are filled; what is assumed is in ``Settings`` and in the report. Where the order or
-the size decide the outcome, both are shown. Counts are of the paper's own tests and of Theorem 1 on items, for its
-strict ``P > p``; ours stand beside them.
+N(10, 2), 50 rows to a page. The paper does not give the sizes of its tables, its tolerance, threshold, levels or
+fan-out, nor the order in which pages are filled; the assumptions are in ``Settings`` and in the report. Where the order
+or the size decide the outcome, several are shown. Counts are those of the paper's own tests and of Theorem 1 on items,
+for its strict ``P > p``, with ours beside them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ GREATER = Region(0.0, math.inf, low_closed=False)
 
 @dataclass(frozen=True)
 class Settings:
-    """What is declared because the paper does not print it, and the repetitions of what is timed."""
+    """Values that the paper does not give, and the repetitions of timed runs."""
 
     rows: int = 2_000
     dense_rows: int = 100_000
@@ -64,12 +64,12 @@ QUICK = Settings(
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
 def measure(settings: Settings, tell: Tell) -> Report:
-    """The four algorithms beside the engine's sweep, then the figures."""
+    """Time the four algorithms beside the engine's sweep, then make the figures."""
     bench = Experiments(settings, tell)
     job = f"|a - b| <= {settings.within:g}, P > 0.1, {settings.rows:,} rows a side"
     results = compare(job, bench.engines(), settings.repetitions, tell)
@@ -91,7 +91,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 def make_sides(rows: int, seed: int, offset: float = 5_000.0) -> tuple[Uniform, Uniform]:
-    """R and S of section 5; S begins at the offset."""
+    """Make R and S of section 5; S begins at the offset."""
     rng = np.random.default_rng(seed)
     left, right = rng.uniform(0.0, 10_000.0, rows), rng.uniform(0.0, 10_000.0, rows) + offset
     lengths = rng.normal(5.0, 1.0, rows), rng.normal(10.0, 2.0, rows)
@@ -102,13 +102,13 @@ def make_sides(rows: int, seed: int, offset: float = 5_000.0) -> tuple[Uniform, 
 
 
 def by(side: Uniform, key: str) -> Uniform:
-    """The rows in the order of their left ends, middles or right ends."""
+    """Return the rows in the order of their left ends, middles or right ends."""
     keys = {"left ends": side.lo, "middle": side.lo + side.hi, "right ends": side.hi}
     return side.take(np.argsort(keys[key]))
 
 
 class Experiments:
-    """The figures, on shared data."""
+    """Makes the figures, on shared data."""
 
     def __init__(self, settings: Settings, tell: Tell) -> None:
         self.settings, self.tell = settings, tell
@@ -140,7 +140,7 @@ class Experiments:
         return Region(-c, c)
 
     def engines(self) -> dict[str, Any]:
-        """The sweep and the four algorithms on one join."""
+        """Return the sweep and the four algorithms on one join."""
         left, right = self.sides
         region, threshold = self._equal(), Threshold(0.1, strict=True)
 
@@ -157,7 +157,7 @@ class Experiments:
         return {OURS: ours} | {name: lambda name=name: theirs(name) for name in ALGORITHMS}
 
     def _panels(self) -> list[tuple[str, tuple[Uniform, Uniform], dict[str, Any]]]:
-        """Data and layout of the figures that count pairs, with a name."""
+        """Return data and layout of the figures that count pairs, with a name."""
         small, large = f"{self.settings.rows:,} rows", f"{self.settings.dense_rows:,} rows"
         return [
             (f"sorted, {small}", self.sides, {}),
@@ -172,7 +172,7 @@ class Experiments:
         region: Region,
         exact: bool = True,
     ) -> tuple[list[dict[str, Any]], dict[tuple[str, str], list[PagedWork]]]:
-        """N_pair of each column, for every panel and threshold; rows for the table, and the work behind them."""
+        """Return N_pair of each column, for every panel and threshold: rows for the table, and the work of joins."""
         rows: list[dict[str, Any]] = []
         works: dict[tuple[str, str], list[PagedWork]] = {}
         for panel, (left, right), layout in panels:
@@ -188,7 +188,7 @@ class Experiments:
         return rows, works
 
     def pages(self) -> Figure:
-        """Figure 11."""
+        """Make Figure 11."""
         columns: dict[str, tuple[Algorithm, dict[str, Any]]] = {
             "BNLJ": ("BNLJ", {}),
             "boxes only": ("U-BNLJ", {"tests": "box"}),
@@ -219,7 +219,7 @@ class Experiments:
         )  # fmt: skip
 
     def trees(self) -> Figure:
-        """Figure 12."""
+        """Make Figure 12."""
         columns: dict[str, tuple[Algorithm, dict[str, Any]]] = {
             "U-BNLJ": ("U-BNLJ", {}),
             "INLJ": ("INLJ", {}),
@@ -250,7 +250,7 @@ class Experiments:
         )  # fmt: skip
 
     def evaluations(self) -> Figure:
-        """Figure 13."""
+        """Make Figure 13."""
         left, right = self.sides
         rows = []
         for p in self.settings.p_of_values:
@@ -277,7 +277,7 @@ class Experiments:
         return Figure("Figure 13", "exact probabilities over p", rows, "p", lines, "N_prob", claims=claims)
 
     def tolerances(self) -> list[Figure]:
-        """Figures 14 and 15."""
+        """Make Figures 14 and 15."""
         left, right = self.sides
         values, answers = [], []
         columns = {p: f"p = {p:g}" for p in self.settings.p_of_tolerances}
@@ -321,7 +321,7 @@ class Experiments:
         ]  # fmt: skip
 
     def selectivity(self) -> Figure:
-        """Figure 16: S moves away from R, so that fewer and fewer pairs are answers."""
+        """Make Figure 16: S moves away from R, so that fewer and fewer pairs are answers."""
         rows = []
         for offset in self.settings.offsets:
             self.tell(f"selectivity: S from {offset:g}")
@@ -359,7 +359,7 @@ class Experiments:
         )  # fmt: skip
 
     def greater(self) -> Figure:
-        """Figure 17; the pages of U-BNLJ stand in for leaves that are filled in the order of the panel."""
+        """Make Figure 17; the pages of U-BNLJ replace leaves that are filled in the order of the panel."""
         columns: dict[str, tuple[Algorithm, dict[str, Any]]] = {
             "U-BNLJ": ("U-BNLJ", {}),
             "INLJ": ("INLJ", {}),

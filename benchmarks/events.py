@@ -1,8 +1,8 @@
-"""``bench events``: a Spark stream of events beside an indexed table, each micro-batch answered without state.
+"""``bench events``: a Spark stream of events joined with an indexed table, each micro-batch without state.
 
-The events of a batch come from a part of the line, as those of one field or one day do. What is measured is whole
-micro-batches, as Spark tells of them: reading the events, finding their partners, writing, and the checkpoint. The
-first batches, in which workers start and load kernels, are left out.
+The events of a batch come from a part of the line, like events of one field or one day. Whole micro-batches are
+measured, as Spark reports them: reading the events, finding their partners, writing, and the checkpoint. The first
+batches, in which workers start and load kernels, are left out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from haply.errors import HaplyError
 SparkSession: TypeAlias = Any
 
 _PATIENCE = 60.0
-"""Seconds to wait for what Spark tells of the last batch."""
+"""Seconds to wait for Spark's report of the last batch."""
 _START = 1_600_000_000
-"""When the first file of events was written: Spark reads the oldest first."""
+"""The time at which the first file of events was written: Spark reads the oldest file first."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ FULL = replace(Settings(), rows=20_000_000)
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    """Run the benchmark as the command line does, in a new Spark session if none is running."""
     settings = QUICK if quick else FULL if os.environ.get(FULL_SIZE) else Settings()
     return on_spark(settings, measure, tell)
 
 
 def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
-    """Build the index, then let a stream of files run beside it."""
+    """Build the index, then join a stream of files with it."""
     from haply.api import build_index, join, read_index
     from haply.report.funnel import Funnel
 
@@ -105,7 +105,7 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
 
 
 def _told(funnel: Any, events: int) -> dict[str, Any]:
-    """What was counted, once Spark has told of all events."""
+    """Return the counters, once Spark has reported all events."""
     patience = time.monotonic() + _PATIENCE
     while funnel.to_dict()["rows_left"] < events and time.monotonic() < patience:
         time.sleep(0.1)

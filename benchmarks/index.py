@@ -1,7 +1,7 @@
-"""``bench index``: a join of few rows with a large indexed table, beside the same join of the same table without it.
+"""``bench index``: a join of few rows with a large indexed table, beside the same join without the index.
 
-Rows lie evenly on a long line, each with its own error; the rows that ask for partners come from one part of it, as
-today's readings or the sources in one field do. Both joins are haply's: what is measured is what the index spares.
+Rows lie evenly on a long line, each with its own error. The rows that look for partners come from one part of it, like
+today's readings or the sources in one field. Both joins are haply's: the difference is what the index saves.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ QUICK = Settings(rows=100_000, probes=1_000, page_rows=512, repetitions=1)
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    """Run the benchmark as the command line does, in a new Spark session if none is running."""
     return on_spark(QUICK if quick else Settings(), measure, tell)
 
 
 def tables(session: SparkSession, settings: Settings) -> tuple[DataFrame, DataFrame]:
-    """The probes, and the table before it is indexed: its order has nothing to do with its values."""
+    """Return the probes, and the table before it is indexed: its order does not depend on its values."""
     from pyspark.sql import functions as F
 
     from haply import gaussian
@@ -68,7 +68,7 @@ def tables(session: SparkSession, settings: Settings) -> tuple[DataFrame, DataFr
 
 
 def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
-    """Build the index, then join with it and without it in turns."""
+    """Build the index, then join with it and without it in turn."""
     from haply.api import build_index, join, read_index
     from haply.engines.spark.index import index_of
     from haply.report.funnel import Funnel
@@ -91,7 +91,7 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
             return read_index(places[0], session)
 
         def plain() -> DataFrame:
-            frame = indexed().select("*")  # the same files, read as any others
+            frame = indexed().select("*")  # the same files, read without the index
             assert index_of(frame) is None
             return frame
 

@@ -3,9 +3,9 @@
 Every engine runs on one thread in this process, from the same arrays to arrays of ids and probabilities. DuckDB gets
 the closed form in SQL (the trapezoid, by cases) and an equality join on buckets, which beats its inequality join here:
 
-* ``duckdb`` looks at all pairs whose intervals come within ``c`` of each other;
-* ``duckdb same bound`` is given haply's row intervals and hopeless rows as formulas, so that it looks at no more pairs
-  than haply does.
+* ``duckdb`` tests all pairs whose intervals come within ``c`` of each other;
+* ``duckdb same bound`` gets haply's row intervals and hopeless rows as formulas, so that it tests no more pairs than
+  haply does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Side:
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Compute the closed form over the candidates; only pairs that reach the threshold leave DuckDB."""
     return measure(QUICK if quick else Settings(), tell)
 
 
@@ -97,7 +97,7 @@ def _config(settings: Settings, duckdb: DuckInterval) -> dict[str, Any]:
 
 
 def make_sides(settings: Settings) -> tuple[Side, Side]:
-    """The two tables, ids shuffled."""
+    """Make the two tables, with shuffled ids."""
     random = np.random.default_rng(settings.seed)
     sides = []
     for start, length, length_sd in (
@@ -111,7 +111,7 @@ def make_sides(settings: Settings) -> tuple[Side, Side]:
 
 
 def haply_interval(left: Side, right: Side, settings: Settings) -> Answer:
-    """Ours, without Spark: from parameters to result arrays."""
+    """Join with haply, without Spark: from parameters to result arrays."""
     region, threshold = Region(-settings.within, settings.within), Threshold(settings.threshold)
     mine, theirs = (Uniform.view([pa.array(side.lo), pa.array(side.hi)]) for side in (left, right))
     found = match_all(
@@ -125,7 +125,7 @@ def haply_interval(left: Side, right: Side, settings: Settings) -> Answer:
 
 
 class DuckInterval:
-    """DuckDB over the same arrays, seen through Arrow without a copy."""
+    """Joins with DuckDB, on the same arrays through Arrow, without a copy."""
 
     def __init__(self, left: Side, right: Side, settings: Settings) -> None:
         self.settings = settings
@@ -135,12 +135,12 @@ class DuckInterval:
             self.connection.register(name, pa.table(side.__dict__))
 
     def touching(self) -> str:
-        """Pairs that come within ``c`` of each other."""
+        """Return a query of pairs that come within ``c`` of each other."""
         c = self.settings.within
         return self._bucketed(("lo", "hi"), (f"lo - {c!r}", f"hi + {c!r}"), "true")
 
     def same_bound(self) -> str:
-        """Pairs whose row intervals overlap, of rows that are not hopeless."""
+        """Return a query of pairs whose row intervals overlap, of rows that are not hopeless."""
         c, threshold = self.settings.within, Threshold(self.settings.threshold)
         cut = threshold.core_level(Pairing.UNIFORM)
         low, high = f"lo + {cut!r} * (hi - lo)", f"hi - {cut!r} * (hi - lo)"
@@ -149,7 +149,10 @@ class DuckInterval:
         return self._bucketed((low, high), (f"{low} - {c + slack!r}", f"{high} + {c + slack!r}"), hopeful)
 
     def _bucketed(self, right: tuple[str, str], left: tuple[str, str], usable: str) -> str:
-        """Overlapping pairs: a right row in the bucket where it begins, a left row in all where a partner may begin."""
+        """Return a query of overlapping pairs: a right row is in the bucket where it begins.
+
+        A left row is in all buckets where a partner may begin.
+        """
         width = 0.4 * self.settings.right_length
         ((longest,),) = self.connection.sql(
             f"SELECT coalesce(max(({right[1]}) - ({right[0]})), 0e0) FROM r WHERE {usable}"
@@ -173,12 +176,12 @@ class DuckInterval:
         """
 
     def count(self, candidates: str) -> int:
-        """How many pairs a query of candidates gives."""
+        """Return how many pairs a query of candidates gives."""
         ((pairs,),) = self.connection.sql(f"SELECT count(*) FROM ({candidates})").fetchall()
         return int(pairs)
 
     def run(self, candidates: str) -> Answer:
-        """The closed form over the candidates; only pairs that reach the threshold leave DuckDB."""
+        """Compute the closed form over the candidates; only pairs that reach the threshold leave DuckDB."""
         c, threshold = self.settings.within, self.settings.threshold
         found = self.connection.sql(f"""
             WITH corners AS (
@@ -193,7 +196,7 @@ class DuckInterval:
 
 
 def _trapezoid(t: float) -> str:
-    """``P(a - b <= t)`` for uniform values in SQL, by cases."""
+    """Return ``P(a - b <= t)`` for uniform values in SQL, by cases."""
     at = f"({t!r})"
     return (
         f"CASE WHEN {at} <= s1 THEN 0e0 "

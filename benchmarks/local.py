@@ -2,16 +2,17 @@
 
 Three kinds of tables of a million rows each are joined with probability 0.7 or more:
 
-* Gaussian values within ``c``, once with about 17 pairs a row, where writing the answer is most of the time, and once
-  with 0.85;
+* Gaussian values within ``c``, once with about 17 pairs a row, where writing the answer takes most of the time, and
+  once with 0.85;
 * event times that are known to lie in intervals, within a second;
 * positions on the sky with their errors, within two arcseconds.
 
 DuckDB gets an expert's query with the same bound and as many threads: buckets of the value, rows of one side repeated
-over their reach, a filter, then the value. The error function and the noncentral chi-squared distribution, which DuckDB
-does not have, are scipy's, on each Arrow batch that comes out; the probability of two intervals is a formula in SQL.
-haply on Spark runs the same query on ``local[*]``. All begin with the same files and end with a file. ``files alone``
-reads both tables and writes the finished answer, and joins nothing: no engine that does so can be faster.
+over their reach, a filter, then the probability. The error function and the noncentral chi-squared distribution, which
+DuckDB does not have, are scipy's, on each Arrow batch that comes out; the probability of two intervals is a formula in
+SQL. haply on Spark runs the same query on ``local[*]``. All begin with the same files and end with a file.
+``files alone`` reads both tables and writes the finished answer, and joins nothing: no engine that does so can be
+faster.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Settings:
 
     rows: int = 1_000_000
     densities: tuple[float, ...] = (22.4, 1.12)
-    """Rows of a side for each unit of the line: about 17 pairs a row, and 0.85."""
+    """Rows of a side for each unit of the line: about 17 and about 0.85 pairs a row."""
     grown: tuple[int, ...] = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
     least_sd: float = 0.1
     most_sd: float = 1.0
@@ -62,7 +63,7 @@ TARGETS = {"duckdb same bound": 5.0}
 
 @dataclass(frozen=True)
 class Job:
-    """Two tables in files, what is asked of them, and DuckDB's candidates: ids, and what the value is computed of."""
+    """Two tables in files, the condition, and DuckDB's candidates: ids, and the columns for their probability."""
 
     name: str
     folder: Path
@@ -70,10 +71,10 @@ class Job:
     threshold: float
     candidates: str
     value: Callable[..., np.ndarray] | None
-    """Makes the probabilities of the candidates; if DuckDB computes them itself, none."""
+    """Computes the probabilities of the candidates; None if DuckDB computes them itself."""
 
     def path(self, name: str) -> str:
-        """Return a file of one of the tables, or of an answer, which is removed if it is there."""
+        """Return a file of one of the tables, or of an answer, which is removed if it exists."""
         path = self.folder / f"{name}.parquet"
         if name not in ("left", "right"):
             shutil.rmtree(path, ignore_errors=True)
@@ -81,13 +82,13 @@ class Job:
         return str(path)
 
     def answer(self, name: str) -> Answer:
-        """Read what an engine has written."""
+        """Read the answer that an engine has written."""
         table = pq.read_table(self.folder / f"{name}.parquet")
         return Answer(*(table[column].to_numpy() for column in ("id_left", "id_right", "probability")))
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
@@ -113,7 +114,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 def _written(
     folder: Path, columns: Callable[[np.random.Generator], tuple[str, pa.Array]], rows: int, seed: int
 ) -> None:
-    """Write both tables, with ids in no order."""
+    """Write both tables, with shuffled ids."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
     for side in ("left", "right"):
@@ -122,7 +123,7 @@ def _written(
 
 
 def band_job(folder: Path, settings: Settings, rows: int, density: float) -> Job:
-    """Make Gaussian values, their means spread evenly and their standard deviations too."""
+    """Make Gaussian values, with means and standard deviations spread evenly."""
 
     def columns(random: np.random.Generator) -> tuple[str, pa.Array]:
         mean = random.uniform(0.0, rows / density, rows)
@@ -165,7 +166,7 @@ def interval_job(folder: Path, settings: Settings) -> Job:
 
     _written(folder, columns, settings.rows, settings.seed)
     c = settings.within
-    share = Threshold(settings.threshold).core_level(Pairing.UNIFORM) - 0.5  # of its length, that a row must be nearer
+    share = Threshold(settings.threshold).core_level(Pairing.UNIFORM) - 0.5  # by this share of its length
     width = 0.5 * c
     middle, reach = "(0.5 * (t.lo + t.hi))", f"({c!r} - {share!r} * (t.hi - t.lo) + {SLACK!r})"
     buckets = [f"CAST(floor(({middle} {sign} {reach}) / {width!r}) AS INTEGER)" for sign in "-+"]
@@ -210,7 +211,7 @@ def sky_job(folder: Path, settings: Settings) -> Job:
     limits = Filter.of(settings.sky_within, settings.threshold)
     degrees = limits.within / 3600.0
     zone = f"CAST(floor(pos.dec / {degrees!r}) AS INTEGER)"
-    # the width of a bucket is that of its zone, so that partners are in the same or in neighbouring buckets
+    # a bucket is as wide as its zone, so that partners are in the same or in neighbouring buckets
     bucket = f"CAST(floor(pos.ra * cos(radians({{}} * {degrees!r})) / {1.01 * degrees!r}) AS INTEGER)"
     point = (
         "pos.ra_error AS error, cos(radians(pos.dec)) * cos(radians(pos.ra)) AS x, "
@@ -264,7 +265,7 @@ def _compare(job: Job, settings: Settings, tell: Tell) -> list[Result]:
 
 
 def haply_join(job: Job) -> int:
-    """Ours: from files to a file."""
+    """Join with haply, from files to a file."""
     plan = plan_join(
         job.path("left"), job.path("right"), job.condition, job.threshold, columns=["id_left", "id_right"]
     )  # fmt: skip
@@ -272,7 +273,7 @@ def haply_join(job: Job) -> int:
 
 
 def spark_join(job: Job) -> int:
-    """The same query on Spark."""
+    """Run the same query with haply on Spark."""
     from haply.engines.spark.runtime.session import local_session
 
     spark = local_session("haply bench")

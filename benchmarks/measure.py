@@ -1,4 +1,4 @@
-"""What every benchmark shares: engines timed in turns, answers compared, and the outcome as table, JSON and chart."""
+"""Shared code of all benchmarks: time engines in turn, compare answers, and show results as table, JSON and chart."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ PROBABILITY_TOLERANCE = 1e-9
 """Two engines that both call their probabilities exact may differ by less than this."""
 
 Tell = Callable[[str], None]
-"""Where a benchmark says how far it is."""
+"""A function that a benchmark calls to report its progress."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The pairs an engine found, in any order; without probabilities where the job does not ask for them."""
+    """The pairs that an engine found, in any order; without probabilities if the job does not ask for them."""
 
     left: np.ndarray
     right: np.ndarray
@@ -39,7 +39,7 @@ class Answer:
 
 
 Engines = Mapping[str, Callable[[], Answer]]
-"""For each name a function that does the whole job, from the shared inputs to arrays."""
+"""For each engine's name a function that does the whole job, from the shared inputs to arrays."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Growth:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper (or our own notes) says, what was measured, and whether the one bears out the other.
+    """What a paper (or our own notes) says, what was measured, and whether the measurement confirms it.
 
-    ``holds`` is None where sizes are too small to tell. ``any_size`` is for claims that small sizes can bear out: what
-    is counted, and not timed.
+    ``holds`` is None if sizes are too small to tell. ``any_size`` is for claims that small sizes can confirm: about
+    counts, not times.
     """
 
     claim: str
@@ -79,7 +79,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """One experiment: a table of rows with the same fields, a chart of some of them, and claims judged by them.
+    """One experiment: a table of rows with the same fields, a chart of some of them, and claims checked with them.
 
     The chart has a line for each of the fields ``lines`` over the field ``x``, and a panel for each value of ``panel``.
     Fields named in ``seconds`` are durations.
@@ -99,7 +99,7 @@ class Figure:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: what was found, not how it is drawn."""
+        """Return the JSON form: the results, not how they are drawn."""
         return {
             "name": self.name,
             "title": self.title,
@@ -111,7 +111,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Report:
-    """All that one benchmark found out."""
+    """All results of one benchmark."""
 
     bench: str
     title: str
@@ -120,10 +120,10 @@ class Report:
     growth: list[Growth] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     judged: bool = True
-    """Whether sizes are large enough to tell if targets are reached."""
+    """Whether sizes are large enough to judge the targets."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form."""
+        """Return the JSON form."""
         config = self.config | ({"growth": [asdict(point) for point in self.growth]} if self.growth else {})
         config |= {"figures": [figure.to_dict() for figure in self.figures]} if self.figures else {}
         return {"bench": self.bench, "config": config, "results": [asdict(result) for result in self.results]}
@@ -140,7 +140,7 @@ def needs(module: str) -> Any:
 
 
 def circumstances(*packages: str) -> dict[str, Any]:
-    """Where and with what was measured."""
+    """Return the machine and the versions of packages."""
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
@@ -149,14 +149,14 @@ def circumstances(*packages: str) -> dict[str, Any]:
 
 
 TURN = 0.3
-"""For how many seconds an engine is called again and again in its turn (see ``take_turns``)."""
+"""For how many seconds an engine is called repeatedly in its turn (see ``take_turns``)."""
 
 
 def compare(job: str, engines: Engines, repetitions: int, tell: Tell, turn: float = TURN) -> list[Result]:
     """Check that all engines give one answer, then time them.
 
-    The first call of each is not timed: it compiles and fills caches, and its answer is the one that is compared.
-    ``turn`` is 0 where calls are not to be repeated because each goes on from the one before.
+    The first call of each is not timed: it compiles and fills caches, and its answer is compared. ``turn`` is 0 if
+    calls must not be repeated because each continues the one before.
     """
     answers = {}
     for name, run in engines.items():
@@ -172,11 +172,12 @@ def take_turns(
     job: str, engines: Mapping[str, Callable[[], Any]], repetitions: int, tell: Tell, turn: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:  # fmt: skip
-    """The best seconds of each engine's calls. They run in turns, each round begun by another: noise hits all alike.
+    """Return the best seconds of each engine's calls.
 
-    In its turn an engine is called until ``turn`` seconds have passed, at least once: one call of a few milliseconds,
-    made when another engine has just filled the caches, says little. Where all engines run in this thread,
-    ``time.thread_time`` leaves out what other programs did meanwhile.
+    Engines run in turn, and each round begins with another one, so that noise affects all of them equally. In its turn
+    an engine is called until ``turn`` seconds have passed, at least once: a single call of a few milliseconds, just
+    after another engine has filled the caches, says little. If all engines run in this thread, ``time.thread_time``
+    leaves out the time of other programs.
     """
     best = dict.fromkeys(engines, math.inf)
     names = list(engines)
@@ -195,12 +196,12 @@ def take_turns(
 
 
 def ranked(job: str, seconds: Mapping[str, float], pairs: Mapping[str, int]) -> list[Result]:
-    """Results in the order of the engines, with their ratio to ours."""
+    """Return results in the order of the engines, with their ratio to ours."""
     return [Result(job, name, spent, pairs[name], spent / seconds[OURS]) for name, spent in seconds.items()]
 
 
 def check_same(job: str, answers: Mapping[str, Answer]) -> None:
-    """Raise unless all engines found the same pairs with the same probabilities: a time for another answer is void."""
+    """Raise unless all engines found the same pairs with the same probabilities: other times cannot be compared."""
     ours = _in_order(answers[OURS])
     for name, answer in answers.items():
         theirs = _in_order(answer)
@@ -231,11 +232,11 @@ def _unshared(one: Answer, other: Answer) -> int:
     return len(sets[0] ^ sets[1])
 
 
-# -- showing it --------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def table(report: Report) -> Table:
-    """The results for the terminal."""
+    """Return the results as a table for the terminal."""
     from rich.table import Table
 
     shown = Table(title=report.title, title_justify="left")
@@ -258,7 +259,7 @@ TOO_SMALL = "too small for a verdict"
 
 
 def without_verdicts(report: Report) -> Report:
-    """Return the report of a quick run: the same figures, and only claims for any size are judged by them."""
+    """Return the report of a quick run: the same figures, in which only claims for any size are checked."""
 
     def unjudged(claim: Claim) -> Claim:
         return claim if claim.any_size else replace(claim, holds=None)
@@ -268,7 +269,7 @@ def without_verdicts(report: Report) -> Report:
 
 
 def targets(report: Report) -> list[str]:
-    """For each peer with a target, whether haply reached it in its worst job; or in each job that has its own."""
+    """Tell for each peer with a target whether haply reached it in its worst job, or in each job with a target."""
     lines = []
     for engine, wanted in report.config.get("targets", {}).items():
         for job, target in wanted.items() if isinstance(wanted, Mapping) else [(None, wanted)]:
@@ -283,7 +284,7 @@ def targets(report: Report) -> list[str]:
 
 
 def growth_table(report: Report) -> Table:
-    """How the cost grows, for the terminal."""
+    """Return a table of how the cost grows, for the terminal."""
     from rich.table import Table
 
     shown = Table(title=f"{OURS} as the tables grow", title_justify="left")
@@ -295,7 +296,7 @@ def growth_table(report: Report) -> Table:
 
 
 def figure_table(figure: Figure) -> Table:
-    """The rows of one experiment, for the terminal."""
+    """Return the rows of one experiment as a table for the terminal."""
     from rich.table import Table
 
     shown = Table(title=f"{figure.name}: {figure.title}", title_justify="left")
@@ -315,13 +316,13 @@ def _cell(value: Any, is_seconds: bool) -> str:
 
 
 def verdicts(figure: Figure) -> list[str]:
-    """What becomes of the claims."""
+    """Return a line for each claim, with its outcome."""
     words = {True: "holds", False: "does not hold", None: TOO_SMALL}
     return [f"claim: {one.claim}; measured: {one.measured}; {words[one.holds]}" for one in figure.claims]
 
 
 def in_seconds(seconds: float) -> str:
-    """A duration with three digits.
+    """Return a duration as text with three digits.
 
     >>> in_seconds(0.00001234), in_seconds(0.01234), in_seconds(2.5), in_seconds(61.5)
     ('12.3 µs', '12.3 ms', '2.50 s', '61.5 s')
@@ -334,7 +335,7 @@ def in_seconds(seconds: float) -> str:
 
 
 def write_chart(report: Report, folder: str | Path) -> Path:
-    """Write the chart as SVG, PNG and a page that needs no network; returns the path of the SVG."""
+    """Write the chart as SVG, PNG and a page that needs no network; return the path of the SVG."""
     base = Path(folder)
     base.mkdir(parents=True, exist_ok=True)
     drawn = chart(report)
@@ -346,7 +347,7 @@ def write_chart(report: Report, folder: str | Path) -> Path:
 
 
 def write_figures(report: Report, folder: str | Path) -> list[Path]:
-    """Write the charts of the experiments, as SVG, into a folder of their own; returns their paths."""
+    """Write the charts of the experiments, as SVG, into a folder of their own; return their paths."""
     from haply.report.charts import sweep_chart
 
     base = Path(folder) / report.bench
@@ -370,7 +371,7 @@ def write_figures(report: Report, folder: str | Path) -> list[Path]:
 
 
 def chart(report: Report) -> Any:
-    """Bars of seconds on a logarithmic scale, one panel for each job, and the line of growth if there is one."""
+    """Draw bars of seconds on a logarithmic scale, a panel for each job, and the line of growth if there is one."""
     import altair as alt
 
     bars = [
@@ -397,7 +398,7 @@ def _bars(job: str, results: Sequence[Result], on_the_axis: Sequence[Result]) ->
     from haply.report.charts import BLUE, GREY
 
     least, most = (pick(result.seconds for result in on_the_axis) for pick in (min, max))
-    # A bar on a logarithmic scale has no zero to stand on: all begin a good step left of the fastest.
+    # Bars on a logarithmic scale cannot begin at 0: all begin well to the left of the fastest.
     floor = 10.0 ** math.floor(math.log10(least / 2.0))
     records = [
         asdict(result)
@@ -454,7 +455,7 @@ def _line(growth: Sequence[Growth]) -> Any:
 
 
 def on_spark(settings: Any, measure: Callable[[Any, Any, Tell], Report], tell: Tell) -> Report:
-    """Measure in the Spark session that is running, or in one of its own."""
+    """Measure in the running Spark session, or in a new one."""
     from pyspark.sql import SparkSession
 
     from haply.engines.spark.runtime.session import local_session

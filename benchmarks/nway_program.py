@@ -1,6 +1,6 @@
-"""What ``bench answers`` runs with the Python that has NWAY: ``FOLDER AREA RADIUS COMPLETENESS``; imports no haply.
+"""The program that ``bench answers`` runs with NWAY's Python: ``FOLDER AREA RADIUS COMPLETENESS``; no haply.
 
-Reads two catalogues with circular errors, and writes what NWAY finds with the seconds that its program takes.
+It reads two catalogues with circular errors, and writes the matches of NWAY with the seconds that its program takes.
 """
 
 import subprocess

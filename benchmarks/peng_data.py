@@ -1,7 +1,7 @@
-"""Data for the experiments of Peng, Diao and Liu (2011): generated to their selectivities, or real photometry.
+"""Data for the experiments of Peng, Diao and Liu (2011): generated for their selectivities, or real photometry.
 
-The catalogue they used is not public in that form. Brightness, polarisation, colours and positions are drawn so that
-their conditions keep about as many rows as their Table 5 says; errors grow with faintness, as real ones do.
+Their catalogue is not public in that form. Brightness, polarisation, colours and positions are drawn so that their
+conditions keep about as many rows as in their Table 5; errors grow with faintness, as in real data.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ TABLE_5: dict[str, dict[float, float]] = {
 
 
 def below(value: str, limit: float) -> Polynomial:
-    """``value < limit``."""
+    """Make the condition ``value < limit``."""
     return Polynomial((((value, None), 1.0),), (), (Range(-np.inf, limit, True, False),), f"{value} < {limit:g}")
 
 
 def radius(values: list[tuple[str, int | None]], limit: float, *, beyond: bool = False) -> Polynomial:
-    """The sum of squares is below the limit's square, or beyond it."""
+    """Make the condition that the sum of squares is below the limit's square, or beyond it."""
     reach = Range(limit * limit, np.inf, False) if beyond else Range(-np.inf, limit * limit, True, False)
     text = " + ".join(f"{name}{'' if k is None else f'[{k}]'}^2" for name, k in values)
     return Polynomial((), tuple((v, v, 1.0) for v in values), (reach,), f"{text} {'>' if beyond else '<'} {limit:g}^2")
 
 
 def apart(pairs: list[tuple[str, str]], limit: float, text: str) -> Polynomial:
-    """The sum of the squared differences is below the limit's square."""
+    """Make the condition that the sum of the squared differences is below the limit's square."""
     squares: list[tuple[tuple[str, None], tuple[str, None], float]] = []
     for one, two in pairs:
         squares += [((one, None), (one, None), 1.0), ((two, None), (two, None), 1.0), ((one, None), (two, None), -2.0)]
@@ -63,7 +63,7 @@ def apart(pairs: list[tuple[str, str]], limit: float, text: str) -> Polynomial:
 
 
 def near(one: tuple[str, str], two: tuple[str, str], limit: float) -> Polynomial:
-    """``|(a - b) - (c - d)| < limit``."""
+    """Make the condition ``|(a - b) - (c - d)| < limit``."""
     terms = tuple(((name, None), sign) for name, sign in zip((*one, *two), (1.0, -1.0, -1.0, 1.0), strict=True))
     text = f"|({one[0]} - {one[1]}) - ({two[0]} - {two[1]})| < {limit:g}"
     return Polynomial(terms, (), (Range(-limit, limit, False, False),), text)
@@ -71,7 +71,7 @@ def near(one: tuple[str, str], two: tuple[str, str], limit: float) -> Polynomial
 
 @dataclass(frozen=True)
 class Stars:
-    """One row for each object, by column: means and standard deviations."""
+    """Means and standard deviations by column, with a row for each object."""
 
     name: str
     mean: dict[str, np.ndarray]
@@ -81,11 +81,11 @@ class Stars:
         return len(next(iter(self.mean.values())))
 
     def batch(self) -> RowValues:
-        """All rows."""
+        """Return all rows."""
         return RowValues({name: Gaussian(self.mean[name], self.sd[name]) for name in self.mean}, {}, len(self))
 
     def beside(self, other: Stars, columns: list[str]) -> RowValues:
-        """All pairs of these objects with others; columns get the side's number."""
+        """Return all pairs of these objects with others; names of columns get the side's number."""
         i, j = (grid.ravel() for grid in np.meshgrid(np.arange(len(self)), np.arange(len(other)), indexing="ij"))
         models: dict[str, Model] = {}
         for name in columns:
@@ -95,17 +95,17 @@ class Stars:
 
 
 THRESHOLD = 0.7
-"""That of the paper's experiments, at which the selectivities are drawn."""
+"""The threshold of the paper's experiments, for which the selectivities hold."""
 
 
 def generated(rows: int, seed: int) -> Stars:
     """Draw objects whose conditions hold with probability 0.7 or more as often as Table 5 says.
 
-    Draws are spread evenly over their quantiles, so that few rows have the same shares as many.
+    Draws are spread evenly over their quantiles, so that the shares do not depend on the number of rows.
     """
     random = np.random.default_rng(seed)
     mean, sd = {}, {}
-    # r: at the share of a limit stands the brightness that is just likely enough to be below it
+    # r: the quantile for the share of a limit is the brightness that is just likely enough to be below it
     edges = [_brightest(limit) for limit in TABLE_5["d1"]]
     shares = [0.01 * share for share in TABLE_5["d1"].values()]
     r = np.interp(_even(random, rows), [0.0, *shares, 1.0], [17.0, *edges, 27.0])
@@ -116,7 +116,7 @@ def generated(rows: int, seed: int) -> Stars:
     turn = random.uniform(0.0, 2.0 * np.pi, rows)
     mean["q_r"], mean["u_r"] = amplitude * np.cos(turn), amplitude * np.sin(turn)
     sd["q_r"] = sd["u_r"] = base + _ERROR_OF_AMPLITUDE * amplitude
-    # colours and positions: differences of pairs with the shares of Table 5, about
+    # colours and positions: differences of pairs with about the shares of Table 5
     faint = np.minimum(10.0 ** (0.25 * (r - 22.0)), 4.0)
     mean["g"] = r + 0.6 + _heavy(random, rows, _COLOUR)
     mean["u"] = mean["g"] + 1.2 + _heavy(random, rows, _COLOUR)
@@ -128,7 +128,7 @@ def generated(rows: int, seed: int) -> Stars:
 
 
 _COLOUR, _PLACE = (0.164, 0.57, 3.1), (149.0, 0.38, 2.85)
-"""Of normals with a wide part: the scale, the share of the wide part, and how much wider it is. They are fitted to the
+"""Normals with a wide part: the scale, the share of the wide part, and how much wider it is. They are fitted to the
 shares of d3 and d4."""
 _MOST_ERROR, _ERROR_OF_AMPLITUDE = 0.12, 0.05
 
@@ -144,7 +144,7 @@ def _brightest(limit: float) -> float:
 
 
 def _amplitudes(share: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """Turn shares into amplitudes: those of a limit are just likely enough to be beyond it, whatever their error."""
+    """Turn shares into amplitudes: at the share of a limit an amplitude is just likely enough to be beyond it."""
     grid = np.linspace(0.0, _MOST_ERROR, 40)
     knots = [np.zeros(len(base))]
     for limit in TABLE_5["d2"]:
@@ -176,19 +176,19 @@ def _root(function: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: n
 
 
 def _even(random: np.random.Generator, rows: int) -> np.ndarray:
-    """Draw numbers from 0 to 1, one from each of as many parts, in any order."""
+    """Draw ``rows`` numbers from 0 to 1, one from each of as many equal parts, in random order."""
     return (random.permutation(rows) + random.random(rows)) / rows
 
 
 def _heavy(random: np.random.Generator, rows: int, law: tuple[float, float, float]) -> np.ndarray:
-    """Draw normals of which a share is wider."""
+    """Draw normals, a share of which are wider."""
     scale, share, wider = law
     normal = np.array([NormalDist().inv_cdf(u) for u in _even(random, rows)])
     return scale * normal * np.where(_even(random, rows) < share, wider, 1.0)
 
 
 def real(folder: str | None) -> list[Stars]:
-    """Photometry with errors from a folder of downloaded data, as far as it is there."""
+    """Read photometry with errors from a folder of downloaded data, if it has any."""
     found = []
     for name in ("sdss_quasars", "sdss_galaxies_ugriz") if folder else ():
         path = Path(str(folder)) / f"{name}.parquet"
@@ -207,7 +207,7 @@ def real(folder: str | None) -> list[Stars]:
 
 
 def discs(rows: int, seed: int) -> GaussianND:
-    """Expt 2: two independent coordinates, means up to 100, variances up to 10."""
+    """Make the data of Expt 2: two independent coordinates, means up to 100, variances up to 10."""
     random = np.random.default_rng(seed)
     cov = np.zeros((rows, 2, 2))
     cov[:, 0, 0], cov[:, 1, 1] = random.uniform(0.0, 10.0, (2, rows))
@@ -215,7 +215,7 @@ def discs(rows: int, seed: int) -> GaussianND:
 
 
 def fields(rows: int, seed: int) -> GaussianND:
-    """Expt 1: places on a chip of about 2,000 pixels a side, with errors that are correlated."""
+    """Make the data of Expt 1: places on a chip of about 2,000 pixels a side, with correlated errors."""
     random = np.random.default_rng(seed)
     sds = random.uniform(0.5, 30.0, (rows, 2))
     corr = random.uniform(-0.9, 0.9, rows)

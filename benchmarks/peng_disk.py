@@ -1,8 +1,8 @@
-"""Expt 3 of Peng, Diao and Liu (2011) on disk: a join with an indexed table that is larger than the memory it may use.
+"""Expt 3 of Peng, Diao and Liu (2011) on disk: a join with an indexed table that is larger than its memory limit.
 
 The table is written in parts, so that it is never in memory as a whole. The join runs in a process of its own, whose
-memory may grow by a limit that is smaller than the table (``RLIMIT_DATA``, set once all kernels are loaded). That the
-limit is one is shown by a second process, which tries to read the whole table under it.
+memory may grow by a limit that is smaller than the table (``RLIMIT_DATA``, set once all kernels are loaded). A second
+process checks the limit: it tries to read the whole table under it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ MEGABYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Disk:
-    """The table, the memory that a join may use, and what is asked."""
+    """The table, the memory that a join may use, and the conditions."""
 
     rows: int = 4_000_000
     parts: int = 8
     payload: int = 128
-    """Bytes that each row carries."""
+    """Bytes of payload in each row."""
     page_rows: int = 4096
     probes: int = 20
     limit: int = 160
     """Megabytes by which memory may grow."""
     distances: tuple[float, ...] = (0.5, 1.0, 2.0)
     spread: float = 10_000.0
-    """Means lie from 0 to this."""
+    """Means are from 0 to this."""
     seed: int = 2
 
 
@@ -91,7 +91,7 @@ FAILS = "fails for want of memory"
 
 
 def _built(disk: Disk, folder: str, tell: Tell) -> str:
-    """Write the index part by part: each holds the means of a stretch."""
+    """Write the index part by part: each part has the means of one stretch."""
     import haply as hp
 
     path = str(Path(folder) / "index")
@@ -122,7 +122,7 @@ def _table(first: int, means: np.ndarray, random: np.random.Generator, payload: 
 def _child(task: str, settings: dict[str, Any]) -> str:
     """Run a task of this module in a new process, and return what it prints."""
     command = [sys.executable, "-m", "benchmarks.peng_disk", task, json.dumps(settings)]
-    # other pools of Arrow reserve much room ahead, which the limit would then not reach
+    # other memory pools of Arrow reserve much room ahead, so that the limit would have no effect
     done = subprocess.run(
         command, capture_output=True, text=True, check=False,
         env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
@@ -142,7 +142,7 @@ def _megabytes(what: str) -> float:
 
 
 def _limit(megabytes: int) -> None:
-    """Let the data of this process grow by so much, and no more."""
+    """Limit the growth of this process's data to this many megabytes."""
     most = int((_megabytes("VmData") + megabytes) * MEGABYTE)
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
@@ -172,9 +172,9 @@ def _join(settings: dict[str, Any]) -> list[dict[str, Any]]:
             )
             return funnel.to_dict()
 
-        joined(min(settings["distances"]), "warm")  # loads kernels, starts threads
+        joined(min(settings["distances"]), "warm")  # load kernels, start threads
         _limit(settings["limit"])
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets what memory there was at most
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak of memory
         before = _megabytes("VmRSS")
         for k, distance in enumerate(settings["distances"]):
             seconds = math.inf

@@ -1,8 +1,8 @@
 """``bench peng-joins``: the join indexes of Peng, Diao and Liu (2011), their experiments 3 and 4, in tumbling windows.
 
 ``haply`` is the sweep over core regions, window by window; ``moments`` is the index by mean and variance (GJ for
-Gaussians, GMJ for mixtures), ``x-bounds`` the baseline by quantiles. Each window's index is built, probed, and its
-candidates validated. All find the same pairs.
+Gaussians, GMJ for mixtures), ``x-bounds`` the baseline by quantiles. Each window's index is built and probed, and its
+candidates are validated. All engines find the same pairs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """The paper's window and threshold; how many windows, and how far values may be apart."""
+    """The paper's window and threshold, the number of windows, and the distances of values."""
 
     window: int = 500
     windows: int = 4
     threshold: float = 0.7
     distances: tuple[float, ...] = (1, 2, 5, 10, 20, 40, 60, 80, 100)
-    """Of the range of the means, in percent: in the generated data they are the paper's."""
+    """Distances in percent of the range of the means: for the generated data these are the paper's."""
     indexed: int = 100_000
     probes: int = 50
     disk: Disk = FULL_DISK
@@ -52,12 +52,12 @@ QUICK = Settings(
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), data, tell)
 
 
 def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
-    """Times at two distances, then Expts 3 and 4 over all of them, and values far apart."""
+    """Measure times at two distances, then Expts 3 and 4 at all distances, and values far apart."""
     gaussian, mixed = gaussians(settings), mixtures(settings, "u and 1 - u")
     count = len(settings.distances)
     results = [
@@ -105,7 +105,7 @@ class Data:
     right: OneDimensional
 
     def distance(self, percent: float) -> float:
-        """A part of the range of the means; 100 where it is the generated data's."""
+        """Return a share of the range of the means; the range is 100 for the generated data."""
         if not isinstance(self.left, Gaussian) or self.name == "Gaussians":
             return float(percent)
         means = np.concatenate([self.left.mean(), self.right.mean()])
@@ -113,14 +113,14 @@ class Data:
 
 
 def gaussians(settings: Settings) -> Data:
-    """Means up to 100, variances up to 10, as the paper draws them in experiment 4."""
+    """Make Gaussians with means up to 100 and variances up to 10, as the paper draws them in experiment 4."""
     random, n = np.random.default_rng(settings.seed), settings.window * settings.windows
     sides = [Gaussian(random.uniform(0, 100, n), np.sqrt(random.uniform(0, 10, n))) for _ in range(2)]
     return Data("Gaussians", sides[0], sides[1])
 
 
 def mixtures(settings: Settings, coefficients: str) -> Data:
-    """Two components each. The paper draws coefficients from (0, 1), and does not say how they come to sum to 1."""
+    """Make mixtures of two components. The paper draws coefficients from (0, 1), but does not say how they sum to 1."""
     random, n = np.random.default_rng(settings.seed), settings.window * settings.windows
 
     def side() -> Mixture:
@@ -133,7 +133,7 @@ def mixtures(settings: Settings, coefficients: str) -> Data:
 
 
 def stars(settings: Settings, folder: str | None) -> list[Data]:
-    """Brightness in the u band of generated objects, and of real ones as far as they are there."""
+    """Return brightness in the u band of generated objects, and of real ones if the folder has any."""
     n = settings.window * settings.windows
     found = []
     for objects in (peng_data.generated(2 * n, settings.seed), *peng_data.real(folder)):
@@ -150,7 +150,7 @@ def stars(settings: Settings, folder: str | None) -> list[Data]:
 
 
 def tumbling(data: Data, region: Region, index: IndexName, settings: Settings) -> tuple[Answer, MomentCounters]:
-    """All windows by an index."""
+    """Join all windows by an index."""
     join = TumblingJoin([Difference("u", "u", region)], settings.threshold, rows=settings.window, index=index)
     join.push("left", {"id": np.arange(len(data.left)), "u": data.left})
     found = join.push("right", {"id": np.arange(len(data.right)), "u": data.right})
@@ -160,7 +160,7 @@ def tumbling(data: Data, region: Region, index: IndexName, settings: Settings) -
 
 
 def swept(data: Data, region: Region, settings: Settings) -> tuple[Answer, int]:
-    """All windows by the sweep, and how many candidates it had."""
+    """Join all windows by the sweep; return also how many candidates it had."""
     threshold, parts, candidates = Threshold(settings.threshold), [], 0
     together = pairing(type(data.left), type(data.right))
     for begin in range(0, len(data.left), settings.window):
@@ -176,7 +176,7 @@ def swept(data: Data, region: Region, settings: Settings) -> tuple[Answer, int]:
 
 
 def engines(data: Data, distance: float, settings: Settings) -> Engines:
-    """The whole join, in three ways."""
+    """Return the whole join, in three ways."""
     region = _within(distance)
     return {
         OURS: lambda: swept(data, region, settings)[0],
@@ -199,7 +199,7 @@ def _timed(work: Callable[[], object], repetitions: int) -> float:
 
 
 def _sweep_over(data: Data, names: dict[str, IndexName], settings: Settings, tell: Tell) -> list[Row]:
-    """For every distance: candidates per probe of each index, and seconds for a window."""
+    """Return for every distance the candidates per probe of each index, and the seconds for a window."""
     rows = []
     probes = settings.window * settings.windows
     for percent in settings.distances:
@@ -230,7 +230,7 @@ def _only(rows: list[Row], *fields: str) -> list[Row]:
 
 
 def expt_3(streams: list[Data], settings: Settings, tell: Tell) -> list[Figure]:
-    """Gaussians: GJ beside x-bounds."""
+    """Compare GJ with x-bounds, for Gaussians."""
     names: dict[str, IndexName] = {"GJ": "gj", "GMJ": "gmj", "x-bounds": "xbound"}
     rows = [row for data in streams for row in _sweep_over(data, names, settings, tell)]
     first = [row for row in rows if row["data"] == streams[0].name]
@@ -287,7 +287,7 @@ def expt_3(streams: list[Data], settings: Settings, tell: Tell) -> list[Figure]:
 
 
 def large(settings: Settings, tell: Tell) -> Figure:
-    """In place of the disk: one index over many rows, made before; few probes."""
+    """Replace the paper's experiment on disk: one index over many rows, made before, and few probes."""
     random = np.random.default_rng(settings.seed)
     left, right = (
         Gaussian(random.uniform(0, 100, n), np.sqrt(random.uniform(0, 10, n)))
@@ -334,7 +334,7 @@ def large(settings: Settings, tell: Tell) -> Figure:
 
 
 def expt_4(streams: list[Data], settings: Settings, tell: Tell) -> list[Figure]:
-    """Mixtures: GMJ beside x-bounds, and both together."""
+    """Compare GMJ with x-bounds, and with both together, for mixtures."""
     names: dict[str, IndexName] = {"GMJ": "gmj", "x-bounds": "xbound"}
     rows = [row for data in streams for row in _sweep_over(data, names, settings, tell)]
     for row in rows:
@@ -388,7 +388,7 @@ def expt_4(streams: list[Data], settings: Settings, tell: Tell) -> list[Figure]:
 
 
 def _both(data: Data, region: Region, settings: Settings) -> float:
-    """Candidates per probe that both GMJ and x-bounds return."""
+    """Count the candidates per probe that both GMJ and x-bounds return."""
     threshold, count = Threshold(settings.threshold), 0
     for begin in range(0, len(data.left), settings.window):
         rows = np.arange(begin, begin + settings.window)
@@ -408,7 +408,7 @@ def _both(data: Data, region: Region, settings: Settings) -> float:
 
 
 def far_apart(data: Data, settings: Settings, tell: Tell) -> Figure:
-    """``|R.u - S.u| > d``: the mended Theorem 3, Selberg's bound, the Gaussian index, and the theorem as printed."""
+    """Compare for ``|R.u - S.u| > d``: the corrected Theorem 3, Selberg's bound, the Gaussian index, and as printed."""
     names: dict[str, IndexName] = {"GJ": "gj", "Selberg": "gmj", "Theorem 3 mended": "chebyshev"}
     rows: list[Row] = []
     probes, agreed = settings.window * settings.windows, True

@@ -1,10 +1,10 @@
 """``bench peng-planning``: Tables 2 and 3 of Peng, Diao and Liu (2011): one order for all rows, or one for each.
 
 ``static`` computes the conditions one after the other, in the order of their selectivity, for all rows that are still
-in; ``per row`` bounds them first and then goes by rank; ``optimal`` is the best plan of each row in hindsight. It has
-the same values and bounds as per-row planning, knows what all of them would say and what they cost in this batch, and
-takes for each row those that decide it for the least. The same code computes them. To know what to do takes it no
-time. So "within 5% of optimal" is what planning itself may cost. All three keep the same rows.
+open; ``per row`` computes bounds first and then goes by rank; ``optimal`` is the best plan of each row in hindsight. It
+has the same values and bounds as per-row planning, knows their results and their cost in this batch, and takes for each
+row those that decide it at the least cost. The same code computes them, and planning takes no time. So "within 5% of
+optimal" limits the cost of planning itself. All three keep the same rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEAR_OPTIMAL = 0.95
 
 @dataclass(frozen=True)
 class Settings:
-    """How many rows, pairs and repetitions; the cells are the paper's."""
+    """Numbers of rows, pairs and repetitions; the cells are the paper's."""
 
     rows: int = 20_000
     window: int = 500
@@ -45,12 +45,12 @@ QUICK = Settings(rows=4_000, window=60, repetitions=3)
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), data, tell)
 
 
 def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
-    """Both tables, on generated data and, where there is some, on real photometry."""
+    """Measure both tables, on generated data and, if there is any, on real photometry."""
     stars = data.generated(settings.rows, settings.seed)
     tables = [selections(stars, settings, tell), joins(settings, tell)]
     figures = [*(table for table, _ in tables), selectivities([row for _, rows in tables for row in rows])]
@@ -80,7 +80,7 @@ Shares = list[dict[str, Any]]
 
 
 def selections(stars: data.Stars, settings: Settings, tell: Tell) -> tuple[Figure, Shares]:
-    """Table 2: ``r < d1`` and ``q_r^2 + u_r^2 > d2^2``."""
+    """Make Table 2: ``r < d1`` and ``q_r^2 + u_r^2 > d2^2``."""
     batch, rows = stars.batch(), []
     for d1, d2, order, static, dynamic, gain, optimal in data.TABLE_2:
         tell(f"Table 2: d1 = {d1}, d2 = {d2:g}")
@@ -96,7 +96,7 @@ def selections(stars: data.Stars, settings: Settings, tell: Tell) -> tuple[Figur
 
 
 def joins(settings: Settings, tell: Tell) -> tuple[Figure, Shares]:
-    """Table 3: two colours that agree within d3, and places within d4."""
+    """Make Table 3: two colours that agree within d3, and places within d4."""
     one, other = (data.generated(settings.window, settings.seed + side) for side in (1, 2))
     batch, rows = one.beside(other, ["u", "g", "r", "rowc", "colc"]), []
     for d3, d4, order, static, _, gain in data.TABLE_3:
@@ -112,7 +112,7 @@ def joins(settings: Settings, tell: Tell) -> tuple[Figure, Shares]:
 
 
 def selectivities(shares: Shares) -> Figure:
-    """Table 5: how many rows pass each condition, beside the paper's shares."""
+    """Make Table 5: how many rows pass each condition, beside the paper's shares."""
     claims = []
     for table in ("Table 2", "Table 3"):
         worst = max(abs(row["difference"]) for row in shares if row["of"] == table)
@@ -136,7 +136,7 @@ NEAR_SHARES = 2.0
 
 
 def colours(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
-    """The same kind of selection on real photometry: bright, and a colour away from the middle one."""
+    """Measure the same kind of selection on real photometry: bright objects with a colour far from the median."""
     rows = []
     middle = {
         name: float(np.median(stars.mean[a] - stars.mean[b])) for name, a, b in (("ug", "u", "g"), ("gr", "g", "r"))
@@ -160,7 +160,7 @@ def colours(stars: data.Stars, settings: Settings, tell: Tell) -> Figure:
 
 
 def _cell(groups: data.Conditions, batch: RowValues, settings: Settings) -> dict[str, Any]:
-    """The three plans on the same rows: best times, what they computed, and that they agree."""
+    """Run the three plans on the same rows, check that they agree, and return best times and what they computed."""
     kinds = {name: type(model) for name, model in batch.values.items()}
     threshold, costs = Threshold(settings.threshold), Costs.of_this_machine()
     plans = {plan: Selection.of(groups, kinds, threshold, plan, True, costs) for plan in PLANNINGS}
@@ -169,7 +169,7 @@ def _cell(groups: data.Conditions, batch: RowValues, settings: Settings) -> dict
     best: dict[str, float] = dict.fromkeys(PLANNINGS, np.inf)
     planning, kept = 0.0, {}
     efforts: dict[str, Effort] = {}
-    for _ in range(settings.repetitions + 1):  # the first fills caches
+    for _ in range(settings.repetitions + 1):  # the first run fills caches
         for plan, selection in plans.items():
             effort = Effort()
             begun = time.thread_time()
@@ -199,7 +199,7 @@ def _cell(groups: data.Conditions, batch: RowValues, settings: Settings) -> dict
 
 
 def _work(efforts: dict[str, Effort], what: Literal["bounded", "computed"], rows: int) -> str:
-    """How many groups of a row were bounded or computed, on average, per row and in the optimal plan."""
+    """Return how many groups of a row were bounded or computed on average, by per-row and by optimal planning."""
     return " / ".join(f"{sum(getattr(efforts[plan], what).values()) / rows:.2f}" for plan in ("per_row", "optimal"))
 
 
@@ -238,7 +238,7 @@ def _figure(name: str, title: str, rows: list[dict[str, Any]], notes: list[str])
 
 
 def _results(figure: Figure) -> list[Result]:
-    """Each cell as a job, for the table of engines."""
+    """Return each cell as a job, for the table of engines."""
     found = []
     for row in figure.rows:
         job = f"{figure.name}: {row['cell']}"

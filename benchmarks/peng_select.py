@@ -1,7 +1,7 @@
-"""``bench peng-select``: what bounds and exact values of region probabilities cost (Peng, Diao and Liu 2011, 3 and E).
+"""``bench peng-select``: the cost of bounds and exact values of region probabilities (Peng, Diao, Liu 2011, 3 and E).
 
 ``filter box`` and ``filter disc`` decide rows by bounds alone, ``disc`` computes the probability; ``scipy`` integrates
-the density over the region, row by row, with ``dblquad``. The filters' jobs are those rows that the filters decide.
+the density over the region, row by row, with ``dblquad``. The jobs of the filters are on rows that the filters decide.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ SCIPY = "scipy"
 
 @dataclass(frozen=True)
 class Settings:
-    """The rows of each experiment, and how many SciPy integrates."""
+    """The rows of each experiment, and the rows that SciPy integrates."""
 
     rows: int = 50_000
     integrated: int = 40
     threshold: float = 0.7
     thresholds: tuple[float, ...] = (0.7, 0.8, 0.9)
-    """Those of Expt 1."""
+    """The thresholds of Expt 1."""
     sizes: tuple[int, ...] = (200, 400, 800, 1200, 1600, 2000)
-    """Of the boxes of Expt 1."""
+    """The sizes of the boxes of Expt 1."""
     repetitions: int = 3
     seed: int = 3
 
@@ -73,12 +73,12 @@ QUICK = Settings(rows=2_000, integrated=4, repetitions=1)
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
 def measure(settings: Settings, tell: Tell) -> Report:
-    """The comparison with SciPy, then Expts 1 and 2."""
+    """Measure the comparison with SciPy, then Expts 1 and 2."""
     results = [
         *filters("filter box", settings, tell), *filters("filter disc", settings, tell), *exact_discs(settings, tell),
     ]  # fmt: skip
@@ -103,7 +103,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 def integrate(mean: np.ndarray, cov: np.ndarray, low: float, high: float, ends: Callable[[float], Any]) -> float:
-    """The normal density over ``low < x < high`` and, for each x, y between its ends, with SciPy."""
+    """Integrate the normal density with SciPy over ``low < x < high`` and, for each x, over y between its ends."""
     inverse = np.linalg.inv(cov)
     scale = 1.0 / (2.0 * math.pi * math.sqrt(np.linalg.det(cov)))
     (a, b), (_, c) = inverse
@@ -112,7 +112,7 @@ def integrate(mean: np.ndarray, cov: np.ndarray, low: float, high: float, ends: 
         u, v = x - mean[0], y - mean[1]
         return scale * math.exp(-0.5 * (a * u * u + 2.0 * b * u * v + c * v * v))
 
-    # an expert cuts the region to where the density is
+    # an expert cuts the region to where the density is not negligible
     reach, tall = 9.0 * math.sqrt(cov[0, 0]), 9.0 * math.sqrt(cov[1, 1])
     low, high = max(low, mean[0] - reach), min(high, mean[0] + reach)
     if low >= high:
@@ -140,7 +140,7 @@ def _parts(model: GaussianND) -> tuple[np.ndarray, np.ndarray]:
 
 
 def filters(job: str, settings: Settings, tell: Tell) -> list[Result]:
-    """Rows that the bounds decide, by them and by integration."""
+    """Time rows that the bounds decide, by bounds and by integration."""
     box = job == "filter box"
     size = 1000.0 if box else 50.0
     model = (data.fields if box else data.discs)(settings.rows, settings.seed)
@@ -148,7 +148,7 @@ def filters(job: str, settings: Settings, tell: Tell) -> list[Result]:
     threshold = Threshold(settings.threshold)
     tell(f"{job}: bounds on {settings.rows:,} rows")
     decided = np.flatnonzero(decide_regions(model, region, threshold).verdict)
-    # those near the border, where something must be done: a far row is as easy for all
+    # rows near the border, which take work: a far row is easy for all
     mean, cov = _parts(model)
     near = _near_border(mean[decided], cov[decided], box, size)
     rows = decided[near][: settings.integrated * 50]
@@ -192,7 +192,7 @@ def _accepted(flags: np.ndarray) -> Answer:
 
 
 def exact_discs(settings: Settings, tell: Tell) -> list[Result]:
-    """The probability of discs, to the same error."""
+    """Time the probability of discs, to the same error."""
     model = data.discs(settings.rows, settings.seed + 1)
     mean, cov = _parts(model)
     near = _near_border(mean, cov, False, 50.0)[: settings.integrated * 50]
@@ -221,7 +221,7 @@ def exact_discs(settings: Settings, tell: Tell) -> list[Result]:
 
 
 def boxes(settings: Settings, tell: Tell) -> Figure:
-    """Expt 1: a box that grows, by bounds first or by exact values alone, at several thresholds."""
+    """Measure Expt 1: a box that grows, by bounds first or by exact values alone, at several thresholds."""
     batch = RowValues({"pos": data.fields(settings.rows, settings.seed)}, {}, settings.rows)
     rows = [
         _box(batch, size, threshold, settings, tell) for threshold in settings.thresholds for size in settings.sizes
@@ -248,7 +248,7 @@ def boxes(settings: Settings, tell: Tell) -> Figure:
 
 
 def _box(batch: RowValues, size: int, needed: float, settings: Settings, tell: Tell) -> dict[str, Any]:
-    """One box at one threshold."""
+    """Measure one box at one threshold."""
     tell(f"Expt 1: d = {size}, threshold {needed:g}")
     conditions = [
         Polynomial(((("pos", k), 1.0),), (), (Range(100.0, 100.0 + size, False, False),), f"pos[{k}]") for k in (0, 1)
@@ -285,29 +285,30 @@ class Values:
 
     @classmethod
     def of(cls, settings: Settings) -> Values:
-        """Draw them."""
+        """Draw the values."""
         random = np.random.default_rng(settings.seed)
         count = min(settings.rows, 5_000)
         return cls(random.uniform(-50.0, 50.0, count), np.sqrt(random.uniform(0.0, 10.0, count)))
 
     @property
     def absolute(self) -> np.ndarray:
-        """The mean of the absolute value of each."""
+        """The mean absolute value of each normal."""
         z = self.mean / self.sd
         beside = 1.0 - 2.0 * np.array([normal_cdf(-each) for each in z])
         return self.sd * math.sqrt(2.0 / math.pi) * np.exp(-0.5 * z * z) + self.mean * beside
 
     def exact(self, ranges: tuple[Range, ...]) -> np.ndarray:
-        """The probability of each to lie in one of the ranges."""
+        """Return the probability of each value to lie in one of the ranges."""
         inside = Polynomial(((("x", None), 1.0),), (), ranges, "x")
         batch = RowValues({"x": Gaussian(self.mean, self.sd)}, {}, len(self.mean))
         return group_of([inside], {"x": Gaussian}).prepare(batch).exact()[0]
 
     def bounds(self, ranges: tuple[Range, ...]) -> dict[str, np.ndarray]:
-        """Upper bounds on that by each filter, value by value.
+        """Return upper bounds on this probability by each filter, value by value.
 
-        Markov's looks from 0, the others from the mean, to the nearest range on each side. Where there are ranges on
-        both sides, Cantelli's filter adds up both tails, Chebyshev's takes the nearer one for both, as in the paper.
+        Markov's uses the distance from 0, the others that from the mean, to the nearest range on each side. If there
+        are ranges on both sides, Cantelli's filter adds up both tails, Chebyshev's takes the nearer one for both, as in
+        the paper.
         """
         below, above = self._gaps(self.mean, ranges)
         nearest = np.minimum(*(gap[0] for gap in self._gaps(np.zeros(1), ranges)))
@@ -321,7 +322,7 @@ class Values:
 
     @staticmethod
     def _gaps(at: np.ndarray, ranges: tuple[Range, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """How far the nearest range below and above a place is: 0 inside of one, infinite where there is none."""
+        """Return the distances to the nearest ranges below and above a place: 0 inside of one, infinite without one."""
         below, above = np.full(len(at), math.inf), np.full(len(at), math.inf)
         for low, high, *_ in ranges:
             below = np.where(at >= low, np.minimum(below, np.maximum(at - high, 0.0)), below)
@@ -337,7 +338,7 @@ _FILTERS = ("markov", "chebyshev", "cantelli", "selberg")
 
 
 def _averages_of(values: Values, ranges: tuple[Range, ...]) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """The average bound of each filter and the exact value, and the bounds of all values."""
+    """Return the average bound of each filter and the average exact value, and the bounds of all values."""
     found, exact = values.bounds(ranges), values.exact(ranges)
     for name, bound in found.items():
         if (bound < exact - 1e-12).any():
@@ -346,7 +347,7 @@ def _averages_of(values: Values, ranges: tuple[Range, ...]) -> tuple[dict[str, f
 
 
 def intervals(settings: Settings, tell: Tell) -> Figure:
-    """Expt 2 (i): how sharp the bounds for one dimension are, for an interval of length 10 that moves."""
+    """Measure Expt 2 (i): how sharp bounds for one dimension are, for an interval of length 10 that moves."""
     values, rows = Values.of(settings), []
     for start in range(-150, 151, 25):
         tell(f"Expt 2: an interval from {start}")
@@ -365,11 +366,11 @@ def intervals(settings: Settings, tell: Tell) -> Figure:
 
 
 GAP = 20.0
-"""Between the two intervals of Expt 2 (ii)."""
+"""The gap between the two intervals of Expt 2 (ii)."""
 
 
 def two_intervals(settings: Settings, tell: Tell) -> Figure:
-    """Expt 2 (ii), Fig. 5(b): two intervals of length 10 that move together."""
+    """Measure Expt 2 (ii), Fig. 5(b): two intervals of length 10 that move together."""
     values, rows, least = Values.of(settings), [], True
     for start in range(-170, 131, 25):
         tell(f"Expt 2: two intervals from {start}")
@@ -407,7 +408,7 @@ def _spread(rows: list[dict[str, float]]) -> str:
 
 
 def averages(settings: Settings, tell: Tell) -> Figure:
-    """Expt 2: how sharp the bounds for discs are."""
+    """Measure Expt 2: how sharp the bounds for discs are."""
     model = data.discs(settings.rows, settings.seed)
     mean, cov = _parts(model)
     rows = []

@@ -1,9 +1,9 @@
 """``bench ptjoin``: events whose times are histograms of a few shapes, joined where they are likely close in time.
 
-Every engine runs on one thread in this process. DuckDB finds the pairs that can be close at all: ``duckdb range`` by
-its range join, ``duckdb buckets`` by an equality join on hand-made buckets of time, which is faster here. Neither has a
-probability; ``duckdb buckets+numpy`` computes it for all candidates in blocks that fit the cache. haply runs twice:
-with the probability of each pair, and for the likely pairs only, as the join of the paper.
+Every engine runs on one thread in this process. DuckDB finds the pairs that may be close: ``duckdb range`` by its range
+join, ``duckdb buckets`` by an equality join on hand-made buckets of time, which is faster here. Neither computes
+probabilities; ``duckdb buckets+numpy`` does so for all candidates in blocks that fit the cache. haply runs twice: with
+the probability of each pair, and for the likely pairs only, like the join of the paper.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Settings:
     longest: int = 500
     window: float = 1_500.0
     threshold: float = 0.8
-    partners: float = 20.0  # events of the other side within the window of one, on average
+    partners: float = 20.0  # events of the other side within the window of an event, on average
     many_templates: tuple[int, ...] = (1, 4, 16, 64, 256, 1000)
     windows: tuple[float, ...] = (0.0, 100.0, 400.0, 1_500.0, 6_000.0)
     delays: tuple[float, ...] = (0.0, 1_000.0, 10_000.0)
@@ -78,7 +78,7 @@ QUICK = Settings(
 
 @dataclass(frozen=True)
 class Side:
-    """Events of one side: ids, the shape of each, when it was detected; the shapes with their last edge at 0."""
+    """Events of one side: ids, shapes, and times of detection; and the shapes, with their last edge at 0."""
 
     id: np.ndarray
     shape: np.ndarray
@@ -87,7 +87,7 @@ class Side:
     probs: list[np.ndarray]
 
     def column(self) -> pa.Array:
-        """The events as a column of histograms."""
+        """Return the events as a column of histograms."""
         lengths = np.array([len(probs) for probs in self.probs])[self.shape]
         start = np.concatenate([[0], np.cumsum(lengths)])
         edges = np.concatenate([self.edges[s] for s in self.shape]) + np.repeat(self.at, lengths + 1)
@@ -97,17 +97,17 @@ class Side:
         return pa.StructArray.from_arrays(columns, ["edges", "probs"])
 
     def model(self) -> Histogram:
-        """The same as a model."""
+        """Return the events as a model."""
         model = view_column(self.column())
         assert isinstance(model, Histogram)
         return model
 
     def templates(self) -> Histogram:
-        """The shapes as rows."""
+        """Return the shapes as rows of a model."""
         return Histogram([list(edges) for edges in self.edges], [list(probs) for probs in self.probs])
 
     def padded(self) -> tuple[np.ndarray, np.ndarray]:
-        """Edges and probabilities of the shapes in rectangles: buckets without probability fill them up."""
+        """Return edges and probabilities of the shapes as matrices, padded with buckets without probability."""
         most = max(len(probs) for probs in self.probs)
         edges, probs = np.empty((len(self.edges), most + 1)), np.zeros((len(self.edges), most))
         for k, (own, mass) in enumerate(zip(self.edges, self.probs, strict=True)):
@@ -117,7 +117,7 @@ class Side:
 
 
 def shapes(random: np.random.Generator, count: int, longest: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Templates of 2 to 10 buckets, their length between a quarter of the longest and that, ends whole numbers."""
+    """Make templates of 2 to 10 buckets with integer ends, from a quarter of ``longest`` to ``longest`` in length."""
     edges, probs = [], []
     for _ in range(count):
         length = int(random.integers(longest // 4, longest + 1))
@@ -129,7 +129,7 @@ def shapes(random: np.random.Generator, count: int, longest: int) -> tuple[list[
 
 
 def make_sides(settings: Settings, templates: int | None = None, window: float | None = None) -> tuple[Side, Side]:
-    """Both sides, in the order of detection."""
+    """Make both sides, in the order of detection."""
     random = np.random.default_rng(settings.seed)
     reach = settings.window if window is None else window
     span = settings.events * (2.0 * reach + settings.longest) / settings.partners
@@ -143,12 +143,12 @@ def make_sides(settings: Settings, templates: int | None = None, window: float |
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
 def measure(settings: Settings, tell: Tell) -> Report:
-    """The comparison, then the experiments."""
+    """Measure the comparison, then the experiments."""
     results, notes = compared(settings, tell)
     makers: tuple[Callable[[Settings, Tell], Figure], ...] = (
         template_growth, window_growth, partition_ranges, cost_per_pair, operator_effort, small_windows, example_one,
@@ -173,7 +173,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 def compared(settings: Settings, tell: Tell) -> tuple[list[Result], list[str]]:
-    """haply beside DuckDB; its joins alone have no probabilities to compare, but must find the same candidates."""
+    """Compare haply with DuckDB, whose joins alone have no probabilities, but must find the same candidates."""
     left, right = make_sides(settings)
     columns = left.column(), right.column()
     duckdb = DuckTimes(left, right, settings)
@@ -207,7 +207,7 @@ def haply_times(
     left: Side, right: Side, columns: tuple[pa.Array, pa.Array], window: float, threshold: float,
     probability: Literal["exact", "none"] = "exact",
 ) -> Answer:  # fmt: skip
-    """Ours: everything from the columns on."""
+    """Join with haply, from the columns on."""
     mine, theirs = (view_column(column) for column in columns)
     join = TimingJoin(window, threshold, probability=probability)
     join.push("left", {"id": left.id, "time": mine})
@@ -216,7 +216,7 @@ def haply_times(
 
 
 class DuckTimes:
-    """DuckDB over supports and detection times, then NumPy."""
+    """Joins with DuckDB on supports and detection times, then computes with NumPy."""
 
     def __init__(self, left: Side, right: Side, settings: Settings) -> None:
         self.settings, self.left, self.right = settings, left, right
@@ -228,7 +228,7 @@ class DuckTimes:
         self._padded = left.padded(), right.padded()
 
     def ranges(self) -> Answer:
-        """Pairs whose supports come within the window, as one would ask for them."""
+        """Find pairs whose supports come within the window, by the plain query."""
         found = self.connection.sql(f"SELECT a.id AS i, b.id AS j FROM l a JOIN r b ON {self._in_reach()}")
         return self._answer(found)
 
@@ -242,7 +242,7 @@ class DuckTimes:
         return Answer(table["i"].to_numpy(), table["j"].to_numpy())
 
     def buckets(self) -> Answer:
-        """The same by hand-made buckets of time."""
+        """Find the same pairs by hand-made buckets of time."""
         reach = self.settings.window + self.settings.longest
         width = 0.5 * reach
         found = self.connection.sql(f"""
@@ -257,7 +257,7 @@ class DuckTimes:
         return self._answer(found)
 
     def run(self) -> Answer:
-        """And their probabilities."""
+        """Find the pairs by buckets, and compute their probabilities."""
         found = self.buckets()
         probability = np.empty(len(found.left))
         for begin in range(0, len(probability), _BLOCK):
@@ -277,7 +277,7 @@ class DuckTimes:
 
     @staticmethod
     def _below(edges: np.ndarray, probs: np.ndarray, others: np.ndarray, masses: np.ndarray) -> np.ndarray:
-        """``P(X <= Y)``: the mean of the one's distribution function over the buckets of the other."""
+        """Compute ``P(X <= Y)``: the mean of the distribution function of X over the buckets of Y."""
         area = np.zeros_like(others)
         for k in range(probs.shape[1]):
             low, width = edges[:, k, None], (edges[:, k + 1] - edges[:, k])[:, None]
@@ -295,7 +295,7 @@ def _timed(engine: Callable[[], Any], repetitions: int) -> tuple[float, Any]:
 
 
 def template_growth(settings: Settings, tell: Tell) -> Figure:
-    """Events per second over the number of templates."""
+    """Measure events per second over the number of templates."""
     rows = []
     for count in settings.many_templates:
         tell(f"{count} templates a side")
@@ -318,7 +318,7 @@ def template_growth(settings: Settings, tell: Tell) -> Figure:
 
 
 def window_growth(settings: Settings, tell: Tell) -> Figure:
-    """Events per second over the window, at equally many events in reach."""
+    """Measure events per second over the window, with the same number of events in reach."""
     rows = []
     for window in settings.windows:
         tell(f"window {window:g}")
@@ -341,7 +341,7 @@ def window_growth(settings: Settings, tell: Tell) -> Figure:
 
 
 def partition_ranges(settings: Settings, tell: Tell) -> Figure:
-    """P1: how much shorter the ranges to be probed become when the threshold is used (Example 5, Figure 3)."""
+    """Measure P1: how much shorter the probed ranges are if the threshold is used (Example 5, Figure 3)."""
     rows = []
     random = np.random.default_rng(settings.seed)
     for longest in settings.ranges_longest:
@@ -385,7 +385,7 @@ def _shape_list(edges: list[np.ndarray], probs: list[np.ndarray]) -> ShapeList:
 
 
 def cost_per_pair(settings: Settings, tell: Tell) -> Figure:
-    """P2: one pair by the sum over buckets, by one walk along both (Theorem 1), and by the table."""
+    """Measure P2: one pair by the sum over buckets, by one walk along both (Theorem 1), and by the table."""
     rows = []
     random = np.random.default_rng(settings.seed)
     for buckets in (2, 5, 10, 20):
@@ -432,7 +432,7 @@ def cost_per_pair(settings: Settings, tell: Tell) -> Figure:
 
 
 def side_model(side: ShapeList, buckets: int) -> Histogram:
-    """Two shapes of equally wide buckets as templates."""
+    """Return two shapes of equally wide buckets as templates."""
     return Histogram(np.tile(np.arange(-buckets, 1.0) * 10.0, (2, 1)), np.stack([_mass(side, k) for k in range(2)]))
 
 
@@ -449,7 +449,7 @@ def _walks(shapes, shift, window):  # type: ignore[no-untyped-def]
 
 
 def operator_effort(settings: Settings, tell: Tell) -> Figure:
-    """P3: pairs that are looked at and events that are stored, event by event, against a loop over the buffers."""
+    """Measure P3: the pairs tested and the events stored, event by event, against a loop over the buffers."""
     rows = []
     partitions: Literal["free", "tight"]
     for partitions in ("free", "tight"):
@@ -495,7 +495,7 @@ def operator_effort(settings: Settings, tell: Tell) -> Figure:
 
 
 def small_windows(settings: Settings, tell: Tell) -> Figure:
-    """P4: windows below the length of the events, which the paper leaves out: pairs against the exact formula."""
+    """Check P4: windows below the length of events, which the paper leaves out: pairs against the exact formula."""
     rows = []
     random = np.random.default_rng(settings.seed)
     sides = [_shape_list(*shapes(random, 40, settings.longest)) for _ in range(2)]
@@ -526,7 +526,7 @@ def small_windows(settings: Settings, tell: Tell) -> Figure:
 
 
 def _wrong(answer: Answer, models: tuple[Histogram, Histogram], window: float) -> int:
-    """Pairs found or missed wrongly, and wrong probabilities, against the exact formula for all pairs."""
+    """Count pairs found or missed wrongly, and wrong probabilities, against the exact formula for all pairs."""
     exact = PairProbability(models[0], models[1], Region(-window, window))
     wrong, count = 0, len(models[1])
     found = {(int(i), int(j)): p for i, j, p in zip(answer.left, answer.right, answer.probability, strict=True)}  # type: ignore[arg-type]
@@ -543,7 +543,7 @@ def _wrong(answer: Answer, models: tuple[Histogram, Histogram], window: float) -
 
 
 def example_one(settings: Settings, tell: Tell) -> Figure:
-    """P5: the paper's Example 1."""
+    """Check P5: the paper's Example 1."""
     rows = []
     for name, times in (("detection", (60.0, 110.0)), ("occurrence", (60.0 - 20.0, 110.0 - 40.0))):
         join = TimingJoin(40.0, 0.5)
@@ -561,7 +561,7 @@ def example_one(settings: Settings, tell: Tell) -> Figure:
 
 
 def one_row_pushes(settings: Settings, tell: Tell) -> Figure:
-    """Microseconds that a push of one row takes, beside some 1,000 stored a side: the least and the median."""
+    """Measure the microseconds of a push of one row, with some 1,000 rows stored a side: minimum and median."""
     random = np.random.default_rng(settings.seed)
     stored, pushes = settings.one_row_stored, settings.one_row_pushes
     total = 2 * stored + pushes

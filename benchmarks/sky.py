@@ -1,10 +1,10 @@
-"""``bench sky``: two catalogues with an error ellipse for every source, matched where they are likely at one place.
+"""``bench sky``: two catalogues with an error ellipse for every source, matched if they are likely at the same place.
 
 Every source of one catalogue is in the other as well, each seen with its own error, among neighbours by chance. The
-first job asks for pairs that may well be the same place, the second for pairs that are rather within an arcsecond. The
-best program without haply is SciPy's k-d trees for the pairs within reach, then the sharpest cheap filter and the exact
-probability in NumPy, with the same formula as ours, in blocks that fit the cache. Truth is planted, so that precision
-and recall can be told, beside a match by the best fixed radius.
+first job looks for pairs that may be at the same place, the second for pairs that are likely within an arcsecond. The
+best program without haply uses SciPy's k-d trees for the pairs within reach, then the sharpest cheap filter and the
+exact probability in NumPy, with the same formula as ours, in blocks that fit the cache. The true pairs are known, so
+precision and recall are measured, beside a match by the best fixed radius.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SparkSession: TypeAlias = Any
 TREE = "cKDTree+numpy"
 BY_CELLS = "haply by cells"
 LARGE, STILTS, NWAY = "HAPLY_BENCH_SKY_ROWS", "HAPLY_STILTS", "HAPLY_NWAY"
-"""Environment variables: rows of a further run on Spark, and where two programs are that are not on PATH."""
+"""Environment variables: the rows of a further run on Spark, and the places of two programs that are not on PATH."""
 _BLOCK = 1 << 11
 SAME_PLACE, NEAR = "the same place", "near"
 
@@ -69,20 +69,20 @@ class Settings:
     """Sources for each square arcsecond."""
     least_error: float = 0.1
     most_error: float = 0.6
-    """Of the semi-major axis, evenly on a logarithmic scale; the minor is 0.3 to 1 of it."""
+    """The range of the semi-major axis, even on a logarithmic scale; the minor axis is 0.3 to 1 of it."""
     same_place: tuple[float, float] = (0.2, 0.005)
-    """Within, and with at least which probability: the same place as far as errors tell."""
+    """Distance and threshold of the first job: the same place as far as errors tell."""
     near: tuple[float, float] = (1.0, 0.5)
     least_threshold: float = 1e-6
-    """For questions that have no threshold of their own."""
+    """The threshold for comparisons without a threshold of their own."""
     fixed_radii: tuple[float, ...] = (0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)
     large_rows: int = 0
-    """For a run of this many rows a side on Spark as well; 0 for none."""
+    """Rows a side of a further run on Spark; 0 for none."""
     stilts_rows: int = 1_000_000
     nway_rows: int = 2_000
     repetitions: int = 3
     warm_repetitions: int = 12
-    """On Spark, which the JVM goes on compiling for several runs."""
+    """Repetitions on Spark, whose JVM goes on compiling for several runs."""
     cores: str = "2"
     memory: str = "4g"
     shuffle_partitions: int = 16
@@ -94,7 +94,7 @@ QUICK = Settings(rows=20_000, stilts_rows=5_000, nway_rows=300, repetitions=1, w
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Degrees, and semi-axes in arcseconds with their angle east of north; source i of one side is i of the other."""
+    """Degrees, and semi-axes in arcseconds with their angle east of north, for each source."""
 
     ra: np.ndarray
     dec: np.ndarray
@@ -103,12 +103,12 @@ class Catalogue:
     angle: np.ndarray
 
     def take(self, rows: np.ndarray) -> Catalogue:
-        """Some rows."""
+        """Return some rows."""
         return Catalogue(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 def make_catalogues(settings: Settings, rows: int | None = None) -> tuple[Catalogue, Catalogue, np.ndarray]:
-    """Two catalogues of the same sources on a stripe across right ascension 0, ten times as long as wide.
+    """Make two catalogues of the same sources on a stripe across right ascension 0, ten times as long as wide.
 
     The second is in another order: source ``i`` of the first is ``partner[i]`` of the second.
     """
@@ -134,13 +134,13 @@ def make_catalogues(settings: Settings, rows: int | None = None) -> tuple[Catalo
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    """Run the benchmark as the command line does, in a new Spark session if none is running."""
     settings = QUICK if quick else replace(Settings(), large_rows=int(os.environ.get(LARGE, "0")))
     return on_spark(settings, measure, tell)
 
 
 def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
-    """In this process, on Spark, by the programs astronomers use if they are there, and against the truth."""
+    """Measure in this process, on Spark, with programs that astronomers use if installed, and against the truth."""
     left, right, partner = make_catalogues(settings)
     results: list[Result] = []
     notes: list[str] = []
@@ -211,7 +211,7 @@ def _spark_job(settings: Settings) -> str:
 def spark_results(
     session: SparkSession, settings: Settings, left: Catalogue, right: Catalogue, notes: list[str], tell: Tell
 ) -> list[Result]:
-    """The first job from Parquet files: haply on warm local Spark beside the program, which reads them by Arrow."""
+    """Time the first job on Parquet files: haply on warm local Spark, and the program, which reads them by Arrow."""
     job = _spark_job(settings)
     memory: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="haply-bench-") as folder:
@@ -236,7 +236,7 @@ def spark_results(
         pairs = dict.fromkeys((*engines, BY_CELLS), len(program.left))
         del program, ours, table
         seconds = take_turns(job, engines, settings.warm_repetitions, tell)
-        # by itself: the JVM would compile what both share for both, which suits neither
+        # by itself: the JVM would compile shared code for both, which suits neither
         seconds |= take_turns(job, {BY_CELLS: unwatched(queries[BY_CELLS])}, settings.warm_repetitions, tell)
         for name, query in queries.items():
             tell(f"{job}: memory of {name}")
@@ -250,7 +250,7 @@ def spark_results(
 
 
 def write_catalogue(path: Path, side: Catalogue, first: int = 0) -> None:
-    """Parquet files with an id for each row; ids go on from ``first`` in files that are there."""
+    """Write Parquet files with an id for each row, from ``first`` on, beside existing files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -263,7 +263,7 @@ def write_catalogue(path: Path, side: Catalogue, first: int = 0) -> None:
 
 
 def read_catalogue(path: Path) -> Catalogue:
-    """A catalogue in the order of its ids."""
+    """Read a catalogue in the order of its ids."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)
@@ -277,7 +277,7 @@ _SCHEMA = "id bigint, " + ", ".join(f"{name} double" for name in Catalogue.__dat
 def spark_match(
     session: SparkSession, paths: list[Path], within: float, threshold: float, broadcast: Any = None
 ) -> DataFrame:
-    """Ours on Spark: columns ``i, j, probability``."""
+    """Join with haply on Spark: columns ``i, j, probability``."""
     from haply.api import join
     from haply.engines.spark.columns import sky_ellipse
 
@@ -294,7 +294,7 @@ def spark_match(
 
 
 def large_on_spark(session: SparkSession, settings: Settings, tell: Tell) -> str:
-    """Some runs with many rows, beside the program; returns what was seen."""
+    """Run with many rows, beside the program; return a note of the results."""
     tell(f"{settings.large_rows:,} rows a side on Spark")
     memory: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="haply-bench-") as folder:
@@ -325,7 +325,7 @@ def large_on_spark(session: SparkSession, settings: Settings, tell: Tell) -> str
 
 
 def scores(found: Answer, partner: np.ndarray) -> dict[str, float]:
-    """Precision and recall of pairs, and their harmonic mean."""
+    """Return precision and recall of pairs, and their harmonic mean."""
     true = int(np.count_nonzero(partner[found.left] == found.right))
     precision, recall = true / max(1, len(found.left)), true / len(partner)
     return {
@@ -336,7 +336,7 @@ def scores(found: Answer, partner: np.ndarray) -> dict[str, float]:
 
 
 def most_probable(found: Answer) -> Answer:
-    """Of each source on the left the pair that is most likely one, where there is any."""
+    """Return the most likely pair of each source on the left that has pairs."""
     assert found.probability is not None
     order = np.lexsort((-found.probability, found.left))
     best = order[np.flatnonzero(np.diff(found.left[order], prepend=-1))]
@@ -344,7 +344,7 @@ def most_probable(found: Answer) -> Answer:
 
 
 def at_recall(found: Answer, partner: np.ndarray, recall: float) -> Answer:
-    """The likeliest pairs, as many as find that share of all partners."""
+    """Return the likeliest pairs, as many as it takes to find this share of all partners."""
     assert found.probability is not None
     order = np.argsort(-found.probability, kind="stable")
     true = np.cumsum(partner[found.left[order]] == found.right[order])
@@ -353,7 +353,7 @@ def at_recall(found: Answer, partner: np.ndarray, recall: float) -> Answer:
 
 
 def against_truth(settings: Settings, left: Catalogue, right: Catalogue, partner: np.ndarray, tell: Tell) -> Figure:
-    """Precision and recall of haply's pairs, beside those of fixed radii."""
+    """Measure precision and recall of haply's pairs, beside those of fixed radii."""
     tell("against the truth")
     rows: list[dict[str, Any]] = []
     spatial = needs("scipy.spatial")
@@ -379,13 +379,13 @@ def against_truth(settings: Settings, left: Catalogue, right: Catalogue, partner
     )  # fmt: skip
 
 
-# -- programs that astronomers use, where they are there ---------------------------------------------------------------
+# -- programs that astronomers use, if installed -----------------------------------------------------------------------
 
 Peer: TypeAlias = tuple[list[Result], list[dict[str, Any]], list[Claim], str]
 
 
 def _command(name: str, variable: str) -> list[str] | None:
-    """How a program is called: by the path in an environment variable (a jar goes to Java), or as found on PATH."""
+    """Return how a program is called: by the path in an environment variable (a jar by Java), or as found on PATH."""
     path = os.environ.get(variable) or shutil.which(name)
     if path is None:
         return None
@@ -405,7 +405,7 @@ def _beside(
     *,
     one_each: bool,
 ) -> Peer:
-    """A program that asks another question: its time, from files, and its pairs against the truth."""
+    """Measure a program with another match condition: its time, from files, and its pairs against the truth."""
     left, right, partner = make_catalogues(settings, rows)
     job = f"{question}, {rows:,} a side"
     tell(f"{job}: {engine}")
@@ -416,7 +416,7 @@ def _beside(
     ours = haply_match(left, right, *settings.same_place)
     spent = take_turns(job, {OURS: lambda: haply_match(left, right, *settings.same_place)}, 1, tell, TURN)[OURS]
     results = ranked(job, {OURS: spent, engine: seconds}, {OURS: len(ours.left), engine: len(found.left)})
-    # asked as the program asks: of each source the likeliest, or as many pairs as give its recall
+    # in the program's terms: the likeliest pair of each source, or as many pairs as give its recall
     all_near = haply_match(left, right, settings.same_place[0], settings.least_threshold)
     theirs = scores(found, partner)
     alike = most_probable(all_near) if one_each else at_recall(all_near, partner, theirs["recall"])
@@ -436,7 +436,7 @@ def _beside(
 
 
 def stilts_result(settings: Settings, tell: Tell) -> Peer:
-    """STILTS' match of ellipses that overlap, all pairs."""
+    """Measure STILTS' match of ellipses that overlap, all pairs."""
     command = _command("stilts", STILTS)
     if command is None:
         return [], [], [], f"STILTS is absent (skyellipse): put it on PATH, or its jar's path into {STILTS}"
@@ -465,7 +465,7 @@ def stilts_result(settings: Settings, tell: Tell) -> Peer:
 
 
 def nway_result(settings: Settings, tell: Tell) -> Peer:
-    """NWAY's most probable counterparts, at a size it can do."""
+    """Measure NWAY's most probable counterparts, at a size that it can handle."""
     command = _command("nway.py", NWAY)
     if command is None:
         return [], [], [], f"NWAY is absent: pip install nway, or put the path of nway.py into {NWAY}"
@@ -505,7 +505,7 @@ def nway_result(settings: Settings, tell: Tell) -> Peer:
 
 
 def haply_match(left: Catalogue, right: Catalogue, within: float, threshold: float) -> Answer:
-    """Ours: from the columns of the catalogues to arrays of pairs and probabilities."""
+    """Join with haply, from the columns of the catalogues to arrays of pairs and probabilities."""
     mine, theirs = (sky_ellipses(side.ra, side.dec, side.major, side.minor, side.angle) for side in (left, right))
     found = join_positions(mine, theirs, within, threshold)
     return Answer(found.left, found.right, found.probability)
@@ -515,7 +515,7 @@ def haply_match(left: Catalogue, right: Catalogue, within: float, threshold: flo
 
 
 class _Plane(NamedTuple):
-    """What NumPy knows of a catalogue: points in space, and variances to the east and north with their product."""
+    """A catalogue for NumPy: points in space, and variances to the east and north with their covariance."""
 
     points: np.ndarray
     east: np.ndarray
@@ -538,12 +538,12 @@ def _plane(side: Catalogue) -> _Plane:
 
 
 def tree_match(left: Catalogue, right: Catalogue, within: float, threshold: float) -> Answer:
-    """k-d trees, then NumPy: the same pairs and probabilities, for catalogues away from the poles."""
+    """Join with k-d trees, then NumPy: the same pairs and probabilities, for catalogues away from the poles."""
     spatial = needs("scipy.spatial")
     mine, theirs = _plane(left), _plane(right)
     out = -normal_quantile(threshold)
     widest = math.sqrt(float(left.major.max()) ** 2 + float(right.major.max()) ** 2)
-    # measured: leaves of 8, and pairs from two trees, are the fastest of its ways
+    # measured: leaves of 8, and pairs from two trees, are fastest
     trees = [
         spatial.cKDTree(side.points, leafsize=8, balanced_tree=False, compact_nodes=False) for side in (mine, theirs)
     ]
@@ -552,7 +552,7 @@ def tree_match(left: Catalogue, right: Catalogue, within: float, threshold: floa
     for begin in range(0, len(pairs), 1 << 16):
         block = pairs[begin : begin + (1 << 16)]
         i, j, x, y, xx, xy, yy = _reduced(left, mine, right, theirs, block, within, out)
-        # as many nodes on the circle as the narrowest error needs, pairs alike together
+        # as many nodes on the circle as the narrowest error needs, in blocks of similar pairs
         middle, apart = 0.5 * (xx + yy), np.hypot(0.5 * (xx - yy), xy)
         det = xx * yy - xy * xy
         nodes = 8 * np.ceil((16.0 + 8.5 * within * np.sqrt((middle + apart) / det)) / 8).astype(np.int64)
@@ -576,13 +576,13 @@ def tree_match(left: Catalogue, right: Catalogue, within: float, threshold: floa
 def _reduced(
     left: Catalogue, mine: _Plane, right: Catalogue, theirs: _Plane, block: np.ndarray, within: float, out: float
 ) -> tuple[np.ndarray, ...]:
-    """Pairs that the half-plane along their difference leaves a chance, as a difference on the plane between them."""
+    """Return pairs that the half-plane along their difference does not reject, as differences on a plane."""
     i, j = block["i"], block["j"]
     turn = (right.ra[j] - left.ra[i] + 180.0) % 360.0 - 180.0
     lean = np.radians(0.5 * (left.dec[i] + right.dec[j]))
     x = turn * (3600.0 * np.cos(lean))
     y = (right.dec[j] - left.dec[i]) * 3600.0
-    # north of the one source is turned against that of the other
+    # north at one source is turned against north at the other
     twist = 2.0 * np.radians(turn) * np.sin(lean)
     gap, both = 0.5 * (theirs.east[j] - theirs.north[j]), theirs.both[j]
     middle = 0.5 * (theirs.east[j] + theirs.north[j])
@@ -607,7 +607,7 @@ def _discs(
     radius: float,
     nodes: int,
 ) -> np.ndarray:
-    """The integral along the circle (see ``numerics.disc``), one row of nodes for each pair."""
+    """Integrate along the circle (see ``numerics.multivariate.disc``), with one row of nodes for each pair."""
     angle = 2.0 * np.pi * (np.arange(nodes) + 0.5) / nodes
     basis = np.stack([np.ones(nodes), np.cos(angle), np.sin(angle), np.cos(2.0 * angle), np.sin(2.0 * angle)])
     square, scale = radius * radius, -0.5 / det

@@ -1,9 +1,9 @@
 """``bench spark``: a Gaussian band join of a million by a million rows on local Spark, and how its cost grows.
 
-Both contenders read the same Parquet files in the same session and hand left id, right id and probability to a sink
-that throws them away. The plain formulation is what Spark offers without haply: an equality join on buckets of the
-mean, one side repeated over the buckets within its reach, the sharpest sound filter (see ``band``) in native code, and
-the exact probability with scipy on Arrow batches, since Spark SQL has no error function.
+Both contenders read the same Parquet files in the same session and write left id, right id and probability to a sink
+that drops them. The plain formulation is what Spark offers without haply: an equality join on buckets of the mean, one
+side repeated over the buckets within its reach, the sharpest sound filter (see ``band``) in native code, and the exact
+probability with scipy on Arrow batches, since Spark SQL has no error function.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FILES = 8
 """Parquet files of a side."""
 
 SAMPLED_ROWS = 5_000
-"""Left rows whose pairs are compared one by one."""
+"""How many left rows have their pairs compared one by one."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Settings:
     """The workload; the target job is the default."""
 
     rows: int = 1_000_000
-    rows_per_unit: float = 26.3  # as dense as the band bench: some twenty pairs a row
+    rows_per_unit: float = 26.3  # the density of the band bench: some twenty pairs a row
     least_sd: float = 0.1
     most_sd: float = 1.0
     within: float = 1.0
@@ -71,7 +71,7 @@ QUICK = Settings(rows=50_000, growth_rows=(20_000, 50_000), repetitions=1)
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    """Run the benchmark as the command line does, in a new Spark session if none is running."""
     return on_spark(QUICK if quick else Settings(), measure, tell)
 
 
@@ -136,7 +136,7 @@ def _grow(
 def write_sides(
     session: SparkSession, folder: Path, rows: int, settings: Settings, tell: Tell
 ) -> tuple[DataFrame, DataFrame]:
-    """Two tables of ids, means and standard deviations, equally dense whatever their size, as Parquet."""
+    """Write two tables of ids, means and standard deviations as Parquet, with the same density for all sizes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -156,7 +156,7 @@ def write_sides(
 
 
 def haply_join(left: DataFrame, right: DataFrame, settings: Settings) -> DataFrame:
-    """Ours: columns ``i, j, probability``."""
+    """Join with haply: columns ``i, j, probability``."""
     from haply import gaussian
     from haply.api import join
 
@@ -167,7 +167,7 @@ def haply_join(left: DataFrame, right: DataFrame, settings: Settings) -> DataFra
 
 
 def plain_join(left: DataFrame, right: DataFrame, limits: Filter, bucket_width: float) -> DataFrame:
-    """The same without haply: columns ``i, j, probability``."""
+    """Join without haply: columns ``i, j, probability``."""
     from pyspark.sql import functions as F
 
     mean, sd = F.col("mean"), F.col("sd")
@@ -202,7 +202,7 @@ def plain_join(left: DataFrame, right: DataFrame, limits: Filter, bucket_width: 
 
 
 def check_equal(job: str, queries: dict[str, Callable[[], DataFrame]], step: int, tell: Tell) -> int:
-    """Raise unless all queries give the same pairs and probabilities; returns the number of pairs.
+    """Raise unless all queries give the same pairs and probabilities; return the number of pairs.
 
     All pairs are compared by their number and a sum of hashes, all probabilities by their sum, and the pairs of every
     ``step``-th left row one by one.
@@ -235,7 +235,7 @@ def check_equal(job: str, queries: dict[str, Callable[[], DataFrame]], step: int
 
 
 def watched(name: str, query: Callable[[], DataFrame], memory: dict[str, dict[str, float]]) -> Callable[[], int]:
-    """The query run from planning to the last row; returns its pairs and notes its peak memory under the name."""
+    """Return a run of the query from planning to the last row, which returns its pairs and stores its peak memory."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -251,7 +251,7 @@ def watched(name: str, query: Callable[[], DataFrame], memory: dict[str, dict[st
 
 
 def unwatched(query: Callable[[], DataFrame]) -> Callable[[], None]:
-    """The query run from planning to the last row, and nothing besides: looking at memory takes time from it."""
+    """Return a run of the query from planning to the last row only: measuring memory takes time from it."""
 
     def run() -> None:
         query().write.format("noop").mode("overwrite").save()
@@ -261,7 +261,7 @@ def unwatched(query: Callable[[], DataFrame]) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def peak_memory(every_seconds: float = 0.2) -> Iterator[dict[str, float]]:
-    """Peak resident memory, in MiB, of this process's JVM and of all its Python workers together.
+    """Measure peak resident memory, in MiB, of this process's JVM and of all its Python workers together.
 
     Workers are forked from one another: pages they share count for each.
     """
@@ -277,7 +277,7 @@ def peak_memory(every_seconds: float = 0.2) -> Iterator[dict[str, float]]:
                 part = "jvm" if "java" in process.name() else "python_workers" if "python" in process.name() else ""
                 if part:
                     now[part] += process.memory_info().rss / 2**20
-            except psutil.Error:  # it ended while we looked
+            except psutil.Error:  # it ended meanwhile
                 continue
         for part, size in now.items():
             peak[part] = max(peak[part], size)

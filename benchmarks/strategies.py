@@ -33,12 +33,12 @@ class Settings:
     rows: int = 5_000
     laws: tuple[str, ...] = ("gaussian", "uniform", "histogram")
     partners: tuple[float, ...] = (0.5, 20.0)
-    """Rows of the other side within the distance of one, if nothing were uncertain: the selectivity."""
+    """Rows of the other side within the distance of a row, if values were certain: the selectivity."""
     errors: tuple[float, ...] = (0.3, 1.0, 3.0)
     """Mean half-width or standard deviation, in distances."""
     thresholds: tuple[float, ...] = (0.1, 0.5, 0.9)
     most: float = 1.3
-    """How many times as long as the best ``auto`` may take."""
+    """``auto`` may take this many times as long as the best strategy."""
     repetitions: int = 3
     seconds: float = 0.3
     seed: int = 3
@@ -48,12 +48,12 @@ QUICK = Settings(rows=300, errors=(1.0,), thresholds=(0.5,), repetitions=1, seco
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
 def make_sides(law: str, rows: int, error: float, random: np.random.Generator) -> Iterator[OneDimensional]:
-    """Values of one law, two sides."""
+    """Yield two sides with values of one law."""
     for _ in range(2):
         middle, width = random.uniform(0.0, rows, rows), error * random.uniform(0.5, 1.5, rows)
         if law == "gaussian":
@@ -68,7 +68,7 @@ def make_sides(law: str, rows: int, error: float, random: np.random.Generator) -
 def join(
     left: OneDimensional, right: OneDimensional, within: float, threshold: float, strategy: PairStrategy
 ) -> Answer:
-    """All pairs with their probabilities."""
+    """Find all pairs with their probabilities."""
     operator = PairJoin(Difference("x", "x", Region(-within, within)), threshold, strategy=strategy)
     operator.push("left", {"id": np.arange(len(left)), "x": left})
     found = operator.push("right", {"id": np.arange(len(right)), "x": right})
@@ -76,7 +76,7 @@ def join(
 
 
 def measure(settings: Settings, tell: Tell) -> Report:
-    """Every strategy in every configuration."""
+    """Measure every strategy in every configuration."""
     rows: list[dict[str, Any]] = []
     cases = len(settings.errors) * len(settings.thresholds)
     grid = product(settings.laws, settings.partners, settings.errors, settings.thresholds)

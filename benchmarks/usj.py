@@ -2,14 +2,14 @@
 
 Every engine runs on one thread in this process and must find the same pairs. The jobs:
 
-* ``refine``: the probability of many single pairs, each from two arrays of samples that lie ready;
-* ``stream 0.15%`` and ``stream 0.5%``: all pairs of two full windows, of which that share joins; what is known of an
-  object once it has arrived (haply's description, the centres and radii of the others) lies ready;
+* ``refine``: the probability of many single pairs, each from two prepared arrays of samples;
+* ``stream 0.15%`` and ``stream 0.5%``: all pairs of two full windows, of which this share joins; data about each
+  object (haply's description, centres and radii for the others) are prepared;
 * ``stream 0.15%, steps``: whole timestamps, an object of each side from its samples to the pairs it completes.
 
-``WoP`` is haply's kernel without any rule, ``OP+SP`` the same with the paper's grid and its two rules, and
-``cKDTree+cdist`` the program that an expert would write with SciPy (``own radii``: with the paper's OP in it). The
-paper's experiments are in ``usj_figures``, our own in ``usj_ours``.
+``WoP`` is haply's kernel without any rule, ``OP+SP`` adds the paper's grid and its two rules, and ``cKDTree+cdist`` is
+the program that an expert would write with SciPy (``own radii``: with the paper's OP). The paper's experiments are in
+``usj_figures``, our own in ``usj_ours``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from haply.probability import within_distance
 
 TREE = "cKDTree+cdist"
 OWN_RADII = {TREE: False, f"{TREE} own radii": True}
-"""The programs with SciPy: whether they look at the radius of each object that the tree finds."""
+"""The programs with SciPy: whether they test the radius of each object that the tree finds."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The jobs that engines are compared on, and the scale of the experiments; the window and the rest are in it."""
+    """The jobs on which engines are compared, and the scale of the experiments, with the window and other sizes."""
 
     selectivities: tuple[float, ...] = (0.0015, 0.005)
     refined_pairs: int = 2_000
@@ -68,12 +68,12 @@ QUICK = Settings(
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), data, tell)
 
 
 def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
-    """The jobs, then the experiments."""
+    """Measure the jobs, then the experiments."""
     scale = settings.scale
     lab = make_lab(scale, folder, tell)
     streams, distances = workload(settings)
@@ -91,7 +91,7 @@ def measure(settings: Settings, folder: str | None, tell: Tell) -> Report:
 
 
 def workload(settings: Settings) -> tuple[Streams, list[float]]:
-    """The streams of the jobs, long enough for all rounds of the steps, and the distance of each selectivity."""
+    """Return the streams of the jobs, long enough for all rounds of the steps, and the distance of each selectivity."""
     scale = settings.scale
     rows = scale.window + settings.steps * (settings.repetitions + 1)
     streams = data.make_streams(data.gps(rows, scale.seed), "rUrU", rows, scale.samples, scale.seed)
@@ -100,7 +100,7 @@ def workload(settings: Settings) -> tuple[Streams, list[float]]:
 
 
 def refine(settings: Settings, streams: Streams, within: float, tell: Tell) -> list[Result]:
-    """One pair after the other, from samples as they come: point by point, a pair's two objects side by side."""
+    """Time one pair after the other, from samples as they come: point by point, a pair's two objects side by side."""
     scale = settings.scale
     random = np.random.default_rng(scale.seed)
     i, j = (random.integers(0, scale.window, settings.refined_pairs, dtype=np.int32) for _ in range(2))
@@ -115,7 +115,7 @@ def refine(settings: Settings, streams: Streams, within: float, tell: Tell) -> l
 
 
 def window_engines(streams: Streams, within: float, scale: Scale) -> Engines:
-    """All pairs of two full windows, everything that is known of single objects lying ready."""
+    """Return engines for all pairs of two full windows, with prepared data of single objects."""
     left, right = streams.left[: scale.window], streams.right[: scale.window]
     windows = {
         name: FullWindows(left, right, Query(within, scale.threshold, rules)) for name, rules in RULES_OF.items()
@@ -127,7 +127,7 @@ def window_engines(streams: Streams, within: float, scale: Scale) -> Engines:
 
 
 def step_engines(streams: Streams, within: float, settings: Settings) -> Engines:
-    """Whole timestamps; each call runs the next ones, so that all engines do the same ones in the same round."""
+    """Return engines for whole timestamps; each call runs the next ones, so a round has the same ones for all."""
     scale = settings.scale
     running = {
         name: Sliding(streams, scale.window, Query(within, scale.threshold, rules)) for name, rules in RULES_OF.items()

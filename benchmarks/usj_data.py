@@ -1,10 +1,10 @@
-"""The streams of the bench ``usj``: centres that are made up or measured, and clouds of samples around them.
+"""The streams of the bench ``usj``: generated or measured centres, and clouds of samples around them.
 
 As in the paper an object is a ball around a centre, filled evenly with samples. Radii are uniform on a range (``rU``)
 or Gaussian around its middle, cut to the range (``rG``); the paper prints the variance as ``(r_min + r_max) / 5``,
 which has the unit of a deviation, so the deviation is taken as ``(r_max - r_min) / 5``. ``rUrG`` names the radii of the
-left and of the right stream. The paper's data and its table of ranges are lost: the units here are our own choice, made
-such that the distance is between 1 and 2 for the made-up streams in three dimensions.
+left and of the right stream. The paper's data and its table of ranges are lost: the units here are our own choice, so
+that the distance is between 1 and 2 for the generated streams in three dimensions.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ PAIRS = ("rUrU", "rUrG", "rGrU", "rGrG")
 
 GPS, SENSOR = "GPS", "sensor"
 BOX = 20.0
-"""The edge of the space in which the made-up positions wander."""
+"""The edge of the box in which the generated positions move."""
 STEP = 1.0
-"""The standard deviation of one step of theirs, on each axis."""
+"""The standard deviation of one of their steps, on each axis."""
 CHANNEL_SD, CHANNEL_MEMORY = 6.0, 0.95
-"""The standard deviation of a made-up channel, and how much of a reading the next one keeps."""
+"""The standard deviation of a generated channel, and the correlation of successive readings."""
 WIDEST = 2.0
-"""The largest radius of made-up objects, unless an experiment says otherwise."""
+"""The largest radius of generated objects, unless an experiment sets another."""
 
 EARTH_M = 6_371_000.0
 FOOT_M = 0.3048
 SENSOR_ERROR_C, SENSOR_ERROR_RH = 0.5, 3.5
-"""What data sheets of such climate sensors state; readings are divided by it, so that a ball is the same in both."""
+"""The errors in data sheets of such climate sensors; readings are divided by them, so that both axes compare."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class Streams:
 
     @property
     def dim(self) -> int:
-        """The number of coordinates."""
+        """How many coordinates a sample has."""
         return int(self.left.shape[2])
 
 
-# -- made up -----------------------------------------------------------------------------------------------------------
+# -- generated ---------------------------------------------------------------------------------------------------------
 
 
 def gps(rows: int, seed: int, *, dim: int = 3, box: float = BOX) -> Source:
-    """Two that wander in a box and are turned back at its walls."""
+    """Generate two positions that move in a box and are turned back at its walls."""
     random = np.random.default_rng([seed, 1])
     sides = []
     for _ in range(2):
@@ -83,7 +83,7 @@ def gps(rows: int, seed: int, *, dim: int = 3, box: float = BOX) -> Source:
 
 
 def sensor(rows: int, seed: int, *, dim: int = 3) -> Source:
-    """Two sets of channels, each an autoregression of order one that has settled."""
+    """Generate two sets of channels, each a stationary autoregression of order one."""
     random = np.random.default_rng([seed, 2])
     innovation = CHANNEL_SD * math.sqrt(1.0 - CHANNEL_MEMORY**2)
     sides = []
@@ -96,7 +96,7 @@ def sensor(rows: int, seed: int, *, dim: int = 3) -> Source:
 
 
 def draw_radii(kind: str, low: float, high: float, rows: int, random: np.random.Generator) -> np.ndarray:
-    """Radii of a kind, ``rU`` or ``rG``."""
+    """Draw radii of a kind, ``rU`` or ``rG``."""
     if kind == "rU":
         return random.uniform(low, high, rows)
     special = needs("scipy.special")
@@ -105,7 +105,7 @@ def draw_radii(kind: str, low: float, high: float, rows: int, random: np.random.
 
 
 def fill_balls(centres: np.ndarray, radii: np.ndarray, samples: int, random: np.random.Generator) -> np.ndarray:
-    """Samples spread evenly in the ball around each centre."""
+    """Draw samples spread evenly in the ball around each centre."""
     rows, dim = centres.shape
     points = random.normal(size=(rows, samples, dim))
     length = np.sqrt(np.einsum("nkc,nkc->nk", points, points))
@@ -122,7 +122,7 @@ def make_streams(
     seed: int,
     radii: tuple[float, float] | None = None,
 ) -> Streams:
-    """The first objects of a source with radii of the named kinds; the same call gives the same streams."""
+    """Make the first objects of a source with radii of the named kinds; the same call gives the same streams."""
     low, high = radii or (0.0, source.widest)
     random = np.random.default_rng([seed, zlib.crc32(f"{source.name} {pair} {low} {high}".encode())])
     sides = []
@@ -136,7 +136,7 @@ def make_streams(
 
 
 def real_sources(folder: str | Path, rows: int, tell: Tell) -> list[Source]:
-    """What the folder holds of the known data; what it lacks is said and left out."""
+    """Return the known data that the folder has; data that it lacks are reported and left out."""
     return list(_found(Path(folder), rows, tell))
 
 
@@ -151,7 +151,7 @@ def _found(folder: Path, rows: int, tell: Tell) -> Iterator[Source]:
 
 
 def _columns(path: Path, *names: str) -> dict[str, np.ndarray]:
-    """Columns without the rows in which one of them is null; times as milliseconds."""
+    """Read columns without the rows in which one of them is null; times as milliseconds."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -161,14 +161,14 @@ def _columns(path: Path, *names: str) -> dict[str, np.ndarray]:
 
 
 def _spread(centres: np.ndarray, rows: int) -> np.ndarray:
-    """That many rows, evenly over all of them, so that a short stream still sees the whole of the record."""
+    """Choose this many rows, evenly over all of them, so that a short stream still covers the whole record."""
     if len(centres) <= rows:
         return centres
     return centres[np.linspace(0, len(centres) - 1, rows).astype(np.int64)]
 
 
 def _metres(lat_deg: np.ndarray, lon_deg: np.ndarray, height_m: np.ndarray) -> np.ndarray:
-    """East, north and up of the middle of the data; true to a few parts in ten thousand over a hundred kilometres."""
+    """Return metres east, north and up of the middle; exact to a few parts in ten thousand over 100 kilometres."""
     lat, lon = np.radians(lat_deg), np.radians(lon_deg)
     middle_lat, middle_lon = np.median(lat), np.median(lon)
     east = EARTH_M * math.cos(middle_lat) * (lon - middle_lon)
@@ -176,7 +176,7 @@ def _metres(lat_deg: np.ndarray, lon_deg: np.ndarray, height_m: np.ndarray) -> n
 
 
 def geolife(path: Path, rows: int) -> Source:
-    """The track of the person with most fixes: the first half of it beside the second, so that habits meet."""
+    """Return the track of the person with most fixes: its first half as one stream, its second half as the other."""
     read = _columns(path, "user_id", "t_utc", "lat_deg", "lon_deg", "alt_m")
     height = read["alt_m"].astype(np.float64)
     usable = (height != 0.0) & (height > -50.0) & (height < 1000.0)  # zero: the receiver gave none
@@ -193,11 +193,11 @@ def geolife(path: Path, rows: int) -> Source:
 
 
 def adsb(path: Path, rows: int) -> Source:
-    """Every second aircraft beside the others, all in the order of time."""
+    """Return every second aircraft as one stream and the others as the other, in the order of time."""
     read = _columns(path, "icao24", "t_utc", "lat_deg", "lon_deg", "alt_ft")
     height = FOOT_M * read["alt_ft"].astype(np.float64)
     order = np.argsort(read["t_utc"], kind="stable")
-    order = order[height[order] < 15_000.0]  # a few are corrupt
+    order = order[height[order] < 15_000.0]  # a few heights are corrupt
     aircraft = np.unique(read["icao24"][order], return_inverse=True)[1]
     place = _metres(read["lat_deg"][order], read["lon_deg"][order], height[order])
     left, right = (_spread(place[aircraft % 2 == part], rows) for part in (0, 1))
@@ -209,7 +209,7 @@ def adsb(path: Path, rows: int) -> Source:
 
 
 def room_climate(path: Path, rows: int) -> Source:
-    """Two of the four nodes of room A beside the two others."""
+    """Return two of the four nodes of room A as one stream and the other two as the other."""
     read = _columns(path, "location", "node_id", "t_utc", "temp_c", "rh_pct")
     order = np.argsort(read["t_utc"], kind="stable")
     order = order[read["location"][order] == "A"]
@@ -219,7 +219,7 @@ def room_climate(path: Path, rows: int) -> Source:
 
 
 def intel_lab(path: Path, rows: int) -> Source:
-    """Every second mote beside the others."""
+    """Return every second mote as one stream and the others as the other."""
     read = _columns(path, "sensor_row", "step", "temp_c", "rh_pct")
     order = np.lexsort((read["sensor_row"], read["step"]))
     climate = _climate(read, order)
@@ -240,7 +240,7 @@ def _climate(read: dict[str, np.ndarray], order: np.ndarray) -> np.ndarray:
 
 
 def ulb_library(path: Path, rows: int, dim: int = 3) -> Source:
-    """As in the paper a dimension is a sensor: the temperatures of some nodes in one minute beside those of others."""
+    """Return temperatures in one minute of some nodes and of others: as in the paper, a dimension is a sensor."""
     read = _columns(path, "t_utc", "node_id", "temp_c")
     nodes, column = np.unique(read["node_id"], return_inverse=True)
     minutes, row = np.unique(read["t_utc"] // 60_000, return_inverse=True)
@@ -262,11 +262,11 @@ LOADERS: dict[str, Callable[..., Source]] = {
     "intel_lab_30min": intel_lab,
     "adsb_europe": adsb,
 }
-"""Each from a file and a number of rows."""
+"""Functions that read a source from a file, up to a number of rows."""
 
 
 def describe_sources(sources: list[Source]) -> dict[str, Any]:
-    """Where the centres come from, for the JSON."""
+    """Describe where the centres come from, for the JSON."""
     return {
         source.name: {"about": source.about, "dim": int(source.left.shape[1]), "largest_radius": source.widest}
         for source in sources

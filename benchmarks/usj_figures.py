@@ -1,8 +1,8 @@
 """The paper's experiments of the bench ``usj``, its Figures 7 to 11, and what all experiments share.
 
-Each gives a table, a chart, and the paper's claims judged by the numbers measured here. How a claim in words is read as
-numbers is said in the claim. Times per timestamp are medians and contain everything from an object's samples to the
-pairs of both its sides; the engines' pairs are compared on the timestamps that all have run.
+Each gives a table, a chart, and the paper's claims checked with the numbers measured here. Each claim says how its
+words are read as numbers. Times per timestamp are medians and contain everything from an object's samples to the pairs
+of both its sides; the engines' pairs are compared on the timestamps that all engines have run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HALF_AN_ORDER = 10.0**0.5
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the experiments are; the sweeps are the paper's where its text has them, the ranges our own."""
+    """The sizes of the experiments; the sweeps are the paper's if its text has them, the ranges are our own."""
 
     window: int = 1000
     samples: int = 100
@@ -55,7 +55,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Lab:
-    """What all experiments share: their scale, the sources, the folder of real data, and where progress is told."""
+    """Shared by all experiments: their scale, the sources, the folder of real data, and the progress function."""
 
     scale: Scale
     made_up: list[Source]
@@ -65,20 +65,20 @@ class Lab:
 
     @property
     def sources(self) -> list[Source]:
-        """All of them."""
+        """Return generated and real sources."""
         return [*self.made_up, *self.real]
 
     def streams(self, source: Source, pair: str = "rUrG", rows: int | None = None, **options: Any) -> Streams:
-        """Clouds around the centres of a source."""
+        """Make clouds around the centres of a source."""
         scale = self.scale
         return data.make_streams(
             source, pair, rows or scale.rows, options.pop("samples", scale.samples), scale.seed, **options
         )
 
     def distance(self, streams: Streams, window: int | None = None) -> float:
-        """The distance that gives the wanted share of pairs at the default threshold.
+        """Return the distance that gives the wanted share of pairs at the default threshold.
 
-        It is found in two full windows from the middle of the streams: what is measured comes before and after it.
+        It is found in two full windows from the middle of the streams; other parts are measured.
         """
         size = window or self.scale.window
         first = (len(streams.left) - size) // 2
@@ -87,7 +87,7 @@ class Lab:
 
 
 def make_lab(scale: Scale, folder: str | None, tell: Tell) -> Lab:
-    """The made-up sources, and those of the folder if there is one."""
+    """Make the generated sources, and read those of the folder if there is one."""
     rows = max(scale.window, *scale.windows) + scale.steps
     made_up = [data.gps(rows, scale.seed), data.sensor(rows, scale.seed, dim=scale.dim)]
     if folder is None:
@@ -100,11 +100,11 @@ def make_lab(scale: Scale, folder: str | None, tell: Tell) -> Lab:
     return Lab(scale, made_up, real, Path(folder or "."), tell)
 
 
-# -- judging -----------------------------------------------------------------------------------------------------------
+# -- claims ------------------------------------------------------------------------------------------------------------
 
 
 def span(values: Iterable[float], unit: str = "", digits: int = 3) -> str:
-    """The least and the largest of some numbers.
+    """Return the least and the largest of some numbers as text.
 
     >>> span([81.04, 97.2], "%"), span([2.0])
     ('81 to 97.2%', '2')
@@ -115,14 +115,14 @@ def span(values: Iterable[float], unit: str = "", digits: int = 3) -> str:
 
 
 def seconds_span(values: Iterable[float]) -> str:
-    """The least and the largest of some durations."""
+    """Return the least and the largest of some durations as text."""
     numbers = list(values)
     low, high = in_seconds(min(numbers)), in_seconds(max(numbers))
     return low if low == high else f"{low} to {high}"
 
 
 def _kinds(lab: Lab, rows: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Rows of made-up and of real data, judged apart."""
+    """Separate the rows of generated and of real data, which are checked apart."""
     real = {source.name for source in lab.real}
     parts = [
         ("made-up data", [row for row in rows if row["data"] not in real]),
@@ -139,7 +139,7 @@ def rows_by(rows: Iterable[dict[str, Any]], field: str) -> dict[Any, list[dict[s
 
 
 def _ratios(rows: Sequence[dict[str, Any]]) -> tuple[list[float], str]:
-    """How much faster the grid is than WoP, and the same in words, with what it is for the matching alone."""
+    """Return how much faster the grid is than WoP, as numbers and as text, which has that of the matching alone too."""
     whole = [row[WOP] / row[GRID] for row in rows]
     alone = (row[f"{WOP} matching"] / row[f"{GRID} matching"] for row in rows)
     return whole, f"{span(whole, ' times')} (matching alone {span(alone, ' times')})"
@@ -149,7 +149,7 @@ def _ratios(rows: Sequence[dict[str, Any]]) -> tuple[list[float], str]:
 
 
 def pruning_power(lab: Lab) -> Figure:
-    """U-F7: what share of all pairs OP and SP prune, and what haply's bounds leave."""
+    """Measure U-F7: the share of all pairs that OP and SP prune, and the share that haply's bounds leave open."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     wide = scale.ranges[-1]
@@ -213,14 +213,14 @@ def _claims_of_power(rows: Sequence[dict[str, Any]]) -> list[Claim]:
 
 
 def _everywhere(claim: str, values: dict[str, list[float]], unit: str, holds: Callable[[list[float]], bool]) -> Claim:
-    """A claim that must hold for each of several data sets."""
+    """Make a claim that must hold for each of several data sets."""
     held = [name for name, numbers in values.items() if holds(numbers)]
     said = "; ".join(f"{name}: {span(numbers, unit)}" for name, numbers in values.items())
     return Claim(claim, f"{len(held)} of {len(values)} bear it out: {said}", len(held) == len(values))
 
 
 def _times(lab: Lab, streams: Streams, window: int, within: float, threshold: float) -> dict[str, Any]:
-    """Seconds per timestamp of each engine, whole and matching alone, and what haply found; the engines must agree."""
+    """Measure seconds per timestamp of each engine, whole and matching alone, and haply's counts; all must agree."""
     scale = lab.scale
     runs = {
         name: Sliding(streams, window, Query(within, threshold, RULES_OF[name])).run(
@@ -237,7 +237,7 @@ def _times(lab: Lab, streams: Streams, window: int, within: float, threshold: fl
 
 
 def time_by_data(lab: Lab) -> Figure:
-    """U-F8: time per timestamp for all data and all kinds of radii."""
+    """Measure U-F8: time per timestamp for all data and all kinds of radii."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     for source in lab.sources:
@@ -280,7 +280,7 @@ def time_by_data(lab: Lab) -> Figure:
 
 
 def time_by_threshold(lab: Lab) -> Figure:
-    """U-F9: time per timestamp over gamma."""
+    """Measure U-F9: time per timestamp over gamma."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     for source in lab.sources:
@@ -308,7 +308,7 @@ def time_by_threshold(lab: Lab) -> Figure:
 
 
 def time_by_dimension(lab: Lab) -> Figure:
-    """U-F10: time per timestamp over the dimension, at equal selectivity; a dimension is a sensor."""
+    """Measure U-F10: time per timestamp over the dimension, at equal selectivity; a dimension is a sensor."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     sources = [data.sensor(scale.rows, scale.seed, dim=dim) for dim in scale.dims]
@@ -338,7 +338,7 @@ def time_by_dimension(lab: Lab) -> Figure:
 
 
 def time_by_window(lab: Lab) -> Figure:
-    """U-F11: time per timestamp over the window; the distance is that of the default window."""
+    """Measure U-F11: time per timestamp over the window; the distance is that of the default window."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     for source in lab.sources:
@@ -400,4 +400,4 @@ def _sweep_of_times(name: str, title: str, rows: list[dict[str, Any]], x: str, c
 
 
 PAPER = (pruning_power, time_by_data, time_by_threshold, time_by_dimension, time_by_window)
-"""Its figures, in their order."""
+"""The paper's figures, in their order."""

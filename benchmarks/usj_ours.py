@@ -42,7 +42,7 @@ GROWING: dict[str, tuple[str, ...]] = {
 
 
 def batches(lab: Lab) -> Figure:
-    """U-B1: objects that arrive together share searches of the grid, at the price of more candidates."""
+    """Measure U-B1: objects that arrive together share searches of the grid, at the price of more candidates."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     longest = max(scale.batches)
@@ -108,7 +108,7 @@ def batches(lab: Lab) -> Figure:
 
 
 def _searches(streams: Streams, window: int, within: float, size: int, objects: int) -> tuple[float, float]:
-    """Groups, and objects that the grid lists, per arriving object, against one full window."""
+    """Count groups, and objects that the grid lists, per arriving object, against one full window."""
     stored, new = (
         describe(clouds(Samples(points)), np.zeros(len(points)), 1.0).near
         for points in (streams.left[:window], streams.right[window : window + objects])
@@ -133,7 +133,7 @@ def _searches(streams: Streams, window: int, within: float, size: int, objects: 
 
 
 def cascades(lab: Lab) -> Figure:
-    """U-B2: how many pairs sets of rules leave undecided, over gamma and the range of radii."""
+    """Measure U-B2: how many pairs sets of rules leave undecided, over gamma and the range of radii."""
     rows: list[dict[str, Any]] = []
     for (radii, within, threshold), streams in _cascade_settings(lab, "U-B2"):
         left = {}
@@ -173,7 +173,7 @@ def cascades(lab: Lab) -> Figure:
 
 
 def cascade_rules(lab: Lab) -> Figure:
-    """U-B2, the other side of it: what each rule of haply's cascade rejects and accepts."""
+    """Measure for U-B2 what each rule of haply's cascade rejects and accepts."""
     rows: list[dict[str, Any]] = []
     for (radii, within, threshold), streams in _cascade_settings(lab, "U-B2 by rule"):
         counts = FullWindows(streams.left, streams.right, Query(within, threshold)).counted()
@@ -182,7 +182,7 @@ def cascade_rules(lab: Lab) -> Figure:
             f"{rule} {sign}": percent * by_rule[rule]
             for rule in RULES_OF_HAPLY
             for sign, by_rule in (("-", counts.rejected), ("+", counts.accepted))
-            if (rule, sign) not in {("core", "+"), ("balls", "-")}  # they only do the other
+            if (rule, sign) not in {("core", "+"), ("balls", "-")}  # these rules never do so
         }
         rows.append(
             {"radii": radii, "gamma": threshold, "joining": percent * counts.kept}
@@ -210,7 +210,7 @@ def cascade_rules(lab: Lab) -> Figure:
 
 
 def _cascade_settings(lab: Lab, name: str) -> Iterator[tuple[tuple[str, float, float], Streams]]:
-    """Range of radii, distance and threshold; and the streams."""
+    """Yield the range of radii, distance and threshold, and the streams."""
     (source,) = (source for source in lab.made_up if source.name == data.GPS)
     size = lab.scale.cascade_window
     for low, high in lab.scale.ranges:
@@ -222,7 +222,7 @@ def _cascade_settings(lab: Lab, name: str) -> Iterator[tuple[tuple[str, float, f
 
 
 def rule_by_rule(lab: Lab) -> Figure:
-    """What each rule saves: the time of all pairs of two full windows, and the samples compared."""
+    """Measure what each rule saves: the time of all pairs of two full windows, and the samples compared."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     for source in lab.made_up:
@@ -264,22 +264,23 @@ def rule_by_rule(lab: Lab) -> Figure:
 
 PARTS = ("samples", "arrival", "index", "candidates", "rules", "refinement", "calls")
 """Checking the samples of both objects; describing them; storing them and forgetting old ones; the search with the core
-rule; the other rules; comparing samples; and the rest: Python around it all, and the results."""
+rule; the other rules; comparing samples; and the rest, which is the Python code around these, and the results."""
 
 
 def parts_of_a_timestamp(streams: Streams, window: int, within: float, scale: Scale) -> dict[str, Any]:
-    """Where the time of one timestamp goes.
+    """Measure the parts of the time of one timestamp.
 
-    Samples, arrival, index and the whole are medians over timestamps. The split of the matching comes from batches, in
-    which a call costs nothing: the search alone is timed with objects that come too late for all others, the rules with
-    all of them but the early stop, less what the undecided pairs cost, each as much as a pair without rules.
+    Samples, arrival, index and the whole are medians over timestamps. The parts of the matching come from batches, in
+    which a call costs little. The search alone is timed with objects that come too late for all others. The rules are
+    timed with all rules except the early stop, minus the cost of the undecided pairs, each as much as a pair without
+    rules.
     """
     ran = Sliding(streams, window, Query(within, scale.threshold)).run(scale.steps)
     many = min(window, scale.steps)
     new = streams.right[window : window + many]
 
     def matched(rules: str | tuple[str, ...], objects: np.ndarray, too_late: bool = False) -> tuple[float, float]:
-        """Seconds, and pairs of which samples were compared, both for as many objects as a timestamp has."""
+        """Return seconds, and pairs whose samples were compared, both for as many objects as a timestamp has."""
         query = Query(within, scale.threshold, rules)
         windows = FullWindows(streams.left[:window], objects, query, window, too_late)
         share = 2.0 / len(objects)
@@ -311,14 +312,14 @@ _DURATIONS = (*PARTS, "matching", "all", "WoP (per pair)")
 
 
 def growth_in_window(lab: Lab) -> Figure:
-    """How the parts of a timestamp grow with the window, in the same space and in one that grows with it."""
+    """Measure how the parts of a timestamp grow with the window, in the same space and in one that grows with it."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     within = lab.distance(lab.streams(data.gps(scale.rows, scale.seed)))
     for space in ("same space", "space grows with w"):
         for window in scale.growth_windows:
             lab.tell(f"growth: w = {window:,}, {space}")
-            # as dense as the default window is in the default space
+            # the density of the default window in the default space
             box = data.BOX * ((window / scale.window) ** (1.0 / 3.0) if space != "same space" else 1.0)
             streams = lab.streams(data.gps(window + scale.steps, scale.seed, box=box), rows=window + scale.steps)
             rows.append({"space": space, "w": window} | parts_of_a_timestamp(streams, window, within, scale))
@@ -340,7 +341,7 @@ def growth_in_window(lab: Lab) -> Figure:
 
 
 def growth_in_samples(lab: Lab) -> Figure:
-    """How the parts of a timestamp grow with the number of samples, at the same distance."""
+    """Measure how the parts of a timestamp grow with the number of samples, at the same distance."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     source = data.gps(scale.rows, scale.seed)
@@ -354,7 +355,7 @@ def growth_in_samples(lab: Lab) -> Figure:
 
 
 def growth_in_dimension(lab: Lab) -> Figure:
-    """How the parts of a timestamp grow with the dimension, at equal selectivity."""
+    """Measure how the parts of a timestamp grow with the dimension, at equal selectivity."""
     scale = lab.scale
     rows: list[dict[str, Any]] = []
     for dim in scale.growth_dims:
@@ -377,4 +378,4 @@ def _growth(name: str, title: str, rows: list[dict[str, Any]], x: str, panel: st
 
 
 OURS_ALONE = (batches, cascades, cascade_rules, rule_by_rule, growth_in_window, growth_in_samples, growth_in_dimension)
-"""All of them."""
+"""All of these experiments."""

@@ -1,4 +1,4 @@
-"""How the bench ``usj`` runs a similarity join: on two full windows at once, or one timestamp after the other."""
+"""Run a similarity join for the bench ``usj``: on two full windows at once, or one timestamp after the other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from haply.probability.distance import squared_limit
 from haply.pruning.cascade import Counters
 
 RULES_OF = {"haply": "auto", "OP+SP": "paper", "WoP": "none"}
-"""The engines that are the same operator with other rules: WoP is its kernel without any."""
+"""The engines that are haply's operator with other rules: WoP is its kernel without rules."""
 
 ALL_BUT_ROWS = ("core", "balls", "moments", "line", "shell")
 
 _NO_TIME = 1e15
-"""So far in the future that no window reaches it."""
+"""A time so far in the future that no window reaches it."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Query:
     rules: str | tuple[str, ...] = "auto"
 
     def join(self, dim: int, window: int | None = None) -> ClockedJoin:
-        """An operator for it, with a sliding window of that many objects if given."""
+        """Return an operator for this query, with a sliding window of ``window`` objects if given."""
         return ClockedJoin(
             self.within,
             self.threshold,
@@ -50,9 +50,9 @@ class Query:
 
 
 class ClockedJoin(SimilarityJoin):
-    """The operator with clocks in it, and with windows that can be filled without comparing anything.
+    """The operator with clocks in it, and with windows that can be filled without a comparison of objects.
 
-    Its parts: ``samples`` checks what comes, ``arrival`` turns it into what the rules use, ``index`` stores objects and
+    Its parts: ``samples`` checks new samples, ``arrival`` describes objects for the rules, ``index`` stores objects and
     forgets old ones, ``match`` finds the pairs.
     """
 
@@ -74,18 +74,18 @@ class ClockedJoin(SimilarityJoin):
         def run(*arguments: Any, **options: Any) -> Any:
             begun, before = time.perf_counter(), sum(self.spent.values())
             out = function(*arguments, **options)
-            inside = sum(self.spent.values()) - before  # what clocks further in have counted
+            inside = sum(self.spent.values()) - before  # the time that inner clocks have counted
             self.spent[part] += time.perf_counter() - begun - inside
             return out
 
         return run
 
     def push_points(self, side: SideName, ids: np.ndarray, points: np.ndarray) -> SimilarityResult:
-        """``push`` with the clocks running."""
+        """Push objects with the clocks running."""
         return self.push(side, {"id": ids, "pos": self._timed("samples", Samples)(points)})
 
     def fill(self, side: SideName, points: np.ndarray, times: np.ndarray | None = None) -> None:
-        """Objects that are there before a measurement begins, by default with their numbers as times."""
+        """Store objects before a measurement begins, by default with their numbers as times."""
         numbers = np.arange(len(points))
         own = numbers.astype(np.float64) if times is None else times
         self.arrive(SIDES.index(side), RowBatch.of(numbers, Samples(points), own), match=False)
@@ -96,9 +96,9 @@ class ClockedJoin(SimilarityJoin):
 
 
 class FullWindows:
-    """All pairs of two full windows, whose objects are known and stored: what is left is what pairs cost.
+    """Matches two full windows whose objects are described and stored: the remaining cost is that of pairs.
 
-    ``too_late``: the objects on the right come so late that none on the left is in their window. The search is the
+    With ``too_late`` the objects on the right come so late that none on the left is in their window. The search is the
     same, but it finds nothing.
     """
 
@@ -111,27 +111,27 @@ class FullWindows:
         self.join.fill("right", right, np.full(len(right), _NO_TIME if too_late else len(left) - 1.0))
 
     def match(self) -> SimilarityResult:
-        """The near pairs."""
+        """Return the near pairs."""
         return self.join.pairs()
 
     def answer(self) -> Answer:
-        """The near pairs as numbers of the objects."""
+        """Return the near pairs as numbers of the objects."""
         found = self.match()
         return Answer(found.left, found.right)
 
     def counted(self) -> Counters:
-        """What became of the pairs; for windows that have not been matched before."""
+        """Return counters of the pairs, for windows that have not been matched before."""
         self.match()
         return self.join.funnel
 
 
 def undecided(counts: Counters) -> int:
-    """Pairs that no bound decided, so that their samples had to be compared, all or some."""
+    """Count pairs that no bound decided, so that some or all of their samples had to be compared."""
     return counts.evaluated + counts.rejected["rows"] + counts.accepted["rows"]
 
 
 def best_of(repetitions: int, function: Callable[[], Any]) -> float:
-    """The least seconds of some calls, after one that is not timed."""
+    """Return the least seconds of some calls, after one that is not timed."""
     function()
     best = math.inf
     for _ in range(repetitions):
@@ -142,7 +142,7 @@ def best_of(repetitions: int, function: Callable[[], Any]) -> float:
 
 
 def distance_for(left: np.ndarray, right: np.ndarray, threshold: float, share: float) -> float:
-    """The distance at which that share of all pairs joins, to a hundredth of it where the data allow, by bisection."""
+    """Find by bisection the distance at which this share of all pairs joins, to 1% of it where the data allow."""
     wanted = max(1, round(share * len(left) * len(right)))
 
     def joining(within: float) -> int:
@@ -163,7 +163,7 @@ def distance_for(left: np.ndarray, right: np.ndarray, threshold: float, share: f
 
 
 def _guess(left: np.ndarray, right: np.ndarray, share: float) -> float:
-    """What the answer would be if every pair were as far apart as its samples are in the quadratic mean."""
+    """Return the answer if the distance of every pair were the quadratic mean of the distances of its samples."""
     centres = [points.mean(axis=1) for points in (left, right)]
     spread = [points.var(axis=1).sum(axis=1) for points in (left, right)]
     squares = needs("scipy.spatial.distance").cdist(*centres, "sqeuclidean") + spread[0][:, None] + spread[1]
@@ -175,7 +175,7 @@ def _guess(left: np.ndarray, right: np.ndarray, share: float) -> float:
 
 @dataclass(frozen=True)
 class Steps:
-    """Some timestamps: the median seconds of one, of its parts, and all pairs found, with the step that found them."""
+    """Results of some timestamps: median seconds of one, and of its parts, and all pairs with the step of each."""
 
     seconds: float
     parts: dict[str, float]
@@ -183,13 +183,13 @@ class Steps:
     found_at: np.ndarray
 
     def first(self, steps: int) -> Answer:
-        """The pairs of the first steps."""
+        """Return the pairs of the first steps."""
         early = self.found_at < steps
         return Answer(self.answer.left[early], self.answer.right[early])
 
 
 class Sliding:
-    """A stream at work: both windows full, then an object of each side at every timestamp."""
+    """Runs a stream: both windows are full, then an object of each side arrives at every timestamp."""
 
     def __init__(self, streams: Streams, window: int, query: Query, batch: int = 1) -> None:
         self.streams, self.batch, self.at = streams, batch, window
@@ -198,7 +198,7 @@ class Sliding:
             self.join.fill(side, getattr(streams, side)[:window])
 
     def run(self, steps: int) -> Steps:
-        """The next timestamps, or batches of them; the seconds are those of one timestamp."""
+        """Run the next timestamps, or batches of them; the seconds are those of one timestamp."""
         join, took, parts, found = self.join, np.empty(steps), np.empty((steps, len(self.join.spent))), []
         for step in range(steps):
             these = slice(self.at, self.at + self.batch)
@@ -228,7 +228,7 @@ def _together(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> Answer:
 
 
 class Cloud:
-    """What a program with a cKDTree keeps of one side."""
+    """The data that a program with a cKDTree keeps of one side."""
 
     def __init__(self, points: np.ndarray) -> None:
         self.points = points
@@ -237,11 +237,11 @@ class Cloud:
 
 
 class TreeProgram:
-    """cKDTree over centres, searched as far as the object and the widest other reach, and cdist on what it finds.
+    """Searches a cKDTree of centres up to the radii of the object and the widest other, then calls cdist on candidates.
 
-    With ``own_radii`` what is found must also be within the reach of its own radius (the paper's OP). One call of cdist
-    for all candidates of an object, on squared distances: faster than a call for each, than roots, and than trees over
-    the samples (``count_neighbors``).
+    With ``own_radii`` candidates must also be within the reach of their own radius (the paper's OP). There is one call
+    of cdist for all candidates of an object, on squared distances: this is faster than a call for each, than roots, and
+    than trees over the samples (``count_neighbors``).
     """
 
     def __init__(self, within: float, threshold: float, samples: int, own_radii: bool) -> None:
@@ -251,7 +251,7 @@ class TreeProgram:
         self.cdist: Any = needs("scipy.spatial.distance").cdist
 
     def windows(self, left: Cloud, right: Cloud) -> Answer:
-        """All pairs of two full windows."""
+        """Return all pairs of two full windows."""
         reach = self.within + right.radius + left.radius.max()
         lists = self.tree(left.centre).query_ball_point(right.centre, reach)
         found = [
@@ -263,7 +263,7 @@ class TreeProgram:
     def joining(
         self, points: np.ndarray, centre: np.ndarray, radius: float, other: Cloud, candidates: np.ndarray
     ) -> np.ndarray:
-        """Which of the candidates join with an object."""
+        """Return which of the candidates join with an object."""
         if self.own_radii:
             apart = np.sqrt(((other.centre[candidates] - centre) ** 2).sum(axis=1))
             candidates = candidates[apart <= self.within + radius + other.radius[candidates]]
@@ -274,7 +274,7 @@ class TreeProgram:
 
 
 class SlidingTree:
-    """The same one timestamp after the other: the tree is built anew now and then, newer objects are looked at all."""
+    """Runs the program by timestamps: the tree is built again from time to time, newer objects are all tested."""
 
     REBUILT_EVERY = 32
 
@@ -289,7 +289,7 @@ class SlidingTree:
             cloud.radius = np.concatenate([cloud.radius, np.empty(more)])
 
     def run(self, steps: int) -> Answer:
-        """The next timestamps."""
+        """Run the next timestamps."""
         found = []
         for _ in range(steps):
             if self.at - self.built >= self.REBUILT_EVERY:

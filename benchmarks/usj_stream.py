@@ -1,10 +1,10 @@
 """``bench usj_stream``: two streams of uncertain points joined on local Spark Structured Streaming.
 
-Both contenders read the same Parquet files, so many per micro-batch, and must find the same pairs. The peer is what
-Spark offers without haply: its own stream-stream join on grid cells as wide as two objects can reach (left objects in
-the cell of their centre, right ones repeated to the neighbours), a native filter on centres and radii, and the exact
-count of near samples in an Arrow function. It is given centres and radii as columns of their own, which haply does not
-use, and the largest radius, which haply does not know.
+Both contenders read the same Parquet files, a fixed number per micro-batch, and must find the same pairs. The peer is
+what Spark offers without haply: its own stream-stream join on grid cells as wide as two objects can reach (left objects
+in the cell of their centre, right ones repeated to the neighbours), a native filter on centres and radii, and the exact
+count of near samples in an Arrow function. It gets centres and radii as separate columns, which haply does not use, and
+the largest radius, which haply does not know.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SparkSession: TypeAlias = Any
 
 PEER = "stream-stream join"
 _FIRST_SECOND = 86_400
-"""When the streams begin: Spark's own join takes an event at the very start of 1970 for a late one."""
+"""The time at which the streams begin: Spark's own join takes an event at the very start of 1970 for a late one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Settings:
     widest: float = 1.0
     within: float = 1.0
     threshold: float = 0.5
-    partners: float = 4.0  # centres of the other side's window within the reach of two middling objects
+    partners: float = 4.0  # centres of the other side's window within the reach of two average objects
     cores: str = "2"
     memory: str = "4g"
     shuffle_partitions: int = 4
@@ -61,7 +61,7 @@ QUICK = Settings(
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    """Run the benchmark as the command line does, in a new Spark session if none is running."""
     return on_spark(QUICK if quick else Settings(), measure, tell)
 
 
@@ -101,7 +101,7 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
 
 
 def compare(session: SparkSession, settings: Settings, folder: Path, tell: Tell) -> list[Result]:
-    """Both contenders on the same files: pairs checked first, then timed."""
+    """Compare both contenders on the same files: check pairs first, then time."""
     job = f"{settings.compared_objects:,} objects a side, window {settings.compared_window:,}"
     session.conf.set("spark.haply.cells", str(settings.compared_cells))
     files = write_streams(folder / "compared", settings.compared_window, settings.compared_objects, settings)
@@ -127,7 +127,7 @@ def compare(session: SparkSession, settings: Settings, folder: Path, tell: Tell)
 
 
 def follow(session: SparkSession, settings: Settings, folder: Path, tell: Tell) -> list[dict[str, Any]]:
-    """Haply alone over windows and cells: how fast, and where the time goes."""
+    """Measure haply alone over windows and cells: its speed, and where the time goes."""
     from haply.report.funnel import Funnel
 
     rows = []
@@ -156,7 +156,7 @@ def follow(session: SparkSession, settings: Settings, folder: Path, tell: Tell) 
 
 
 def _settled(funnel: Any, events: int, patience: float = 60.0) -> dict[str, Any]:
-    """The counters once all progress reports, which come a moment after their batches, are in."""
+    """Return the counters after all progress reports, which come a moment after their batches."""
     until = time.monotonic() + patience
     while (counts := funnel.to_dict())["rows_left"] + counts["rows_right"] < events:
         if time.monotonic() > until:
@@ -166,14 +166,14 @@ def _settled(funnel: Any, events: int, patience: float = 60.0) -> dict[str, Any]
 
 
 def write_streams(folder: Path, window: int, objects: int, settings: Settings) -> tuple[Path, Path]:
-    """Both streams as files in the order of time: id, time, samples, and centre and radius for the peer."""
+    """Write both streams as files in the order of time: id, time, samples, and centre and radius for the peer."""
     import pyarrow as pa
 
     from haply.models import Samples
 
     random = np.random.default_rng(settings.seed)
     dim, count = settings.dim, settings.samples
-    reach = settings.within + settings.widest  # of two middling objects
+    reach = settings.within + settings.widest  # of two average objects
     box = reach * (window * np.pi / settings.partners) ** (1.0 / dim)
     paths = []
     for name in ("left", "right"):
@@ -199,7 +199,7 @@ def write_streams(folder: Path, window: int, objects: int, settings: Settings) -
 
 
 def write_part(folder: Path, part: int, table: Any) -> None:
-    """One file of a stream. Spark reads files in the order of their age, and these may be of one millisecond."""
+    """Write one file of a stream, and set its time: Spark reads files by age, and these may be equally old."""
     import pyarrow.parquet as pq
 
     target = folder / f"part-{part:03}.parquet"
@@ -208,7 +208,7 @@ def write_part(folder: Path, part: int, table: Any) -> None:
 
 
 def haply_join(left: DataFrame, right: DataFrame, window: int, settings: Settings, funnel: Any = None) -> DataFrame:
-    """Ours: columns ``i, j``."""
+    """Join with haply: columns ``i, j``."""
     from haply.api import join
 
     pairs = join(
@@ -220,14 +220,14 @@ def haply_join(left: DataFrame, right: DataFrame, window: int, settings: Setting
 
 
 def plain_join(left: DataFrame, right: DataFrame, window: int, settings: Settings) -> DataFrame:
-    """The same without haply: columns ``i, j``."""
+    """Join without haply: columns ``i, j``."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
     from haply.engines.spark.versions import arrow_function
 
     dim, count, within = settings.dim, settings.samples, settings.within
-    width = within + 2.0 * settings.widest * 1.1  # a centroid may lie off the middle of its ball
+    width = within + 2.0 * settings.widest * 1.1  # a centroid may differ from the middle of its ball
     axes = range(dim)
 
     def cell(axis: int) -> Any:
@@ -279,7 +279,7 @@ def _streams(session: SparkSession, files: tuple[Path, ...]) -> list[DataFrame]:
 def collect(
     session: SparkSession, query: Callable[..., DataFrame], files: tuple[Path, ...], folder: Path
 ) -> set[tuple[int, ...]]:
-    """All pairs (or longer combinations) of a run; raises if one comes twice."""
+    """Return all pairs (or longer combinations) of a run; raise if one comes twice."""
     pairs = query(*_streams(session, files))
     running = pairs.writeStream.format("parquet").option("path", str(folder / "pairs"))
     running.option("checkpointLocation", str(folder / "state")).trigger(availableNow=True).start().awaitTermination()
@@ -293,7 +293,7 @@ def collect(
 def timed(
     session: SparkSession, query: Callable[..., DataFrame], files: tuple[Path, ...], folder: Path
 ) -> tuple[float, int]:
-    """Seconds of a run from its start to its end, and the most entries that were in its state."""
+    """Return the seconds of a run from start to end, and the most entries that were in its state."""
     pairs = query(*_streams(session, files))
     begun = time.perf_counter()
     running = pairs.writeStream.format("noop").option("checkpointLocation", str(folder)).trigger(availableNow=True)

@@ -3,11 +3,10 @@
 Every engine runs on one thread in this process, from arrays or frames of it to arrays or frames of ids. The peers join
 whole streams at once, one stream after the other, in three formulations: DuckDB on the key, with the windows of every
 pair as conditions (``duckdb``); DuckDB and Polars on the key and on buckets of time (``buckets``), in which every later
-stream is repeated to the buckets that it can meet, so that the growing side is not. All windows are equal, so that a
-test of the earliest and the latest time tests all pairs, and the closure adds nothing.
-Buckets of half a window, one and two were tried: two were best with six streams, and one slightly
-better for DuckDB with three and four. Repeating the growing side instead was as fast with three and four streams, and
-slower with six.
+stream is repeated to the buckets that it can meet, and the growing side is not. All windows are equal, so that a test
+of the earliest and the latest time tests all pairs, and the closure adds nothing. Buckets of half a window, one window
+and two windows were tried: two were best with six streams, and one was slightly better for DuckDB with three and four.
+Repeating the growing side instead was as fast with three and four streams, and slower with six.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _BITS = 21
 
 @dataclass(frozen=True)
 class Settings:
-    """The workload: events that come at random, at one rate in all streams, with keys that are equally likely."""
+    """The workload: events at random times, with the same rate in all streams and equally likely keys."""
 
     streams: tuple[int, ...] = (3, 4, 5, 6)
     events: int = 50_000  # of each stream
@@ -71,7 +70,7 @@ class Stream:
 
 
 def make_streams(settings: Settings, count: int) -> list[Stream]:
-    """So many streams, each of as many events."""
+    """Make ``count`` streams with the same number of events."""
     random = np.random.default_rng(settings.seed)
     events = settings.events
     return [
@@ -85,12 +84,12 @@ def make_streams(settings: Settings, count: int) -> list[Stream]:
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it."""
+    """Run the benchmark as the command line does."""
     return measure(QUICK if quick else Settings(), tell)
 
 
 def measure(settings: Settings, tell: Tell) -> Report:
-    """The comparison, then the experiments."""
+    """Measure the comparison, then the experiments."""
     results = [result for count in settings.streams for result in compared(settings, count, tell)]
     drawn = [make(settings.scale, tell) for make in figures.EXPERIMENTS]
     title = f"Streams of {settings.events:,} keyed events, combined within {settings.window:g} s, one thread"
@@ -112,7 +111,7 @@ def measure(settings: Settings, tell: Tell) -> Report:
 
 
 def compared(settings: Settings, count: int, tell: Tell) -> list[Result]:
-    """haply beside DuckDB and Polars on so many streams."""
+    """Compare haply with DuckDB and Polars on ``count`` streams."""
     streams = make_streams(settings, count)
     duckdb, polars = DuckWindows(streams, settings.window), PolarsWindows(streams, settings.window)
     job = f"{count} streams"
@@ -133,7 +132,7 @@ def compared(settings: Settings, count: int, tell: Tell) -> list[Result]:
 
 
 def haply_windows(streams: Sequence[Stream], window: float) -> dict[str, np.ndarray]:
-    """Ours, whole streams at once like the others."""
+    """Join with haply, whole streams at once like the others."""
     named = {
         name: {"id": stream.id, "time": stream.time, "key": stream.key}
         for name, stream in zip(NAMES, streams, strict=False)
@@ -142,13 +141,13 @@ def haply_windows(streams: Sequence[Stream], window: float) -> dict[str, np.ndar
 
 
 def haply_stream(streams: Sequence[Stream], window: float) -> dict[str, np.ndarray]:
-    """Ours, one event after the other as in a stream; their merging included."""
+    """Join with haply, one event after the other as in a stream; the time includes merging the streams."""
     arrivals = Arrivals.merged([(stream.time, stream.key) for stream in streams])
     return WindowJoin(uniform_windows(NAMES[: len(streams)], window)).push_many(arrivals.batch()).ids
 
 
 class DuckWindows:
-    """DuckDB over the same arrays."""
+    """Joins with DuckDB, on the same arrays."""
 
     def __init__(self, streams: Sequence[Stream], window: float) -> None:
         self.window, self.names = window, NAMES[: len(streams)]
@@ -158,7 +157,7 @@ class DuckWindows:
             self.connection.register(name, pa.table(stream.__dict__))
 
     def keyed(self) -> pa.Table:
-        """By key alone; DuckDB is free to choose the order of the streams, which are all alike."""
+        """Join by key alone; DuckDB may choose the order of the streams, which are all alike."""
         window = repr(self.window)
         text = f"SELECT {', '.join(f'{name}.id AS {name}' for name in self.names)} FROM {self.names[0]}"
         for number, name in enumerate(self.names[1:], 1):
@@ -170,7 +169,7 @@ class DuckWindows:
         return self.connection.sql(text).to_arrow_table()
 
     def buckets(self) -> pa.Table:
-        """By key and bucket of the first stream's time."""
+        """Join by key and bucket of the first stream's time."""
         window, width = repr(self.window), repr(2.0 * self.window)
         first, *later = self.names
         parts = [
@@ -195,10 +194,10 @@ class DuckWindows:
 
 
 class PolarsWindows:
-    """Polars over the same arrays."""
+    """Joins with Polars, on the same arrays."""
 
     def __init__(self, streams: Sequence[Stream], window: float) -> None:
-        # Read when Polars is first imported; the configuration tells how many threads it has after all.
+        # Polars reads this at its first import; the configuration shows how many threads it really has.
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
         self.pl = needs("polars")
         self.window, self.names = window, NAMES[: len(streams)]
@@ -207,7 +206,7 @@ class PolarsWindows:
         }
 
     def buckets(self) -> Any:
-        """By key and bucket of the first stream's time."""
+        """Join by key and bucket of the first stream's time."""
         pl, window, names = self.pl, self.window, self.names
         time, low, high = pl.col("time"), pl.col("low"), pl.col("high")
 
@@ -229,7 +228,7 @@ class PolarsWindows:
 
 
 def columns_of(found: Any) -> list[np.ndarray]:
-    """The ids of the combinations, by stream, from any engine's answer."""
+    """Return the ids of the combinations, by stream, from any engine's answer."""
     columns = found.values() if isinstance(found, dict) else (found[name] for name in map(str, _names(found)))
     return [column if isinstance(column, np.ndarray) else column.to_numpy() for column in columns]
 
@@ -239,7 +238,7 @@ def _names(found: Any) -> Sequence[str]:
 
 
 def packed(ids: Sequence[np.ndarray]) -> Answer:
-    """Combinations of up to six streams as pairs of integers, three ids in each."""
+    """Return combinations of up to six streams as pairs of integers, with three ids in each."""
     halves = []
     for begin in (0, 3):
         together = np.zeros(len(ids[0]), np.int64)

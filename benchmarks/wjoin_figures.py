@@ -1,9 +1,9 @@
 """The experiments B1 to B7 of the bench ``wjoin`` (Hammad, Aref, Elmagarmid, SSDBM 2003, and our own).
 
-The numbers of the paper's figures are not known to us, so its claims are about shapes. How a claim in words is read as
-numbers is said in the claim. Windows are a hundredth of the paper's, and keys as many fewer: an operator has to fill a
+The numbers of the paper's figures are not known to us, so its claims are about shapes. Each claim says how its words
+are read as numbers. Windows are a hundredth of the paper's, and so is the number of keys: an operator has to fill a
 window before it can be measured, which at the highest rate takes as long as the window. All times are processor time of
-this one thread: what other programs take away is not counted.
+this one thread, without that of other programs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from haply.joins.operators.window import Algorithm, uniform_windows
 from haply.pruning.candidates.windows import POLICIES
 
 NAMES = tuple("abcdefgh")
-"""Of streams."""
+"""How many streams there are."""
 BEW, FEW = "BEW", "FEW"
 ALGORITHM_OF: dict[str, Algorithm] = {BEW: "backward", FEW: "forward"}
 PAPERS_NAME = {"global": "GCA", "local": "LCA", "exact": "exact"}
@@ -32,7 +32,7 @@ PAPERS_NAME = {"global": "GCA", "local": "LCA", "exact": "exact"}
 
 @dataclass(frozen=True)
 class Scale:
-    """How large the experiments are; seconds are seconds of the streams."""
+    """The sizes of the experiments; seconds are seconds of the streams."""
 
     minute: float = 0.6  # the window of B1, B3 and B5, a minute in the paper
     ten_seconds: float = 0.1  # the window of B2
@@ -75,7 +75,7 @@ class Arrivals:
 
     @classmethod
     def merged(cls, streams: Sequence[tuple[np.ndarray, np.ndarray]]) -> Arrivals:
-        """Streams of times and keys, which arrive in the order of time."""
+        """Merge streams of times and keys, which arrive in the order of time."""
         lengths = [len(times) for times, _ in streams]
         times = np.concatenate([times for times, _ in streams])
         order = np.argsort(times, kind="stable")  # merges runs that are in order
@@ -87,17 +87,17 @@ class Arrivals:
         return len(self.time)
 
     def part(self, begin: int, end: int) -> Arrivals:
-        """Some of them."""
+        """Return some of the events."""
         some = slice(begin, end)
         return Arrivals(self.stream[some], self.id[some], self.time[some], self.key[some])
 
     def batch(self) -> dict[str, np.ndarray]:
-        """As the operator takes them."""
+        """Return the events as the operator takes them."""
         return dict(self.__dict__)
 
 
 def poisson(rates: Sequence[float], duration: float, keys: int, seed: int) -> Arrivals:
-    """Streams with exponential times between events, and keys that are equally likely."""
+    """Make streams with exponential times between events, and equally likely keys."""
     random = np.random.default_rng(seed)
     streams = []
     for rate in rates:
@@ -107,17 +107,17 @@ def poisson(rates: Sequence[float], duration: float, keys: int, seed: int) -> Ar
 
 
 def operator(name: str, streams: int, window: float, **options: Any) -> WindowJoin:
-    """The join of so many streams by one window, as the paper calls it."""
+    """Return the join of this many streams by one window, by the paper's name of it."""
     return WindowJoin(uniform_windows(NAMES[:streams], window), algorithm=ALGORITHM_OF[name], **options)
 
 
 def end(join: WindowJoin) -> int:
-    """Close all streams; returns how many combinations that completes."""
+    """Close all streams; return how many combinations this completes."""
     return sum(len(join.close(name)) for name in join.streams)
 
 
 def seconds_of(work: Callable[[], Any]) -> float:
-    """How much processor time something takes."""
+    """Return how much processor time some work takes."""
     begun = time.thread_time()
     work()
     return time.thread_time() - begun
@@ -128,7 +128,7 @@ def seconds_of(work: Callable[[], Any]) -> float:
 
 @dataclass(frozen=True)
 class Load:
-    """Streams whose rates have these shares of a total, for an operator with these settings."""
+    """A load: streams whose rates have these shares of a total, for an operator with these settings."""
 
     name: str
     shares: tuple[float, ...]
@@ -137,10 +137,10 @@ class Load:
     lookup: str = "hash"
 
     def taken(self, total: float) -> float:
-        """Seconds that the operator needs for a second of the streams at a total rate, once it has a full window.
+        """Return the seconds that the operator needs for a second of the streams at a total rate, with full windows.
 
-        Events are pushed as they come in a hundredth of a window, and what is found is let go: at a rate that is far
-        too high it would fill the memory. Such a trial also ends early.
+        Events are pushed in batches of a hundredth of a window, and combinations are dropped: at a rate that is far too
+        high they would fill the memory. Such a trial also ends early.
         """
         rates = [total * share for share in self.shares]
         length = self.window + self.scale.timed
@@ -160,10 +160,11 @@ class Load:
         return spent / self.scale.timed
 
     def highest_rate(self) -> float:
-        """Events per second, in all streams together, that the operator keeps up with.
+        """Find the events per second, in all streams together, that the operator keeps up with.
 
-        Each trial is a rate; the next is where a power law through the last puts the limit, or the middle of what
-        is left. A rate is too high if the operator falls behind twice: another program may have caused the first.
+        Each trial is a rate; the next rate is where a power law through the last puts the limit, or the middle of the
+        remaining range. A rate is too high if the operator falls behind twice: another program may have caused the
+        first time.
         """
         self.taken(100.0)  # compiles
         kept, behind, rate = 0.0, np.inf, 2_000.0
@@ -180,11 +181,11 @@ class Load:
             rate = max(rate * min(0.98 / taken, 30.0) ** (1.0 / len(self.shares)), 1.01 * kept)
             if kept and rate >= behind:
                 rate = float(np.sqrt(kept * behind))
-        return kept or rate  # if all trials were too fast, on a busy machine, what the law says
+        return kept or rate  # if all rates were too high, on a busy machine: the rate of the power law
 
 
 def throughput_rows(streams: Sequence[int], window: float, lookup: str, scale: Scale, tell: Tell, what: str) -> Any:
-    """The highest rates of both algorithms over the number of streams."""
+    """Measure the highest rates of both algorithms over the number of streams."""
     rows = []
     for count in streams:
         row: dict[str, Any] = {"streams": count}
@@ -196,7 +197,7 @@ def throughput_rows(streams: Sequence[int], window: float, lookup: str, scale: S
 
 
 def throughput_claims(rows: Sequence[dict[str, Any]], what: str) -> list[Claim]:
-    """That FEW is ahead, and less so with more streams."""
+    """Claim that FEW is ahead, and less so with more streams."""
     ratios = [row["FEW over BEW"] for row in rows]
     first, last = ratios[0], ratios[-1]
     return [
@@ -213,7 +214,7 @@ def throughput_claims(rows: Sequence[dict[str, Any]], what: str) -> list[Claim]:
 
 
 def hash_throughput(scale: Scale, tell: Tell) -> Figure:
-    """B1: events per second that hash joins keep up with."""
+    """Measure B1: the events per second that hash joins keep up with."""
     rows = throughput_rows(scale.hash_streams, scale.minute, "hash", scale, tell, "B1")
     return Figure(
         "B1", f"hash join: events per second that each keeps up with, window {scale.minute:g} s, {scale.keys} keys",
@@ -223,7 +224,7 @@ def hash_throughput(scale: Scale, tell: Tell) -> Figure:
 
 
 def scan_throughput(scale: Scale, tell: Tell) -> Figure:
-    """B2: events per second that nested loops keep up with, and what the hash join does at the same window."""
+    """Measure B2: the events per second that nested loops keep up with, and the hash join at the same window."""
     rows = throughput_rows(scale.scan_streams, scale.ten_seconds, "scan", scale, tell, "B2")
     for row in rows:
         count = row["streams"]
@@ -248,10 +249,10 @@ def scan_throughput(scale: Scale, tell: Tell) -> Figure:
 
 
 def response(name: str, rate: float, streams: int, scale: Scale) -> float:
-    """Mean seconds from the arrival of a combination's last event to the end of the push that returns it.
+    """Return the mean seconds from the arrival of a combination's last event to the end of the push that returns it.
 
-    The clock is that of the streams, moved on by what each push really takes: the operator takes all that has arrived
-    meanwhile, and waits where nothing has.
+    The clock is that of the streams, advanced by the real time of each push: the operator takes all events that have
+    arrived in the meantime, and waits if there are none.
     """
     duration = scale.minute + max(scale.response_events / rate, scale.timed)
     arrivals = poisson([rate / streams] * streams, duration, scale.keys, scale.seed)
@@ -275,7 +276,7 @@ def response(name: str, rate: float, streams: int, scale: Scale) -> float:
 
 
 def response_times(scale: Scale, tell: Tell) -> Figure:
-    """B3: how soon combinations are there."""
+    """Measure B3: how soon combinations are returned."""
     streams = 3
     tell("B3: the highest rate")
     highest = Load(BEW, (1.0 / streams,) * streams, scale.minute, scale).highest_rate()
@@ -323,7 +324,7 @@ def response_times(scale: Scale, tell: Tell) -> Figure:
 
 
 def sales(scale: Scale, streams: int = 3) -> Arrivals:
-    """Baskets of items at the tills of shops: all items of one at one time, popular items by Zipf's law."""
+    """Make sales: baskets at the tills of shops, all items of a basket at one time, items popular by Zipf's law."""
     random = np.random.default_rng(scale.seed)
     popular = np.arange(1, scale.items + 1) ** -0.6
     made = []
@@ -337,7 +338,7 @@ def sales(scale: Scale, streams: int = 3) -> Arrivals:
 
 
 def progress(name: str, arrivals: Arrivals, window: float, streams: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds and combinations after every hundredth of the arrivals, and after the end of the streams."""
+    """Return seconds and combinations after every hundredth of the arrivals, and after the end of the streams."""
     join = operator(name, streams, window)
     spent, found = [0.0], [0]
     cuts = np.linspace(0, len(arrivals), 101).astype(int)
@@ -353,7 +354,7 @@ def progress(name: str, arrivals: Arrivals, window: float, streams: int) -> tupl
 
 
 def time_to_output(scale: Scale, tell: Tell) -> Figure:
-    """B4: seconds until so many combinations of sales are there."""
+    """Measure B4: the seconds until a number of combinations of sales is returned."""
     arrivals, window, streams = sales(scale), 3_600.0, 3
     runs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {BEW: [], FEW: []}
     for turn in range(scale.repetitions + 1):
@@ -381,7 +382,7 @@ def time_to_output(scale: Scale, tell: Tell) -> Figure:
 
 
 def check_counts(what: str, counts: dict[str, int]) -> None:
-    """Raise unless all have found as many combinations."""
+    """Raise unless all have found the same number of combinations."""
     if len(set(counts.values())) > 1:
         raise HaplyError(f"Experiment {what}: not all find the same combinations", found=str(counts))
 
@@ -390,7 +391,7 @@ def check_counts(what: str, counts: dict[str, int]) -> None:
 
 
 def unequal_rates(scale: Scale, tell: Tell) -> Figure:
-    """B5: one stream is faster than the others."""
+    """Measure B5: one stream is faster than the others."""
     streams, rows = 3, []
     for factor in scale.faster:
         shares = tuple(np.array([factor, 1.0, 1.0]) / (factor + 2.0))
@@ -434,7 +435,7 @@ def unequal_rates(scale: Scale, tell: Tell) -> Figure:
 
 
 def forms(streams: int, short: float) -> dict[str, dict[tuple[str, str], float]]:
-    """Windows of which some are ten times as long as others: between all streams, and along a path."""
+    """Make windows, some of which are ten times as long as others: between all streams, and along a path."""
     names = NAMES[:streams]
     clique = {
         pair: short if number % 2 == 0 else 10.0 * short
@@ -446,10 +447,10 @@ def forms(streams: int, short: float) -> dict[str, dict[tuple[str, str], float]]
 
 
 def policies(scale: Scale, tell: Tell) -> Figure:
-    """B6: candidates before refinement, and time, of the policies for windows that differ."""
+    """Measure B6: candidates before refinement, and time, of the policies for windows that differ."""
     rows = []
     for streams in scale.policy_streams:
-        # as many events within the long window as there are keys: a few partners for each
+        # as many events within the long window as keys: each event has a few partners
         arrivals = poisson([1.0] * streams, float(scale.policy_events), scale.keys, scale.seed)
         for form, windows in forms(streams, 0.1 * scale.keys).items():
             for name, algorithm in ALGORITHM_OF.items():
@@ -502,14 +503,14 @@ class PolicyRun:
 
 
 def stalled(arrivals: Arrivals, stream: int, begin: float, length: float) -> Arrivals:
-    """The same events where those of one stream that happen in a period all arrive at its end."""
+    """Return the same events, but those of one stream that happen in a period all arrive at its end."""
     held = (arrivals.stream == stream) & (arrivals.time >= begin) & (arrivals.time < begin + length)
     order = np.argsort(np.where(held, begin + length, arrivals.time), kind="stable")
     return Arrivals(arrivals.stream[order], arrivals.id[order], arrivals.time[order], arrivals.key[order])
 
 
 def memory(scale: Scale, tell: Tell) -> Figure:
-    """B7: the most events that are kept while one stream stands still."""
+    """Measure B7: the most events that are stored while one stream stands still."""
     streams, window = 3, 1.0
     kept: dict[str, Callable[[], WindowJoin]] = {
         "paper": partial(operator, BEW, streams, window, drop="paper"),

@@ -1,8 +1,9 @@
 """``bench wjoin_stream``: three keyed streams joined by a window on local Spark Structured Streaming.
 
-Both contenders read the same Parquet files, so many per micro-batch, and must find the same combinations. The peer is
-what Spark offers without haply: a chain of its own stream-stream joins on the key, with watermarks and the windows of
-all pairs as conditions on times, which let it drop what is too old. Its settings were chosen for it: see ``PEER_CONF``.
+Both contenders read the same Parquet files, a fixed number per micro-batch, and must find the same combinations. The
+peer is what Spark offers without haply: a chain of its own stream-stream joins on the key, with watermarks and the
+windows of all pairs as conditions on times, which let it drop old events. Its settings were chosen for its benefit: see
+``PEER_CONF``.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ PEER_CONF = {
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     ),
 }
-"""State in memory, which was faster for it than RocksDB (tried with state format 3 and a changelog)."""
+"""State in memory, which was faster for the peer than RocksDB (tried with state format 3 and a changelog)."""
 _FIRST_SECOND = 86_400
-"""When the streams begin: Spark's own join takes an event at the very start of 1970 for a late one."""
+"""The time at which the streams begin: Spark's own join takes an event at the very start of 1970 for a late one."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The workload: events that come at random, and how each run is cut into micro-batches."""
+    """The workload: events at random times, and how each run is cut into micro-batches."""
 
     events: int = 120_000  # of each stream
     rate: float = 10.0  # events per second of each stream
@@ -58,7 +59,7 @@ QUICK = Settings(events=5_000, batches=(2,))
 
 
 def run(quick: bool, data: str | None, tell: Tell) -> Report:
-    """The benchmark as the command line runs it: in a Spark session of its own if none is running."""
+    """Run the benchmark as the command line does, in a new Spark session if none is running."""
     return on_spark(QUICK if quick else Settings(), measure, tell)
 
 
@@ -100,7 +101,7 @@ def measure(session: SparkSession, settings: Settings, tell: Tell) -> Report:
 
 
 def compare(session: SparkSession, settings: Settings, batches: int, folder: Path, tell: Tell) -> list[Result]:
-    """Both contenders on the same files: combinations checked first, then timed."""
+    """Compare both contenders on the same files: check combinations first, then time."""
     job = f"{settings.events:,} events a stream, {batches} micro-batches"
     files = write_streams(folder / "events", batches, settings)
     queries: dict[str, Callable[..., DataFrame]] = {
@@ -131,7 +132,7 @@ def compare(session: SparkSession, settings: Settings, batches: int, folder: Pat
 
 @contextmanager
 def settled(session: SparkSession, conf: dict[str, str]) -> Iterator[None]:
-    """Settings for the queries that are started meanwhile."""
+    """Apply settings to the queries that are started in this context."""
     before = {name: session.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         session.conf.set(name, value)
@@ -143,7 +144,7 @@ def settled(session: SparkSession, conf: dict[str, str]) -> Iterator[None]:
 
 
 def write_streams(folder: Path, batches: int, settings: Settings) -> tuple[Path, ...]:
-    """The streams as files in the order of time, each file as long in time: id, time, key."""
+    """Write the streams as files in the order of time, each file for the same length of time: id, time, key."""
     import pyarrow as pa
 
     random = np.random.default_rng(settings.seed)
@@ -165,7 +166,7 @@ def write_streams(folder: Path, batches: int, settings: Settings) -> tuple[Path,
 
 
 def haply_join(*streams: DataFrame, settings: Settings) -> DataFrame:
-    """Ours: columns ``a, b, c`` of ids."""
+    """Join with haply: columns ``a, b, c`` of ids."""
     from haply.api import window_join
     from haply.joins.operators.window import uniform_windows
 
@@ -176,7 +177,7 @@ def haply_join(*streams: DataFrame, settings: Settings) -> DataFrame:
 
 
 def plain_join(*streams: DataFrame, settings: Settings) -> DataFrame:
-    """The same without haply."""
+    """Join without haply: the same columns."""
     from pyspark.sql import functions as F
 
     a, b, c = (
@@ -190,7 +191,7 @@ def plain_join(*streams: DataFrame, settings: Settings) -> DataFrame:
     def within(one: str, other: str) -> Any:
         return (F.col(one) >= F.col(other) - length) & (F.col(one) <= F.col(other) + length)
 
-    # A stream may have one time with a watermark: that of b becomes a plain one.
+    # A stream may have only one time with a watermark: that of b becomes a plain column.
     first = a.join(b, (F.col("a_key") == F.col("b_key")) & within("b_time", "a_time"))
     first = first.select("a", "b", "a_time", "a_key", F.expr("b_time + INTERVAL 0 SECONDS AS b_plain"))
     on = (F.col("a_key") == F.col("c_key")) & within("c_time", "a_time") & within("c_time", "b_plain")

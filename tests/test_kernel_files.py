@@ -16,7 +16,7 @@ import pytest
 from numba.core import event, types
 
 from haply.numerics import jit
-from haply.numerics.jit import KernelFiles, kernel
+from haply.numerics.jit import KernelFiles, bare_summed, inner, kernel
 from haply.numerics.normal import normal_cdf
 
 TWO_KERNELS = """
@@ -129,6 +129,66 @@ def test_a_kernel_is_handed_to_numba_when_it_is_needed(tmp_path: Path, monkeypat
     assert not asked.overloads  # compiled into the other, with no entry from Python
     assert asked(4.0) == asked.py_func(4.0) == 8.0
     assert len(asked.overloads) == 1
+
+
+def inside(asked: Any) -> Any:
+    """Return numba's object for a kernel where other kernels call it."""
+    return asked._dispatchers[True]
+
+
+def test_no_machine_code_is_made_of_a_kernel_inside_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: str(tmp_path))
+
+    def squared(x: float) -> float:
+        return x * x
+
+    first, second = kernel(squared), kernel(squared)
+
+    @kernel
+    def sum_of_squares(x: float, y: float) -> float:
+        return first(x) + first(y)
+
+    @kernel
+    def difference_of_squares(x: float, y: float) -> float:
+        return second(x) - second(y)
+
+    assert sum_of_squares(3.0, 4.0) == 25.0
+    (compiled,) = inside(first).overloads.values()
+    assert compiled.library._get_module_for_linking().get_function(compiled.fndesc.mangled_name)
+    assert not compiled.library._codegen._engine.is_symbol_defined(compiled.fndesc.mangled_name)
+    assert difference_of_squares(4.0, 3.0) == 7.0
+    assert sum(inside(second).stats.cache_hits.values()) == 1, "read from the disk, where the first is kept"
+
+
+def test_a_kernel_has_its_own_rounding_wherever_it_is_compiled_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba would pass on the settings of the first kernel that a kernel is compiled into, and keep it so for all."""
+    monkeypatch.setattr(jit, "cache_folder", lambda: str(tmp_path))
+
+    @kernel
+    def product(x: float, y: float) -> float:
+        return x * y
+
+    @bare_summed
+    def summed(x: float, y: float) -> float:
+        return product(x, y) + x
+
+    @inner
+    def joined(x: float, y: float) -> float:
+        return product(x, y) - x
+
+    @kernel
+    def outer(x: float, y: float) -> float:
+        return joined(summed(x, y), y)
+
+    assert outer(2.0, 3.0) == 16.0
+    for asked, options in ((product, False), (summed, True)):
+        (compiled,) = inside(asked).overloads.values()
+        text = str(compiled.library._get_module_for_linking().get_function(compiled.fndesc.mangled_name))
+        assert "fmul" in text or asked is summed
+        assert ("reassoc" in text) is options
+        assert "alwaysinline" not in text
 
 
 def test_no_garbage_is_collected_while_numba_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Indexed tables: their files, and how both engines write and read them."""
+"""Indexed tables: their files, and the code with which both engines write and read them."""

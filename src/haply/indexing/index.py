@@ -1,13 +1,13 @@
 """Indexed tables: Parquet files in the order of their values, with bounds for every page.
 
-A page is a row group. Of its values the x-bounds are kept at some levels (see ``haply.pruning.candidates.xbounds``).
-They give, for any threshold, an interval that holds the row intervals of all its rows. So a join reads only the pages
-that may match.
+A page is a row group. The x-bounds of its values are stored at some levels (see ``haply.pruning.candidates.xbounds``).
+They give, for any threshold, an interval that contains the row intervals of all its rows. So a join reads only the
+pages that may match.
 
 A folder holds ``part-*.parquet`` (the rows), ``pages-*.parquet`` (the bounds) and ``_haply_index.json``, which names
-all that belongs to the index; ``manifest`` says how builds take turns in it. Each named file must exist, with the same
-length and the same footer. Every page has a digest of its bytes: a join checks that of each page it reads, and a
-plain scan those of all pages.
+all files of the index; the module ``manifest`` describes how concurrent builds use it. Each named file must exist, with
+the same length and the same footer. Every page has a digest of its bytes: a join checks that of each page it reads, and
+a plain scan those of all pages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAGE_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Index:
-    """An index as it was read: where its files are, and the bounds of its pages."""
+    """An opened index: where its files are, and the bounds of its pages."""
 
     path: str
     column: str
@@ -62,7 +62,7 @@ class Index:
     start: np.ndarray
     end: np.ndarray
     digests: tuple[bytes | None, ...]
-    """Of the bytes from start to end; format 1 had none."""
+    """The digest of the page's bytes from start to end; format 1 had none."""
     rows: np.ndarray
     left: np.ndarray
     right: np.ndarray
@@ -72,7 +72,7 @@ class Index:
         return len(self.rows)
 
     def intervals(self, ends: Ends) -> Intervals:
-        """Return for each page an interval that holds the intervals of all its rows, for a condition and threshold."""
+        """Return for each page an interval that contains those of all its rows, for a condition and threshold."""
         levels = np.array(LEVELS)
         low, high = (int(np.searchsorted(levels, level, "right")) - 1 for level in (ends.low_level, ends.high_level))
         start, end = self.left[:, low] - ends.low_shift, self.right[:, high] - ends.high_shift
@@ -86,7 +86,7 @@ class Index:
         return Intervals(start, end, nothing)
 
     def read_page(self, page: int) -> pa.Table:
-        """The rows of a page, its bytes checked."""
+        """Return the rows of a page, after a check of its bytes."""
         self._check_digest(page)
         return _read_group(self.path, self._name(page), int(self.group[page]))
 
@@ -122,7 +122,7 @@ class WritePages:
     page_rows: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row for each page."""
+        """Yield a row for each page."""
         system, folder = system_of(self.path)
         name = f"part-{self.build}-{uuid.uuid4().hex}.parquet"
         writer: pq.ParquetWriter | None = None
@@ -132,7 +132,7 @@ class WritePages:
                 sink = system.open_output_stream(f"{folder}/{name}")
                 writer = pq.ParquetWriter(sink, page.schema, write_page_checksum=True)
             writer.write_table(page, row_group_size=self.page_rows)
-            # The first begins with the file: so every byte of it belongs to a page or to the footer.
+            # The first page begins with the file, so that every byte belongs to a page or to the footer.
             start = found[-1]["end"] if found else 0
             found.append(
                 {"page": len(found), "start": start, "end": sink.tell(), "rows": page.num_rows, **self._bounds(page)}
@@ -153,7 +153,7 @@ class WritePages:
             raise bad_row(f"Column '{self.column}'", read.example)
         model: Model = read.model
         assert isinstance(model, OneDimensional)
-        if not len(model):  # only nulls: they match nothing
+        if not len(model):  # a page with only nulls matches nothing
             empty = np.full(len(LEVELS), np.inf)
             return {"left": empty, "right": -empty, "peak": 0.0}
         bounds = group_bounds(value_bounds(model, np.array(LEVELS)), np.array([0, len(model)]))
@@ -233,7 +233,7 @@ def open_index(path: str) -> Index:
 
 
 def forget_open_files() -> None:
-    """Close files that this process has open: they may have been replaced since."""
+    """Close files that this process has open, as they may have been replaced."""
     _handle.cache_clear()
     _opened.cache_clear()
 

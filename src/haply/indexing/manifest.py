@@ -36,7 +36,7 @@ from haply.errors import HaplyError, HaplyWarning
 
 try:
     import fcntl
-except ImportError:  # there is none on Windows: as on a file system without locks
+except ImportError:  # missing on Windows: treated as a file system without locks
     fcntl = None  # type: ignore[assignment]
 
 MANIFEST, FORMAT = "_haply_index.json", 2
@@ -54,18 +54,18 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def everywhere(path: str) -> str:
-    """A path that means the same to this process, to Spark and to its workers, which may run in other folders."""
+    """Return a path that means the same to this process, to Spark and to its workers, which may be in other folders."""
     return path if "://" in path else os.path.abspath(os.path.expanduser(path))
 
 
 def system_of(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or address, and the place there."""
+    """Return the file system of a path or address, and the place there."""
     system, place = fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
     return system, place.rstrip("/") or "/"
 
 
 def print_of(system: fs.FileSystem, place: str) -> tuple[int, str]:
-    """Length and a digest of the footer of a Parquet file, which has the sizes and places of all its pages."""
+    """Return length and a digest of the footer of a Parquet file; the footer has sizes and places of all its pages."""
     with system.open_input_file(place) as source:
         size = source.size()
         tail = source.read_at(8, size - 8) if size >= 8 else b""
@@ -75,7 +75,7 @@ def print_of(system: fs.FileSystem, place: str) -> tuple[int, str]:
 
 
 def refused(path: str, why: str, hint: str = "") -> HaplyError:
-    """The error for an index that cannot be used."""
+    """Make the error for an index that cannot be used."""
     return HaplyError(
         f"The index {path} cannot be used: {why}", expected="an index as build_index left it",
         hint=hint or f'build it again: hp.build_index(df, column, "{path}", mode="overwrite")',
@@ -110,7 +110,7 @@ def load_manifest(path: str) -> dict[str, Any]:
 
 
 def _read_manifest(path: str) -> dict[str, Any] | None:
-    """The manifest of a folder, if there is one; refused unless it is as a build wrote it."""
+    """Return the manifest of a folder, if there is one; refuse it unless it is as a build wrote it."""
     system, folder = system_of(path)
     try:
         with system.open_input_stream(f"{folder}/{MANIFEST}") as source:
@@ -126,7 +126,7 @@ def _read_manifest(path: str) -> dict[str, Any] | None:
         raise refused(path, found, _OTHERWISE)
     try:
         names = _names(manifest)
-        if manifest["format"] == 1:  # which had no generations
+        if manifest["format"] == 1:  # format 1 had no generations
             manifest |= {"generation": 0, "id": manifest["checksum"], "previous": None}
         elif manifest["previous"] is not None:
             names |= set(manifest["previous"]["names"])
@@ -146,7 +146,7 @@ def _names(manifest: dict[str, Any]) -> set[str]:
 
 
 def checksum_of(manifest: dict[str, Any]) -> str:
-    """A digest of all that a manifest says."""
+    """Return a digest of the content of a manifest."""
     told = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
@@ -190,7 +190,7 @@ class Build:
         self._written = False
 
     def commit(self, told: dict[str, Any]) -> None:
-        """Put a new manifest in the old one's place, unless another build has done so since this one began."""
+        """Replace the manifest, unless another build has done so since this one began."""
         self._written, before = True, self.before
         manifest = {
             "format": FORMAT,
@@ -206,7 +206,7 @@ class Build:
             with self._system.open_output_stream(draft) as out:
                 out.write(json.dumps(manifest, indent=1).encode())
             self._system.move(draft, f"{self._folder}/{MANIFEST}")
-            self._check_still(self.id)  # without locks, another may have come between
+            self._check_still(self.id)  # without locks another build may have come first
             kept, doomed, ids = _names(manifest), set(), {self.id, *_dead_builds(self._system, self._folder)}
             if before:
                 kept |= _names(before)
@@ -227,18 +227,18 @@ class Build:
             )
 
     def withdraw(self) -> None:
-        """Remove the files of this build, unless it did commit."""
+        """Remove the files of this build, unless it has committed."""
         try:
             now = _read_manifest(self.path)
-        except HaplyError:  # then it is not known which files belong to the index
+        except HaplyError:  # unknown which files belong to the index
             return
         if now is None or now["id"] != self.id:
-            # Tasks of a failed job may still write: the claim stays, so the next build knows that these are leftovers.
+            # Tasks of a failed job may still write: the claim stays, so the next build recognises files as leftovers.
             claim = "" if self._written else f"{_BUILD}{self.id}"
             self._sweep(lambda name: _id_in(name) == self.id and name != claim)
 
     def _sweep(self, doomed: Callable[[str], bool]) -> None:
-        """Remove files by their names. What cannot be removed stays."""
+        """Remove files by their names. Files that cannot be removed stay."""
         for entry in _entries(self._system, self._folder):
             if doomed(entry.base_name):
                 with suppress(OSError):
@@ -247,7 +247,7 @@ class Build:
 
 @contextmanager
 def building(path: str, before: dict[str, Any] | None) -> Iterator[Build]:
-    """A build that started from this manifest. One that fails takes its files away."""
+    """Yield a build that started from this manifest; if it fails, remove its files."""
     system, folder = system_of(path)
     system.create_dir(folder, recursive=True)
     build, claim = Build(path, before), None
@@ -270,13 +270,13 @@ def _entries(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
 
 
 def _id_in(name: str) -> str | None:
-    """The id of the build that wrote a file, by its name."""
+    """Return the id of the build that wrote a file, by its name."""
     found = _DATA.fullmatch(name) or _MARKED.fullmatch(name)
     return found[1] if found else None
 
 
 def _dead_builds(system: fs.FileSystem, folder: str) -> set[str]:
-    """The ids of builds whose processes have ended before they could commit."""
+    """Return the ids of builds whose processes have ended before they could commit."""
     dead = set()
     for entry in _entries(system, folder) if _has_locks(system) else []:
         build = _id_in(entry.base_name)
@@ -294,7 +294,7 @@ def _has_locks(system: fs.FileSystem) -> bool:
 
 @contextmanager
 def _locked(system: fs.FileSystem, folder: str) -> Iterator[None]:
-    """One at a time, as far as the file system has locks."""
+    """Hold the lock of a folder, if its file system has locks."""
     if not _has_locks(system):
         yield
         return
@@ -310,7 +310,7 @@ def _locked(system: fs.FileSystem, folder: str) -> Iterator[None]:
             )
         yield
     finally:
-        with suppress(OSError):  # unlock explicitly: a process forked meanwhile would keep the lock
+        with suppress(OSError):  # unlock explicitly: a process forked in between would keep the lock
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 

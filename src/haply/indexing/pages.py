@@ -1,4 +1,4 @@
-"""Which pages of an index a join has to read."""
+"""Find the pages of an index that a join has to read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROBES = 256
 
 
 class PageList:
-    """Pages by the beginning of their intervals, to look up which a row may match."""
+    """Pages in the order of where their intervals begin, to look up the pages that a row may match."""
 
     def __init__(self, pages: Intervals) -> None:
         usable = np.flatnonzero(~pages.hopeless)
@@ -29,7 +29,7 @@ class PageList:
         self.reached = np.maximum.accumulate(self.end)
 
     def met_by(self, rows: Intervals) -> tuple[np.ndarray, np.ndarray]:
-        """Row numbers, and the pages that they may match."""
+        """Return row numbers, and the pages that these rows may match."""
         first = np.searchsorted(self.reached, rows.start, "left")
         last = np.searchsorted(self.start, rows.end, "right")
         counts = np.maximum(0, last - first)
@@ -49,7 +49,7 @@ class PagesOfJoin:
 
     @cached_property
     def intervals(self) -> Intervals:
-        """For each page an interval that holds those of its rows."""
+        """For each page an interval that contains the intervals of its rows."""
         method = self.method
         ends = interval_ends(self.is_left, method.region, method.threshold, method.exact, method.pairing)
         found = self.index.intervals(ends)

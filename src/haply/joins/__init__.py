@@ -40,7 +40,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import an operator on its first use: whoever imports a module of this package need not wait for all of them."""
+    """Import an operator on its first use, so that importing a module of this package does not import all of them."""
     import importlib
 
     for module, names in _MODULES.items():

@@ -1,4 +1,4 @@
-"""Rows of points by their dimension: only points of one dimension meet."""
+"""Find the rows of each dimension: only points of one dimension meet."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def dimensions(model: Model) -> np.ndarray:
 
 
 def known_dimensions(dims: np.ndarray) -> list[int]:
-    """List the dimensions that there are; mostly it is one."""
+    """List the dimensions that occur; mostly it is one."""
     if len(dims) and (dims == dims[0]).all():
         return [int(dims[0])]
     return [int(dim) for dim in np.unique(dims)]
 
 
 def of_dimension(model: Model, dims: np.ndarray, dim: int) -> tuple[Model, np.ndarray]:
-    """Return the rows of one dimension, and where they are; nothing is copied if all are."""
+    """Return the rows of one dimension, and their numbers; nothing is copied if all rows have it."""
     rows = np.flatnonzero(dims == dim)
     return (model if len(rows) == len(dims) else model.take(rows)), rows
 
 
 def shared_dimensions(sides: Sequence[np.ndarray], raises: bool) -> list[int]:
-    """List the dimensions of both sides; more than one is an error if that ``raises``."""
+    """List the dimensions that occur on any side; if ``raises``, more than one is an error."""
     known = sorted({dim for dims in sides for dim in known_dimensions(dims)})
     if len(known) > 1 and raises:
         raise dimensions_differ(known[0], known[-1])
@@ -43,7 +43,7 @@ def shared_dimensions(sides: Sequence[np.ndarray], raises: bool) -> list[int]:
 
 
 def dimensions_differ(expected: int, found: int) -> HaplyError:
-    """Make the error for points that have other dimensions than others."""
+    """Make the error for points whose dimensions differ."""
     return HaplyError(
         "Points differ in dimension",
         expected=f"{expected} coordinates, as other rows have",

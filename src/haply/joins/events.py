@@ -1,4 +1,4 @@
-"""The last event before each time: rows of two sides that have times, and keys that must be equal."""
+"""Find the last event before each time, for rows of two sides that have times, and keys that must be equal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from haply.probability.events.last import event_candidates, last_events
 from haply.probability.events.nearest import nearest_candidates, nearest_events
 
 Direction = Literal["backward", "forward", "nearest"]
-"""Whether the last event at or before a time is asked for, the first at or after it, or the nearest to it."""
+"""Which event is asked for: the last at or before a time, the first at or after it, or the nearest to it."""
 
 
 class FoundEvents(NamedTuple):
-    """Pairs of a left row and an event, by row numbers, with the probability that it is the one; and that any is."""
+    """Pairs of a left row and an event, by row numbers, with the probability that the event is the one asked for."""
 
     left: np.ndarray
     right: np.ndarray
@@ -32,7 +32,7 @@ class FoundEvents(NamedTuple):
 
 @dataclass(frozen=True)
 class LastEvent:
-    """What is asked: see ``last_events`` and ``nearest_events``."""
+    """A query for events: see ``last_events`` and ``nearest_events``."""
 
     lookback: float | None
     direction: Direction
@@ -43,8 +43,8 @@ class LastEvent:
     ) -> FoundEvents:
         """Find the events of all left rows.
 
-        Tables have columns ``__key0``, ``__key1``, ... of their keys. ``names`` are right columns that order events at
-        one time, the last of which counts.
+        Tables have columns ``__key0``, ``__key1``, ... of their keys. ``names`` are right columns that order events of
+        equal times: the last of these counts.
         """
         usable = [_usable(table, time, keys) for table, time in zip((left, right), times, strict=True)]
         some = np.zeros(left.num_rows)
@@ -86,7 +86,7 @@ def _usable(table: pa.Table, time: str, keys: int) -> np.ndarray:
 
 
 def _codes(left: pa.Table, right: pa.Table, keys: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number the rows of both sides so that those have one number whose keys are all equal."""
+    """Number the rows of both sides so that rows have the same number if all their keys are equal."""
     if not keys:
         return np.zeros(left.num_rows, np.int64), np.zeros(right.num_rows, np.int64)
     columns = [(left[f"__key{key}"], right[f"__key{key}"]) for key in range(keys)]
@@ -94,7 +94,7 @@ def _codes(left: pa.Table, right: pa.Table, keys: int) -> tuple[np.ndarray, np.n
 
 
 def _ranks(events: pa.Table, names: list[str]) -> np.ndarray:
-    """Number events by columns, then by their place."""
+    """Number events in the order of columns, then of their place."""
     if not names:
         return np.arange(events.num_rows, dtype=np.float64)
     columns: dict[str, pa.ChunkedArray] = {}

@@ -1,4 +1,4 @@
-"""How much pairs of rows speak for one thing: the Bayes factor of "the same" against "unrelated"."""
+"""Weigh pairs of rows as evidence for one thing: compute the Bayes factor of "the same" against "unrelated"."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from haply.probability.density import PairDensity
 
 @dataclass(frozen=True)
 class Attribute:
-    """Two columns of pairs that measure one value, if the rows are the same thing."""
+    """Two columns of pairs that measure the same value if the rows are the same thing."""
 
     left: str
     right: str
     among: float | str
-    """The density of unrelated right rows at the value of the right row: a number, or a column of it."""
+    """The density of unrelated right rows at the value of the right row: a number, or the name of a column."""
 
 
 @dataclass(frozen=True)
@@ -31,26 +31,26 @@ class Category:
     left: str
     right: str
     same: float
-    """The share of pairs that agree among those that are the same thing."""
+    """The share of pairs that agree, among pairs that are the same thing."""
     unrelated: float
-    """The same among unrelated pairs."""
+    """The share of pairs that agree, among unrelated pairs."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What pairs are asked: the density of the first attribute comes with them, as ``probability``."""
+    """Names what counts as evidence; the density of the first attribute comes with the pairs, as ``probability``."""
 
     density: float | str
-    """Of unrelated right rows: a number, or a column of it."""
+    """The density of unrelated right rows: a number, or the name of a column."""
     first: str
     """The column of the left rows whose density, or probability, comes with the pairs."""
     within: float | None = None
-    """The distance of which there is a probability, where there is no density."""
+    """If pairs come with the probability of a distance instead of a density: this distance."""
     attributes: tuple[Attribute, ...] = ()
     categories: tuple[Category, ...] = ()
 
     def bayes_factors(self, pairs: pa.Table) -> np.ndarray:
-        """Compute the Bayes factor of each pair; a null value says nothing."""
+        """Compute the Bayes factor of each pair; a null value leaves the factor as it is."""
         factor = pairs["probability"].to_numpy() / _numbers(pairs, self.density)
         if self.within is not None and pairs.num_rows:
             factor = factor / _ball(self.within, dimensions(view_column(pairs[self.first].combine_chunks())))
@@ -68,7 +68,7 @@ class Evidence:
 
 
 def _ball(radius: float, dims: np.ndarray) -> np.ndarray:
-    """The volume of a ball of this radius, for each dimension."""
+    """Return the volume of a ball of this radius, for each dimension."""
     known, which = np.unique(dims, return_inverse=True)
     of_one = [math.pi ** (0.5 * dim) / math.gamma(0.5 * dim + 1.0) for dim in known.tolist()]
     return np.array(of_one)[which] * radius**dims
@@ -91,9 +91,10 @@ def _attribute_factors(pairs: pa.Table, attribute: Attribute) -> np.ndarray:
 
 
 def share_of(weights: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the probabilities of pairs, each against all others of its left row and none, and of any, by row.
+    """Compute the probability of each pair, and for each left row the probability that any of its pairs is right.
 
-    A weight is infinite where two certain values are equal: such pairs share the whole probability.
+    A pair competes with all other pairs of its left row, and with none of them being right. A weight is infinite where
+    two certain values are equal: such pairs share the whole probability.
     """
     endless = np.isinf(weights)
     total = np.bincount(rows, np.where(endless, 0.0, weights), minlength=count)

@@ -1,8 +1,8 @@
-"""Joins by moment indexes: one side is put into an R-tree by mean and variance, the other is looked up in it.
+"""Join by moment indexes: one side is put into an R-tree by mean and variance, the other is looked up in it.
 
-For Gaussians the tree answers with the matches themselves (GJ), for other laws with candidates that are validated
-(GMJ). Conditions on several attributes, taken to be independent, are asked of one tree at once. (Peng, Diao and Liu
-2011, section 4.)
+For Gaussians the tree returns the matches themselves (GJ), for other laws candidates that are validated (GMJ).
+Conditions on several attributes, taken to be independent, are looked up in one tree at once. (Peng, Diao and Liu 2011,
+section 4.)
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ from haply.pruning.cascade import SURE_RANGE, Cascade, Counters
 from haply.pruning.threshold import Threshold
 
 IndexName = Literal["auto", "gj", "gmj", "chebyshev", "xbound"]
-"""``gj`` is for Gaussians and returns matches; ``gmj`` for any law; ``chebyshev`` is that with the paper's own bound
-for values far apart, its sign mended; ``xbound`` is the baseline by quantiles; ``auto`` is ``gj`` where it may be."""
+"""``gj`` is for Gaussians and returns matches; ``gmj`` is for any law; ``chebyshev`` is ``gmj`` with the paper's bound
+for values far apart, its sign corrected; ``xbound`` is the baseline by quantiles; ``auto`` is ``gj`` where it fits."""
 
 Models = Sequence[OneDimensional]
 """The attributes of one side, in the order of the conditions."""
 
 
 class MomentCounters(Counters):
-    """The funnel, and what the index did for it."""
+    """Counts the funnel, and the work of the index."""
 
     def __init__(self) -> None:
         super().__init__()
         self.nodes = 0
-        """Nodes that were looked at."""
+        """Nodes that were tested."""
         self.rows = 0
-        """Rows that were looked at one by one."""
+        """Rows that were tested one by one."""
         self.returned = 0
         """Pairs that left the index: candidates, or the matches themselves."""
         self.wholesale = 0
-        """Pairs among them whose node was accepted whole."""
+        """Returned pairs whose node was accepted as a whole."""
         self.validated = 0
-        """Pairs whose probability had to be found after that."""
+        """Returned pairs whose probability had to be computed."""
 
     def add_looks(self, looks: Looks, returned: int, wholesale: int) -> None:
-        """Count what was looked at for some pairs that left the index."""
+        """Count the nodes and rows that were tested for some pairs that left the index."""
         self.nodes += looks.nodes
         self.rows += looks.rows
         self.returned += returned
         self.wholesale += wholesale
 
     def add(self, more: Counters) -> None:
-        """Add another's counts to these."""
+        """Add other counts to these."""
         super().add(more)
         if isinstance(more, MomentCounters):
             for name in ("nodes", "rows", "returned", "wholesale", "validated"):
@@ -78,12 +78,15 @@ class MomentCounters(Counters):
 
 
 def index_moments(models: Models) -> MomentTree:
-    """The R-tree of one side, by the mean and variance of each attribute; it serves every condition and threshold."""
+    """Return the R-tree of one side, by mean and variance of each attribute, for all conditions and thresholds."""
     return build_tree(moment_boxes(models))
 
 
 def index_xbounds(models: Models, probes: Models, threshold: Threshold) -> MomentTree:
-    """The baseline's R-tree of one side, by two quantiles of each attribute: for one threshold and kind of probes."""
+    """Return the baseline's R-tree of one side, by two quantiles of each attribute.
+
+    It serves one threshold and one kind of probes.
+    """
     return build_tree(xbound_boxes(models, probes, threshold))
 
 
@@ -99,10 +102,11 @@ def match_moments(
     indexed: SideName = "right",
     admits: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> Matches:
-    """Every pair for which all conditions hold likely enough, by the index of one side.
+    """Return every pair that satisfies all conditions with a sufficient probability, by the index of one side.
 
-    A condition is about the attribute at its place, left less right. ``tree`` is the indexed side's, if it was made
-    before. ``admits`` tells which pairs of row numbers may be answers at all. ``counters`` are ``MomentCounters``.
+    Each condition is about the attribute at the same place, left minus right. ``tree`` is the tree of the indexed side,
+    if it was made before. ``admits`` tells which pairs of row numbers can be answers. ``counters`` are
+    ``MomentCounters``.
     """
     begun = time.perf_counter()
     rows, probes = (right, left) if indexed == "right" else (left, right)
@@ -146,12 +150,12 @@ def match_moments(
 
 
 def _mirrored(region: Region) -> Region:
-    """The same condition on the opposite difference."""
+    """Return the same condition on the opposite difference."""
     return Region(-region.high, -region.low, region.high_closed, region.low_closed, region.outside)
 
 
 def _laws(probes: Models, rows: Models, regions: Sequence[Region], index: IndexName) -> list[int]:
-    """How each attribute is judged."""
+    """Return the code of the test for each attribute."""
     if index not in get_args(IndexName):
         raise unknown_name("index", index, get_args(IndexName))
     if not len(probes) == len(rows) == len(regions) or not regions:
@@ -193,7 +197,7 @@ Decided = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class _Settled:
-    """Answers of an index that decides by itself: they are the matches, and need no validation."""
+    """Takes the answers of an index that decides pairs itself: they are the matches, and need no validation."""
 
     def __init__(self, exact: bool) -> None:
         self.counters, self._exact = MomentCounters(), exact
@@ -211,7 +215,7 @@ class _Settled:
 class _Together:
     """Decides pairs of several attributes as the cascade does those of one: probabilities multiply.
 
-    The next attribute is asked for pairs that may still be kept.
+    Each attribute is evaluated only for pairs that may still be kept after the attributes before it.
     """
 
     def __init__(self, left: Models, right: Models, regions: Sequence[Region], threshold: Threshold) -> None:
@@ -220,7 +224,7 @@ class _Together:
         self.counters = Counters()
 
     def decide(self, left_rows: np.ndarray, right_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions of the kept pairs in the list, their probabilities, and 0 for the exact value."""
+        """Return the positions of kept pairs in the list, their probabilities, and the codes of exact values."""
         self.counters.candidates += len(left_rows)
         self.counters.evaluated += len(left_rows)
         kept, probability = np.arange(len(left_rows)), np.ones(len(left_rows))
@@ -233,7 +237,7 @@ class _Together:
 
 
 class _Validated:
-    """Candidates of an index, decided pair by pair; those of nodes that were accepted whole are matches."""
+    """Decides the candidates of an index pair by pair; those of nodes that were accepted as a whole are matches."""
 
     def __init__(self, by: Cascade | _Together) -> None:
         self.counters = by.counters = MomentCounters()

@@ -1,7 +1,8 @@
-"""Joins page by page: candidates from x-bound pages or from the tree over them, verdicts from the cascade.
+"""Join page by page: x-bound pages or the tree over them give candidates, and the cascade decides these.
 
-The four algorithms of Cheng et al. 2005 are one loop over the pages of the outer side: ``BNLJ`` meets all pages of the
-inner side and ``INLJ`` an index, by boxes alone; ``U-BNLJ`` and ``U-INLJ`` use x-bounds as well.
+The four algorithms of Cheng et al. 2005 are one loop over the pages of the outer side. ``BNLJ`` compares each with all
+pages of the inner side and ``INLJ`` with an index, by bounding boxes alone; ``U-BNLJ`` and ``U-INLJ`` use x-bounds as
+well.
 """
 
 from __future__ import annotations
@@ -38,20 +39,20 @@ from haply.pruning.threshold import Threshold
 Algorithm = Literal["BNLJ", "U-BNLJ", "INLJ", "U-INLJ"]
 ALGORITHMS: tuple[Algorithm, ...] = ("BNLJ", "U-BNLJ", "INLJ", "U-INLJ")
 OF_STRATEGY: dict[str, Algorithm] = {"pages": "U-BNLJ", "pti": "U-INLJ"}
-"""What the strategies of a pair join stand for."""
+"""The algorithm of each strategy of a pair join."""
 
 ITEM_RULES = ("cascade", "theorem 1")
 
 Owned = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Which of some pairs (left and right rows) are this join's to decide."""
+"""Tells which pairs of left and right rows this join decides."""
 
 
 @dataclass(frozen=True)
 class PageSettings:
     """How rows are laid out and tested.
 
-    ``levels`` None takes those that suit the threshold. ``tests`` are those of the algorithms with U. ``item`` decides
-    single pairs: the engine's cascade, or Theorem 1 alone (for ``<`` and ``>`` Theorems 3 and 4).
+    ``levels`` None chooses levels that suit the threshold. ``tests`` are used by the algorithms with U. ``item``
+    decides single pairs: the engine's cascade, or Theorem 1 alone (for ``<`` and ``>`` Theorems 3 and 4).
     """
 
     tests: Tests = "strong"
@@ -60,7 +61,7 @@ class PageSettings:
     rows_per_page: int = 50
     fan_out: int = 50
     in_order: bool = True
-    """Whether pages are filled in sorted order, or as rows come. The index is always loaded in order."""
+    """Whether pages are filled in sorted order, or in the order in which rows are given. The index is always sorted."""
 
     def __post_init__(self) -> None:
         if self.item not in ITEM_RULES:
@@ -69,18 +70,18 @@ class PageSettings:
 
 @dataclass
 class PagedWork:
-    """What a join by pages has done."""
+    """Counts the work of a join by pages."""
 
     pairs: int = 0
     """Pairs that reach the item level (the paper's N_pair)."""
     evaluated: int = 0
-    """Exact probabilities (the paper's N_prob)."""
+    """Pairs whose exact probability was computed (the paper's N_prob)."""
     included: int = 0
     """Pairs accepted by whole pages, subtrees or entries."""
     reads: int = 0
     """Pages and leaves whose rows were needed; tables of x-bounds are kept in memory."""
     visited: int = 0
-    """Pages, nodes and entries of the inner side that were looked at by their bounds."""
+    """Pages, nodes and entries of the inner side that were tested by their bounds."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,10 @@ class PagedMatches(Matches):
 
 
 class TheoremOne(Cascade):
-    """Decides pairs by Theorem 1 (and 3, 4) of Cheng et al. 2005 or their exact value, whatever the models.
+    """Decides pairs by Theorem 1 (and 3, 4) of Cheng et al. 2005 or by their exact value, whatever the models.
 
-    ``P(low <= A - B <= high)`` is at most the mass of either value within reach of the other's support: the
-    concentration rule with concentrations of 1. Whatever a page or node test of the paper decides, this decides too.
+    ``P(low <= A - B <= high)`` is at most the mass that either value has within reach of the other's support: the
+    concentration rule with concentrations of 1. This decides every pair that a page or node test of the paper decides.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class TheoremOne(Cascade):
 
 
 class PagedJoin:
-    """One side laid out in pages or as a tree, to be joined with other rows as often as they come."""
+    """Lays out one side in pages or as a tree, to join it with other rows as often as needed."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class PagedJoin:
 
     @cached_property
     def index(self) -> Pages | ThresholdTree:
-        """The inner side as the algorithm wants it."""
+        """The layout of the inner side that the algorithm needs."""
         if self.algorithm in ("INLJ", "U-INLJ"):
             return ThresholdTree(self.inner, self.levels, self.settings.fan_out)
         return self._pages(self.inner)
@@ -141,7 +142,7 @@ class PagedJoin:
         return Pages(model, self.levels, self.settings.rows_per_page, self.settings.in_order)
 
     def count(self, outer: OneDimensional) -> PagedWork:
-        """The work up to the item level, without listing a pair: joins with a billion answers can be counted."""
+        """Return the work up to the item level without listing pairs: joins with a billion answers can be counted."""
         work = PagedWork()
         pages, room = self._pages(outer), PageScratch.of(0)
         for page in range(len(pages) if self.threshold.attainable else 0):
@@ -152,7 +153,7 @@ class PagedJoin:
     def match(
         self, outer: OneDimensional, *, labels: Labels = (None, None), owned: Owned | None = None
     ) -> PagedMatches:
-        """The kept pairs of the inner side with these rows."""
+        """Return the kept pairs of the inner side with the given outer rows."""
         started = time.perf_counter()
         left, right = (self.inner, outer) if self.inner_is_left else (outer, self.inner)
         make = TheoremOne if self.settings.item == "theorem 1" else Cascade
@@ -185,7 +186,7 @@ class PagedJoin:
         return PagedMatches(i, j, probability, decided_by, cascade.counters, seconds, work)
 
     def _blocks(self, pages: Pages, work: PagedWork) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-        """Left and right rows of pairs, in blocks of bounded size, and whether all of them are kept unseen."""
+        """Yield left and right rows of pairs, in blocks of bounded size, and whether all are kept without a test."""
         waiting: dict[bool, list[tuple[np.ndarray, np.ndarray]]] = {False: [], True: []}
         held = {False: 0, True: 0}
         room = PageScratch.of(len(self.inner))

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 
 _SLACK = 1e-6
-"""By how much a slot is longer than the window: more than places on it are rounded by."""
+"""Relative length that a slot has beyond the window: more than the rounding of places in slots."""
 
 Numbers = tuple[np.ndarray, np.ndarray] | tuple[None, None]
-"""A number for each row of two sides, which must be equal for rows to meet; none if all are."""
+"""A number for each row of the two sides: rows meet if their numbers are equal. None if all rows may meet."""
 
 
 class TimesAndGroups(Protocol):
@@ -40,17 +40,17 @@ def sql_slot_length(window: float) -> float:
 def in_slots(
     left: TimesAndGroups, right: TimesAndGroups, window: float, away: tuple[np.ndarray, np.ndarray] | None = None
 ) -> tuple[np.ndarray, Numbers]:
-    """Return the numbers of right rows, some more than once, and for left and these right rows the key to meet by.
+    """Return the numbers of right rows, some of them repeated, and the keys by which left rows meet these right rows.
 
-    All rows that are within the window, and of one group, have equal keys, and no two meet twice. Rows with equal keys
-    are of one group, but may be up to two windows apart. Rows whose times begin in another cell are *away*: two of
-    these do not meet here, since this cell does not own their pair.
+    Rows within the window and of one group have equal keys, and no two rows meet twice. Rows with equal keys are of one
+    group, but may be up to two windows apart. Rows whose times begin in another cell are *away*: two rows that are away
+    do not meet here, since this cell does not own their pair.
     """
     assert left.times is not None
     assert right.times is not None
     copies, (mine, theirs) = _shared(left.times, right.times, window)
     if away is not None and away[0].any() and away[1].any():
-        # each slot has a second key, by which left rows that are away meet only those right ones that are not
+        # each slot has a second key, by which left rows that are away meet only right rows that are not
         here = np.flatnonzero(~away[1][copies])
         mine, theirs = 2 * mine + away[0], np.append(2 * theirs, 2 * theirs[here] + 1)
         copies = np.append(copies, copies[here])
@@ -58,9 +58,9 @@ def in_slots(
 
 
 def _shared(left: np.ndarray, right: np.ndarray, window: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Right rows, some more than once, and slots for left and right ones: those of pairs in a window are equal.
+    """Return the numbers of right rows, some repeated, and slots of left and right rows, equal for pairs in a window.
 
-    A left row has the number of its slot; a right row is copied to its own slot and both neighbours, where there are
+    A left row has the number of its slot. A right row is copied to its own slot and to both neighbours, if these hold
     left rows.
     """
     times = np.sort(np.concatenate([left, right]))
@@ -75,11 +75,12 @@ def _shared(left: np.ndarray, right: np.ndarray, window: float) -> tuple[np.ndar
 
 
 def _slots(known: np.ndarray, window: float, sides: tuple[np.ndarray, np.ndarray]) -> list[np.ndarray]:
-    """Numbers from 1 on of the slots in which times are; neighbours are those of slots side by side.
+    """Return the numbers of the slots of times, from 1 on; slots side by side have consecutive numbers.
 
-    They are counted anew after each gap, so that a time far away from all others does not make them few or long.
+    Slots are laid out anew after each gap between times, so that a time far away from all others does not change how
+    many slots there are, or how long they are.
     """
-    if window == 0.0:  # equal times, and no neighbours
+    if window == 0.0:  # rows meet at equal times only, and slots have no neighbours
         return [1 + 2 * np.searchsorted(known, times) for times in sides]
     length = window * (1.0 + _SLACK)
     after = np.flatnonzero(np.diff(known) > 2.0 * length) + 1
@@ -94,7 +95,7 @@ def _slots(known: np.ndarray, window: float, sides: tuple[np.ndarray, np.ndarray
 
 
 def numbered(groups: tuple[np.ndarray | None, np.ndarray | None], slots: tuple[np.ndarray, np.ndarray]) -> Numbers:
-    """Return numbers for pairs of a group and a slot; none if there is but one."""
+    """Return a number for each pair of a group and a slot; None for both sides if there is only one such pair."""
     if not len(slots[0]) or not len(slots[1]):
         return None, None
     codes = np.concatenate(slots)

@@ -1,7 +1,7 @@
-"""What a join costs by each strategy, estimated; ``auto`` is the one that costs least.
+"""Estimate what a join costs by each strategy; ``auto`` is the strategy that costs least.
 
 The estimate is a price for each row and one for each candidate pair of the core regions. Prices were fitted to
-``python -m benchmarks strategies``; they are those of one machine, but it is their ratios that decide.
+``python -m benchmarks strategies``. They are those of one machine, but only their ratios matter.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Price(NamedTuple):
 
 _ONE_PASS = {"sweep": Price(0.1, 0.1), "pages": Price(4.0, 0.15), "pti": Price(5.0, 0.2), "moments": Price(17.0, 0.4)}
 _OTHER = {"sweep": Price(3.0, 9.0), "pages": Price(80.0, 9.5), "pti": Price(35.0, 9.0), "moments": Price(6.0, 9.2)}
-"""Two Gaussians, or two uniforms, are decided in one pass of the sweep; all others by the cascade."""
+"""Pairs of two Gaussians, or of two uniforms, are decided in one pass of the sweep; all others by the cascade."""
 
 
 def estimated_seconds(
     left: type[Model] | None, right: type[Model] | None, rows: int, candidates: float
 ) -> dict[str, float]:
-    """Seconds on one core by each strategy, for so many rows of both sides and candidate pairs, least first."""
+    """Return the seconds on one core by each strategy, least first, for ``rows`` of both sides and candidate pairs."""
     prices = _ONE_PASS if left is right and left in (Gaussian, Uniform) else _OTHER
     found = {name: 1e-6 * (price.row * rows + price.candidate * candidates) for name, price in prices.items()}
     return dict(sorted(found.items(), key=lambda item: item[1]))

@@ -1,4 +1,4 @@
-"""Compile kernels ahead: a tiny join of given kinds runs every kernel that a large one will."""
+"""Compile kernels ahead: a tiny join of given kinds runs every kernel that a large join of these kinds runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from haply.selection.group import Group
 from haply.selection.select import Selection
 
 STEPS = len(ONE_DIMENSIONAL) ** 2 + 6
-"""What ``warm_everything`` yields."""
+"""The names that ``warm_everything`` yields."""
 
 
 def _example(kind: type[Model]) -> OneDimensional:
@@ -53,7 +53,7 @@ def _example(kind: type[Model]) -> OneDimensional:
 
 
 def _from_arrow(values: np.ndarray) -> np.ndarray:
-    """Return an array that cannot be written to, as those that come from Arrow: numba compiles for them apart."""
+    """Return a read-only array, as Arrow gives it: numba compiles kernels separately for such arrays."""
     values.setflags(write=False)
     return values
 
@@ -68,7 +68,7 @@ def warm_pair(
     strategy: str = "auto",
     keyed: bool = False,
 ) -> None:
-    """Run a join of two rows a side, with the layout that rows coming from Arrow have; if keyed, with equal keys."""
+    """Run a join of two rows a side, with the layout that rows from Arrow have; if keyed, with equal keys."""
     models = []
     for kind in (left, right):
         model_class = type(_example(kind))
@@ -89,13 +89,13 @@ def warm_pair(
 def warm_moments(
     left: type[OneDimensional], right: type[OneDimensional], region: Region, threshold: Threshold, exact: bool
 ) -> None:
-    """The same with an index of means and variances."""
+    """Run a join of two models with an index of means and variances."""
     models = [type(_example(kind)).from_arrow(_example(kind).to_arrow()) for kind in (left, right)]
     match_moments(models[:1], models[1:], [region], threshold, exact)
 
 
 def warm_clouds(dim: int, exact: bool) -> None:
-    """Run a similarity join of two objects a side, equal and other weights, with every rule and with the grid."""
+    """Run a similarity join of two objects a side, with equal and other weights, with every rule and with the grid."""
     points = np.zeros((2, 2 * dim))
     for probs in (None, [[0.25, 0.75]] * 2):
         model = Samples.from_arrow(Samples(points, probs, dim=dim).to_arrow())
@@ -108,7 +108,7 @@ def warm_clouds(dim: int, exact: bool) -> None:
 
 @lru_cache(maxsize=1)
 def warm_times() -> None:
-    """Run a timing join of a few events a side, with tables and without."""
+    """Run a timing join of a few events a side, with and without tables."""
     times = Histogram.from_arrow(Histogram([[0.0, 1.0, 2.0]] * 2, [[0.5, 0.5]] * 2).to_arrow())
     for templates in (None, times):
         join = TimingJoin(1.0, 0.5, templates=templates)
@@ -118,7 +118,7 @@ def warm_times() -> None:
 
 @lru_cache(maxsize=3)
 def warm_windows(algorithm: Algorithm | None) -> None:
-    """Run a window join of three streams: by an algorithm of ``WindowJoin``, or without one of whole streams."""
+    """Run a window join of three streams: by an algorithm of ``WindowJoin``, or if None by ``join_windows``."""
     windows = {("a", "b"): 1.0, ("b", "c"): 2.0}
     if algorithm is None:
         rows = {"id": np.arange(2), "time": np.arange(2.0), "key": np.zeros(2, np.int64)}
@@ -140,14 +140,14 @@ def warm_joint(joint: Joint, kinds: tuple[tuple[str, type[Model]], ...]) -> None
 
 
 def _common_dimension(kinds: Sequence[type[Model]]) -> int:
-    """A number of coordinates that positions of these kinds may have."""
+    """Return a number of coordinates that positions of all these kinds can have."""
     if Sky in kinds:
         return 3
     return 2 if all(kind in (GaussianND, MixtureND, Samples) for kind in kinds) else 1
 
 
 def warm_selection(selection: Selection) -> None:
-    """Select from two rows, as per-row planning does and without its bounds."""
+    """Select from two rows, with bounds as per-row planning does, and without bounds."""
     _warm_selection(selection.groups, selection.exact)
 
 
@@ -163,7 +163,7 @@ def _warm_selection(groups: tuple[Group, ...], exact: bool) -> None:
 
 
 def _example_in(kind: type[Model], dim: int) -> Model:
-    """Two rows of a model, in several dimensions if it has them."""
+    """Return two rows of a model, in several dimensions if it has them."""
     if kind is GaussianND:
         model: Model = GaussianND(np.zeros((2, dim)), np.tile(np.eye(dim), (2, 1, 1)))
     elif kind is MixtureND:
@@ -179,7 +179,7 @@ def _example_in(kind: type[Model], dim: int) -> Model:
 
 
 def warm_everything() -> Iterator[str]:
-    """Warm every pair of models under every kind of condition, and all else; yields what was just done."""
+    """Warm every pair of models under every kind of condition, and all other kernels; yield what was just done."""
     regions = (Region(-1.0, 1.0), Region(0.0, math.inf, low_closed=False), Region(-1.0, 1.0, outside=True))
     for left, right in product(ONE_DIMENSIONAL, ONE_DIMENSIONAL):
         for region in regions:

@@ -1,4 +1,4 @@
-"""Every one-dimensional model is a mixture of points, uniforms and (cut) normals: the calculus of such components.
+"""Compute with components: every one-dimensional model is a mixture of points, uniforms and (cut) normals.
 
 Components lie in flat arrays, those of row ``i`` at ``start[i]:start[i + 1]``:
 
@@ -38,7 +38,7 @@ POINT, UNIFORM, NORMAL = np.int8(0), np.int8(1), np.int8(2)
 
 @kernel
 def component_cdf(kind, low, high, mean, sd, x):
-    """``P(X <= x)`` for one component."""
+    """Return ``P(X <= x)`` for one component."""
     if kind == NORMAL:
         return cut_cdf(mean, sd, low, high, x)
     if x >= high:
@@ -50,7 +50,7 @@ def component_cdf(kind, low, high, mean, sd, x):
 
 @kernel
 def component_cdf_left(kind, low, high, mean, sd, x):
-    """``P(X < x)`` for one component."""
+    """Return ``P(X < x)`` for one component."""
     if kind == POINT:
         return 1.0 if low < x else 0.0
     return component_cdf(kind, low, high, mean, sd, x)
@@ -58,7 +58,7 @@ def component_cdf_left(kind, low, high, mean, sd, x):
 
 @kernel
 def component_integrated_cdf(kind, low, high, mean, sd, x):
-    """``E max(x - X, 0)``, the integral of the cdf up to ``x``, for one component."""
+    """Return ``E max(x - X, 0)``, the integral of the cdf up to ``x``, for one component."""
     if kind == NORMAL:
         if x <= low:
             return 0.0
@@ -75,7 +75,7 @@ def component_integrated_cdf(kind, low, high, mean, sd, x):
 
 @kernel
 def component_mean(kind, low, high, mean, sd):
-    """Mean of one component."""
+    """Return the mean of one component."""
     if kind != NORMAL:
         return low + 0.5 * (high - low)
     if low == -math.inf and high == math.inf:
@@ -85,7 +85,7 @@ def component_mean(kind, low, high, mean, sd):
 
 @kernel
 def component_variance(kind, low, high, mean, sd):
-    """Variance of one component."""
+    """Return the variance of one component."""
     if kind != NORMAL:
         return (high - low) * (high - low) / 12.0
     if low == -math.inf and high == math.inf:
@@ -106,7 +106,7 @@ def component_variance(kind, low, high, mean, sd):
 
 @kernel
 def component_quantile(kind, low, high, mean, sd, p):
-    """The point below which one component lies with probability ``p``."""
+    """Return the point below which one component lies with probability ``p``."""
     if kind == NORMAL:
         return cut_quantile(mean, sd, low, high, p)
     return low + min(max(p, 0.0), 1.0) * (high - low)
@@ -114,7 +114,7 @@ def component_quantile(kind, low, high, mean, sd, p):
 
 @kernel
 def component_concentration(kind, low, high, mean, sd, width):
-    """The most that a closed interval of this width can hold of one component."""
+    """Return the largest mass of one component in a closed interval of this width."""
     if kind == POINT or width >= high - low:
         return 1.0
     if kind == UNIFORM:
@@ -127,7 +127,7 @@ def component_concentration(kind, low, high, mean, sd, width):
 
 @kernel
 def component_peak(kind, low, high, mean, sd):
-    """The greatest density of one component, and never less than it; infinite for an atom."""
+    """Return the greatest density of one component, or slightly more, never less; infinite for an atom."""
     if kind == POINT:
         return math.inf
     if kind == UNIFORM:
@@ -139,7 +139,7 @@ def component_peak(kind, low, high, mean, sd):
 
 @kernel
 def gap(a, b, t):
-    """``a - b - t`` with the rounding of ``a - b`` put back: widths of 1e-12 survive beside positions of 1e3."""
+    """Return ``a - b - t`` with the rounding of ``a - b`` put back: widths of 1e-12 survive beside positions of 1e3."""
     if math.isinf(a):
         return a
     difference = a - b
@@ -151,12 +151,12 @@ def gap(a, b, t):
 
 @kernel
 def uniform_difference_cdf(a_low, a_high, b_low, b_high, t):
-    """``P(A - B <= t)`` for two uniforms of positive width: the trapezoid, written so that nothing cancels.
+    """Return ``P(A - B <= t)`` for two uniforms of positive width: the trapezoid, written so that nothing cancels.
 
-    The four-square form is algebraically equal and wrong by 7e-5 when the widths are 1e-12 and 1.
+    The four-square form is algebraically equal, but wrong by 7e-5 when the widths are 1e-12 and 1.
     """
-    rising = -gap(a_low, b_high, t)  # how far t is beyond the smallest difference
-    falling = gap(a_high, b_low, t)  # how far t is short of the largest difference
+    rising = -gap(a_low, b_high, t)  # the distance of t above the smallest difference
+    falling = gap(a_high, b_low, t)  # the distance of t below the largest difference
     if rising <= 0.0:
         return 0.0
     if falling <= 0.0:
@@ -172,7 +172,7 @@ def uniform_difference_cdf(a_low, a_high, b_low, b_high, t):
 
 @kernel
 def _average_cdf(mean, sd, low, high, width):
-    """Mean of the cdf of a (cut) normal over ``[0, width]``."""
+    """Return the mean of the cdf of a (cut) normal over ``[0, width]``."""
     left, right = 0.0, width
     beyond = max(0.0, right - max(high, left))  # the part above the support, where the cdf is 1
     inner_left, inner_right = max(left, low), min(right, high)
@@ -187,7 +187,7 @@ def _average_cdf(mean, sd, low, high, width):
         area = total * half
     elif inner_right <= mean:
         area = cut_shortfall(mean, sd, low, high, inner_right) - cut_shortfall(mean, sd, low, high, inner_left)
-    elif inner_left >= mean:  # the area above the cdf is the small one
+    elif inner_left >= mean:  # the area above the cdf is the smaller one
         area = inner - (
             cut_shortfall(-mean, sd, -high, -low, -inner_left) - cut_shortfall(-mean, sd, -high, -low, -inner_right)
         )
@@ -200,7 +200,7 @@ def _average_cdf(mean, sd, low, high, width):
 
 @kernel
 def smooth_window(mean, sd, low, high):
-    """Around its mode, where a (cut) normal has all but 1e-17 of its mass: reach down, reach up, length of change."""
+    """Return how far down and up from its mode a (cut) normal has all but 1e-17 of its mass, and its scale."""
     z0 = abs(cut_anchor(mean, sd, low, high))
     mode = min(max(mean, low), high)
     reach = sd * (9.0 if z0 < 4.0 else 40.0 / z0)
@@ -209,9 +209,9 @@ def smooth_window(mean, sd, low, high):
 
 @kernel
 def _smooth_expectation(mean, sd, low, high, other_mean, other_sd, other_low, other_high):
-    """``E F(X)`` for a (cut) normal ``X`` and the cdf ``F`` of another, given in coordinates centred on X's mode.
+    """Return ``E F(X)`` for a (cut) normal ``X`` and the cdf ``F`` of another, in coordinates centred on X's mode.
 
-    Gauss-Legendre panels over X, split where ``F`` has a kink.
+    It uses Gauss-Legendre panels over X, split where ``F`` has a kink.
     """
     left, right, scale = smooth_window(mean, sd, low, high)
     mode = min(max(mean, low), high)
@@ -237,9 +237,10 @@ def _smooth_expectation(mean, sd, low, high, other_mean, other_sd, other_low, ot
 
 @kernel
 def _smooth_difference_cdf(a_mean, a_sd, a_low, a_high, b_mean, b_sd, b_low, b_high, t):
-    """``P(A - B <= t)`` for two (cut) normals, at least one of them cut: an expectation over the finer one.
+    """Return ``P(A - B <= t)`` for two (cut) normals, at least one of them cut: an expectation over the finer one.
 
-    Error below 1e-14 also where the closed form over the bivariate normal loses its digits (it divides by both masses).
+    The error is below 1e-14, even where the closed form over the bivariate normal loses its digits (it divides by both
+    masses).
     """
     a_scale = a_sd / max(1.0, abs(cut_anchor(a_mean, a_sd, a_low, a_high)))
     b_scale = b_sd / max(1.0, abs(cut_anchor(b_mean, b_sd, b_low, b_high)))
@@ -257,7 +258,7 @@ def _smooth_difference_cdf(a_mean, a_sd, a_low, a_high, b_mean, b_sd, b_low, b_h
 
 @kernel
 def component_difference_cdf(a_kind, a_low, a_high, a_mean, a_sd, b_kind, b_low, b_high, b_mean, b_sd, t, closed):
-    """``P(A - B <= t)``, or ``P(A - B < t)`` when not closed, for two independent components.
+    """Return ``P(A - B <= t)``, or ``P(A - B < t)`` when not closed, for two independent components.
 
     Positions enter only through ``gap``, as distances from a point of one of the two, so that narrow values far from 0
     keep their digits.
@@ -270,7 +271,7 @@ def component_difference_cdf(a_kind, a_low, a_high, a_mean, a_sd, b_kind, b_low,
     if t == -math.inf:
         return 0.0
     if b_kind == POINT:
-        if a_kind == UNIFORM:  # not through b + t, whose rounding would show in a narrow interval
+        if a_kind == UNIFORM:  # not b + t, whose rounding would matter in a narrow interval
             return min(1.0, max(0.0, -gap(a_low, b_low, t) / (a_high - a_low)))
         return cut_cdf(gap(a_mean, b_low, t), a_sd, gap(a_low, b_low, t), gap(a_high, b_low, t), 0.0)
     if a_kind == POINT:

@@ -1,8 +1,8 @@
-"""Chances on one grid that all normal left values share: a candidate of many rows is evaluated once, not for each.
+"""Compute match probabilities on one grid that all normal left values share.
 
-The trapezoidal rule is as exact wherever its nodes lie, so that all rows may take the multiples of one step, or of its
-half, its quarter, and so on. The width of the region is such a multiple as well, so that one cdf serves both of its
-ends. What is left to do for a pair is to multiply and add.
+A candidate of many rows is evaluated once, not once for each row. The trapezoidal rule is equally exact wherever its
+nodes lie, so all rows may use multiples of one step, or of its half, its quarter, and so on. The width of the region is
+such a multiple as well, so that one cdf serves both of its ends. A pair then takes only multiplications and additions.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from haply.numerics.jit import bare, bare_fused, bare_summed, kernel
 from haply.numerics.normal import SQRT_2PI, root_sum
 
 FARTHEST = 8.3
-"""Beyond so many standard deviations of its mean a normal has 5e-17 of its mass: nothing, beside 1."""
+"""Beyond this many standard deviations from its mean a normal has 5e-17 of its mass: negligible beside 1."""
 EXACT = 35.0
-"""The exponent of an error that is none."""
+"""The exponent of a negligible error: ``exp(-EXACT)``."""
 _SLOTS = 256
-"""Candidates that are remembered, by the last digits of their numbers: those of rows that are neighbours are too."""
+"""Candidates that are stored, by the last digits of their numbers: neighbouring rows have neighbouring candidates."""
 _ROOM = 1536
-"""Nodes that a candidate or a left value may have; those that would have more are not for a grid."""
+"""The most nodes of a candidate or a left value; with more, the grid is not used."""
 _BITS = 2.0**24
 _FARTHEST_NODE = 2.0**28
-"""Products of numbers of so many nodes with numbers of so many bits are exact."""
+"""Products of node numbers up to here with numbers of 24 bits are exact."""
 _LEAST, _MOST = 1e-250, 1e250
 _RANK, _RANKS = 3.0, 10
-"""Candidates are ranked by the logarithms of their chances."""
+"""Candidates are ranked by the logarithms of their probabilities."""
 _DUST = 1e-15
-"""A chance below this is what rounding leaves of none."""
+"""A probability below this is the rounding error of 0."""
 
 
 _TERMS = 16
-"""Terms of the polynomial that is the normal cdf in a cell one standard deviation wide."""
+"""Terms of the polynomial for the normal cdf in a cell one standard deviation wide."""
 _FARTHEST_CELL = 8.5
 
 
 def _cdf_cells() -> np.ndarray:
-    """Polynomials through the normal cdf at Chebyshev's points of cells, in the distance from their middles.
+    """Return polynomials through the normal cdf at Chebyshev's points of cells, in the distance from their middles.
 
-    They err by less than 3e-16.
+    Their error is below 3e-16.
     """
     middles = np.arange(int(2.0 * _FARTHEST_CELL)) + 0.5 - _FARTHEST_CELL
     points = np.cos(np.pi * (np.arange(_TERMS) + 0.5) / _TERMS)
@@ -55,12 +55,12 @@ _CDF = _cdf_cells()
 
 
 class NodeGrid(NamedTuple):
-    """What is remembered of candidates, and room for the nodes of a left value.
+    """Probabilities of candidates at the nodes, kept for later rows, and room for the nodes of a left value.
 
-    ``frame`` is the place of node 0, the width of the region, and its first bits; ``wanted`` is what ``demand`` wrote.
-    The chances of candidate ``owner[slot]`` are ``q[slot, 0]``, at the nodes from ``first[slot]`` to before
+    ``frame`` is the place of node 0, the width of the region, and its first bits; ``demand`` writes ``wanted``. The
+    probabilities of candidate ``owner[slot]`` are ``q[slot, 0]``, at the nodes from ``first[slot]`` to before
     ``beyond[slot]`` of ``step[slot]``; those at even nodes are ``q[slot, 1]``. ``weight``, ``some`` and ``mean`` are as
-    of a tally, ``squares`` the sums of squared chances.
+    in a tally, ``squares`` the sums of squared probabilities.
     """
 
     frame: np.ndarray
@@ -81,7 +81,7 @@ class NodeGrid(NamedTuple):
 
 @kernel
 def room_for_grid(a, low, high, used):
-    """Room for a grid that begins at the first left value: none if it is not used."""
+    """Return room for a grid whose node 0 is at the first left value; minimal room if it is not used."""
     slots, room = (_SLOTS, _ROOM) if used else (1, 1)
     width, origin = high - low, 0.0
     if used and len(a.mean) > 0:
@@ -97,13 +97,13 @@ def room_for_grid(a, low, high, used):
 
 @bare
 def demand(grid, tolerance, most, candidates):
-    """Ask for numbers of a row of so many candidates that err by less than a tolerance; no row has more than ``most``.
+    """Set how exact the sums of a row of this many candidates must be; no row has more than ``most`` candidates.
 
-    Writes down the exponent ``e`` of the error, how many deviations a left value is followed, how many a candidate is,
-    and how far outside a candidate may be, in squared deviations. A chance, or a product of two, errs by less than
+    Writes the exponent ``e`` of the error, how many deviations a left value is followed, how many a candidate is, and
+    how far outside a candidate may be, in squared deviations. A probability, or a product of two, errs by less than
     ``3 exp(-e)``: 2 for the step, 0.2 for the tails of the left value, 0.5 for those of the product (see ``_reach``).
     So no sum over pairs of candidates errs by more than a quarter of the tolerance. A candidate whose mean is ``z``
-    deviations outside of the region has a chance below ``exp(-z**2 / 2) / 5``: those left out make another fifth.
+    deviations outside of the region has a probability below ``exp(-z**2 / 2) / 5``: the omitted ones add another fifth.
     """
     wanted = grid.wanted
     wanted[0], wanted[1], wanted[2], wanted[3] = EXACT, FARTHEST, FARTHEST, math.inf
@@ -116,21 +116,22 @@ def demand(grid, tolerance, most, candidates):
 
 @bare
 def trapezoid_step(bends):
-    """The step of the trapezoidal rule over a standard normal value, among others that bend by so much.
+    """Return the step of the trapezoidal rule for a standard normal times cdfs of total sharpness ``bends``.
 
-    The transform of the integrand falls like ``exp(-w**2 / (2 (1 + bends)))``; a step h leaves what it is at 2 pi / h.
+    ``bends`` is the sum of ``(sd / sd_j)**2`` of the cdfs. The transform of the integrand falls like
+    ``exp(-w**2 / (2 (1 + bends)))``; the error of a step h is its value at 2 pi / h.
     """
     return math.sqrt(2.0 * math.pi * math.pi / (EXACT * (1.0 + bends)))
 
 
 @bare
 def grid_step(a, k, b, candidates, low, grid):
-    """The step of the grid for left component ``k``: 0 if it is not for a grid.
+    """Return the step of the grid for left component ``k``: 0 if the grid does not fit it.
 
-    With ``q`` from the likeliest on, no match is ``1 - sum q_k prod_(j < k) (1 - q_j)``. A distance ``t`` away from the
-    real line ``q_j`` and ``1 - q_j`` grow by at most ``exp((t / sd_j)**2 / 2)``, so that a step h errs in the term of
-    ``k`` by at most ``2 p_k exp(-2 pi**2 / (h**2 (1 + bends up to k)))``: what is unlikely needs no fine step. See
-    ``demand`` for how small that is to be.
+    With ``q`` from the likeliest on, no match has the probability ``1 - sum q_k prod_(j < k) (1 - q_j)``. At a distance
+    ``t`` from the real line ``q_j`` and ``1 - q_j`` grow by at most ``exp((t / sd_j)**2 / 2)``. So a step h errs in the
+    term of ``k`` by at most ``2 p_k exp(-2 pi**2 / (h**2 (1 + bends up to k)))``: unlikely candidates need no fine
+    step. ``demand`` says how small the error must be.
     """
     if a.kind[k] != NORMAL or a.low[k] != -math.inf or a.high[k] != math.inf:
         return 0.0
@@ -144,7 +145,7 @@ def grid_step(a, k, b, candidates, low, grid):
         ratio = sd / b.sd[m]
         middle = (b.mean[m] - a.mean[k]) + (low + 0.5 * width)
         outside = max(0.0, abs(middle) - 0.5 * width) / root_sum(sd, b.sd[m])
-        # its chance is below exp(-outside**2 / 2)
+        # its probability is below exp(-outside**2 / 2)
         bends[int(min(_RANKS - 1.0, 0.5 * outside * outside / _RANK))] += ratio * ratio
         widest = max(widest, width + 2.0 * FARTHEST * b.sd[m])
         farthest = max(farthest, abs(b.mean[m] - grid.frame[0]))
@@ -160,12 +161,12 @@ def grid_step(a, k, b, candidates, low, grid):
     ):  # fmt: skip
         return 0.0
     halvings = math.frexp(most / width)[1] - 1
-    return math.ldexp(width, halvings)  # more than half of what it may be
+    return math.ldexp(width, halvings)  # more than half of the largest allowed step
 
 
 @bare
 def _before(grid, node, step, value):
-    """The place of a node less a value, as exact as both are, wherever they lie."""
+    """Return the place of a node minus a value, as exact as both are, wherever they lie."""
     coarse = grid.frame[2] * (step / grid.frame[1])
     return node * (step - coarse) - gap(value, grid.frame[0], node * coarse)
 
@@ -200,7 +201,7 @@ def _add_cdf(q, count, start, slope, sign):
 
 @bare
 def _between(cdf, back, q):
-    """Write how much each number is more than the one so many places before it; before the first all are 0."""
+    """Write ``cdf[e] - cdf[e - back]`` for each ``e`` from ``back`` on, and ``cdf[e]`` before ``back``."""
     q = q[: len(cdf)]
     for e in range(min(back, len(cdf))):
         q[e] = min(1.0, cdf[e]) if cdf[e] > _DUST else 0.0
@@ -212,7 +213,7 @@ def _between(cdf, back, q):
 
 @bare
 def _write_chances(grid, slot, mean, sd, step, low):
-    """Write down a candidate's chances at all nodes where it has any."""
+    """Write the probabilities of a candidate at all nodes where they are not 0."""
     width, place, q, even = grid.frame[1], gap(mean, grid.frame[0], -low), grid.q[slot, 0], grid.q[slot, 1]
     reach = grid.wanted[2] * sd
     first = math.ceil((place - reach) / step)
@@ -233,7 +234,7 @@ def _write_chances(grid, slot, mean, sd, step, low):
 
 @bare
 def _slot_of(grid, j, b, step, low):
-    """The slot of candidate ``j``, whose chances are written down there if they were not, or not as closely."""
+    """Return the slot of candidate ``j``; write its probabilities there if they are missing, or of another step."""
     slot, m = j % _SLOTS, b.start[j]
     if grid.owner[slot] != j or (grid.step[slot] != step and 2.0 * grid.step[slot] != step):
         grid.owner[slot] = j
@@ -243,9 +244,10 @@ def _slot_of(grid, j, b, step, low):
 
 @bare_fused
 def _write_weights(grid, count, start, slope, scale):
-    """Write ``scale`` times the density of the standard normal at ``start + e * slope``, sixteen of them at a time.
+    """Write ``scale`` times the density of the standard normal at ``start + e * slope``, sixteen values at a time.
 
-    Around a place ``z`` it is ``exp(-z * z / 2)`` times powers of ``exp(-z * slope)`` times what does not depend on z.
+    Around a place ``z`` it is ``exp(-z * z / 2)`` times powers of ``exp(-z * slope)`` times factors that do not depend
+    on z.
     """
     weight, fixed = grid.weight, grid.fixed
     for e in range(9):
@@ -274,7 +276,7 @@ def _add(q, some, mean, squares):
 
 @bare_summed
 def _chance(q, weight):
-    """The chance of a candidate over the nodes of these arrays."""
+    """Return the probability of a candidate over the nodes of these arrays."""
     chance = 0.0
     for e in range(len(q)):
         chance += weight[e] * q[e]
@@ -283,7 +285,7 @@ def _chance(q, weight):
 
 @bare_summed
 def _totals(grid, count):
-    """The weight of all nodes, the mean over them, the squares around it, and the sums of variances and ``some``."""
+    """Return the weight of all nodes, the mean over them, the squares around it, and sums of variances and ``some``."""
     whole, mean, own, some, squares = 0.0, 0.0, 0.0, 0.0, 0.0
     for e in range(count):
         whole += grid.weight[e]
@@ -299,11 +301,12 @@ def _totals(grid, count):
 
 @bare
 def _reach(mu, sd, mean, spread, low, width, wanted):
-    """Between which places, seen from a left value's mean, its density times a candidate's chance is not nothing.
+    """Return the places between which a left value's density times a candidate's probability is not negligible.
 
-    Before the place ``d`` from which on the candidate matches, ``t`` from the mean, the product falls like ``exp(-(t**2
-    / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the place up to which it does. What is left out on
-    each side is at most ``exp(-e) / 4``, with ``e`` as of ``demand``. A candidate too far outside has no such places.
+    Places are relative to the left value's mean. Before the place ``d`` from which on the candidate matches, ``t`` from
+    the mean, the product falls like ``exp(-(t**2 / sd**2 + (d - t)**2 / spread**2) / 2)``; in the same way after the
+    place up to which it matches. The part left out on each side is at most ``exp(-e) / 4``, with ``e`` as in
+    ``demand``. A candidate too far outside has no such places.
     """
     below = gap(mean, mu, -low)
     above, both = below + width, 1.0 / (sd * sd + spread * spread)
@@ -323,9 +326,9 @@ def _reach(mu, sd, mean, spread, low, width, wanted):
 
 @bare
 def over_grid(a, k, b, candidates, low, step, grid, chances, probability):
-    """Integrate over left component ``k``, as exactly as ``demand`` asks; returns what ``add_sums`` takes.
+    """Integrate over left component ``k``, as exactly as ``demand`` asks; return the arguments of ``add_sums``.
 
-    With ``chances`` the chance of each candidate is added to ``probability``.
+    With ``chances`` the probability of each candidate is added to ``probability``.
     """
     mu, sd = a.mean[k], a.sd[k]
     place = mu - grid.frame[0]

@@ -1,8 +1,8 @@
-"""The one place that sets how kernels are compiled and where their machine code is kept.
+"""Set how kernels are compiled and where their machine code is kept; no other module does.
 
 Numba notices a change in the file of a cached function, but not in the functions it calls. So the cache folder's name
 carries a fingerprint of every file that holds kernels: an edit or an upgrade starts a fresh folder. All processes that
-run the same code share one, wherever the code lies, in a folder or in a zip.
+run the same code share one folder, wherever the code lies, in a folder or in a zip.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class KernelLocator(_CacheLocator):
         return self._path
 
     def get_source_stamp(self) -> str:
-        """Return what must be unchanged for a kept kernel to be used."""
+        """Return a stamp that must be unchanged for a kept kernel to be used."""
         return fingerprint()
 
     def get_disambiguator(self) -> str:
-        """Return what tells functions of one name in one module apart."""
+        """Return text that distinguishes functions of one name in one module."""
         return str(self._line)
 
     @classmethod
@@ -128,10 +128,10 @@ class KernelFiles(IndexDataCacheFile):
 def _number_functions_apart() -> None:
     """Make the names of compiled functions differ from those that other processes give.
 
-    Numba tells functions of one name apart by a number that each process counts from 1, and the number is kept with the
-    machine code. Two processes may give `array.sort` and `np.argsort` the same number, for they share the name
-    `run_quicksort1`; a third process that loads both would run one in place of the other. (Seen: a kernel whose values
-    were not sorted.) So each process begins at a number of its own.
+    Numba distinguishes functions of one name by a number that each process counts from 1, and keeps the number with the
+    machine code. Two processes may give `array.sort` and `np.argsort` the same number, as both have the name
+    `run_quicksort1`; a third process that loads both would run one in place of the other. (This happened: a kernel did
+    not sort its values.) So each process begins at a number of its own.
     """
     numbers: Any = FunctionIdentity
     numbers._unique_ids = itertools.count(secrets.randbits(56))
@@ -144,16 +144,16 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def _make_folder(path: str) -> None:
-    """Make the folder of a module once: numba would write a file for each function, to see whether it can."""
+    """Make the folder of a module once: numba would write a file for each function, to test whether it can."""
     Path(path).mkdir(exist_ok=True)
 
 
 class _Compiling(event.Listener):
     """Counts the seconds that numba takes for each kernel, and prints once a process that it compiles kernels of haply.
 
-    A kernel's seconds are its own, without those of the kernels that it calls and that are compiled on the way, and
-    they are the processor's: what else a machine does changes them less. Numba compiles one at a time, so that no two
-    threads get here at once. Python's garbage collector rests meanwhile: it would take 6% of the time and find little.
+    A kernel's seconds are its own, without those of the kernels that it calls and that are compiled with it. They are
+    processor time, which other work on the machine changes less. Numba compiles one kernel at a time, so no two threads
+    get here at once. Python's garbage collector is off meanwhile: it would take 6% of the time and find little.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class _Compiling(event.Listener):
         self._inside: list[float] = []
 
     def on_start(self, event: event.Event) -> None:
-        """Tell of the first kernel, and begin to count."""
+        """Print a message at the first kernel, and begin to count."""
         if not self.told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
             self.told = True
             print(
@@ -182,7 +182,7 @@ class _Compiling(event.Listener):
         self._inside.append(0.0)
 
     def on_end(self, event: event.Event) -> None:
-        """Add what was counted to the kernel, and tell its caller how much was not its own."""
+        """Add the counted seconds to the kernel, and subtract them from those of its caller."""
         taken = time.thread_time() - self._begun.pop()
         name = _name(event.data["dispatcher"])
         self.seconds[name] += taken - self._inside.pop()
@@ -204,7 +204,7 @@ def _name(dispatcher: Any) -> str:
 
 
 def compile_silently() -> None:
-    """Print nothing of kernels that are compiled from now on: in a Spark worker, whose driver has told of it."""
+    """Print nothing about kernels that are compiled from now on: for Spark workers, whose driver has printed it."""
     _COMPILING.told = True
 
 
@@ -216,7 +216,7 @@ def seconds_compiling() -> float:
 class Compilation(NamedTuple):
     """What one kernel cost in this process: it is compiled once for each combination of types that it is called with.
 
-    ``seconds`` are the processor's for its own compilation, without those of the kernels that it calls. A
+    ``seconds`` is the processor time of its own compilation, without that of the kernels that it calls. A
     specialisation that was loaded from the disk took none.
     """
 
@@ -227,7 +227,7 @@ class Compilation(NamedTuple):
 
 
 def compilations() -> list[Compilation]:
-    """Return all kernels that this process has compiled or loaded, those that took longest first."""
+    """Return all kernels that this process has compiled or loaded, the slowest first."""
     loaded: Counter[str] = Counter()
     for dispatcher in Kernel.used:
         loaded[_name(dispatcher)] += sum(dispatcher.stats.cache_hits.values())
@@ -238,12 +238,12 @@ def compilations() -> list[Compilation]:
 
 
 class Kernel:
-    """A function that numba compiles, handed to numba when it is first called or compiled into another kernel.
+    """A function that numba compiles, passed to numba when it is first called or compiled into another kernel.
 
-    There are hundreds of kernels and a query uses a few dozen of them: handing all to numba would take a fifth of a
-    second of each process. Whatever numba asks of its own kind of function is answered by ``dispatcher``, but a kernel
-    that is compiled into another has an object of its own: it needs no entry from Python, which takes a tenth of the
-    time to compile.
+    There are hundreds of kernels and a query uses a few dozen of them: passing all to numba would take a fifth of a
+    second of each process. ``dispatcher`` answers everything that numba asks of its own kind of function. A kernel that
+    is compiled into another has an object of its own: it needs no entry from Python, which takes a tenth of the time to
+    compile.
     """
 
     used: ClassVar[list[Any]] = []
@@ -256,12 +256,12 @@ class Kernel:
 
     @property
     def dispatcher(self) -> Any:
-        """Numba's own object for the function where Python calls it."""
+        """Numba's object for the function when Python calls it."""
         return self._dispatcher(inside=False)
 
     @property
     def _numba_type_(self) -> Any:
-        """The type that numba gives the function where another kernel calls it."""
+        """The type that numba gives the function when another kernel calls it."""
         return self._dispatcher(inside=True)._numba_type_
 
     def _dispatcher(self, inside: bool) -> Any:
@@ -277,7 +277,7 @@ class Kernel:
         return self.dispatcher(*args)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_dispatchers" not in self.__dict__:  # half made, or asked of by a library
+        if name.startswith("__") or "_dispatchers" not in self.__dict__:  # not complete yet, or asked by a library
             raise AttributeError(name)
         return getattr(self.dispatcher, name)
 
@@ -288,9 +288,9 @@ class Kernel:
 
 @cache
 def _import_array_functions() -> None:
-    """Import what numba imports at its first use, but for SciPy's linear algebra, which takes a quarter of a second.
+    """Import what numba imports at its first use, except SciPy's linear algebra, which takes a quarter of a second.
 
-    Numba only looks whether SciPy is installed, and looks again where a function needs it.
+    Numba only tests whether SciPy is installed, and tests again where a function needs it.
     """
     algebra: Any = importlib.import_module("numba.np.linalg")
     checked, algebra.ensure_blas = algebra.ensure_blas, _assume_blas
@@ -311,7 +311,7 @@ def _compiled(function: Callable[..., Any], inside: bool, options: dict[str, Any
     before = settings.CACHE_LOCATOR_CLASSES
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
     try:
-        # Numba makes a wrapper for calls from C unless told: nothing calls kernels so, and each takes time to compile.
+        # By default numba compiles a wrapper for calls from C: nothing makes such calls, and each wrapper takes time.
         options = _UNLESS_ASKED | options | {"no_cfunc_wrapper": True, "no_cpython_wrapper": inside}
         compiler = InsideCompiler if inside else KernelCompiler
         dispatcher: Any = numba.njit(**options, cache=True, nogil=True, error_model="numpy", pipeline_class=compiler)(
@@ -334,10 +334,10 @@ def _made(function: _Function, **options: Any) -> _Function:
 
 
 def _for_plain_types(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Return how numba finds the version of a kernel that another one calls: one for all values of a type.
+    """Return how numba finds the version of a kernel that another kernel calls: one version for all values of a type.
 
     By itself numba compiles a kernel once more for each constant that it is called with, and for each width of
-    integers. The machine code is no better for it: LLVM puts constants in where it makes a kernel part of its caller.
+    integers. The machine code is no better: LLVM inserts constants when it inlines a kernel into its caller.
     """
 
     def resolve_plain(args: Any, kws: Any) -> Any:
@@ -360,37 +360,38 @@ def kernel(function: _Function) -> _Function:
 
 
 def inner(function: _Function) -> _Function:
-    """A kernel that is a step inside another's loop and takes arrays: it becomes part of its caller.
+    """Compile a kernel that is a step inside another's loop and takes arrays: it is inlined into its caller.
 
-    Numba counts the owners of arrays where a function is called with them; inlined, the bounds take a quarter less.
+    Numba counts the references to arrays where a function is called with them; inlined, the bounds take a quarter less
+    time.
     """
     return _made(function, forceinline=True)
 
 
 def bare(function: _Function) -> _Function:
-    """A kernel that makes no arrays, only reads and writes those it is given: numba then counts no owners of arrays.
+    """Compile a kernel that makes no arrays, only reads and writes given ones: numba then counts no references.
 
-    Where a loop hands tuples of arrays from step to step, counting takes ten times what the steps do. An array made in
-    such a function would never be freed.
+    Where a loop passes tuples of arrays from step to step, counting takes ten times as long as the steps. An array made
+    in such a function would never be freed.
     """
     return _made(function, _nrt=False)
 
 
 def bare_fused(function: _Function) -> _Function:
-    """A bare kernel whose products and sums may be one instruction with one rounding: where bounds allow for either."""
+    """Compile a bare kernel in which a product and a sum may be one instruction with one rounding, as bounds allow."""
     return _made(function, _nrt=False, fastmath={"contract"})
 
 
 def bare_summed(function: _Function) -> _Function:
-    """A bare kernel whose sum may be taken in any order, many terms at once: for values with an error, not bounds."""
+    """Compile a bare kernel whose sum may be taken in any order, many terms at once: for values, not for bounds."""
     return _made(function, _nrt=False, fastmath={"contract", "reassoc"})
 
 
 def bare_inner(function: _Function) -> _Function:
-    """A bare kernel that becomes part of its caller: handing over tuples of arrays takes longer than a short step."""
+    """Compile a bare kernel that is inlined into its caller: passing tuples of arrays costs more than a short step."""
     return _made(function, _nrt=False, forceinline=True)
 
 
 def solid(array: Any) -> np.ndarray:
-    """Doubles in one block that may be written to: views that are not would have a kernel compiled once more."""
+    """Return doubles as a contiguous, writable array: for other views a kernel would be compiled once more."""
     return np.require(array, np.float64, ["C", "W"])

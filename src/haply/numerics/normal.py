@@ -1,6 +1,6 @@
 """The normal distribution, plain and cut to an interval, accurate relatively far out in the tails.
 
-A cut normal is given by ``(mean, sd, low, high)``; infinite ends make it the plain one. Its masses are computed with
+A cut normal is given by ``(mean, sd, low, high)``; infinite ends make it the plain normal. Its masses are computed with
 the factor ``exp(z0**2 / 2)`` taken out, where ``z0`` is the point of the interval nearest to the mean: the factor
 cancels in every ratio, so an interval forty standard deviations out is as good as one around the mean.
 """
@@ -16,7 +16,7 @@ from haply.numerics.jit import kernel
 SQRT_HALF = math.sqrt(0.5)
 SQRT_2PI = math.sqrt(2.0 * math.pi)
 LEAST_SQUARE, SCALE_UP, SCALE_DOWN = 1e-280, 2.0**600, 2.0**-600
-"""A square above the first has all its digits; below it, and where it is infinite, numbers are scaled and squared then.
+"""A square above the first has all its digits. Numbers with a smaller or an infinite square are scaled, then squared.
 With one of the two powers of two, no square of a double leaves the range."""
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -58,7 +58,7 @@ def _ratio(top, bottom, x):
 
 @kernel
 def normal_quantile(p):
-    """The z with ``Phi(z) = p``; -inf at 0, inf at 1."""
+    """Return the z with ``Phi(z) = p``; -inf at 0, inf at 1."""
     if not (p > 0.0):
         return -math.inf if p == 0.0 else math.nan
     if not (p < 1.0):
@@ -73,9 +73,10 @@ def normal_quantile(p):
 
 @kernel
 def root_sum(a, b):
-    """``sqrt(a**2 + b**2)`` for the standard deviations of a difference, right also where the squares leave the range.
+    """Return ``sqrt(a**2 + b**2)``, for the standard deviation of a difference, also if the squares leave the range.
 
-    There both are scaled by a power of two, which is exact; elsewhere it is the plain formula, to the last bit.
+    In that case both are scaled by a power of two, which is exact; otherwise the result is that of the plain formula,
+    to the last bit.
     """
     square = a * a + b * b
     if LEAST_SQUARE < square < math.inf:
@@ -87,13 +88,13 @@ def root_sum(a, b):
 
 @kernel
 def normal_cdf(z):
-    """``Phi(z)``, relatively accurate in the lower tail."""
+    """Return ``Phi(z)``, relatively accurate in the lower tail."""
     return 0.5 * math.erfc(-z * SQRT_HALF)
 
 
 @kernel
 def _scaled_tail(z):
-    """``exp(z**2/2) * P(Z > z)`` for z >= 0: half the scaled complementary error function of ``z/sqrt(2)``."""
+    """Return ``exp(z**2/2) * P(Z > z)`` for z >= 0: half the scaled complementary error function of ``z/sqrt(2)``."""
     x = z * SQRT_HALF
     if x < 12.0:
         return 0.5 * math.exp(x * x) * math.erfc(x)
@@ -107,7 +108,7 @@ def _scaled_tail(z):
 
 @kernel
 def scaled_mass(z1, z2, span, z0):
-    """``exp(z0**2/2) * P(z1 < Z < z2)`` for z1 <= z2, where no point of the interval is nearer to 0 than ``z0``.
+    """Return ``exp(z0**2/2) * P(z1 < Z < z2)`` for z1 <= z2, if no point of the interval is nearer to 0 than ``z0``.
 
     ``span`` is ``z2 - z1`` as the caller knows it: for a narrow interval far out the difference has lost its digits.
     """
@@ -129,7 +130,7 @@ def scaled_mass(z1, z2, span, z0):
 
 @kernel
 def normal_window(middle, half):
-    """``P(|Z - middle| <= half)``; a narrow window keeps its digits because its width is given, not subtracted."""
+    """Return ``P(|Z - middle| <= half)``; a narrow window keeps its digits because its width is not a difference."""
     z1, z2 = middle - half, middle + half
     if 2.0 * half * (1.0 + abs(z1) + abs(z2)) >= 1.0:
         return normal_between(z1, z2)
@@ -142,7 +143,7 @@ def normal_window(middle, half):
 
 @kernel
 def normal_between(z1, z2):
-    """``P(z1 <= Z <= z2)``, relatively accurate in both tails and for narrow intervals; 0 when z1 > z2."""
+    """Return ``P(z1 <= Z <= z2)``, relatively accurate in both tails and for narrow intervals; 0 when z1 > z2."""
     if not (z1 < z2):
         return 0.0
     if (z2 - z1) * (1.0 + abs(z1) + abs(z2)) < 1.0:
@@ -156,7 +157,7 @@ def normal_between(z1, z2):
 
 @kernel
 def cut_anchor(mean, sd, low, high):
-    """The z of the point of ``[low, high]`` that is nearest to the mean."""
+    """Return the z of the point of ``[low, high]`` that is nearest to the mean."""
     if low > mean:
         return (low - mean) / sd
     if high < mean:
@@ -166,13 +167,13 @@ def cut_anchor(mean, sd, low, high):
 
 @kernel
 def cut_mass(mean, sd, low, high, z0):
-    """``exp(z0**2/2)`` times the mass that the plain normal has in ``[low, high]``."""
+    """Return ``exp(z0**2/2)`` times the mass that the plain normal has in ``[low, high]``."""
     return scaled_mass((low - mean) / sd, (high - mean) / sd, (high - low) / sd, z0)
 
 
 @kernel
 def cut_cdf(mean, sd, low, high, x):
-    """``P(X <= x)`` for a normal cut to ``[low, high]``."""
+    """Return ``P(X <= x)`` for a normal cut to ``[low, high]``."""
     if x < low:
         return 0.0
     if x >= high:
@@ -187,13 +188,13 @@ def cut_cdf(mean, sd, low, high, x):
 
 @kernel
 def cut_sf(mean, sd, low, high, x):
-    """``P(X > x)`` for a normal cut to ``[low, high]``: the mirror image's cdf."""
+    """Return ``P(X > x)`` for a normal cut to ``[low, high]``: the cdf of its mirror image."""
     return cut_cdf(-mean, sd, -high, -low, -x) if low <= x < high else (1.0 if x < low else 0.0)
 
 
 @kernel
 def cut_pdf(mean, sd, low, high, x):
-    """Density at ``x`` of a normal cut to ``[low, high]``."""
+    """Return the density at ``x`` of a normal cut to ``[low, high]``."""
     if x < low or x > high:
         return 0.0
     z0 = cut_anchor(mean, sd, low, high)
@@ -204,9 +205,10 @@ def cut_pdf(mean, sd, low, high, x):
 
 @kernel
 def cut_shortfall(mean, sd, low, high, x):
-    """``E max(x - X, 0)``, the integral of the cdf up to ``x``, for a normal cut to ``[low, high]``; x within it.
+    """Return ``E max(x - X, 0)``, the integral of the cdf up to ``x`` of a normal cut to ``[low, high]``; x within it.
 
-    From ``(x - mean) * P(X <= x) + sd * (phi(z) - phi(z_low))`` over the mass; by quadrature where that cancels.
+    The formula is ``(x - mean) * P(X <= x) + sd * (phi(z) - phi(z_low))`` over the mass; where that cancels, it is
+    integrated by quadrature.
     """
     if x <= low:
         return 0.0
@@ -239,7 +241,7 @@ def cut_shortfall(mean, sd, low, high, x):
 
 @kernel
 def cut_quantile(mean, sd, low, high, p):
-    """The point that a normal cut to ``[low, high]`` is below with probability ``p``."""
+    """Return the point below which a normal cut to ``[low, high]`` lies with probability ``p``."""
     if p <= 0.0:
         return low
     if p >= 1.0:

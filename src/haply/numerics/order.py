@@ -1,7 +1,6 @@
-"""The order of many whole numbers that lie close together, as the numbers of cells do, and of values spread evenly.
+"""Sort many integers that lie close together, like numbers of cells, by digits; sort evenly spread values by buckets.
 
-The first by digits, the others by buckets. NumPy's ``argsort`` takes three times as long for a million of them where
-the processor has no wide vectors.
+NumPy's ``argsort`` takes three times as long for a million of them if the processor has no wide vectors.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from haply.numerics.jit import kernel
 _DIGIT = 11
 _FEW, _MOST_DIGITS = 1 << 12, 4
 _MOST_OF_BUCKET = 64
-"""Values of a bucket that may be compared with one another."""
+"""The most values of a bucket, which are compared with one another."""
 
 
 def ordered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``argsort`` (equal keys stay in their order) and the sorted keys.
+    """Return ``argsort`` (equal keys stay in their order) and the sorted keys.
 
     >>> ordered(np.array([7, 3, 9, 3]))
     (array([1, 3, 0, 2]), array([3, 3, 7, 9]))
@@ -33,7 +32,7 @@ def ordered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @kernel
 def _by_digits(keys, low, digits):
-    """One pass for each digit, the least first; a pass keeps the order of the one before."""
+    """Sort in one pass for each digit, the least first; a pass keeps the order of the one before."""
     size, mask = len(keys), (1 << _DIGIT) - 1
     order, found = np.arange(size), keys - low
     next_order, next_found = np.empty_like(order), np.empty_like(found)
@@ -56,7 +55,7 @@ def _by_digits(keys, low, digits):
 
 
 def ordered_values(values: np.ndarray) -> np.ndarray:
-    """``argsort`` of numbers, those that are equal in any order.
+    """Return ``argsort`` of numbers; equal numbers may come in any order.
 
     >>> ordered_values(np.array([0.7, 0.3, 0.9]))
     array([1, 0, 2])
@@ -70,9 +69,9 @@ def ordered_values(values: np.ndarray) -> np.ndarray:
 
 @kernel
 def _by_buckets(values):
-    """The order of values that lie about evenly between the least and the largest: nothing if they do not.
+    """Return the order of values that are spread about evenly between the least and the largest; empty if they are not.
 
-    As many buckets as values are cut from that range, so that most hold a value or two, which are compared.
+    That range is cut into as many buckets as there are values, so that most hold one or two values, which are compared.
     """
     size, nothing = len(values), np.empty(0, np.int64)
     low, high = values[0], values[0]
@@ -97,7 +96,7 @@ def _by_buckets(values):
         of = int((values[k] - low) * scale)
         order[starts[of]] = k
         starts[of] += 1
-    for at in range(1, size):  # buckets are in order, so that values are moved within their own
+    for at in range(1, size):  # buckets are in order, so values move only within their bucket
         row = order[at]
         value, to = values[row], at
         while to and values[order[to - 1]] > value:
@@ -108,7 +107,7 @@ def _by_buckets(values):
 
 
 def numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number keys that are not negative as they appear; returns the number of each, and where each number comes first.
+    """Number keys >= 0 in the order of their appearance; return the number of each, and where each number is first.
 
     >>> numbered(np.array([7, 3, 7, 9]))
     (array([0, 1, 0, 2]), array([0, 1, 3]))
@@ -137,7 +136,7 @@ def _numbered(keys, size):
 
 @kernel
 def grouped(number, count):
-    """Where each of so many groups begins and ends, and the members of all of them in their order."""
+    """Return where each of ``count`` groups begins and ends, and the members of all groups in their order."""
     start, members = np.zeros(count + 2, np.int64), np.empty(len(number), np.int64)
     for k in range(len(number)):
         start[number[k] + 2] += 1

@@ -25,8 +25,8 @@ from haply.numerics.normal import LEAST_SQUARE, SCALE_DOWN, SCALE_UP
 class Components(NamedTuple):
     """Flat components of many rows; those of row ``i`` stand at ``start[i]:start[i + 1]`` and their weights sum to 1.
 
-    In an ``ordered`` set the components of a row ascend and do not overlap (histograms, sorted samples), which lets
-    quantiles be read off by walking along them.
+    In an ``ordered`` set the components of a row ascend and do not overlap (histograms, sorted samples), so quantiles
+    are found by walking along them.
     """
 
     start: np.ndarray
@@ -41,7 +41,7 @@ class Components(NamedTuple):
 
 @inner
 def row_cdf(rows, i, x, closed):
-    """``P(X <= x)`` of row ``i``, or ``P(X < x)`` when not closed."""
+    """Return ``P(X <= x)`` of row ``i``, or ``P(X < x)`` when not closed."""
     total = 0.0
     for k in range(rows.start[i], rows.start[i + 1]):
         kind, low, high, mean, sd = rows.kind[k], rows.low[k], rows.high[k], rows.mean[k], rows.sd[k]
@@ -54,7 +54,7 @@ def row_cdf(rows, i, x, closed):
 
 @kernel
 def _mirrored_cdf(rows, i, x, closed, sign):
-    """The cdf of ``X`` (sign 1) or of ``-X`` (sign -1), each relatively accurate in its own lower tail."""
+    """Return the cdf of ``X`` (sign 1) or of ``-X`` (sign -1), each relatively accurate in its own lower tail."""
     if sign > 0:
         return row_cdf(rows, i, x, closed)
     total = 0.0
@@ -69,7 +69,7 @@ def _mirrored_cdf(rows, i, x, closed, sign):
 
 @kernel
 def _walk_quantile(rows, i, p, last, sign):
-    """Quantile of ordered components: pass whole components until the one that holds level ``p``."""
+    """Return a quantile of ordered components: pass whole components until the one that holds level ``p``."""
     begin, end = rows.start[i], rows.start[i + 1]
     passed = 0.0
     edge = -math.inf
@@ -90,9 +90,9 @@ def _walk_quantile(rows, i, p, last, sign):
 
 @kernel
 def row_quantile(rows, i, p, last, sign):
-    """A point at level ``p`` of the lower tail of ``X`` (sign 1) or of ``-X`` (sign -1).
+    """Return a point at level ``p`` of the lower tail of ``X`` (sign 1) or of ``-X`` (sign -1).
 
-    ``last``: the largest y with ``P(X < y) <= p``, found from below, so that it errs on the low side;
+    With ``last`` it is the largest y with ``P(X < y) <= p``, approached from below, so that it errs on the low side;
     otherwise the smallest y with ``P(X <= y) >= p``.
     """
     begin, end = rows.start[i], rows.start[i + 1]
@@ -109,7 +109,7 @@ def row_quantile(rows, i, p, last, sign):
         return left if last else right
     if (_mirrored_cdf(rows, i, right, False, sign) <= p) if last else (_mirrored_cdf(rows, i, left, True, sign) >= p):
         return right if last else left
-    while True:  # halving keeps the invariant on both ends, atoms and plateaus included
+    while True:  # halving keeps the invariant at both ends, also for atoms and plateaus
         middle = left + 0.5 * (right - left)
         if not (left < middle < right):
             break
@@ -128,7 +128,7 @@ def row_quantile(rows, i, p, last, sign):
 
 @kernel
 def row_mean_variance(rows, i, scale):
-    """Mean and variance of row ``i`` times a scale, the variance as a sum of non-negative parts."""
+    """Return mean and variance of row ``i`` times a scale, the variance as a sum of non-negative parts."""
     mean = 0.0
     for k in range(rows.start[i], rows.start[i + 1]):
         low, high, centre, sd = scale * rows.low[k], scale * rows.high[k], scale * rows.mean[k], scale * rows.sd[k]
@@ -144,7 +144,7 @@ def row_mean_variance(rows, i, scale):
 
 @kernel
 def _ordered_concentration(rows, i, width):
-    """Best window over ordered components: some best window begins at a component's start or ends at an end."""
+    """Return the mass of the best window over ordered components: it begins at a start or ends at an end of one."""
     begin, end = rows.start[i], rows.start[i + 1]
     best = 0.0
     slack = 1e-15 * (abs(rows.low[begin]) + abs(rows.high[end - 1]) + width)  # a tie in floats stays inside the window
@@ -171,10 +171,10 @@ def _ordered_concentration(rows, i, width):
 
 @kernel
 def row_concentration(rows, i, width):
-    """At most this much of row ``i`` lies in any closed interval of this width.
+    """Return an upper bound of the mass of row ``i`` in any closed interval of this width.
 
-    Exact up to rounding for one component and for ordered ones; for other mixtures the weighted sum of the components'
-    concentrations, which is an upper bound because one window cannot be best for all of them.
+    It is exact up to rounding for one component and for ordered components. For other mixtures it is the weighted sum
+    of the components' concentrations, which is an upper bound because one window cannot be best for all of them.
     """
     if rows.ordered:
         return _ordered_concentration(rows, i, width)
@@ -188,7 +188,7 @@ def row_concentration(rows, i, width):
 
 @kernel
 def rows_cdf(rows, x, closed):
-    """``row_cdf`` for every row."""
+    """Return ``row_cdf`` for every row."""
     out = np.empty(len(x))
     for i in range(len(x)):
         out[i] = row_cdf(rows, i, x[i], closed)
@@ -197,7 +197,7 @@ def rows_cdf(rows, x, closed):
 
 @kernel
 def rows_integrated_cdf(rows, x):
-    """``E max(x - X, 0)`` for every row."""
+    """Return ``E max(x - X, 0)`` for every row."""
     out = np.empty(len(x))
     for i in range(len(x)):
         total = 0.0
@@ -211,7 +211,7 @@ def rows_integrated_cdf(rows, x):
 
 @kernel
 def rows_quantile(rows, p, last, sign):
-    """``row_quantile`` for every row, turned back to the original axis; ``p`` is one level, or one for each row."""
+    """Return ``row_quantile`` for every row, on the original axis; ``p`` is one level, or one for each row."""
     n, each = len(rows.start) - 1, 1 if len(p) > 1 else 0
     out = np.empty(n)
     for i in range(n):
@@ -221,7 +221,7 @@ def rows_quantile(rows, p, last, sign):
 
 @kernel
 def rows_moments(rows):
-    """Mean and variance of every row."""
+    """Return mean and variance of every row."""
     n = len(rows.start) - 1
     mean, variance = np.empty(n), np.empty(n)
     for i in range(n):
@@ -231,7 +231,7 @@ def rows_moments(rows):
 
 @kernel
 def rows_deviation(rows, variance):
-    """Standard deviation of every row: the root of its variance, found anew on a scale on which that is in range."""
+    """Return the standard deviation of every row: the root of its variance, computed on a scale that is in range."""
     out = np.empty(len(variance))
     for i in range(len(variance)):
         if LEAST_SQUARE < variance[i] < math.inf:
@@ -239,14 +239,14 @@ def rows_deviation(rows, variance):
         else:
             scale = SCALE_UP if variance[i] < 1.0 else SCALE_DOWN
             out[i] = math.sqrt(row_mean_variance(rows, i, scale)[1]) / scale
-            if not out[i] < math.inf and variance[i] < 1.0:  # of positions too large for the scale: none beside these
+            if not out[i] < math.inf and variance[i] < 1.0:  # the scaled positions leave the range
                 out[i] = math.sqrt(variance[i])
     return out
 
 
 @kernel
 def rows_support(rows):
-    """Least and greatest value of every row (ends of components of positive weight)."""
+    """Return the least and greatest value of every row (ends of components of positive weight)."""
     n = len(rows.start) - 1
     low, high = np.empty(n), np.empty(n)
     for i in range(n):
@@ -258,7 +258,7 @@ def rows_support(rows):
 
 @kernel
 def rows_concentration(rows, width):
-    """``row_concentration`` for every row."""
+    """Return ``row_concentration`` for every row."""
     n = len(rows.start) - 1
     out = np.empty(n)
     for i in range(n):
@@ -268,7 +268,7 @@ def rows_concentration(rows, width):
 
 @kernel
 def rows_peak(rows):
-    """At least the greatest density of every row: exact for ordered components, else the sum of their greatest."""
+    """Return an upper bound of the density of every row: exact for ordered components, else the sum of their maxima."""
     n = len(rows.start) - 1
     out = np.zeros(n)
     for i in range(n):
@@ -280,7 +280,7 @@ def rows_peak(rows):
 
 @kernel
 def too_long(low, high, width, share):
-    """Whether a share of each interval is as long as the width."""
+    """Tell whether a share of each interval is at least as long as the width."""
     out = np.empty(len(low), np.bool_)
     for i in range(len(low)):
         length = high[i] - low[i]
@@ -290,7 +290,7 @@ def too_long(low, high, width, share):
 
 @kernel
 def moved(positions, shift, slack):
-    """Positions less a shift, and moved on by a slack relative to both: outwards, to cover the rounding."""
+    """Return positions minus a shift plus a slack relative to both, to move them outwards and cover rounding."""
     out = np.empty(len(positions))
     for i in range(len(positions)):
         out[i] = positions[i] - shift + slack * (abs(positions[i]) + abs(shift))
@@ -309,7 +309,7 @@ class Line(NamedTuple):
 
 @kernel
 def moved_line(line, low_shift, high_shift, slack):
-    """Both quantiles of a line, moved outwards by ``moved``: in one loop, as here memory costs more than sums."""
+    """Return both quantiles of a line, moved outwards as by ``moved``, in one loop: memory costs more than sums."""
     n = len(line.low)
     start, end = np.empty(n), np.empty(n)
     for i in range(n):

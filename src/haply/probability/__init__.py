@@ -1,4 +1,4 @@
-"""HOW LIKELY a condition is: exact kernels and certified bounds on flat arrays."""
+"""Compute the probability of a condition: exact kernels and certified bounds on flat arrays."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What has kernels is imported on first use: conditions are written down without them."""
+    """Import names with kernels on first use: conditions do not need them."""
     if name not in __all__:
         raise AttributeError(f"module 'haply.probability' has no attribute '{name}'")
     import importlib

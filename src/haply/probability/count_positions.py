@@ -1,10 +1,10 @@
-"""How many right positions lie within a distance of a left one: ``counts`` for points in the plane and in space.
+"""Count the right positions within a distance of a left one: ``counts`` for points in the plane and in space.
 
-Given the left point, the candidates are independent again. Samples are summed over. Over a Gaussian left point the
+Given the left point, the candidates are independent. Samples are summed over. Over a Gaussian left point the
 expectation is an integral in as many dimensions: the trapezoidal rule on a lattice, in coordinates in which the point
 is standard normal, turned so that the candidates bend most along an axis. Along each axis the transform of the
-integrand falls like ``exp(-w**2 / (2 kappa))``, where ``kappa`` is 1 and the sum over the candidates of the left
-variance over theirs; a step h leaves ``exp(-2 pi**2 / (h**2 kappa))``.
+integrand falls like ``exp(-w**2 / (2 kappa))``, where ``kappa`` is 1 plus the sum over the candidates of the left
+variance over theirs; a step h leaves an error of ``exp(-2 pi**2 / (h**2 kappa))``.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from haply.probability.multivariate import Parts, parts
 from haply.probability.region import Region
 
 MOST_DIMENSIONS = 3
-"""Of Gaussian left points: the nodes of the lattice are a power of it."""
+"""The most dimensions of Gaussian left points: the number of nodes grows as a power with this exponent."""
 MOST_LATTICE = 400_000
-"""Nodes for one Gaussian left point; where they are too few, the stated error says so."""
+"""The most nodes for one Gaussian left point; if they are too few, the stated error is larger."""
 _THIN = 1e-7
-"""A Gaussian that is so much narrower across than along is flat."""
+"""A Gaussian counts as flat in a direction if its deviation there is below this share of the largest."""
 
 
 class PositionCounts(NamedTuple):
-    """How many matches each left row has, and how far off each probability may be."""
+    """How many matches each left row has, and the error of each probability."""
 
     counts: MatchCounts
     error: np.ndarray
-    """0 for samples, whose sums are exact; for Gaussians what the lattice leaves, by a rule that was measured."""
+    """0 for samples, whose sums are exact; for Gaussians the error of the lattice, by a rule that was measured."""
 
 
 class Lattices(NamedTuple):
-    """The parts of all left rows: ``mean + axes @ nodes``, with nodes that are ``step`` apart (0: one node alone)."""
+    """The parts of all left rows: ``mean + axes @ nodes``, with nodes ``step`` apart (0: a single node)."""
 
     start: np.ndarray
     weight: np.ndarray
@@ -76,7 +76,7 @@ class Targets(NamedTuple):
 
 
 class DistanceLimit(NamedTuple):
-    """The distance, its square, and what ``scaled_limit`` makes of it for samples."""
+    """The distance, its square, and the result of ``scaled_limit`` for samples."""
 
     within: float
     square: float
@@ -86,7 +86,7 @@ class DistanceLimit(NamedTuple):
 
 @bare
 def _chances_of_parts(targets, j, nodes, count, near, room, q):
-    """The chance that row ``j`` is within a distance of each node, where it is a mixture of normals."""
+    """Write the probability that row ``j``, a mixture of normals, is within the distance of each node."""
     dim = len(room.mean)
     q[:count] = 0.0
     for m in range(targets.start[j], targets.start[j + 1]):
@@ -108,7 +108,7 @@ def _chances_of_parts(targets, j, nodes, count, near, room, q):
 
 @bare
 def _chances_of_cloud(cloud, j, x, count, near, squares, q):
-    """The chance that row ``j`` is within a distance of each node, where it is samples."""
+    """Write the probability that row ``j``, a set of samples, is within the distance of each node."""
     first = cloud.start[j]
     y = Block(
         cloud.points, cloud.dim * first, cloud.start[j + 1] - first, cloud.weight, first, cloud.equal[j]
@@ -134,13 +134,13 @@ def _flush(nodes, count, ones, targets, cloud, candidates, near, squares, room, 
 
 @bare
 def _steps(radius, step):
-    """How many nodes there are on each side of the middle, along one axis."""
+    """Return how many nodes there are on each side of the middle, along one axis."""
     return int(radius / step) if step > 0.0 else 0
 
 
 @kernel
 def _count_rows(lattices, targets, cloud, start, candidates, near, squares, room, distribution):
-    """All left rows: see ``counts._count_rows``."""
+    """Count the matches of all left rows: see ``counts._count_rows``."""
     rows, dim, axes = len(start) - 1, lattices.mean.shape[1], lattices.step.shape[1]
     most = 0
     for i in range(rows):
@@ -200,7 +200,7 @@ def _on_a_line(model: Any) -> bool:
 
 
 def position_misfit(left: Any, right: Any) -> str:
-    """Tell why matches of such positions cannot be counted; nothing if they can.
+    """Tell why matches of such positions cannot be counted; an empty text if they can.
 
     Parameters
     ----------
@@ -303,7 +303,7 @@ def _targets(found: Parts) -> Targets:
 def _lattices(
     mine: Parts, theirs: Parts, begins: np.ndarray, rows: np.ndarray, tolerance: float
 ) -> tuple[Lattices, np.ndarray]:
-    """Lay lattices over all left parts; returns them, and the error of each row."""
+    """Lay lattices over all left parts; return them, and the error of each row."""
     count, dim = mine.mean.shape
     radius = math.sqrt(2.0 * math.log(10.0 / tolerance)) + 0.5 * (dim - 1)
     start, weight, mean = mine.start.astype(np.int64), solid(mine.weight), solid(mine.mean)
@@ -317,7 +317,7 @@ def _lattices(
     kappa = _bends(root, sd, mine, theirs, begins, rows)
     bends, turned = np.linalg.eigh(kappa)
     exponent = math.log(4.0 * dim / tolerance)
-    flat = root @ turned  # along these axes nothing varies if the part is flat there
+    flat = root @ turned  # columns of 0 where the part is flat
     spread = np.sqrt((flat * flat).sum(axis=1))
     step = np.where(spread > 0.0, np.sqrt(2.0 * np.pi**2 / (exponent * bends)), 0.0)
     with np.errstate(divide="ignore"):
@@ -334,7 +334,7 @@ def _lattices(
 def _bends(
     root: np.ndarray, sd: np.ndarray, mine: Parts, theirs: Parts, begins: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
-    """For each left part the matrix of how much the candidates bend along its axes: the identity, and their sum."""
+    """Return for each left part how much the candidates bend along its axes: the identity plus a sum of matrices."""
     count, dim = sd.shape
     kappa = np.broadcast_to(np.eye(dim), (count, dim, dim)).copy()
     pair_left = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
@@ -344,7 +344,7 @@ def _bends(
     within = np.arange(len(pair)) - np.repeat(np.cumsum(many) - many, many)
     k = mine.start[pair_left[pair]] + within // right_parts[pair]
     m = theirs.start[rows[pair]] + within % right_parts[pair]
-    # what a candidate varies by, seen along the axes of the left part; where that one is flat it does not matter
+    # the covariance of a candidate along the axes of the left part; where the part is flat it does not matter
     axis = root[k] / np.where(sd[k] > 0.0, sd[k], 1.0)[:, None, :]
     cov = axis.transpose(0, 2, 1) @ theirs.cov[m if len(theirs.cov) > 1 else np.zeros_like(m)] @ axis
     variance, turn = np.linalg.eigh(cov + np.eye(dim) * (sd[k] == 0.0)[:, None, :])

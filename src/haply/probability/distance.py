@@ -1,9 +1,10 @@
-"""The distance between two uncertain points: how likely it is at most ``within``.
+"""Compute the probability that the distance between two uncertain points is at most ``within``.
 
-Gaussians and their mixtures are left to ``multivariate``; the rest of this file is for samples. An object is a cloud:
-samples with weights. The probability is the weight of the pairs of samples that are near enough, and for equal weights
-a count over the number of pairs, which is exact. A sample pair is near enough when ``sqrt(sum of squared differences)
-<= within`` in doubles, as NumPy and SciPy would have it; the root is not taken (see ``squared_limit``).
+Gaussians and their mixtures are computed by ``multivariate``; the rest of this file is for samples. An object is a
+cloud: samples with weights. The probability is the weight of the pairs of samples that are near enough, and for equal
+weights a count over the number of pairs, which is exact. A sample pair is near enough when
+``sqrt(sum of squared differences) <= within`` in doubles, as NumPy and SciPy compute it; the root is not taken (see
+``squared_limit``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EQUAL_SLACK = 1e-12
 """Weights that differ from equal ones by less than this share are taken as equal, and pairs counted in integers."""
 
 ROUNDING, MOST_SMALL, MOST_LARGE = 8 * 2.0**-24, 1e-30, 1e30
-"""What singles may err by (see ``_near_narrow``), and between which errors none of their squares leave their range."""
+"""The relative error of singles (see ``narrowed``), and the range of errors for which all squares are in range."""
 WORTH_NARROWING = 256
 LEAST_DISTANCE, MOST_DISTANCE = 1e-140, 1e150
 """Between these the squares of distances are in the range of doubles, with all their digits."""
@@ -34,7 +35,7 @@ ONE, ZERO, HALF = np.int32(1), np.int32(0), np.float32(0.5)
 
 
 class Clouds(NamedTuple):
-    """Samples of many objects in flat arrays: each object's coordinates one after the other, so that loops are wide.
+    """Samples of many objects in flat arrays: each object's coordinates one after the other, so that loops vectorise.
 
     Coordinate ``c`` of sample ``k`` of object ``i`` is ``points[dim * start[i] + c * count + k]``. Weights are 1 for
     objects whose samples are equally likely, so that ``whole``, their sum, is the number of samples.
@@ -49,7 +50,7 @@ class Clouds(NamedTuple):
     most: int
     """The largest number of samples of an object."""
     largest: float
-    """The largest coordinate, whatever its sign."""
+    """The largest absolute value of a coordinate."""
 
 
 class Flat(NamedTuple):
@@ -82,7 +83,7 @@ def _flat(model: Any, dim: int | None) -> Flat:
 
 
 def clouds(model: Any, dim: int | None = None) -> Clouds:
-    """The rows of samples (or of certain numbers, which are single samples) as clouds; all must have one dimension."""
+    """Return rows of samples (or of certain numbers, which are single samples) as clouds; all have one dimension."""
     flat = _flat(model, dim)
     size, count = int(flat.start[-1]), len(flat.start) - 1
     points, weight = np.empty(flat.dim * size), np.empty(size)
@@ -93,9 +94,9 @@ def clouds(model: Any, dim: int | None = None) -> Clouds:
 
 @bare
 def _turn_one(dim, first, count, rows, given, points, weight):
-    """One object from point by point to coordinate by coordinate, its weights scaled to their sum.
+    """Copy one object from point by point to coordinate by coordinate, its weights divided by their sum.
 
-    Returns that sum (the number of samples if all are alike), and whether they are alike.
+    Returns the weight of all samples (their number if all weights are equal), and whether they are equal.
     """
     mine = rows[dim * first : dim * (first + count)]
     for c in range(dim):
@@ -131,8 +132,10 @@ def _turn(flat, points, weight, whole, equal):
 
 @kernel
 def _largest(values):
-    """The largest, whatever its sign. Doubles without their sign are in the order of their bits, which loops compare
-    several at a time."""
+    """Return the largest absolute value.
+
+    Doubles without their sign are in the order of their bits, which loops compare several at a time.
+    """
     bits, most = values.view(np.int64), np.zeros(1, np.int64)
     largest = 0
     for k in range(len(bits)):
@@ -147,7 +150,7 @@ def _check_distance(within: float) -> None:
 
 
 def squared_limit(within: float) -> float:
-    """The largest double whose root is at most ``within``: squared distances are compared with it."""
+    """Return the largest double whose root is at most ``within``: squared distances are compared with it."""
     _check_distance(within)
     if math.isinf(within):
         return math.inf
@@ -160,9 +163,9 @@ def squared_limit(within: float) -> float:
 
 
 def scaled_limit(within: float) -> tuple[float, float]:
-    """``squared_limit`` on a scale on which its square is in the range of doubles, and that scale, a power of two.
+    """Return ``squared_limit`` on a scale on which it is in the range of doubles, and that scale, a power of two.
 
-    Differences are multiplied by it before they are squared. It is 1 but for distances that nobody measures.
+    Differences are multiplied by the scale before they are squared. It is 1 except for extreme distances.
     """
     _check_distance(within)
     if within < LEAST_DISTANCE:
@@ -173,7 +176,7 @@ def scaled_limit(within: float) -> tuple[float, float]:
 
 
 class Block(NamedTuple):
-    """Where an object's samples are: coordinates in blocks of ``size`` from ``at`` on, weights from ``heavy`` on."""
+    """The samples of an object: coordinates in blocks of ``size`` from ``at`` on, weights from ``heavy`` on."""
 
     points: np.ndarray
     at: int
@@ -252,11 +255,11 @@ def _near_any(dim, x, begin, end, y, limit, scale, squares):
 
 @bare
 def near_weight(dim, x, begin, end, y, limit, scale, squares):
-    """The weight of the near pairs among the samples ``begin`` to ``end`` of one object and all of another.
+    """Return the weight of the near pairs among the samples ``begin`` to ``end`` of one object and all of another.
 
-    With equal weights in up to three dimensions it is a count, each case in a function of its own: only of loops so
-    plain does the compiler make wide instructions. ``squares`` is room for as many numbers as ``y`` has samples.
-    ``limit`` and ``scale`` are those of ``scaled_limit``.
+    With equal weights in up to three dimensions it is a count, each case in a function of its own: the compiler
+    vectorises only loops that are so plain. ``squares`` is room for as many numbers as ``y`` has samples. ``limit`` and
+    ``scale`` are those of ``scaled_limit``.
     """
     if x.equal and y.equal and scale == 1.0:
         if dim == 3:
@@ -269,7 +272,7 @@ def near_weight(dim, x, begin, end, y, limit, scale, squares):
 
 
 class Narrow(NamedTuple):
-    """Room for a pair of objects in singles: three coordinates and a number more for each sample, and an origin."""
+    """Room for a pair of objects in single precision: three coordinates and one more number a sample, and an origin."""
 
     x: np.ndarray
     y: np.ndarray
@@ -277,12 +280,12 @@ class Narrow(NamedTuple):
 
 
 _WIDE = 8
-"""Samples are filled up to a multiple of this, so that loops have no rest."""
+"""Samples are padded to a multiple of this, so that loops have no remainder."""
 
 
 @kernel
 def narrow_room(dim, most_x, most_y):
-    """For objects of up to so many samples."""
+    """Return room for objects of up to this many samples."""
     return Narrow(
         np.empty(4 * (most_x + 1), np.float32), np.empty(4 * (most_y + _WIDE), np.float32), np.empty(dim)
     )  # fmt: skip
@@ -290,8 +293,10 @@ def narrow_room(dim, most_x, most_y):
 
 @bare
 def _narrow(dim, block, origin, rows, step):
-    """One object's samples in singles as seen from the point ``origin``: three coordinates (zeros where there are
-    fewer), then half the squared norm."""
+    """Write the samples of one object in single precision, relative to the point ``origin``.
+
+    A sample has three coordinates (zeros if there are fewer), and half of its squared norm.
+    """
     size, at, points = block.size, block.at, block.points
     norms = rows[3 * step : 3 * step + size]
     if dim == 3:
@@ -315,7 +320,7 @@ def _narrow(dim, block, origin, rows, step):
 
 @bare
 def _most_of(norms):
-    """The largest. Singles without a sign are in the order of their bits, which loops compare several at a time."""
+    """Return the largest. Singles >= 0 are in the order of their bits, which loops compare several at a time."""
     bits, most = norms.view(np.int32), ZERO
     for k in range(len(bits)):
         most = max(most, bits[k])
@@ -327,7 +332,7 @@ def _most_of(norms):
 
 @bare
 def _fill_up(rows, step, size, norm):
-    """The rest of the rows: samples that are never near."""
+    """Pad the rows with samples that are never near."""
     for e in range(3):
         rows[e * step + size : (e + 1) * step] = np.float32(0.0)
     rows[3 * step + size : 4 * step] = norm
@@ -335,12 +340,12 @@ def _fill_up(rows, step, size, norm):
 
 @bare
 def narrowed(dim, x, y, limit, widest, room, has_x):
-    """Write a pair of objects down in singles, seen from the origin. Returns what a sample pair may err by.
+    """Write a pair of objects in single precision, relative to the origin; return the error of a sample pair.
 
     With R the largest norms, ``widest`` the sum of their squares and u = 2^-24: rounding the coordinates costs 2u RxRy,
     three sums 3u (RxRy + (Ry^2 + limit)/2), the norms and the limit that they are compared with 2u (Ry^2 + limit)/2 +
-    3u Rx^2, Ry^2 3u/2 more: less than 8u (Rx^2 + Ry^2 + limit) in all. Pairs so close to the limit are some in a
-    million. The answer is -1 if singles cannot hold such numbers. ``has_x``: that object is there already.
+    3u Rx^2, Ry^2 3u/2 more: less than 8u (Rx^2 + Ry^2 + limit) in all. A few in a million pairs are so close to the
+    limit. Returns -1 if singles cannot hold such numbers. With ``has_x`` the object x is already written.
     """
     if not has_x:
         _narrow(dim, x, room.origin, room.x, x.size + 1)
@@ -350,7 +355,7 @@ def narrowed(dim, x, y, limit, widest, room, has_x):
 
 @bare
 def _ready(x_size, y_size, limit, widest, room):
-    """The limit put into the norms of y, and the rests filled up. Returns what a sample pair may err by, or -1."""
+    """Put the limit into the norms of y, and pad both objects; return the error of a sample pair, or -1."""
     slack, half = ROUNDING * (widest * (1.0 + 1e-6) + limit), np.float32(0.5 * limit)
     if not MOST_SMALL < slack < MOST_LARGE:
         return -1.0
@@ -370,13 +375,11 @@ def _filled(size):
 
 @bare_fused
 def count_above(room, begin, end, x_size, y_size, by):
-    """Of the pairs of some samples of x with all of y, those near by ``by`` and more.
+    """Count the pairs of some samples of x with all of y that are nearer than the limit by ``by`` or more.
 
-    It bounds the number of near ones from below where ``by`` is what a pair may err by, and from above where it is that
-    much below zero.
-
-    That is ``2 x.y >= |x|^2 + |y|^2 - limit``, in singles. Two samples of x at a time, which is why there is one more
-    than there are, with an infinite norm.
+    With ``by`` the error of a pair the count is a lower bound of the near pairs, with ``by`` minus that error an upper
+    bound. The test is ``2 x.y >= |x|^2 + |y|^2 - limit``, in singles. Two samples of x are taken at a time, so x is
+    padded by one, with an infinite norm.
     """
     x, y, step, jump = room.x, room.y, x_size + 1, _filled(y_size)
     ys, zs, ts, norms = y[:jump], y[jump : 2 * jump], y[2 * jump : 3 * jump], y[3 * jump : 4 * jump]
@@ -395,7 +398,7 @@ def count_above(room, begin, end, x_size, y_size, by):
 
 @bare_fused
 def count_narrow(room, begin, end, x_size, y_size, slack):
-    """Both bounds of ``count_above`` at once."""
+    """Return both bounds of ``count_above`` at once."""
     x, y, step, jump, slack = room.x, room.y, x_size + 1, _filled(y_size), np.float32(slack)
     ys, zs, ts, norms = y[:jump], y[jump : 2 * jump], y[2 * jump : 3 * jump], y[3 * jump : 4 * jump]
     sure = maybe = 0
@@ -416,7 +419,7 @@ def count_narrow(room, begin, end, x_size, y_size, slack):
 
 @bare
 def _narrow_points(dim, points, origin, rows, step, size):
-    """``_narrow`` for samples that are there point by point. Returns the largest squared norm."""
+    """Do as ``_narrow`` for samples that are stored point by point; return the largest squared norm."""
     norms = rows[3 * step : 3 * step + size]
     if dim == 3:
         us, vs, ws = rows[:size], rows[step : step + size], rows[2 * step : 2 * step + size]
@@ -440,7 +443,7 @@ def _narrow_points(dim, points, origin, rows, step, size):
 
 @bare
 def _near_narrow(dim, x_points, x_size, y_points, y_size, limit, room):
-    """The number of near pairs by numbers of half the width, or -1 where only doubles can tell."""
+    """Return the number of near pairs in single precision, or -1 where it takes doubles to decide."""
     for c in range(dim):
         room.origin[c] = y_points[c]
     widest = _narrow_points(dim, x_points, room.origin, room.x, x_size + 1, x_size)
@@ -454,13 +457,13 @@ def _near_narrow(dim, x_points, x_size, y_points, y_size, limit, room):
 
 @bare
 def worth_narrowing(dim, x_size, y_size):
-    """Whether pairs of so many samples, all of one weight, are better counted in singles."""
+    """Tell whether this many pairs of samples of equal weights are counted faster in single precision."""
     return dim <= 3 and x_size * y_size >= WORTH_NARROWING
 
 
 @kernel
 def _pairs(left, right, left_rows, right_rows, limits, scales):
-    """Each pair's objects are turned in a place that stays in the cache: most rows are needed once."""
+    """Copy the objects of each pair into an array that stays in the cache: most rows are needed once."""
     most_x, most_y = _most(left.start), _most(right.start)
     x = Block(np.empty(left.dim * most_x), 0, 0, np.empty(most_x), 0, True)
     y = Block(np.empty(left.dim * most_y), 0, 0, np.empty(most_y), 0, True)
@@ -542,7 +545,7 @@ def _on_a_line(model: Model) -> TypeGuard[OneDimensional]:
 
 
 def _aligned(*lengths: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of two models that belong together, given their lengths and those of further arguments."""
+    """Return the rows of two models that belong together, given their lengths and those of other arguments."""
     if len(set(lengths) - {1}) > 1:
         raise HaplyError(
             "The arguments differ in length", expected="equal lengths, or one row", found=str(sorted(set(lengths)))

@@ -1,6 +1,6 @@
-"""Exact probabilities of conditions between two one-dimensional models, row by row or for lists of row pairs.
+"""Compute exact probabilities of conditions between two one-dimensional models, by row or for lists of row pairs.
 
-Everything is the difference cdf ``H(t) = P(A - B <= t)``: a sum over pairs of components, each in closed form (cut
+All follow from the difference cdf ``H(t) = P(A - B <= t)``: a sum over pairs of components, each in closed form (cut
 normals among themselves by quadrature with an error below 1e-14). Gaussian, uniform and sample pairs have kernels of
 their own.
 """
@@ -21,7 +21,7 @@ from haply.probability.region import Region
 
 
 class PairProbability:
-    """The probability that ``left[i] - right[j]`` lies in a region, for lists of pairs ``(i, j)``."""
+    """Computes the probability that ``left[i] - right[j]`` lies in a region, for lists of pairs ``(i, j)``."""
 
     def __init__(self, left: OneDimensional, right: OneDimensional, region: Region) -> None:
         self.left, self.right, self.region = left, right, region
@@ -51,7 +51,7 @@ class PairProbability:
     def evaluate(
         self, left_rows: np.ndarray, right_rows: np.ndarray, ends: tuple[np.ndarray, np.ndarray] | None = None
     ) -> np.ndarray:
-        """Probabilities of the given pairs; ``ends`` replaces the region's ends by others for each pair."""
+        """Return the probabilities of the given pairs; ``ends`` replaces the region's ends by others for each pair."""
         region = self.region
         lows, highs = map(solid, ends or ([region.low], [region.high]))
         closed = (region.low_closed, region.high_closed, region.outside)
@@ -67,7 +67,7 @@ class PairProbability:
 
 
 def _row_by_row(a: OneDimensional, b: OneDimensional, region: Region, lows: Any, highs: Any) -> np.ndarray:
-    """``P(a - b in region)`` with the region's ends given for each row; whatever has one row serves for all."""
+    """Return ``P(a - b in region)`` with the region's ends for each row; an argument of one row serves for all."""
     for name, side in (("first", a), ("second", b)):
         if not isinstance(side, OneDimensional):
             raise HaplyError(
@@ -115,7 +115,7 @@ def region_probability(a: OneDimensional, b: OneDimensional, region: Region) -> 
 
 
 def interval_probability(a: OneDimensional, low: ArrayLike, high: ArrayLike) -> np.ndarray:
-    """Compute ``P(low <= a <= high)`` for each row, whose ends may differ from row to row."""
+    """Compute ``P(low <= a <= high)`` for each row; the ends may differ from row to row."""
     return _row_by_row(a, Certain([0.0]), Region(0.0, 0.0), low, high)
 
 

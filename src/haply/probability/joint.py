@@ -1,8 +1,8 @@
-"""How likely several conditions hold together that share uncertain values: a product only where they share none.
+"""Compute the probability that several conditions hold together: a product only if they share no uncertain value.
 
-The values are the nodes of a graph and the conditions its links. Where the graph is a tree, what is left of a value's
-weight at ``x`` is its own times what the branches behind it leave of theirs, given ``x``: sums over samples, and for
-continuous laws integrals of piecewise polynomials, cut wherever a branch begins or ends to let anything through.
+The values are the nodes of a graph and the conditions its links. If the graph is a tree, the weight of a value at ``x``
+is multiplied by the weights that each branch has left, given ``x``: these are sums over samples, and for continuous
+laws integrals of piecewise polynomials, cut wherever a branch begins or ends to contribute.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Condition = Difference | Distance | Linear
 _Item = TypeVar("_Item")
 
 ZERO = "0"
-"""A value that is always there, and 0: what a value is compared with that is compared with a number."""
+"""The name of a value that is always present and 0: comparing a value with a number compares it with this one."""
 POINTS = (Certain, Samples, Gaussian, Mixture, GaussianND, MixtureND, Sky)
-"""What a distance can be asked of."""
+"""The models between which distances can be computed."""
 MOST_NORMALS = 3
-"""Differences of Gaussians in a circle that are taken together: boxes in so many dimensions are exact."""
+"""The most differences of Gaussians in a circle: boxes in this many dimensions are exact."""
 
 
 def joint_probability(values: Mapping[str, Model], conditions: Sequence[Condition]) -> np.ndarray:
@@ -73,13 +73,13 @@ def joint_probability(values: Mapping[str, Model], conditions: Sequence[Conditio
 
 @dataclass(frozen=True)
 class Joint:
-    """Conditions in groups that share no uncertain value: the groups' probabilities multiply."""
+    """Holds conditions in groups that share no uncertain value: the groups' probabilities multiply."""
 
     groups: tuple[tuple[Condition, ...], ...]
 
     @classmethod
     def of(cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> Joint:
-        """Group conditions; what cannot be computed is refused before any data is read."""
+        """Group conditions; refuse those that cannot be computed, before any data is read."""
         problem = cls.problem(conditions, kinds)
         if problem is not None:
             raise problem
@@ -87,18 +87,18 @@ class Joint:
 
     @staticmethod
     def problem(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> HaplyError | None:
-        """Tell why conditions cannot be computed, if they cannot."""
+        """Return the error for conditions that cannot be computed, or None."""
         known: dict[str, type[Model]] = {**kinds, ZERO: Certain}
         return next((found for group in _groups(conditions, kinds) if (found := _problem(group, known))), None)
 
     @property
     def names(self) -> list[str]:
-        """The values that the conditions speak of, each once."""
+        """The names of the values in the conditions, each once."""
         named = dict.fromkeys(name for group in self.groups for one in group for name in one.names)
         return [name for name in named if name != ZERO]
 
     def probability(self, values: Mapping[str, Model]) -> tuple[np.ndarray, bool]:
-        """The probability for each row, and whether all are counts of equally likely cases, rounded once."""
+        """Return the probability for each row, and whether all are counts of equally likely cases, rounded once."""
         values = {**values, ZERO: Certain([0.0])}
         found, counts = np.ones(1), len(self.groups) == 1
         for group in self.groups:
@@ -107,8 +107,11 @@ class Joint:
         return found, counts
 
     def bounds(self, values: Mapping[str, Model]) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds by single conditions: no group is likelier than its least likely one, nor unlikelier than what is
-        left when each takes away all that it may."""
+        """Return a lower and an upper bound for each row, from single conditions.
+
+        The upper bound of a group is its least probability. The lower bound is 1 minus the sum of the complements, or
+        0.
+        """
         values = {**values, ZERO: Certain([0.0])}
         lower, upper = np.ones(1), np.ones(1)
         for group in self.groups:
@@ -118,10 +121,10 @@ class Joint:
         return lower, upper
 
     def likely(self, values: Mapping[str, Model], least: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool]:
-        """The rows whose probability may be above ``least``, their probabilities, and whether these are counts.
+        """Return the rows whose probability may be above ``least``, their probabilities, and whether these are counts.
 
-        Each condition is first taken by itself: all together are no likelier than the least likely of a group. What
-        this rejects is not computed, and groups of one condition are then known.
+        Each condition is first computed by itself: a group is at most as likely as its least likely condition. Rows
+        that this rejects are not computed, and groups of one condition are then known.
         """
         values = {**values, ZERO: Certain([0.0])}
         alone = [[_probability((one,), values) for one in group] for group in self.groups]
@@ -142,7 +145,7 @@ class Joint:
 
 
 def independent_groups(items: Sequence[_Item], names_of: Callable[[_Item], Iterable[str]]) -> list[tuple[_Item, ...]]:
-    """Items in groups such that no name is in two of them; in the order in which they come."""
+    """Group items so that no two groups share a name; groups and items stay in the order in which they come."""
     groups: list[tuple[set[str], list[int]]] = []
     for number, item in enumerate(items):
         names, members = set(names_of(item)), [number]
@@ -154,13 +157,13 @@ def independent_groups(items: Sequence[_Item], names_of: Callable[[_Item], Itera
 
 
 def _groups(conditions: Sequence[Condition], kinds: Mapping[str, type[Model]]) -> tuple[tuple[Condition, ...], ...]:
-    """Put conditions that share uncertain values into groups; those that share what is certain are independent."""
+    """Put conditions that share uncertain values into groups; sharing certain values leaves them independent."""
     known = {**kinds, ZERO: Certain}
     return tuple(independent_groups(conditions, lambda one: (name for name in one.names if known[name] is not Certain)))
 
 
 def _problem(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> HaplyError | None:
-    """Tell why conditions that share values cannot be computed together."""
+    """Return the error for conditions that share values and cannot be computed together, or None."""
     names = {name for condition in group for name in condition.names}
     for condition in group:
         if len(set(condition.names)) < len(condition.names):
@@ -207,20 +210,20 @@ def _problem(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> 
 
 
 def _goes_round(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> bool:
-    """Whether there is more than one way between two uncertain values. All are tied, so a tree has one tie less."""
+    """Tell whether there are two ways between two uncertain values: all are connected, and a tree has one tie less."""
     tied = [{name for name in one.names if kinds[name] is not Certain} for one in group]
     ties = [names for names in tied if len(names) > 1]
     return len(ties) > len(set().union(*tied)) - 1
 
 
 def _are_few_normals(group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]) -> bool:
-    """Whether the differences are jointly normal, and few enough for a box of them to be exact."""
+    """Tell whether the differences are jointly normal, and few enough for their box to be exact."""
     normal = all(kinds[name] in (Gaussian, Certain) for one in group for name in one.names)
     return normal and len(group) <= MOST_NORMALS and not any(isinstance(one, Distance) for one in group)
 
 
 def _probability(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[np.ndarray, bool]:
-    """Of one group, and whether it is a count."""
+    """Return the probabilities of one group, and whether they are counts."""
     models = [values[name] for condition in group for name in condition.names]
     points = all(isinstance(model, (Certain, Samples)) for model in models)
     counts = points and all(isinstance(model, OneDimensional) and model.equal_weight_samples() for model in models)
@@ -252,7 +255,7 @@ def _common_length(nodes: list[Model]) -> int:
 
 
 def _of_normals(group: tuple[Condition, ...], values: Mapping[str, Model], rows: int) -> np.ndarray:
-    """A box of the sums and differences; what lies outside an interval is all but what lies in it."""
+    """Compute a box of the sums and differences; the outside of an interval is everything minus the interval."""
     names = sorted({name for one in group for name in one.names})
     signs = np.zeros((len(group), len(names)))
     ends, outside = np.empty((2, len(group))), []
@@ -289,8 +292,11 @@ def _of_normals(group: tuple[Condition, ...], values: Mapping[str, Model], rows:
 
 
 class _Tree(NamedTuple):
-    """Links from the leaves to the root: node ``child[k]`` hangs on ``parent[k]``, and ``parent - child`` must lie in
-    the region. A distance has a limit on the squared distance instead, which is negative where there is none."""
+    """Links from the leaves to the root: ``parent[k]`` is the parent of node ``child[k]``.
+
+    ``parent - child`` must lie in the region. For a distance ``limit`` is the squared limit instead; it is negative for
+    differences.
+    """
 
     child: np.ndarray
     parent: np.ndarray
@@ -301,13 +307,13 @@ class _Tree(NamedTuple):
     outside: np.ndarray
     limit: np.ndarray
     scale: np.ndarray
-    """By what differences are multiplied before they are squared (see ``scaled_limit``)."""
+    """The factor for differences before they are squared (see ``scaled_limit``)."""
 
 
 def _tree(group: tuple[Condition, ...], values: Mapping[str, Model]) -> tuple[list[Model], _Tree]:
-    """Nodes (a certain value is one for each condition, which makes no difference) and links.
+    """Return nodes and links; a certain value is a node for each condition, which does not change the probability.
 
-    The root is the value of most conditions: the fewer steps to it, the fewer pieces there are.
+    The root is the value with most conditions: fewer steps to the root give fewer pieces.
     """
     number: dict[str, int] = {}
     nodes: list[Model] = []
@@ -358,7 +364,7 @@ def _allows(tree, link, difference):
 
 
 class _Points(NamedTuple):
-    """Samples of all nodes in one array; by node and row, where they are, where their weights are, and how many."""
+    """Samples of all nodes in one array; for each node and row, where samples and weights begin, and their number."""
 
     dim: np.ndarray
     points: np.ndarray
@@ -401,7 +407,7 @@ def _of_points(nodes: list[Model], tree: _Tree, rows: int) -> np.ndarray:
 
 @bare
 def _sum_trees(points, tree, left, out):
-    """``left[v, k]``: the weight of sample ``k`` of node ``v``, times what its branches leave."""
+    """Write ``left[v, k]``: the weight of sample ``k`` of node ``v``, times the weights left by its branches."""
     root = tree.parent[-1]
     for i in range(len(out)):
         whole = 1.0
@@ -440,11 +446,11 @@ def _is_near(points, tree, link, i, k, j):
 
 _TERMS = len(NODES) + 1
 _STEP = 1.3
-"""The length of a piece of a normal, in standard deviations: with so many nodes as good as exact."""
+"""The length of a piece of a normal, in standard deviations: the nodes are then exact up to rounding."""
 
 
 def _integrals() -> np.ndarray:
-    """From the values of a polynomial at the nodes to the Legendre coefficients of its integral from -1 on."""
+    """Return a matrix from values of a polynomial at the nodes to the Legendre coefficients of its integral from -1."""
     legendre = np.polynomial.legendre
     matrix = np.linalg.inv(legendre.legvander(NODES, len(NODES) - 1))
     return np.stack([legendre.legint(column, lbnd=-1) for column in matrix.T], axis=1)
@@ -454,7 +460,7 @@ _INTEGRAL = _integrals()
 
 
 class _Laws(NamedTuple):
-    """Components of all nodes in one set of arrays (see ``numerics.components``), and by node and row which are its."""
+    """Components of all nodes in one set of arrays (see ``numerics.components``), and the range of a node and row."""
 
     first: np.ndarray
     last: np.ndarray
@@ -467,11 +473,11 @@ class _Laws(NamedTuple):
 
 
 class _Profile(NamedTuple):
-    """What is left of each node: atoms, and the integral over pieces. All but ``value`` as seen from the anchor.
+    """The mass left at each node: atoms, and an integral over pieces. All but ``value`` is relative to the anchor.
 
-    The atoms of node ``v`` are ``atom[v]:atom[v + 1]``; its pieces lie between the edges ``edge[v]:edge[v + 1]``, of
-    which there may be fewer. ``before`` is the mass before an edge, ``terms`` the rest within the piece that begins.
-    ``step`` is the length over which a law changes where it is cut for that, and 0 where it has a corner.
+    The atoms of node ``v`` are ``atom[v]:atom[v + 1]``; its pieces lie between the edges ``edge[v]:edge[v + 1]``, which
+    may not all be used. ``before`` is the mass before an edge, ``terms`` the rest within the piece that begins.
+    ``step`` is the length over which a law changes if an edge is there for that, and 0 if the law has a corner.
     """
 
     atom: np.ndarray
@@ -525,7 +531,7 @@ def _integrate_trees(laws, tree):
 
 @bare
 def _ladder(laws, k):
-    """Where a component begins and ends, and into how many pieces it is cut so that a polynomial is as good."""
+    """Return where a component begins and ends, and the number of pieces on which polynomials replace it."""
     if laws.kind[k] != NORMAL:
         return laws.low[k], laws.high[k], 0 if laws.kind[k] == POINT else 1
     down, up, scale = smooth_window(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k])
@@ -535,7 +541,7 @@ def _ladder(laws, k):
 
 @bare
 def _count_pieces(laws, tree, i, atom, edge):
-    """Room for the atoms and edges of each node: its own, and both ends of a region at each of a child's."""
+    """Count the atoms and edges of each node: its own, and two edges for each atom and edge of a child."""
     nodes = len(laws.first)
     atom[:] = 0
     edge[:] = 0
@@ -575,7 +581,7 @@ def _integrate_tree(laws, tree, i, profile, leaf, values):
 
 @bare
 def _fill(laws, tree, v, i, anchor, profile, leaf, values):
-    """What is left of a node, given its cut pieces and what is left of its branches."""
+    """Compute the mass left at a node, from its cut pieces and the mass left at its branches."""
     at, total = profile.atom[v], 0.0
     for k in range(laws.first[v, i], laws.last[v, i]):
         if laws.kind[k] == POINT:
@@ -607,14 +613,14 @@ def _fill(laws, tree, v, i, anchor, profile, leaf, values):
             for n in range(len(values)):
                 coefficient += _INTEGRAL[term, n] * values[n]
             profile.terms[e, term] = half * coefficient
-            piece += half * coefficient  # every Legendre polynomial is 1 at 1
+            piece += half * coefficient  # each Legendre polynomial is 1 at 1
         held += max(0.0, piece)
     profile.total[v] = total + held
 
 
 @bare
 def _cut(laws, tree, v, i, anchor, profile):
-    """The edges of a node's pieces, not yet in order; returns their end."""
+    """Write the edges of a node's pieces, not yet sorted; return their end."""
     begin = end = profile.edge[v]
     cut, step = profile.cut, profile.step
     coarsest = 0.0
@@ -640,7 +646,7 @@ def _cut(laws, tree, v, i, anchor, profile):
             child = tree.child[link]
             for shift in (tree.low[link], tree.high[link]):
                 for e in range(profile.edge[child], profile.end[child]):
-                    if least < cut[e] + shift < most and step[e] < coarsest:  # else it is cut finely enough
+                    if least < cut[e] + shift < most and step[e] < coarsest:  # otherwise pieces are short enough
                         cut[end], step[end] = cut[e] + shift, step[e]
                         end += 1
                 for a in range(profile.atom[child], profile.atom[child + 1]):
@@ -669,7 +675,7 @@ def _density(laws, v, i, x, anchor):
 
 @bare
 def _passed(laws, tree, v, i, anchor, value, place, is_atom, profile, leaf):
-    """The share that all branches of a node leave where its value is this. Atoms meet atoms as they are: ties count."""
+    """Return the share left by all branches of a node at this value. Atoms are compared by value, so ties are exact."""
     passed = 1.0
     for link in range(len(tree.child)):
         if tree.parent[link] != v:
@@ -693,7 +699,7 @@ def _passed(laws, tree, v, i, anchor, value, place, is_atom, profile, leaf):
 
 @bare
 def _law_between(laws, v, i, anchor, nearest, farthest):
-    """What the continuous components of a leaf have between two places, and in all."""
+    """Return the mass of a leaf's continuous components between two places, and their whole mass."""
     between, whole = 0.0, 0.0
     for k in range(laws.first[v, i], laws.last[v, i]):
         if laws.kind[k] != POINT:
@@ -708,7 +714,7 @@ def _law_between(laws, v, i, anchor, nearest, farthest):
 
 @bare
 def _mass_below(profile, v, x):
-    """What is left of a node's pieces below ``x``."""
+    """Return the mass left in a node's pieces below ``x``."""
     begin, last = profile.edge[v], profile.end[v] - 1
     if not x > profile.cut[begin]:
         return 0.0

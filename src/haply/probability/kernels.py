@@ -1,4 +1,4 @@
-"""Exact probability that a difference lies in a region, for lists of row pairs. Private: ``exact.py`` validates.
+"""Compute the exact probability that a difference lies in a region, for lists of row pairs; ``exact`` validates.
 
 ``lows`` and ``highs`` hold the ends of the region: one for all pairs, or one for each.
 """
@@ -23,7 +23,7 @@ def _point_in(difference, low, high, low_closed, high_closed):
 
 @kernel
 def normal_region(mean, sd, low, high, low_closed, high_closed, outside):
-    """``P(D in region)`` for a normal difference, relatively accurate in the tails; an atom when sd is 0."""
+    """Return ``P(D in region)`` for a normal difference, relatively accurate in the tails; an atom when sd is 0."""
     if sd == 0.0:
         return 1.0 if _point_in(mean, low, high, low_closed, high_closed) != outside else 0.0
     if outside:
@@ -37,7 +37,7 @@ def normal_region(mean, sd, low, high, low_closed, high_closed, outside):
 
 @kernel
 def _below(a, i, b, j, t, closed):
-    """``P(A_i - B_j <= t)`` (``<`` when not closed) for one component of each side."""
+    """Return ``P(A_i - B_j <= t)`` (``<`` when not closed) for one component of each side."""
     return component_difference_cdf(
         a.kind[i], a.low[i], a.high[i], a.mean[i], a.sd[i],
         b.kind[j], b.low[j], b.high[j], b.mean[j], b.sd[j], t, closed,
@@ -46,13 +46,13 @@ def _below(a, i, b, j, t, closed):
 
 @kernel
 def _above(a, i, b, j, t, closed):
-    """``P(A_i - B_j >= t)`` (``>`` when not closed), as the lower tail of the opposite difference: accurate."""
+    """Return ``P(A_i - B_j >= t)`` (``>`` when not closed), accurately: the lower tail of the opposite difference."""
     return _below(b, j, a, i, -t, closed)
 
 
 @kernel
 def component_region(a, i, b, j, low, high, low_closed, high_closed, outside):
-    """``P(A_i - B_j in region)`` for one component of each side."""
+    """Return ``P(A_i - B_j in region)`` for one component of each side."""
     if a.kind[i] == POINT and b.kind[j] == POINT:
         return 1.0 if _point_in(a.low[i] - b.low[j], low, high, low_closed, high_closed) != outside else 0.0
     if outside:
@@ -72,7 +72,7 @@ def component_region(a, i, b, j, low, high, low_closed, high_closed, outside):
 
 @kernel
 def components_pairs(a, b, left, right, lows, highs, low_closed, high_closed, outside):
-    """The general case: the sum over pairs of components."""
+    """Compute the probabilities of pairs of any models: the sum over pairs of components."""
     out = np.empty(len(left))
     each = 1 if len(lows) > 1 else 0
     for pair in range(len(left)):
@@ -90,7 +90,7 @@ def components_pairs(a, b, left, right, lows, highs, low_closed, high_closed, ou
 
 @kernel
 def gaussian_pairs(a_mean, a_sd, b_mean, b_sd, left, right, lows, highs, low_closed, high_closed, outside):
-    """Gaussian against Gaussian."""
+    """Compute the probabilities of pairs of Gaussians."""
     out = np.empty(len(left))
     each = 1 if len(lows) > 1 else 0
     for pair in range(len(left)):
@@ -99,7 +99,7 @@ def gaussian_pairs(a_mean, a_sd, b_mean, b_sd, left, right, lows, highs, low_clo
         sd = root_sum(a_sd[i], b_sd[j])
         mean = a_mean[i] - b_mean[j]
         if not outside and sd > 0.0:
-            # most pairs that reach this point straddle the region: two error functions, no case distinction
+            # most pairs that get here straddle the region: two error functions, no case distinction
             below, above = (low - mean) / sd, (high - mean) / sd
             if below < -0.5 and above > 0.5:
                 out[pair] = 0.5 * (math.erf(above * SQRT_HALF) - math.erf(below * SQRT_HALF))
@@ -110,7 +110,7 @@ def gaussian_pairs(a_mean, a_sd, b_mean, b_sd, left, right, lows, highs, low_clo
 
 @kernel
 def uniform_pairs(a_low, a_high, b_low, b_high, left, right, lows, highs, outside):
-    """Uniform against uniform, both of positive width."""
+    """Compute the probabilities of pairs of uniforms of positive width."""
     out = np.empty(len(left))
     each = 1 if len(lows) > 1 else 0
     for pair in range(len(left)):
@@ -124,7 +124,7 @@ def uniform_pairs(a_low, a_high, b_low, b_high, left, right, lows, highs, outsid
 
 @kernel
 def samples_pairs(a, b, b_before, equal, left, right, lows, highs, low_closed, high_closed, outside):
-    """Points against points, each row sorted: one pass along both rows.
+    """Compute the probabilities of pairs of samples, each row sorted, in one pass along both rows.
 
     ``b_before`` holds for each point the weight of its row before it. With equal weights the answer is a count over the
     number of combinations, rounded once, so that comparing it with a decimal threshold is exact.
@@ -142,7 +142,7 @@ def samples_pairs(a, b, b_before, equal, left, right, lows, highs, low_closed, h
                 first += 1
             while last < end and (value - b.low[last] > low or (low_closed and value - b.low[last] == low)):
                 last += 1
-            # a pair that cannot match must come out as 0.0: neither part is found by subtracting the other from 1
+            # a pair that cannot match must get 0.0: so neither part is computed by subtracting the other from 1
             below = b_before[first] if first < end else 1.0
             above = 1.0 - b_before[last] if last < end else 0.0
             if last > first:
@@ -161,7 +161,7 @@ def samples_pairs(a, b, b_before, equal, left, right, lows, highs, low_closed, h
 
 @kernel
 def normal_windows(mean, sd, low, high, low_closed, high_closed):
-    """The chances that normal values lie between two ends, each between its own; all arrays have one length."""
+    """Return the probabilities that normal values lie between two ends, each between its own; all of one length."""
     out = np.empty(len(mean))
     for k in range(len(mean)):
         out[k] = normal_region(mean[k], sd[k], low[k], high[k], low_closed, high_closed, False)

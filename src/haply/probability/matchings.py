@@ -1,8 +1,9 @@
-"""One-to-one worlds: every row has at most one partner, and a world weighs the product of the weights of its pairs.
+"""One-to-one worlds: every row has at most one partner, and the weight of a world is the product over its pairs.
 
-A world is a partial matching of left and right rows; having no partner weighs 1. ``best_world`` is the heaviest one,
-``marginals`` tells how likely each pair is in a world drawn by weight: ``P(i ~ j) = w_ij Z(G - i - j) / Z(G)`` with
-``Z`` the weight of all worlds. Both work for each connected component by itself.
+A world is a partial matching of left and right rows; having no partner has the weight 1. ``best_world`` is the heaviest
+world. ``marginals`` gives the probability of each pair in a world drawn by weight:
+``P(i ~ j) = w_ij Z(G - i - j) / Z(G)`` with ``Z`` the weight of all worlds. Both work on each connected component by
+itself.
 
 Marginals are exact where a component is a tree (by messages along it), or where few columns are open at once (by
 subsets of these). For others, ``x_v(G) = P(v has no partner)`` has ``x_v(G) = 1 / (1 + sum_u w_vu x_u(G - v))``: cut at
@@ -21,33 +22,34 @@ from haply.errors import HaplyError
 from haply.numerics.jit import bare, kernel
 
 DECIDED_BY = ("tree", "subsets", "bracket")
-"""What decided a pair, or a row: messages along a tree, subsets of open columns, or bounds from both sides."""
+"""How a pair or a row was decided: by messages along a tree, subsets of open columns, or bounds from both sides."""
 TREE, SUBSETS, BRACKET = np.int8(0), np.int8(1), np.int8(2)
 TOLERANCE = 1e-6
 BUDGET = 10_000
-"""Steps of bounds for each row, of either side: some tenths of a millisecond."""
+"""Steps of bounds for each row of either side: they take some tenths of a millisecond."""
 MOST_OPEN, MOST_STATES = 16, 1 << 28
 """How many columns may be open at once for subsets, and how many subsets all rows of a component may have."""
 TABLE = 1 << 21
 """How many subsets are kept at a time: 16 megabytes."""
 MOST_WEIGHT = 1e300
-"""Sums of weights are then in the range of doubles."""
+"""The largest weight: sums of weights are then in the range of doubles."""
 _PLAIN = 500.0
-"""Where the weight of all worlds is at most ``exp`` of this, weights need no scaling."""
+"""If the weight of all worlds is at most ``exp`` of this, weights are not scaled."""
 _STAGES = (range(0), range(3, 5), range(5, 10_000))
-"""How deep bounds go before weak pairs are left out, once and again, and then. The first two steps need no search."""
+"""Depths of the search before weak pairs are left out, after the first time, and after the second. The first two steps
+need no search."""
 _DROPPED = 0.2
-"""The share of the tolerance that pairs left out may take each time."""
+"""The share of the tolerance for the pairs that are left out each time."""
 _CUTOFF = 1e-3
 """Branches whose share of the answer is below this part of the tolerance are not followed."""
 _OUTWARDS = 1e-13
-"""What bounds are moved by, so that rounding cannot turn them around."""
+"""Bounds are widened by this share, so that rounding cannot make them wrong."""
 
 
 class PairGroups(NamedTuple):
-    """Connected components: the number of that of every left and right row, or -1 for rows without a pair.
+    """Connected components: the number of the component of every left and right row, or -1 for rows without a pair.
 
-    They are numbered by their first left rows.
+    Components are numbered in the order of their first left rows.
     """
 
     left: np.ndarray
@@ -56,14 +58,14 @@ class PairGroups(NamedTuple):
 
 
 class Brackets(NamedTuple):
-    """Bounds of probabilities; equal where they are exact."""
+    """Lower and upper bounds of probabilities; equal where they are exact."""
 
     low: np.ndarray
     high: np.ndarray
 
 
 class Marginals(NamedTuple):
-    """How likely pairs, and rows without a partner, are in a world; and what decided it, by index of ``DECIDED_BY``."""
+    """Bounds of the probability of pairs, and of rows without a partner; and what decided it, as in ``DECIDED_BY``."""
 
     pairs: Brackets
     unmatched_left: Brackets
@@ -74,7 +76,7 @@ class Marginals(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Pairs from the side of both: those of node ``v`` stand at ``start[v]:start[v + 1]``, in the order given.
+    """Pairs by both of their nodes: those of node ``v`` are at ``start[v]:start[v + 1]``, in the given order.
 
     Nodes are the left rows, then the right ones. ``target`` is the other end, ``pair`` the number of the pair, ``back``
     the place of the same pair at the other end.
@@ -89,9 +91,9 @@ class Links(NamedTuple):
 
 
 class Islands(NamedTuple):
-    """Nodes by component, each from its first left row outwards: those of ``c`` stand at ``start[c]:start[c + 1]``.
+    """Nodes by component, each from its first left row outwards: those of ``c`` are at ``start[c]:start[c + 1]``.
 
-    ``label`` is the component of a node, or -1; ``parent`` the place in the links by which a node was reached, or -1.
+    ``label`` is the component of a node, or -1; ``parent`` is the place of the link by which a node was reached, or -1.
     """
 
     start: np.ndarray
@@ -123,7 +125,7 @@ def _link(left, right, weight, n_left, n_right):
 
 @kernel
 def _split(links):
-    """Components, by walking outwards from every left row that was not reached yet."""
+    """Return components, found by walking outwards from every left row that was not reached yet."""
     count = len(links.start) - 1
     label, parent = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
     nodes, starts = np.empty(count, np.int64), np.empty(links.n_left + 1, np.int64)
@@ -151,7 +153,7 @@ def _split(links):
 
 @bare
 def _push(distance, column, size, d, c):
-    """Into a heap by distance, then column."""
+    """Push an entry into a heap, in the order of distance, then column."""
     k = size
     while k > 0:
         up = (k - 1) >> 1
@@ -165,7 +167,7 @@ def _push(distance, column, size, d, c):
 
 @bare
 def _pop(distance, column, size):
-    """Close the gap that the first of a heap leaves."""
+    """Remove the first entry of a heap."""
     size -= 1
     d, c, k = distance[size], column[size], 0
     while True:
@@ -187,12 +189,12 @@ def _pop(distance, column, size):
 
 @kernel
 def _assign(links):
-    """The heaviest set of pairs without a common row, for weights that add up; none with a weight of 0 or less.
+    """Find the heaviest set of pairs without a common row, for weights that add up, from pairs with a weight > 0.
 
-    Rows are taken in one after the other. Each looks for the cheapest way to change what was chosen so far (Dijkstra
-    over slacks, Kuhn's Hungarian method): to a free column, or to a row that then stays alone. ``value`` is a price of
-    every node, at least 0, with ``value_i + value_j >= w_ij`` and equality for chosen pairs; rows and columns that stay
-    alone have 0.
+    Rows are added one after the other. Each looks for the cheapest change of the pairs chosen so far (Dijkstra over
+    slacks, Kuhn's Hungarian method): to a free column, or to a row that then stays alone. ``value`` is a price of every
+    node, at least 0, with ``value_i + value_j >= w_ij`` and equality for chosen pairs; rows and columns that stay alone
+    have 0.
 
     Returns the place of the chosen pair in the links of each left row, or -1, and the prices.
     """
@@ -208,7 +210,7 @@ def _assign(links):
         if value[root] == 0.0:
             continue
         row, here, touched, size, free = root, 0.0, 0, 0, -1
-        alone, shortest = root, value[root]  # the row that would stay alone, and what that costs
+        alone, shortest = root, value[root]  # the row that would stay alone, and its cost
         distance[root] = 0.0
         reached[0] = root
         touched = 1
@@ -264,7 +266,7 @@ def _assign(links):
 
 @bare
 def _tree(links, islands, c, upward, downward, before, likely, alone):
-    """Marginals of a component that is a tree, in two passes.
+    """Compute the marginals of a component that is a tree, in two passes.
 
     The message from ``v`` to its neighbour ``u`` is ``w_vu x_v(G - u) = w_vu / (1 + the other messages to v)``.
     """
@@ -300,10 +302,10 @@ def _tree(links, islands, c, upward, downward, before, likely, alone):
 
 @bare
 def _row_order(links, nodes, by_left, open_nodes, remaining, seen, order):
-    """Put the rows of a component in an order in which few columns are open: met by an earlier row, and by a later one.
+    """Order the rows of a component so that few columns are open: met by an earlier row, and by a later one.
 
-    The next row is one beside an open column that opens the fewest and closes the most; the first is a far one. Returns
-    the number of rows, and the most open columns at once: -1 if these, or all their subsets, are too many.
+    The first row is a far one. The next is a row beside an open column that opens the fewest and closes the most.
+    Returns the number of rows, and the most open columns at once: -1 if these, or all their subsets, are too many.
     """
     count, first = 0, -1
     for k in range(len(nodes)):
@@ -358,7 +360,7 @@ def _place(nodes, size, node):
 
 @bare
 def _through(links, row, layout, size, before, scaled, spare, after):
-    """``after[S] = spare * before[S] + sum over the row's columns c in S of w_c before[S - c]``."""
+    """Write ``after[S] = spare * before[S] + sum over the row's columns c in S of w_c before[S - c]``."""
     n = 1 << size
     for s in range(n):
         after[s] = spare[row] * before[s]
@@ -370,10 +372,10 @@ def _through(links, row, layout, size, before, scaled, spare, after):
 
 
 class Steps(NamedTuple):
-    """The rows of a component in their order: which columns are open at each, how many are new, which close after it.
+    """The rows of a component in their order: which columns are open at each, how many are old, which close after it.
 
     ``layout`` holds the open columns of each step, the new ones last; the first of them is bit 0 of a subset. The
-    subsets of a step stand at ``at`` in a table that holds those of a stretch of steps; stretches begin at ``begin``.
+    subsets of a step are at ``at`` in a table that holds those of a stretch of steps; stretches begin at ``begin``.
     """
 
     row: np.ndarray
@@ -417,9 +419,9 @@ def _steps(links, order, widest, closing):
 
 @bare
 def _forward(links, steps, first, last, scaled, spare, table, now):
-    """Take rows in: ``now`` is the weight of all choices of the rows so far, by the set of columns that are taken.
+    """Add rows: ``now`` is the weight of all choices of the rows so far, by the set of columns that are taken.
 
-    ``table`` keeps it for each row as it is before the row, with the columns that the row opens.
+    ``table`` keeps ``now`` for each row as it was before the row, including the columns that the row opens.
     """
     for step in range(first, last):
         size, old, at = steps.size[step], steps.old[step], steps.at[step]
@@ -437,10 +439,10 @@ def _forward(links, steps, first, last, scaled, spare, table, now):
 
 @bare
 def _backward(links, steps, step, scaled, spare, before, behind, then, likely, alone):
-    """Take a row out again: ``behind`` is the weight of all choices of the rows after it, ``then`` that with it.
+    """Remove a row: ``behind`` is the weight of all choices of the rows after it, ``then`` the weight with the row.
 
-    ``before`` is the table of the row: the products of the two are what all worlds weigh that have a pair, or leave a
-    row alone.
+    ``before`` is the table of the row: products of ``before`` and ``behind`` are the weight of all worlds that have a
+    pair, or leave a row alone.
     """
     row, size, layout = steps.row[step], steps.size[step], steps.layout[step]
     if _reopen(behind, steps, step, spare):
@@ -465,10 +467,10 @@ def _backward(links, steps, step, scaled, spare, before, behind, then, likely, a
 
 @kernel
 def _subsets(links, steps, widest, scaled, spare, likely, alone):
-    """Marginals of a component whose rows are taken in one by one, by the set of open columns that are taken.
+    """Compute the marginals of a component, row by row, by the set of open columns that are taken.
 
-    ``scaled`` are the weights of pairs, ``spare`` those of nodes without a partner. The tables of one stretch of rows
-    are kept at a time, and those of earlier ones made again on the way back from what ``now`` was where they began.
+    ``scaled`` are the weights of pairs, ``spare`` those of nodes without a partner. Only the tables of one stretch of
+    rows are kept at a time. Those of earlier stretches are computed again on the way back, from ``now`` at their begin.
     """
     begin, most = steps.begin, 0
     for step in range(len(steps.row)):
@@ -493,7 +495,7 @@ def _subsets(links, steps, widest, scaled, spare, likely, alone):
 
 @bare
 def _close(table, size, k, spare):
-    """Sum a column out: taken, or left alone. In place."""
+    """Sum over a column in place: it is taken, or left alone."""
     bit = 1 << k
     for s in range(1 << (size - 1)):
         wide = (s & (bit - 1)) | ((s >> k) << (k + 1))
@@ -502,7 +504,7 @@ def _close(table, size, k, spare):
 
 @bare
 def _reopen(table, steps, step, spare):
-    """Turn ``_close`` round for the columns that close after a step. In place; returns whether there are any."""
+    """Reverse ``_close`` in place for the columns that close after a step; return whether there are any."""
     closed = 0
     for k in range(steps.size[step]):
         closed += 1 if steps.closing[steps.layout[step, k]] == step else 0
@@ -520,7 +522,7 @@ def _reopen(table, steps, step, spare):
 
 @bare
 def _without(before, after, size, k):
-    """The weight of all sets without a column."""
+    """Return the weight of all worlds in which column ``k`` is not taken."""
     bit, total = 1 << k, 0.0
     for high in range(0, 1 << size, 2 * bit):
         for s in range(high, high + bit):
@@ -530,7 +532,7 @@ def _without(before, after, size, k):
 
 @kernel
 def _solve(links, islands, scaled, spare, likely, alone, decided):
-    """Marginals of all components that are trees, or have few columns open at once; tells the others by ``BRACKET``."""
+    """Compute the marginals of all components that are trees or have few open columns; mark others as ``BRACKET``."""
     count = len(links.start) - 1
     upward, downward, before = np.empty(count), np.empty(count), np.empty(len(links.target))
     remaining, seen, order = np.empty(count, np.int64), np.empty(count, np.bool_), np.empty(count, np.int64)
@@ -561,7 +563,7 @@ def _solve(links, islands, scaled, spare, likely, alone, decided):
 
 @kernel
 def _others(links, message):
-    """For every place ``1 / (1 + the messages at the other places of its node)``; nothing is subtracted."""
+    """Return for every place ``1 / (1 + the messages at the other places of its node)``, without a subtraction."""
     out, before = np.empty(len(message)), np.empty(len(message))
     for v in range(len(links.start) - 1):
         total = 0.0
@@ -577,7 +579,7 @@ def _others(links, message):
 
 @kernel
 def _arriving(links, x):
-    """The message to a node at each of its places: the weight, times what is known of the other end without it."""
+    """Return the message to a node at each of its places: the weight times ``x`` of the other end."""
     out = np.empty(len(x))
     for at in range(len(x)):
         out[at] = links.weight[at] * x[links.back[at]]
@@ -586,11 +588,11 @@ def _arriving(links, x):
 
 @bare
 def _branch(links, least, first, depth, cutoff, allowance, on_path, frames):
-    """Bounds of ``x_first`` in the graph without the nodes on the path, and the steps taken: more than allowed if the
-    bounds are not ready.
+    """Return bounds of ``x_first`` in the graph without the nodes on the path, and the number of steps.
 
-    ``least`` is ``_others`` of the weights: at a place of ``v`` it bounds ``x_v`` from below in all graphs without the
-    other end of that place, whatever else they lack.
+    If there are more steps than ``allowance``, the bounds are not ready. ``least`` is ``_others`` of the weights: at a
+    place of ``v`` it bounds ``x_v`` from below in all graphs without the other end of that place, whichever other nodes
+    they lack.
     """
     node, at, low, high, gain = frames
     steps, level = 0, 0
@@ -630,9 +632,9 @@ def _branch(links, least, first, depth, cutoff, allowance, on_path, frames):
 
 @kernel
 def _bound(links, least, roots, depth, cutoff, allowance, pair_low, pair_high, low, high):
-    """Tighten the bounds of the pairs of some nodes, and of these without a partner; returns the steps of each.
+    """Tighten the bounds of the pairs of some nodes, and of these nodes without a partner; return the steps of each.
 
-    A node whose steps do not suffice keeps its bounds: its steps are then more than allowed.
+    A node that needs more steps than allowed keeps its bounds.
     """
     count, most = len(links.start) - 1, 1
     for k in range(len(roots)):
@@ -677,9 +679,9 @@ def _bound_all(links, message_low, message_high, pair_low, pair_high, low, high)
 
 @kernel
 def _settle(links, v, r_low, r_high, after, pair_low, pair_high, low, high):
-    """Tighten the bounds of one node without a partner, and of its pairs, from those of the messages to it.
+    """Tighten the bounds of one node without a partner, and of its pairs, from the bounds of the messages to it.
 
-    A pair is likelier the larger its own message is, and the smaller the others are.
+    The probability of a pair grows with its own message, and falls with the others.
     """
     first, size = links.start[v], links.start[v + 1] - links.start[v]
     after[0, size], after[1, size] = 0.0, 0.0
@@ -703,7 +705,7 @@ def _tighten(lows, highs, k, low, high):
 
 @kernel
 def _widths(links, pair_low, pair_high, low, high):
-    """How wide the widest of the bounds of each node and its pairs is."""
+    """Return the largest width among the bounds of each node and its pairs."""
     out = high - low
     for v in range(len(out)):
         for at in range(links.start[v], links.start[v + 1]):
@@ -715,7 +717,7 @@ def _widths(links, pair_low, pair_high, low, high):
 
 
 class _Problem:
-    """The pairs of some components with positive weights: solved where that can be exact, else between bounds."""
+    """Holds the pairs of some components with positive weights: solved where that can be exact, otherwise bounded."""
 
     def __init__(self, left: np.ndarray, right: np.ndarray, weight: np.ndarray, shape: tuple[int, int]) -> None:
         self.left, self.right, self.weight, self.shape = left, right, weight, shape
@@ -725,15 +727,15 @@ class _Problem:
         """The component of each pair."""
         self.pair = Brackets(np.zeros(len(left)), np.ones(len(left)))
         self.alone = Brackets(np.zeros(sum(shape)), np.ones(sum(shape)))
-        """Of every node without a partner; left rows, then right rows."""
+        """Bounds of every node to have no partner; left rows, then right rows."""
         self.decided = np.zeros(len(self.islands.start) - 1, np.int8)
 
     def take(self, kept: np.ndarray) -> _Problem:
-        """The same rows with some of the pairs."""
+        """Return the same rows with some of the pairs."""
         return _Problem(self.left[kept], self.right[kept], self.weight[kept], self.shape)
 
     def solve(self) -> np.ndarray:
-        """Make exact what can be; returns which components cannot."""
+        """Compute exactly what can be; return which components cannot."""
         scaled, spare = self._scaled()
         likely, alone = np.zeros(len(self.left)), np.ones(len(self.islands.label))
         _solve(self.links, self.islands, scaled, spare, likely, alone, self.decided)
@@ -744,10 +746,10 @@ class _Problem:
         return hard
 
     def _scaled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of pairs, and of nodes without a partner, for which the weights of worlds are in range.
+        """Return weights of pairs, and of nodes without a partner, for which the weights of worlds are in range.
 
-        By the prices of the best world: it weighs 1 then, and no pair or node weighs more. What is lost below the least
-        double is nothing beside that world.
+        They are scaled by the prices of the best world: it has the weight 1 then, and no pair or node has more. Weights
+        that underflow are negligible beside that world.
         """
         label, n_left = self.islands.label, self.shape[0]
         size, linked = np.log1p(_sums(self.links)), self.islands.label >= 0
@@ -764,14 +766,14 @@ class _Problem:
 
     @cached_property
     def least(self) -> np.ndarray:
-        """For every place a lower bound of its node without a partner, where the other end is not there."""
+        """For every place a lower bound of ``x`` of its node, in the graph without the other end of the place."""
         return _others(self.links, self.links.weight)
 
     def bound(self) -> None:
         """Bound everything by the first steps of the recursion, in one pass over all pairs each.
 
-        Up to here no path meets itself: without ``v``, ``x_u`` is at most what the lower bounds of its other neighbours
-        say, and at least what these upper bounds say in turn.
+        At this depth no path meets itself: without ``v``, the lower bounds of the other neighbours of ``x_u`` give an
+        upper bound of it, and upper bounds found in this way give a lower bound.
         """
         most = _others(self.links, _arriving(self.links, self.least))
         least = _others(self.links, _arriving(self.links, most))
@@ -779,7 +781,7 @@ class _Problem:
         _bound_all(self.links, *messages, *self.pair, *self.alone)
 
     def deepen(self, hard: np.ndarray, left_over: np.ndarray, depths: range, tolerance: float) -> None:
-        """Follow the recursion deeper and deeper for the nodes of some components, within what is left of a budget."""
+        """Follow the recursion to increasing depths for the nodes of some components, within the rest of a budget."""
         label = self.islands.label
         unfinished, steps = (label >= 0) & hard[label], np.zeros(len(label), np.int64)
         for depth in depths:
@@ -791,7 +793,7 @@ class _Problem:
             taken = _bound(
                 self.links, self.least, roots, depth, tolerance * _CUTOFF, allowance, *self.pair, *self.alone
             )  # fmt: skip
-            # who has no steps left, or went as far as there is something to follow, stays as it is
+            # a node without steps left, or with the same number of steps as before, is finished
             unfinished[roots[(taken > allowance) | (taken == steps[roots])]] = False
             steps[roots] = taken
             left_over -= np.bincount(label[roots], np.minimum(taken, allowance), len(hard)).astype(np.int64)
@@ -807,9 +809,9 @@ def _sums(links):
 
 
 def _weak(problem: _Problem, hard: np.ndarray, allowed: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which pairs of hard components are so unlikely that all of these together are below what is allowed.
+    """Flag pairs of hard components that are so unlikely that all of them together are below what is allowed.
 
-    Returns them as flags, and for each component a bound of the probability that a world has one of them.
+    Returns also, for each component, a bound of the probability that a world has one of them.
     """
     order = np.lexsort((problem.pair.high, problem.label))
     high, label = problem.pair.high[order], problem.label[order]
@@ -823,17 +825,17 @@ def _weak(problem: _Problem, hard: np.ndarray, allowed: float) -> tuple[np.ndarr
 
 
 def _narrow(bounds: Brackets, inner: Brackets, at: np.ndarray, missing: np.ndarray) -> None:
-    """Take over bounds that hold in all worlds but for a share of them, ``missing`` at most."""
+    """Take over bounds that hold in all worlds except a share of at most ``missing``."""
     low, high = inner.low * (1.0 - missing), inner.high + missing * (1.0 - inner.high)
     bounds.low[at] = np.maximum(bounds.low[at], low)
     bounds.high[at] = np.maximum(bounds.low[at], np.minimum(bounds.high[at], high))
 
 
 def _bracket(problem: _Problem, hard: np.ndarray, tolerance: float, left_over: np.ndarray, stage: int = 0) -> None:
-    """Bound what cannot be exact: by the recursion, then without weak pairs, when much falls apart, and so on.
+    """Bound what cannot be exact: by the recursion, then without weak pairs, which may split components, and so on.
 
-    A world has one of the pairs that are left out with probability ``missing`` at most, and is else a world of the
-    others. So each probability is ``(1 - missing)`` times that among the others, and ``missing`` more at most.
+    A world has one of the omitted pairs with probability ``missing`` at most, and is otherwise a world of the others.
+    So each probability is at least ``(1 - missing)`` times that among the others, and at most ``missing`` more.
     """
     problem.bound()
     now = left_over if stage == len(_STAGES) - 1 else left_over // 2
@@ -847,7 +849,7 @@ def _bracket(problem: _Problem, hard: np.ndarray, tolerance: float, left_over: n
     rest = problem.take(kept)
     still_hard = rest.solve()
     if still_hard.any():
-        # what a component may still take is shared by those into which it fell apart, by their sizes
+        # the rest of a component's budget is divided among the components into which it split, by their sizes
         whole, size = label[rest.islands.nodes[rest.islands.start[:-1]]], np.diff(rest.islands.start) * still_hard
         share = size / np.maximum(1, np.bincount(whole, size, len(hard)))[whole]
         _bracket(rest, still_hard, tolerance, ((now + later)[whole] * share).astype(np.int64), stage + 1)
@@ -857,11 +859,11 @@ def _bracket(problem: _Problem, hard: np.ndarray, tolerance: float, left_over: n
     _narrow(problem.alone, inner, nodes, missing[label[nodes]])
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- public functions -------------------------------------------------------------------------------------------------
 
 
 def _checked(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of pairs as the kernels take them."""
+    """Return row numbers of pairs as the kernels take them; refuse those that do not fit."""
     sides = []
     for name, rows, count in (("left", left, n_left), ("right", right, n_right)):
         numbers = np.ascontiguousarray(rows, np.int64)
@@ -876,7 +878,7 @@ def _checked(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> 
 
 
 def _by_rows(left: np.ndarray, right: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """The numbers of chosen pairs by left row, then right row: nothing depends on the order in which pairs come."""
+    """Return the numbers of chosen pairs by left row, then right row: the order of pairs then does not matter."""
     pairs = np.flatnonzero(chosen)
     one, other = left[pairs], right[pairs]
     step = np.diff(one)
@@ -886,7 +888,7 @@ def _by_rows(left: np.ndarray, right: np.ndarray, chosen: np.ndarray) -> np.ndar
 
 
 def _firsts(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Where new pairs begin among sorted ones."""
+    """Return where new pairs begin among sorted pairs."""
     new = np.ones(len(left), bool)
     new[1:] = (np.diff(left) != 0) | (np.diff(right) != 0)
     return np.flatnonzero(new)
@@ -970,7 +972,7 @@ def marginals(
     left, right
         The rows of each pair.
     weight
-        The weight of each pair beside no partner, which weighs 1: its posterior odds. From 0 to 1e300.
+        The weight of each pair, from 0 to 1e300, where no partner has the weight 1: its posterior odds.
     n_left, n_right
         How many rows there are.
     tolerance

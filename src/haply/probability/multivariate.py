@@ -1,7 +1,7 @@
-"""Gaussians and mixtures in several dimensions: how likely they lie in a box, a disc, a quadratic region, or near.
+"""Gaussians and mixtures in several dimensions: the probability of a box, a disc, a quadratic region, a distance.
 
 Plain functions take arrays, one row per element; ``box`` and ``quadratic`` take models. A mixture is summed over its
-components, a distance over the pairs of components of its two sides, samples being components without spread.
+components, a distance over the pairs of components of its two sides. Samples are components without spread.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from haply.numerics.multivariate.quadratic import canonical_rows, form_rows
 from haply.numerics.scale import powers_of
 
 TOLERANCE = 1e-5
-"""What the lattice for boxes in more than three correlated dimensions aims at, unless told otherwise."""
+"""The default tolerance of the lattice for boxes in more than three correlated dimensions."""
 MOST_POINTS = 120_000
 _BLOCK = 200_000
-"""Pairs of parts worked on at once, so that long lists of rows stay in bounds."""
+"""Pairs of parts that are computed at once, to limit memory for long lists of rows."""
 
 
 class Estimate(NamedTuple):
-    """Probabilities, and how far off each may be (closed forms: rounding; lattices: three standard errors)."""
+    """Probabilities, and the error of each (closed forms: rounding; lattices: three standard errors)."""
 
     value: np.ndarray
     error: np.ndarray
@@ -44,7 +44,7 @@ class Forms(NamedTuple):
 
 
 def _rows(name: str, given: Any, shape: tuple[int, ...], count: int) -> np.ndarray:
-    """An argument as ``count`` rows of a shape: one row serves for all, and one number for a whole shape."""
+    """Return an argument as ``count`` rows of a shape: one row may serve for all, and one number for a whole shape."""
     array = np.asarray(given, dtype=np.float64)
     try:
         return solid(np.broadcast_to(array, (count, *shape)))
@@ -55,7 +55,7 @@ def _rows(name: str, given: Any, shape: tuple[int, ...], count: int) -> np.ndarr
 
 
 def normal_rows(mean: Any, cov: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Means (n, d) and covariances (n, d, d) of one length."""
+    """Return means (n, d) and covariances (n, d, d) of one length."""
     means, covs = np.asarray(mean, np.float64), np.asarray(cov, np.float64)
     if means.ndim == 1:
         means = means[None]
@@ -72,7 +72,7 @@ def normal_rows(mean: Any, cov: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _widen(means: np.ndarray, covs: np.ndarray, *others: Any) -> tuple[np.ndarray, np.ndarray]:
-    """One distribution for many regions: repeated as often as there are regions."""
+    """Repeat one distribution for many regions, as often as there are regions."""
     count = max([len(means), *(len(other) for other in others)])
     return _rows("mean", means, means.shape[1:], count), _rows("cov", covs, covs.shape[1:], count)
 
@@ -107,7 +107,7 @@ def box_estimate(
     Returns
     -------
     Estimate
-        ``value``, a probability for each row, and ``error``, how far off each may be.
+        ``value``, a probability for each row, and ``error``, the error of each.
 
     Examples
     --------
@@ -149,9 +149,9 @@ def box_probability(mean: ArrayLike, cov: ArrayLike, low: ArrayLike, high: Array
 
 
 def _in_range(means: np.ndarray, covs: np.ndarray, *lengths: np.ndarray) -> np.ndarray | None:
-    """The power of two that each row is to be divided by, so that squares of its lengths are in the range of doubles.
+    """Return the power of two to divide each row by, so that squares of its lengths are in the range of doubles.
 
-    None if all may stay as they are.
+    None if no row needs it.
     """
     spread = np.sqrt(np.abs(np.diagonal(covs, axis1=-2, axis2=-1)).max(axis=-1, initial=0.0))
     size = np.maximum(np.abs(means).max(axis=-1, initial=0.0), spread)
@@ -166,7 +166,7 @@ def _divided(power: np.ndarray, means: np.ndarray, covs: np.ndarray) -> tuple[np
 
 
 def canonical_forms(mean: Any, cov: Any, matrix: Any, centre: Any = 0.0) -> Forms:
-    """``(X - centre)' matrix (X - centre)`` of normal ``X``; the matrix is symmetric, of any signs."""
+    """Return ``(X - centre)' matrix (X - centre)`` of normal ``X``; the matrix is symmetric, of any signs."""
     means, covs = normal_rows(mean, cov)
     dim = means.shape[1]
     matrices = np.asarray(matrix, np.float64)
@@ -183,7 +183,7 @@ def canonical_forms(mean: Any, cov: Any, matrix: Any, centre: Any = 0.0) -> Form
 
 
 def form_estimate(forms: Forms, limit: Any, *, closed: bool = False, above: bool = False) -> Estimate:
-    """``P(form < limit)``, or ``P(form > limit)`` if ``above``, each accurate relatively where it is small."""
+    """Return ``P(form < limit)``, or ``P(form > limit)`` if ``above``, each relatively accurate where it is small."""
     limits = np.atleast_1d(np.asarray(limit, np.float64))
     count = max(len(limits), len(forms.constant))
     curve, slope = (_rows("form", part, part.shape[1:], count) for part in (forms.curve, forms.slope))
@@ -232,7 +232,7 @@ def form_probability(
 
 
 def _form_chance(means: np.ndarray, covs: np.ndarray, matrices: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """``P(x' matrix x < limit)`` at any scale of ``x`` and of the matrix: both are divided by powers of two."""
+    """Return ``P(x' matrix x < limit)`` at any scale of ``x`` and of the matrix: both are divided by powers of two."""
     power = _in_range(means, covs)
     largest = powers_of(np.atleast_1d(np.abs(matrices).max(axis=(-2, -1), initial=0.0)))
     with np.errstate(over="ignore", under="ignore"):
@@ -289,7 +289,7 @@ def quadratic_probability(weights: ArrayLike, shifts: ArrayLike, limit: ArrayLik
     weights
         The factors of the squares, of any sign: d numbers, or n rows of them.
     shifts
-        What is added before squaring: d numbers, or n rows of them.
+        The numbers added before squaring: d numbers, or n rows of them.
     limit
         The limit of the sum: one number, or one for each row.
 
@@ -320,7 +320,7 @@ class Parts(NamedTuple):
     weight: np.ndarray
     mean: np.ndarray
     cov: np.ndarray
-    """One covariance of zeros stands for all where every part is a point."""
+    """If every part is a point, one covariance of zeros serves for all."""
 
 
 def _scaled(weights: Ragged) -> np.ndarray:
@@ -328,7 +328,7 @@ def _scaled(weights: Ragged) -> np.ndarray:
 
 
 def parts(model: Any) -> Parts | None:
-    """The rows as mixtures of normals (points have no spread), or None for models that are none."""
+    """Return the rows as mixtures of normals (points have no spread), or None for models that are not mixtures."""
     rows = np.arange(len(model) + 1)
     if isinstance(model, GaussianND):
         dim = _one_dimension(model.mean().lengths)
@@ -364,7 +364,7 @@ def parts(model: Any) -> Parts | None:
 
 
 def squared(sds: np.ndarray) -> np.ndarray:
-    """Variances; refuses standard deviations that have none."""
+    """Return variances; refuse standard deviations whose squares leave the range of doubles."""
     with np.errstate(over="ignore", under="ignore"):
         variances = np.asarray(sds) ** 2
     lost = ~np.isfinite(variances) | ((variances == 0.0) & (sds > 0.0))
@@ -397,7 +397,7 @@ def _needed(model: Any, what: str) -> Parts:
 
 
 def _summed(found: Parts, values: np.ndarray) -> np.ndarray:
-    """Weighted sums over the parts of each row."""
+    """Return weighted sums over the parts of each row."""
     sums = Ragged(found.weight * values, found.start).sums()
     return np.minimum(1.0, np.maximum(0.0, sums))
 
@@ -491,7 +491,7 @@ def quadratic(model: Model, matrix: ArrayLike, limit: ArrayLike) -> np.ndarray:
 
 
 def squared_limits(within: np.ndarray) -> np.ndarray:
-    """The largest doubles whose roots are at most these: squared distances are compared with them."""
+    """Return the largest doubles whose roots are at most these: squared distances are compared with them."""
     with np.errstate(over="ignore", under="ignore"):
         limits = within * within
         for _ in range(3):
@@ -503,7 +503,7 @@ def squared_limits(within: np.ndarray) -> np.ndarray:
 
 
 def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """``P(|a[i] - b[j]| <= reach)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
+    """Return ``P(|a[i] - b[j]| <= reach)`` for lists of rows: a sum over pairs of parts, whose difference is normal."""
     one, other = _needed(a, "A distance"), _needed(b, "A distance")
     dim = one.mean.shape[1]
     if other.mean.shape[1] != dim:
@@ -528,7 +528,7 @@ def near_normals(a: Any, b: Any, left: np.ndarray, right: np.ndarray, reach: np.
             limit = np.ldexp(limit, -power)
         curve, slope, constant = canonical_rows(solid(means), solid(covs), np.eye(dim)[None])
         chance = form_rows(curve, slope, squared_limits(limit) - constant, True, False)[0]
-        # values that vary at all are never the same; squares that cancel would say otherwise
+        # values with any spread are never equal; squares that cancel would suggest they are
         if same.any():
             chance = np.where(same, (means == 0.0).all(axis=1) & (covs == 0.0).all(axis=(1, 2)), chance)
         found[first:last] = np.bincount(pair - first, one.weight[k] * other.weight[m] * chance, last - first)

@@ -1,9 +1,9 @@
-"""Integrals over one uncertain value while many others stand beside it: pieces of cdfs, breaks, and nodes.
+"""Integrate over one uncertain value beside many others: pieces of cdfs, breaks, and nodes.
 
-Given ``x``, whether other values are near it are independent events; what remains is an integral over ``x``. Seen from
-an origin, each cdf is constant but for pieces on which it rises: steps (points), lines (uniforms), and curves (normals,
-cut or not). Between breaks all of them are smooth, and the number of nodes follows from how many lines there are and
-how fast the curves bend.
+Given ``x``, whether other values are near it are independent events; the probability is an integral over ``x``.
+Relative to an origin, each cdf is constant except on pieces where it rises: steps (points), lines (uniforms), and
+curves (normals, cut or not). Between breaks all of them are smooth, and the number of nodes follows from the number of
+lines and the bend of the curves.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _FINE = 16
 _TERMS = 8
 _ROWS = math.ceil(FARTHEST * _FINE) + 1
 _FEW_LINES = 8
-"""Fewer are not worth a bound: they are exact with few nodes."""
+"""The least number for which a bound pays: fewer are exact with few nodes."""
 MOST_BENDS = 1500.0
-"""Where others vary over lengths so much shorter than a normal value (by their squares, together), panels are placed
-where they do; up to here the trapezoidal rule takes no more than 1,000 nodes."""
+"""Where others vary over lengths that are shorter than a normal value by more than this (sum of squared ratios), panels
+are placed where they vary; up to here the trapezoidal rule takes at most 1,000 nodes."""
 _LEAST_PART = 0.05
-"""A normal that keeps less than this share of itself when it is cut is computed with more care."""
+"""A cut normal with less than this share of the plain normal's mass is computed with more care."""
 CAREFUL = np.int8(3)
-"""The kind of a piece of a normal of which a cut leaves little."""
+"""The kind of a piece of a cut normal with little mass."""
 
 
 def _gauss_table() -> tuple[np.ndarray, np.ndarray]:
-    """Gauss-Legendre nodes on [0, 1] and their weights, of 1 node, of 2, and so on, one after another."""
+    """Return Gauss-Legendre nodes on [0, 1] and their weights, of 1 node, of 2, and so on, one after another."""
     size = np.repeat(np.arange(1, MOST_NODES + 1), np.arange(1, MOST_NODES + 1))
     place = np.concatenate([np.arange(count) for count in range(1, MOST_NODES + 1)])
     x = -np.cos(np.pi * (place + 0.75) / (size + 0.5))
     slope = np.ones_like(x)
-    for _ in range(6):  # Newton's steps; the guesses are close
+    for _ in range(6):  # Newton's steps from close guesses
         before, now = np.ones_like(x), x.copy()
         value, lower = x.copy(), np.ones_like(x)
         for degree in range(1, MOST_NODES):
@@ -53,7 +53,7 @@ def _gauss_table() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cdf_table() -> np.ndarray:
-    """The Taylor coefficients of the normal cdf around multiples of a step, from where it is 0 to where it is 1."""
+    """Return Taylor coefficients of the normal cdf around multiples of a step, from where it is 0 to where it is 1."""
     table = np.zeros((2 * _ROWS + 1, _TERMS))
     for row, terms in enumerate(table):
         z = (row - _ROWS) / _FINE
@@ -67,7 +67,7 @@ def _cdf_table() -> np.ndarray:
 
 
 def _ellipses() -> np.ndarray:
-    """What ``panel_plan`` needs of some ellipses around a panel, with axes ``cosh t`` and ``sinh t``."""
+    """Return the factors that ``panel_plan`` needs of ellipses around a panel, with axes ``cosh t`` and ``sinh t``."""
     t = 0.4 * 1.2 ** np.arange(17)
     return np.column_stack([0.5 * (np.cosh(t) - 1.0), 0.125 * np.sinh(t) ** 2, 0.5 / t])
 
@@ -79,7 +79,7 @@ _ELLIPSES = _ellipses()
 
 @bare_fused
 def quick_cdf(z):
-    """``Phi(z)`` with an error below 1e-15, from a table: a third of the time of an error function."""
+    """Return ``Phi(z)`` with an error below 1e-15, from a table: in a third of the time of an error function."""
     z = min(max(z, -FARTHEST), FARTHEST)
     row = np.int32(z * _FINE + (_ROWS + 0.5))
     d = z - (np.float64(row) - _ROWS) * (1.0 / _FINE)
@@ -96,7 +96,7 @@ def quick_cdf(z):
 
 @bare_fused
 def quick_density(z):
-    """The density of the standard normal with an error below 1e-15, from the same table and a short series."""
+    """Return the density of the standard normal with an error below 1e-15, from the same table and a short series."""
     z = min(max(z, -FARTHEST), FARTHEST)
     row = np.int32(z * _FINE + (_ROWS + 0.5))
     middle = (np.float64(row) - _ROWS) * (1.0 / _FINE)
@@ -113,11 +113,11 @@ def quick_density(z):
 
 @bare
 def panel_plan(lines, change, lengths):
-    """In how many panels to cut a stretch, and how many nodes each takes, for an error of about 1e-15.
+    """Return the number of panels for a stretch, and of nodes for each panel, for an error of about 1e-15.
 
-    ``lines`` is how many lines between 0 and 1 are multiplied, ``change`` the sum of what they change by, and
-    ``lengths`` how long the stretch is, in lengths over which curves change (of several: the root of the sum of
-    squares). On the ellipse with axes ``cosh t`` and ``sinh t`` around a panel the product of lines is at most
+    ``lines`` is how many lines between 0 and 1 are multiplied, ``change`` the sum of their changes, and ``lengths`` the
+    length of the stretch in lengths over which curves change (for several: the root of the sum of squares). On the
+    ellipse with axes ``cosh t`` and ``sinh t`` around a panel the product of lines is at most
     ``exp(change (cosh t - 1) / 2)``, normal curves are at most ``exp(lengths**2 sinh(t)**2 / 8)``, and m nodes err by
     the product of both times ``exp(-2 m t)``, whatever t is. Lines alone are exact with half as many nodes.
     """
@@ -140,14 +140,14 @@ def panel_plan(lines, change, lengths):
 LOW, HIGH, GAIN, SCALE, MEAN, SD, CUT_LOW, CUT_HIGH, LOST, FACTOR = range(10)
 """The numbers of a piece: it rises by ``GAIN`` (falls, if negative) between ``LOW`` and ``HIGH``. Curves change over a
 length ``SCALE``; they have a mean, a standard deviation and the ends of their cut, the share ``LOST`` below it, and
-what to multiply the rest by."""
+a factor for the rest."""
 
 
 class Pieces(NamedTuple):
     """Room for the pieces on which cdfs rise, in ranges: one after another, ``start[r]:start[r + 1]``.
 
-    ``level`` is the cdf of a range before its first piece that is not passed, which is ``at``. Few arrays: functions
-    that take many are slow to compile.
+    ``level`` is the cdf of a range before its first piece that is not passed, which is ``at``. There are few arrays, as
+    functions that take many are slow to compile.
     """
 
     start: np.ndarray
@@ -159,7 +159,7 @@ class Pieces(NamedTuple):
 
 @kernel
 def room_for_pieces(ranges, pieces):
-    """Room for so many ranges and pieces."""
+    """Return room for this many ranges and pieces."""
     return Pieces(
         np.zeros(ranges + 1, np.int64), np.zeros(ranges + 1, np.int64), np.zeros(ranges + 1),
         np.zeros(pieces + 1, np.int8), np.zeros((pieces + 1, 10)),
@@ -168,7 +168,7 @@ def room_for_pieces(ranges, pieces):
 
 @kernel
 def weights_before(rows):
-    """For each component the weight of its row before it: summed row by row, so that many rows add no error."""
+    """Return for each component the weight of its row before it: summed row by row, so that many rows add no error."""
     before = np.empty(len(rows.weight))
     for i in range(len(rows.start) - 1):
         total = 0.0
@@ -180,7 +180,7 @@ def weights_before(rows):
 
 @kernel
 def most_pieces(rows, start, candidates):
-    """The largest numbers of candidates and of their components that a left row has."""
+    """Return the largest numbers of candidates and of their components that a left row has."""
     most, most_components = 0, 0
     for i in range(len(start) - 1):
         components = 0
@@ -192,7 +192,7 @@ def most_pieces(rows, start, candidates):
 
 @bare
 def see(rows, before, j, origin, end, left, right, sign, pieces, r):
-    """Write down the cdf of row ``j`` at ``x - end`` as range ``r``, for ``x - origin`` between ``left`` and ``right``.
+    """Write the cdf of row ``j`` at ``x - end`` as range ``r``, for ``x - origin`` between ``left`` and ``right``.
 
     Ranges are written in their order. Positions enter only as distances from the origin, so that narrow values far from
     0 keep their digits.
@@ -248,7 +248,7 @@ def see(rows, before, j, origin, end, left, right, sign, pieces, r):
 
 @bare
 def pass_by(pieces, r, x):
-    """Count the first pieces of an ordered range that end at or before ``x`` as passed."""
+    """Mark the first pieces of an ordered range as passed if they end at or before ``x``."""
     k, end = pieces.at[r], pieces.start[r + 1]
     while k < end and pieces.number[k, HIGH] <= x:
         pieces.level[r] += pieces.number[k, GAIN]
@@ -258,7 +258,7 @@ def pass_by(pieces, r, x):
 
 @bare
 def add_cdf(pieces, r, base, offset, count, ordered, out):
-    """Add the values of a range at the nodes ``base + offset``, which ascend, to ``out``."""
+    """Add the values of a range at the ascending nodes ``base + offset`` to ``out``."""
     level, first, last = pieces.level[r], base + offset[0], base + offset[count - 1]
     for k in range(pieces.at[r], pieces.start[r + 1]):
         if pieces.number[k, HIGH] <= first:
@@ -302,7 +302,7 @@ def add_piece(pieces, k, base, offset, count, out):
 
 
 class Moving(NamedTuple):
-    """Room for what changes between two breaks: lines, ``value`` at the first break and ``slope``, and curves.
+    """Room for owners that change between two breaks: lines (``value`` at the first break and ``slope``) and curves.
 
     The curves of number ``s`` are the pieces ``curve[first[s]:first[s + 1]]``.
     """
@@ -316,7 +316,7 @@ class Moving(NamedTuple):
 
 @kernel
 def room_for_moving(most, pieces):
-    """Room for so many owners, with so many pieces in all."""
+    """Return room for ``most`` owners with ``pieces`` pieces in all."""
     return Moving(
         np.zeros(most + 1, np.int64), np.zeros(most + 1), np.zeros(most + 1), np.zeros(most + 2, np.int64),
         np.zeros(pieces + 1, np.int64),
@@ -325,11 +325,11 @@ def room_for_moving(most, pieces):
 
 @bare
 def survey(pieces, first, count, each, begin, end, ordered, least, moving):
-    """Find which of ``count`` owners are above ``least`` somewhere between two breaks, and write them down.
+    """Find which of ``count`` owners are above ``least`` somewhere between two breaks, and write them into ``moving``.
 
-    An owner has ``each`` ranges, from ``first`` on. Returns how many there are, how many of them are lines, the sum of
-    what these change by, and the sum of squares of the lengths of change of curves (the sharpest of each owner: it is
-    a sum of them).
+    An owner has ``each`` ranges, from ``first`` on. Returns how many are found, how many of them are lines, the sum of
+    the lines' changes, and the sum of squares of the curves' lengths of change (the sharpest of each owner: an owner is
+    a sum of its curves).
     """
     number, lines, change, bends, at = 0, 0, 0.0, 0.0, 0
     for c in range(count):
@@ -367,7 +367,7 @@ def survey(pieces, first, count, each, begin, end, ordered, least, moving):
 
 @bare
 def add_moving(pieces, moving, s, begin, base, offset, count, out):
-    """Write the values of one that moves to ``out``, at the nodes ``base + offset``."""
+    """Write the values of one moving owner to ``out``, at the nodes ``base + offset``."""
     value, slope = moving.value[s] + moving.slope[s] * (base - begin), moving.slope[s]
     for e in range(count):
         out[e] = value + slope * offset[e]
@@ -377,7 +377,7 @@ def add_moving(pieces, moving, s, begin, base, offset, count, out):
 
 @bare_fused
 def write_density(pieces, moving, s, base, offset, count, out):
-    """Write the density of one that moves to ``out``, at the nodes ``base + offset``; returns whether it has any."""
+    """Write the density of one moving owner to ``out``, at the nodes ``base + offset``; return whether it has any."""
     slope = moving.slope[s]
     for e in range(count):
         out[e] = slope
@@ -399,9 +399,9 @@ def write_density(pieces, moving, s, base, offset, count, out):
 
 @bare
 def only_bends(pieces, count, each, sd):
-    """By how much owners of ``each`` ranges bend within ``sd``, squared and summed; infinite if one does more.
+    """Return how much owners bend within ``sd``, squared and summed; infinite if one has other pieces than normals.
 
-    The sharpest range of an owner counts: it is their sum, not their product.
+    An owner has ``each`` ranges. Its sharpest range counts: an owner is the sum of its ranges, not their product.
     """
     total = 0.0
     for c in range(count):
@@ -416,7 +416,10 @@ def only_bends(pieces, count, each, sd):
 
 @bare
 def value_at(pieces, r, x, back, closed, ordered, offset, out):
-    """The value of a range at ``x - back``; a point there counts only if closed. ``offset`` and ``out`` are room."""
+    """Return the value of a range at ``x - back``; a point there counts only if closed.
+
+    ``offset`` and ``out`` are room to work in.
+    """
     total, place = pieces.level[r], x - back
     for k in range(pieces.at[r], pieces.start[r + 1]):
         if pieces.kind[k] == POINT:
@@ -438,16 +441,16 @@ def value_at(pieces, r, x, back, closed, ordered, offset, out):
 
 @bare
 def start_again(pieces, ranges, level):
-    """Undo what was passed by; ``level`` is what the ranges had before."""
+    """Mark all pieces as not passed again; ``level`` holds the first levels of the ranges."""
     for r in range(ranges):
         pieces.at[r], pieces.level[r] = pieces.start[r], level[r]
 
 
 @bare
 def sort_breaks(breaks, count):
-    """Sort the first numbers of an array and leave each of them there once; returns how many are left.
+    """Sort the first numbers of an array and keep each of them once; return how many are left.
 
-    By shells: breaks come in a few runs that ascend, and no memory is asked for.
+    It is a shell sort: breaks come in a few ascending runs, and no memory is allocated.
     """
     step = 1
     while step < count // 3:
@@ -470,7 +473,7 @@ def sort_breaks(breaks, count):
 
 @bare
 def piece_breaks(pieces, ranges, left, right, wide, breaks):
-    """Where the pieces of so many ranges begin and end between two places; returns how many breaks there are.
+    """Write where the pieces of the first ranges begin and end between two places; return how many breaks there are.
 
     A curve that takes more than the share ``wide`` of the stretch is no break: it bends over all of it.
     """

@@ -1,4 +1,4 @@
-"""The condition between two uncertain values, a set of differences or a distance, and the columns it speaks of."""
+"""Conditions between two uncertain values, a set of differences or a distance, and the columns that they compare."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Region:
     outside: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):  # doubles, whatever numbers are given: kernels are compiled for each kind
+        for name in ("low", "high"):  # always doubles: kernels are compiled for each kind of number
             object.__setattr__(self, name, float(getattr(self, name)))
         if math.isnan(self.low) or math.isnan(self.high):
             raise HaplyError("A condition compares with NaN", expected="numbers", found=f"{self.low} and {self.high}")
@@ -100,7 +100,7 @@ class Region:
         return (above and below) != self.outside
 
     def describe(self) -> str:
-        """The condition in words of mathematics, for plans and messages."""
+        """Return the condition in mathematical notation, for plans and messages."""
         if self.low == -self.high:
             sign = ">" if self.outside else "<"
             closed = self.high_closed != self.outside
@@ -113,7 +113,7 @@ class DifferenceLike(Protocol):
     """A condition on a difference: a ``Difference``, or an expression such as ``abs(hp.left.x - hp.right.x) <= 1``."""
 
     def as_difference(self) -> Difference:
-        """Return the condition; raise if it is none on a difference."""
+        """Return the condition; raise if it is not about a difference."""
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,15 @@ class Difference:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The values that it speaks of."""
+        """The names of the values that it compares."""
         return self.left, self.right
 
     def renamed(self, name: Callable[[str], str]) -> Difference:
-        """The same of values with other names."""
+        """Return the same condition on values with other names."""
         return replace(self, left=name(self.left), right=name(self.right))
 
     def as_difference(self) -> Difference:
-        """Itself: joins accept anything that can say which difference it is about."""
+        """Return itself: joins accept anything that can return the difference it is about."""
         return self
 
 
@@ -185,11 +185,11 @@ class Distance:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The values that it speaks of."""
+        """The names of the values that it compares."""
         return self.left, self.right
 
     def renamed(self, name: Callable[[str], str]) -> Distance:
-        """The same of values with other names."""
+        """Return the same condition on values with other names."""
         return replace(self, left=name(self.left), right=name(self.right))
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ class Distance:
 
     @property
     def limit(self) -> float:
-        """The largest distance that counts."""
+        """The largest distance that satisfies the condition."""
         return self.within if self.closed else math.nextafter(self.within, 0.0)
 
 
@@ -224,9 +224,9 @@ class Linear:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The values that it speaks of."""
+        """The names of the values in the sum."""
         return tuple(name for name, _ in self.terms)
 
     def renamed(self, name: Callable[[str], str]) -> Linear:
-        """The same of values with other names."""
+        """Return the same condition on values with other names."""
         return replace(self, terms=tuple((name(one), factor) for one, factor in self.terms))

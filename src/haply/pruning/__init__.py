@@ -1,1 +1,1 @@
-"""HOW NOT TO ASK: row intervals that decide most pairs unseen, certified bounds for the rest, and the counters."""
+"""Decide pairs without their probability: row intervals for most pairs, certified bounds for others, and counters."""

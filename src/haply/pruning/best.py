@@ -1,7 +1,7 @@
 """The best pairs of each row, by a total order: which pairs are kept does not depend on the order they come in.
 
-Pairs are ordered by probability, rounded to 12 decimals, falling; then by the expected squared difference, rising; then
-by a rank of the other row. Rounding makes ties of what only rounding errors tell apart.
+Pairs are ordered by falling probability, rounded to 12 decimals; then by rising expected squared difference; then by a
+rank of the other row. Rounding turns pairs that differ only by rounding errors into ties.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from haply.numerics.jit import bare_inner, inner, kernel
 
 DECIMALS = 1e12
-"""Probabilities are compared as whole numbers of this many parts."""
+"""Probabilities are compared as whole multiples of 1 over this."""
 MARGIN = 5e-12
-"""How far an upper bound must be below a probability to tell that its pair is worse: both are rounded to 12 decimals,
-and either may be wrong by as much."""
+"""A pair is worse if its upper bound is this far below another probability: both are rounded to 12 decimals, and each
+may have an error of that size."""
 
 
 @dataclass(frozen=True)
 class Best:
-    """Only the ``k`` best pairs of each row of these sides are wanted, 0 for the left one and 1 for the right one.
+    """Asks for only the ``k`` best pairs of each row of these sides, 0 for the left side and 1 for the right side.
 
-    Of two sides, pairs are wanted that are among the best of either row: which are the best of both is told later.
+    With two sides, pairs are wanted that are among the best of either row: the best of both are chosen later.
     """
 
     sides: tuple[int, ...]
@@ -38,7 +38,7 @@ def score(probability: np.ndarray) -> np.ndarray:
 
 @bare_inner
 def hold(value, held, count):
-    """Put a value among the largest ones, which are held in falling order; returns how many there are then."""
+    """Insert a value among the largest ones, which are held in falling order; return how many are held."""
     at = count
     if at == len(held):
         if not value > held[at - 1]:
@@ -55,7 +55,7 @@ def hold(value, held, count):
 
 @inner
 def _better(scores, spreads, ranks, one, other):
-    """Tell whether one pair comes before another; of equal ones the earlier."""
+    """Tell whether one pair comes before another; of equal pairs the earlier one does."""
     if scores[one] != scores[other]:
         return scores[one] > scores[other]
     if spreads[one] != spreads[other]:
@@ -78,9 +78,9 @@ def _crowded(rows, seen, most):
 
 
 def crowded_pairs(rows: np.ndarray, count: int, most: int) -> np.ndarray:
-    """Return the pairs, in their order, of rows that have more than ``most`` of them; rows are numbers below ``count``.
+    """Return the pairs, in their order, of rows with more than ``most`` pairs; rows are numbers below ``count``.
 
-    Rows are counted in bytes, if these suffice: the counts of many rows then stay in the cache.
+    Pairs are counted in bytes, if these suffice: the counts of many rows then stay in the cache.
 
     >>> crowded_pairs(np.array([2, 0, 2, 1]), 3, 1)
     array([0, 2])
@@ -92,7 +92,7 @@ def crowded_pairs(rows: np.ndarray, count: int, most: int) -> np.ndarray:
 def likeliest_pairs(rows, probability, count):
     """Tell which pairs have the largest probability of their row, as ``score`` rounds it, and which of them tie.
 
-    ``rows`` are numbers below ``count``. It is what ``best_pairs`` tells of the one best pair, in two short passes.
+    ``rows`` are numbers below ``count``. The result is that of ``best_pairs`` for one best pair, in two short passes.
     """
     most, pairs = np.full(count, -1.0), np.zeros(count, np.int64)
     scores = np.empty(len(rows))
@@ -120,7 +120,7 @@ def likeliest_pairs(rows, probability, count):
 def best_pairs(rows, scores, spreads, ranks, count, most, ties):
     """Tell which pairs are among the ``most`` best of their row; with ``ties`` also those that tie with the last.
 
-    ``rows`` are numbers below ``count``. Two pairs tie if neither probability nor expected square tells them apart.
+    ``rows`` are numbers below ``count``. Two pairs tie if they have the same probability and expected square.
     """
     start = np.zeros(count + 1, np.int64)
     for pair in range(len(rows)):

@@ -12,16 +12,16 @@ from haply.pruning.candidates.curve import gaussian_verdicts
 from haply.pruning.threshold import Threshold
 
 SURE_RANGE = "sure range"
-"""Pairs accepted wholesale: one row's interval lies wholly on the right side of the other's, or all rows of an index
+"""Pairs accepted without a test: one row's interval lies wholly above or below the other's, or all rows of an index
 node are likely enough."""
 
 RULE_NAMES = tuple(RULES.values())
 BEATEN = "beaten"
-"""Pairs whose rows have enough better ones, where only the best are wanted."""
+"""Pairs whose rows have enough better pairs, if only the best are wanted."""
 
 
 class Counters:
-    """What became of the candidates: every one is rejected or accepted by a rule, or evaluated."""
+    """Counts what became of the candidates: every one is rejected or accepted by a rule, or evaluated."""
 
     def __init__(
         self, rejecting: tuple[str, ...] = RULE_NAMES, accepting: tuple[str, ...] = (*RULE_NAMES, SURE_RANGE)
@@ -39,13 +39,13 @@ class Counters:
         self.evaluated += int(counts[len(RULES)])
 
     def add_sure(self, pairs: int) -> None:
-        """Count pairs accepted wholesale."""
+        """Count pairs accepted without a test."""
         self.candidates += pairs
         self.accepted[SURE_RANGE] += pairs
         self.kept += pairs
 
     def add(self, more: Counters) -> None:
-        """Add another's counts to these."""
+        """Add other counts to these."""
         self.candidates += more.candidates
         self.evaluated += more.evaluated
         self.kept += more.kept
@@ -54,7 +54,7 @@ class Counters:
                 mine[rule] += count
 
     def flat(self) -> dict[str, int]:
-        """All counters under flat names, as Spark adds them up over cells."""
+        """Return all counters under flat names, as Spark adds them up over cells."""
         out = {"candidates": self.candidates, "evaluated": self.evaluated, "kept": self.kept}
         out |= {f"rejected:{rule}": count for rule, count in self.rejected.items()}
         out |= {f"accepted:{rule}": count for rule, count in self.accepted.items()}
@@ -81,7 +81,7 @@ class Cascade:
             self._right_facts = facts(right, region.width, False)
 
     def verdicts(self, left_rows: np.ndarray, right_rows: np.ndarray) -> np.ndarray:
-        """The first rule that decides each pair: negative for a rejection, positive for an acceptance, else 0."""
+        """Return the first rule that decides each pair: negative if it rejects, positive if it accepts, else 0."""
         left, right, region = self.left, self.right, self.region
         limits = (self.threshold.reject_below, self.threshold.accept_from, not self.exact)
         if self._gaussian:
@@ -92,9 +92,9 @@ class Cascade:
         )  # fmt: skip
 
     def decide(self, left_rows: np.ndarray, right_rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions of the kept pairs in the list, their probabilities (NaN if not computed) and the deciding rule.
+        """Return positions of the kept pairs in the list, their probabilities (NaN if not computed) and deciding rules.
 
-        The rule is a code of ``bounds.RULES``, or 0 for the exact value.
+        A rule is a code of ``bounds.RULES``, or 0 for the exact value.
         """
         verdicts = self.verdicts(left_rows, right_rows)
         self.counters.add_verdicts(verdicts)

@@ -1,10 +1,10 @@
-"""Cells: how the axis of the row intervals is cut so that every piece of a join fits one worker and few rows repeat.
+"""Cut the axis of the row intervals into cells so that every part of a join fits one worker and few rows are copied.
 
 A row belongs to every cell its interval touches; a pair to the one cell that holds its reference point (see ``Sweep``).
-Edges are quantiles of the data, so cells hold about equally many rows, but a cell is never narrower than a typical
-interval: there, and where one value is very frequent, cells are *sliced* instead. The left rows of a cell fall into
-``left_slices`` parts and the right rows into ``right_slices``; every part of one side meets every part of the other,
-so a side that is small is the one that is repeated.
+Edges are quantiles of the data, so cells hold about equally many rows. But a cell is never narrower than a typical
+interval: cells that would be, and cells with one very frequent value, are *sliced* instead. The left rows of a cell are
+divided into ``left_slices`` parts and the right rows into ``right_slices``; every part of one side meets every part of
+the other, so the small side is the one that is copied.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ QUANTILES = 512
 """The data are summarised by this many quantiles a side; cells are runs of them."""
 
 ROWS_PER_CELL = 16_384
-"""Rows of a side that a cell should hold: some megabytes, and a kernel call of some milliseconds."""
+"""How many rows of a side a cell should hold: some megabytes, and a kernel call of some milliseconds."""
 
 MOST_SLICES = 256
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Cell ``k`` is ``edges[k - 1] <= position < edges[k]``, the first and the last unbounded."""
+    """Cell ``k`` is ``edges[k - 1] <= position < edges[k]``; the first and the last cell are unbounded."""
 
     edges: np.ndarray
     left_slices: np.ndarray
@@ -41,7 +41,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of one side before it is laid out: rows, quantiles of the lower ends, a typical interval width."""
+    """Statistics of one side before the layout: rows, quantiles of the lower ends, a typical interval width."""
 
     rows: int
     quantiles: np.ndarray
@@ -61,7 +61,7 @@ def _edges_for(profile: Profile, cells: int) -> np.ndarray:
 
 
 def lay_out(left: Profile, right: Profile, *, rows_per_cell: int = ROWS_PER_CELL, cells: int | None = None) -> Layout:
-    """Choose edges and slices; ``cells`` forces their number where the data have enough different values."""
+    """Choose edges and slices; ``cells`` sets the number of cells if the data have enough different values."""
     if cells is not None:
         both = np.unique(np.concatenate([_edges_for(left, cells), _edges_for(right, cells)]))
         if len(both) >= cells:
@@ -88,7 +88,7 @@ def lay_out(left: Profile, right: Profile, *, rows_per_cell: int = ROWS_PER_CELL
 
 
 def expected_candidates(left: Profile, right: Profile) -> float:
-    """A rough number of overlapping pairs: right rows that begin within a left row's reach, by the quantiles."""
+    """Estimate the number of overlapping pairs: right rows that begin within a left row's reach, by the quantiles."""
     if not (len(left.quantiles) and len(right.quantiles)):
         return 0.0
     centre = left.quantiles
@@ -98,9 +98,9 @@ def expected_candidates(left: Profile, right: Profile) -> float:
 
 @kernel
 def touched_cells(start, end, edges):
-    """The rows that touch each cell, cell by cell: their numbers, whether they begin there, and the cell.
+    """Return the rows that touch each cell, cell by cell: their numbers, whether they begin there, and the cell.
 
-    A row begins at its lower end, and touches all cells up to the one that its end is in.
+    A row begins at its lower end, and touches all cells up to the one of its upper end.
     """
     size, cells = len(start), len(edges) + 1
     first, last, starts = np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(cells + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Rows about which several independent groups of conditions know something: what is decided, and who is asked next.
+"""Combine bounds of several independent groups of conditions: which rows are decided, and which group is next.
 
 Groups have bounds of their probability for each row, ``lower`` and ``upper`` (groups, rows); the probability of a row
 is the product.
@@ -30,7 +30,7 @@ def _residual_rows(needed, rows, bounds, but, found):
 
 
 def residual(needed: float, rows: np.ndarray, bounds: np.ndarray, but: int) -> np.ndarray:
-    """What one group must give for the product to be ``needed``, if the others give what their bounds say."""
+    """Return the bound that one group must have for the product to be ``needed``, given the bounds of the others."""
     found = np.empty(len(rows))
     _residual_rows(float(needed), rows, bounds, but, found)
     return found
@@ -60,9 +60,10 @@ def settle(
     rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, computed: np.ndarray, rule: np.ndarray,
     reject_below: float, accept_from: float, code: np.ndarray, accepted: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """The rows that are still open; the others have the code of what decided them, and are marked if accepted.
+    """Return the rows that are still open; write the deciding code of the others, and mark them if accepted.
 
-    What is computed in full is decided by its value, at the end. With an infinite ``accept_from`` none is accepted.
+    Rows whose groups are all computed are decided by their value, at the end. With an infinite ``accept_from`` no row
+    is accepted.
     """
     left = np.empty_like(rows)
     args = rule, float(reject_below), float(accept_from), code, accepted, left
@@ -71,7 +72,7 @@ def settle(
 
 @bare
 def likely(low, high, expected):
-    """The selectivity of a group for a row: the middle of its bounds, or what is expected where they say nothing."""
+    """Return the selectivity of a group for a row: the middle of its bounds, or ``expected`` if they say nothing."""
     return expected if low <= 0.0 and high >= 1.0 else 0.5 * (low + high)
 
 
@@ -82,7 +83,7 @@ def _choose_rows(rows, lower, upper, computed, expected, groups, costs, chosen):
         for g in groups:
             if not computed[g, row]:
                 rank = (1.0 - likely(lower[g, row], upper[g, row], expected[g])) / costs[g]
-                if chosen[k] < 0 or rank > highest:  # one in any case, also where bounds are no numbers
+                if chosen[k] < 0 or rank > highest:  # choose one in any case, also if bounds are NaN
                     chosen[k], highest = g, rank
 
 
@@ -90,9 +91,9 @@ def choose(
     rows: np.ndarray, lower: np.ndarray, upper: np.ndarray, computed: np.ndarray, expected: np.ndarray,
     groups: np.ndarray, costs: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """For each row that of some groups which is the likeliest to reject it for its price, of those not computed.
+    """Choose for each row the group, of those not computed, that is most likely to reject it for its price.
 
-    Where bounds say nothing, the group's expected probability stands in.
+    If bounds say nothing, the group's expected probability is used instead.
     """
     chosen = np.full(len(rows), -1)
     _choose_rows(rows, lower, upper, computed, expected, groups, costs, chosen)

@@ -1,14 +1,14 @@
-"""What the literature calls rules that have another name here."""
+"""Names in the literature for rules that have another name here."""
 
 from __future__ import annotations
 
 KNOWN_AS = {"moments": "Cantelli", "balls": "OP", "spheres": "SP"}
 """Cantelli's inequality on the squared distance of two clouds, and the object- and sample-level pruning of Lian and
-Chen (2009). Rules that are not here have no other name, or are called by it."""
+Chen (2009). Other rules have no other name in the literature, or have it here too."""
 
 
 def known_as(rule: str) -> str:
-    """Write the name of a rule with that of the literature beside it, where they differ.
+    """Return the name of a rule, followed by its name in the literature if the two differ.
 
     >>> known_as("moments"), known_as("line")
     ('moments (Cantelli)', 'line')

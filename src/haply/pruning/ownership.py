@@ -1,10 +1,10 @@
 """The owner of a pair: the one cell that decides it, where rows are copied to several cells.
 
 A row begins in one cell, and is copied to others that its interval touches. The owner of a pair, or of a combination of
-more rows, is the cell in which the row begins that begins last: all others have been copied there.
+more rows, is the cell in which the last of them begins: all others have been copied there.
 
-Where cells follow one another on the line, a row that does not begin in a cell has begun before it. There the rule has
-two simpler forms: one of the two rows begins in the cell (see ``in_slots``), and the later of the two beginnings is not
+If each cell is one stretch of the line, a row that does not begin in a cell has begun before it. The rule then has two
+simpler forms: one of the two rows begins in the cell (see ``in_slots``), and the later of the two beginnings is not
 before the first one in the cell (see ``Sweep``). A cell of a stream has several stretches of the line, and needs the
 rule itself.
 """
@@ -20,7 +20,7 @@ from haply.numerics.jit import inner
 
 
 class Places(NamedTuple):
-    """Where rows begin on the line, whether that is in this cell, and the groups within which rows meet, if any."""
+    """Where rows begin on the line, whether they begin in this cell, and the groups within which rows meet, if any."""
 
     begins: np.ndarray
     begins_here: np.ndarray
@@ -33,7 +33,7 @@ ONE_CELL = Places(np.zeros(1), np.ones(1, np.bool_))
 
 @inner
 def owns(begins: float, begins_here: bool, other_begins: float, other_begins_here: bool) -> bool:
-    """Tell whether this cell owns the pair of two rows. Rows that begin at one place begin in one cell."""
+    """Tell whether this cell owns the pair of two rows. Rows that begin at the same place begin in the same cell."""
     return begins_here if begins >= other_begins else other_begins_here
 
 

@@ -1,1 +1,1 @@
-"""Whether probabilities and errors are right: scores of pairs, residuals of pairs, and errors learned from pairs."""
+"""Check whether probabilities and errors are right: scores and residuals of pairs, and errors learned from pairs."""

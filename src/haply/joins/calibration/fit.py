@@ -1,15 +1,15 @@
-"""Errors and offsets learned from candidates: a mixture of counterparts and unrelated rows, fitted by EM.
+"""Learn errors and offsets from candidates: a mixture of counterparts and unrelated rows, fitted by EM.
 
 A left row has its counterpart among its candidates with probability ``share``. Their difference is then normal on every
 axis, with mean ``offset`` and variance ``scale**2 a + c + extra**2``: ``a`` are the stated variances that are rescaled,
-``c`` those that are not. Other candidates are spread with a density. The likelihood of all rows is
+``c`` those that are not. Other candidates have a density. The likelihood of all rows is
 
     sum_i log((1 - share) + share sum_j N(delta_ij - offset; V_ij) / density)
 
-and no round of EM makes it smaller. Rounds are accelerated by SQUAREM (Varadhan and Roland 2008, scheme S3).
+and no round of EM decreases it. Rounds are accelerated by SQUAREM (Varadhan and Roland 2008, scheme S3).
 
-A round needs a few sums over all candidates. So the candidates may lie anywhere: whoever holds them adds up what a
-function makes of some left rows at a time.
+A round needs a few sums over all candidates. So the candidates may be stored anywhere: their holder applies a function
+to some left rows at a time and adds up the results.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from haply.errors import HaplyError
 from haply.joins.calibration.residuals import place_of, sums_of
 
 Learned = Literal["share", "offset", "scale", "extra"]
-"""What is learned: how many rows have a counterpart, where it is, the factor of stated errors, and a further error."""
+"""The learned values: how many rows have a counterpart, its offset, the factor of stated errors, and an extra error."""
 LEARNED: tuple[Learned, ...] = ("share", "offset", "scale", "extra")
 
 _GAIN = 1e-8
-"""Of the log-likelihood over three rounds: less is the end."""
+"""Fitting ends when the log-likelihood gains less than this over three rounds."""
 _FEWEST_MATCHES = 20.0
 _LONGEST_JUMP = 2000.0
-"""In steps of numerical derivatives: a factor of e**2, or two errors."""
+"""The longest jump, in steps of numerical derivatives: a factor of e**2, or two errors."""
 _EDGE = 1e-9
-"""Shares nearer to 0 or 1 are not told from them."""
+"""Shares are kept at least this far from 0 and 1."""
 _PER_OCTAVE, _OCTAVES = 32, 128
-"""Variances are counted in so many bins for each factor of 2, from ``2**-128`` to ``2**128``."""
+"""Variances are counted in this many bins for each factor of 2, from ``2**-128`` to ``2**128``."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs that may be the same thing, as numbers: all that fitting needs of some left rows."""
+    """Pairs that may be the same thing, as numbers: all that fitting needs to know of some left rows."""
 
     row: np.ndarray
     """The left row of each pair, numbered from 0."""
     rows: int
-    """How many left rows these are."""
+    """How many left rows there are."""
     delta: np.ndarray
     """Right minus left: an array (pairs, dimension)."""
     scaled: np.ndarray
-    """The stated variance on each axis that the scale acts on."""
+    """The part of the stated variance on each axis that the scale multiplies."""
     fixed: np.ndarray
-    """The other stated variance."""
+    """The part of the stated variance on each axis that is not scaled."""
     density: np.ndarray
-    """Of unrelated right rows, for each pair."""
+    """The density of unrelated right rows, for each pair."""
 
     @property
     def dimension(self) -> int:
@@ -64,22 +64,22 @@ class Candidates:
 
 
 class CandidateSource(Protocol):
-    """Whoever holds the candidates, in this process or on workers."""
+    """Holds the candidates, in this process or on workers."""
 
     @property
     def rows(self) -> int:
-        """How many left rows there are, also those without a pair."""
+        """How many left rows there are, including rows without a pair."""
 
     def totals(self, function: Callable[[Candidates], np.ndarray], dimension: int) -> np.ndarray:
-        """Add up what a function makes of some left rows at a time, with all their pairs.
+        """Apply a function to some left rows at a time, with all their pairs, and add up its results.
 
-        ``dimension`` is that of differences, for when there are no pairs.
+        ``dimension`` is that of differences; it is needed if there are no pairs.
         """
 
 
 @dataclass(frozen=True)
 class Guess:
-    """Values of all that can be learned."""
+    """Values of everything that can be learned."""
 
     share: float
     offset: np.ndarray
@@ -93,7 +93,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The most likely values, and how sure they are."""
+    """The most likely values, and their standard errors."""
 
     guess: Guess
     names: tuple[str, ...]
@@ -102,7 +102,7 @@ class Fitted:
     """NaN where the likelihood has no maximum inside the range of a value."""
     log_likelihood: float
     likelihoods: tuple[float, ...]
-    """The log-likelihood after each step that was taken: it never falls."""
+    """The log-likelihood after each step that was taken: it never decreases."""
     rounds: int
     converged: bool
     pairs: int
@@ -138,11 +138,11 @@ def responsibilities(given: Candidates, guess: Guess) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RoundSums:
-    """What a round of EM needs to know of all candidates, each weighted by its probability ``r`` for one guess."""
+    """The sums over all candidates that a round of EM needs, each weighted by its probability ``r`` for one guess."""
 
     rows: float
     log_likelihood: float
-    """Of the rows that were counted: those without a pair may be missing."""
+    """The log-likelihood of the rows that were counted: rows without a pair may be missing."""
     matches: float
     """The sum of ``r``."""
     precision: float
@@ -152,12 +152,12 @@ class RoundSums:
     variance: float
     """The sum of ``r V``."""
     moments: np.ndarray
-    """For ``r / V``, ``r a / V**2`` and ``r / V**2``: sums of them, times differences, and times squared differences,
-    which are counted from the offset of the guess."""
+    """Sums of ``r / V``, ``r a / V**2`` and ``r / V**2``: alone, times differences, and times squared differences.
+    Differences are taken from the offset of the guess."""
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> RoundSums:
-        """Read what ``sum_up`` has added up."""
+        """Read the numbers that ``sum_up`` returns."""
         rows, likelihood, matches, precision, scaled, variance = map(float, numbers[:6])
         return cls(rows, likelihood, matches, precision, scaled, variance, numbers[6:].reshape(3, -1))
 
@@ -173,7 +173,7 @@ def sum_up(given: Candidates, guess: Guess) -> np.ndarray:
 
 
 def em_step(guess: Guess, sums: RoundSums, learn: Sequence[str], rows: int, least: float = 0.0) -> Guess:
-    """Make one round: the likeliest values for the probabilities of pairs that the old values give.
+    """Do one round of EM: return the likeliest values for the pair probabilities that the old values give.
 
     An error is the sum of independent parts; the expected square of one whose variance is ``own`` is
     ``D own (1 - own / V) + (own / V)**2 q``. An extra error is not smaller than ``least``.
@@ -206,15 +206,15 @@ def em_step(guess: Guess, sums: RoundSums, learn: Sequence[str], rows: int, leas
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of the candidates before anything is learned."""
+    """Sums over the candidates that are known before anything is learned."""
 
     rows: float
-    """Left rows that were counted: those without a pair may be missing."""
+    """Left rows that were counted: rows without a pair may be missing."""
     pairs: int
     coordinates: float
     """Of all differences together."""
     scaled: int
-    """How many pairs have a variance that the scale acts on."""
+    """How many pairs have a variance that the scale multiplies."""
     stated: int
     """How many pairs have a variance at all."""
     log_variance: float
@@ -227,7 +227,7 @@ class Survey:
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> Survey:
-        """Read what ``look_over`` has added up."""
+        """Read the numbers that ``look_over`` returns."""
         rows, pairs, coordinates, scaled, stated, logs, squares, bad = map(float, numbers[:8])
         return cls(rows, int(pairs), coordinates, int(scaled), int(stated), logs, squares, int(bad), numbers[8:])
 
@@ -244,7 +244,7 @@ class Survey:
         return max(0.25 * math.sqrt(self.squares / self.coordinates), 1e-12)
 
     def quantile(self, share: float) -> float:
-        """Find the scaled variance that this share of the pairs has at most, to the width of a bin: 2%."""
+        """Return a quantile of the scaled variance of pairs, accurate to the width of a bin: 2%."""
         up_to = np.cumsum(self.bins)
         at = int(np.searchsorted(up_to, share * up_to[-1]))
         return 2.0 ** ((at + 0.5) / _PER_OCTAVE - _OCTAVES)
@@ -272,18 +272,18 @@ def sum_places(given: Candidates, guess: Guess) -> np.ndarray:
     Candidates are weighted by the probability that the guess gives them.
     """
     weight, stated = responsibilities(given, guess), given.scaled + given.fixed
-    # what has no stated error is as far out as can be
+    # without a stated error a difference counts as infinitely many errors
     before = place_of(given.delta, np.where(stated > 0.0, stated, 1e-300))
     after = place_of(given.delta - guess.offset, guess.variances(given))
     return np.concatenate([sums_of(before, weight), sums_of(after, weight)])
 
 
-# -- values without borders --------------------------------------------------------------------------------------------
+# -- unbounded coordinates ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Coordinates:
-    """The learned values as numbers without borders: logit of the share, offset, logarithms of scale and extra."""
+    """Turns the learned values into unbounded numbers: logit of the share, offset, logarithms of scale and extra."""
 
     learn: tuple[str, ...]
     start: Guess
@@ -315,23 +315,23 @@ class _Coordinates:
         return found
 
     def steps(self, guess: Guess, typical: float) -> np.ndarray:
-        """How far to go for numerical derivatives: a thousandth of an error, or of one unit."""
+        """Return steps for numerical derivatives: a thousandth of a typical error for offsets, 0.001 for the others."""
         parts = [np.full(len(guess.offset) if name == "offset" else 1, 1e-3) for name in self.learn]
         return np.concatenate([
             part * typical if name == "offset" else part for name, part in zip(self.learn, parts, strict=True)
         ])  # fmt: skip
 
     def rates(self, guess: Guess) -> np.ndarray:
-        """How fast each value changes with its number: what turns standard errors of one into those of the other."""
+        """Return the derivatives of values by their numbers: standard errors are converted by these factors."""
         known = {"share": guess.share * (1.0 - guess.share), "scale": guess.scale, "extra": guess.extra}
         parts = [np.ones(len(guess.offset)) if name == "offset" else np.array([known[name]]) for name in self.learn]
         return np.concatenate(parts)
 
 
 def fit(source: CandidateSource, learn: Sequence[str], max_rounds: int = 500) -> Fitted:
-    """Find the likeliest values of what is to be learned; what is not keeps its start.
+    """Find the likeliest values of what is to be learned; other values keep their start.
 
-    Starts at a share of 0.5, no offset, a scale of 1, and an extra error as large as a typical stated one.
+    Starts at a share of 0.5, no offset, a scale of 1, and an extra error as large as a typical stated error.
     """
     order = tuple(name for name in LEARNED if name in learn)
     survey = Survey.of(source.totals(look_over, 1))
@@ -365,7 +365,7 @@ def _names(learn: tuple[str, ...], dimension: int) -> tuple[str, ...]:
 
 
 def _refuse(survey: Survey, learn: tuple[str, ...]) -> None:
-    """Refuse what the candidates cannot tell."""
+    """Raise an error if the candidates are not enough to learn these values."""
     if not survey.pairs:
         raise HaplyError("No right row is near any left row", hint="give a larger radius")
     if survey.without_density:
@@ -389,7 +389,7 @@ def _refuse(survey: Survey, learn: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True)
 class _Fitting:
-    """Rounds over candidates that somebody holds."""
+    """Runs rounds of EM over the candidates of a source."""
 
     source: CandidateSource
     at: _Coordinates
@@ -408,11 +408,11 @@ class _Fitting:
         return found[1:] + (self.source.rows - found[0]) * alone
 
     def step(self, guess: Guess, sums: RoundSums) -> Guess:
-        """Make one round."""
+        """Do one round of EM."""
         return em_step(guess, sums, self.at.learn, self.source.rows, 1e-8 * self.typical)
 
     def cycle(self, guess: Guess, here: RoundSums) -> tuple[Guess, RoundSums]:
-        """Make two rounds, jump in their direction, make a third, and stand there if that is no worse."""
+        """Do two rounds, jump in their direction, do a third, and stay there if the likelihood is not lower."""
         first = self.step(guess, here)
         second = self.step(first, self.sums(first))
         safe = self.sums(second)
@@ -429,7 +429,7 @@ class _Fitting:
         return (jumped, found) if found.log_likelihood >= safe.log_likelihood else (second, safe)
 
     def standard_errors(self, guess: Guess) -> np.ndarray:
-        """Return the square roots of the inverse of the numerical Hessian, turned back into the values' own units."""
+        """Return the square roots of the inverse of the numerical Hessian, in the units of the values."""
         here, steps = self.at.of(guess), self.at.steps(guess, self.typical)
         count = len(here)
         unit = np.eye(count)

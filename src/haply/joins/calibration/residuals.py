@@ -1,7 +1,7 @@
-"""How far the two values of pairs are apart, measured by their stated errors.
+"""Measure how far the two values of pairs are apart, in units of their stated errors.
 
 If errors are right, the place of a difference within its distribution (the probability integral transform, PIT) is
-even between 0 and 1 for pairs of the same thing.
+uniform between 0 and 1 for pairs of the same thing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def directions(points: np.ndarray) -> np.ndarray:
     """Return unit vectors to the east and north of points on a sphere: an array (n, 2, 3)."""
     x, y, z = points.T
     around = np.hypot(x, y)
-    # on the axis itself right ascension 0 is as good as any
+    # on the axis itself any right ascension would do: take 0
     cos_ra, sin_ra = np.where(around > 0.0, x, 1.0), np.where(around > 0.0, y, 0.0)
     cos_ra, sin_ra = cos_ra / np.hypot(cos_ra, sin_ra), sin_ra / np.hypot(cos_ra, sin_ra)
     radius = np.hypot(around, z)
@@ -79,7 +79,7 @@ def directions(points: np.ndarray) -> np.ndarray:
 
 
 def transform_problem(left: type[Model] | None, right: type[Model] | None) -> str | None:
-    """Tell why pairs of two models have no transform; none if they have one."""
+    """Tell why pairs of two models have no transform; None if they have one."""
     if left is None or right is None:
         return "they are no measurements"
     lines = [issubclass(one, OneDimensional) and one is not Samples for one in (left, right)]
@@ -93,8 +93,10 @@ def transform_problem(left: type[Model] | None, right: type[Model] | None) -> st
 
 
 def transformed(left: pa.Array, right: pa.Array) -> np.ndarray:
-    """Compute the transform of pairs: ``P(X - Y <= 0)`` of numbers, the share of the error ellipse's law that is nearer
-    for positions, ``1 - exp(-z**2 / 2)`` in two dimensions. NaN where nothing is uncertain.
+    """Compute the transform of pairs; NaN where nothing is uncertain.
+
+    For numbers it is ``P(X - Y <= 0)``; for positions, the share of the error ellipse's law that is nearer:
+    ``1 - exp(-z**2 / 2)`` in two dimensions.
     """
     one, other = view_column(left), view_column(right)
     if isinstance(one, OneDimensional) and isinstance(other, OneDimensional):
@@ -133,7 +135,7 @@ def place_of(differences: np.ndarray, variances: np.ndarray) -> np.ndarray:
 
 
 def nearer(squares: np.ndarray, dim: int) -> np.ndarray:
-    """Compute ``P(|Z|**2 <= squares)`` of a standard normal in so many dimensions: the law of chi squared."""
+    """Compute ``P(|Z|**2 <= squares)`` of a standard normal in ``dim`` dimensions: the law of chi squared."""
     half = 0.5 * np.asarray(squares, np.float64)
     if dim % 2 == 0:
         law, done = -np.expm1(-half), 2
@@ -146,7 +148,7 @@ def nearer(squares: np.ndarray, dim: int) -> np.ndarray:
 
 
 def sums_of(u: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Add up weights by tenths of the transform, then all weights, their squares, and what two means need."""
+    """Add up weights by tenths of the transform, then all weights, their squares, and the sums for two means."""
     place = np.minimum((u * TENTHS).astype(np.int64), TENTHS - 1)
     folded = np.abs(2.0 * u - 1.0)
     sums = [weight.sum(), (weight**2).sum(), (weight * u).sum(), (weight * folded).sum()]
@@ -163,7 +165,7 @@ class Transforming:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are needed."""
+        """The columns that must be in the table."""
         return [self.left, self.right, self.weight]
 
     def __call__(self, table: pa.Table) -> np.ndarray:
@@ -183,7 +185,7 @@ class Transforming:
 
 @dataclass(frozen=True)
 class Transforms:
-    """The transform of all pairs: shares by tenths, and what they say of the errors."""
+    """The transform of all pairs: shares by tenths, and what they tell about the errors."""
 
     totals: np.ndarray
     on_a_line: bool
@@ -191,7 +193,7 @@ class Transforms:
 
     @property
     def weight(self) -> float:
-        """How many pairs there are, by their weights."""
+        """The sum of the weights of pairs."""
         return float(self.totals[TENTHS])
 
     @property
@@ -201,7 +203,7 @@ class Transforms:
 
     @property
     def effective(self) -> float:
-        """How many pairs of equal weight would tell as much."""
+        """How many pairs of equal weight would give the same precision."""
         return self.weight**2 / float(self.totals[TENTHS + 1])
 
     @property
@@ -211,12 +213,12 @@ class Transforms:
 
     @property
     def spread(self) -> float:
-        """By how many standard errors differences are farther out than errors say; below 0, nearer."""
+        """By how many standard errors differences are larger than stated errors imply; below 0, smaller."""
         at = TENTHS + (3 if self.on_a_line else 2)
         return (float(self.totals[at]) / self.weight - 0.5) * math.sqrt(12.0 * self.effective)
 
     @property
     def lean(self) -> float:
-        """By how many standard errors differences lie to one side: numbers only."""
+        """By how many standard errors differences lie to one side; for numbers only."""
         mean = float(self.totals[TENTHS + 2]) / self.weight
         return (mean - 0.5) * math.sqrt(12.0 * self.effective) if self.on_a_line else 0.0

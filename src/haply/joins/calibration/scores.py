@@ -1,4 +1,4 @@
-"""Scores of probabilities: what was said against what happened, bin by bin, as sums that can be added up."""
+"""Score probabilities: predictions against outcomes, bin by bin, as sums that can be added up."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _WHOLE = (
     "brier", "log_loss", "known_odds", "log_odds", "log_odds_square", "evident", "evident_p", "unlikely", "skipped",
 )  # fmt: skip
 _UNLIKELY = 0.01
-"""Pairs below are left out where pairs have been chosen by their probability."""
+"""If no pair has a smaller probability, pairs have been chosen by their probability."""
 
 
 @dataclass(frozen=True)
 class Scoring:
     """Adds up the pairs of a table by bins of their probability.
 
-    Inside a bin, probabilities are counted from its middle, so that variances within bins lose nothing.
+    Inside a bin, probabilities are counted from its middle, so that variances within bins lose no digits.
     """
 
     bins: int
     probability: str
     label: str | None = None
     some: str | None = None
-    """The column with the probability of any partner, where fakes are compared."""
+    """The column with the probability of any partner, if fakes are compared."""
     factor: str | None = None
     """The column with the Bayes factor, from which the completeness is read."""
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are needed."""
+        """The columns that must be in the table."""
         return [one for one in (self.probability, self.label, self.some, self.factor) if one is not None]
 
     @property
@@ -85,9 +85,10 @@ class Scoring:
         return true
 
     def _odds(self, rows: pa.Table, p: np.ndarray, alone: np.ndarray) -> list[float]:
-        """The odds of a partner before a look at any, which the pairs were weighed with: ``p / (1 - p_any) / B``.
+        """Return sums of the logarithm of the prior odds of a partner, ``p / (1 - p_any) / B``, and of evident pairs.
 
-        Then the pairs with ``B >= 1``, which speak for one thing, the sum of their probabilities, and unlikely pairs.
+        First the count, the sum and the sum of squares of the logarithms. Then the number of pairs with ``B >= 1``,
+        which are evidence for one thing, the sum of their probabilities, and the number of unlikely pairs.
         """
         if self.factor is None:
             return [0.0] * 6
@@ -101,7 +102,7 @@ class Scoring:
         ]  # fmt: skip
 
     def read(self, totals: np.ndarray) -> Scores:
-        """Read the sums of all rows."""
+        """Make scores from the sums of all rows."""
         cut = len(_BY_BIN) * self.bins
         by_bin = dict(zip(_BY_BIN, totals[:cut].reshape(len(_BY_BIN), self.bins), strict=True))
         return Scores(self.edges, by_bin, dict(zip(_WHOLE, totals[cut:].tolist(), strict=True)))
@@ -110,15 +111,15 @@ class Scoring:
 class Decomposition(NamedTuple):
     """The Brier score in parts: ``reliability - resolution + uncertainty + within_variance - 2 within_covariance``.
 
-    Without the last two the sum is the score only where probabilities are equal inside bins.
+    The last two parts are 0 if probabilities are equal inside bins.
     """
 
     reliability: float
-    """How far the probabilities of bins are from the shares that are true: 0 if they are right."""
+    """How far the probabilities of bins are from their shares of true pairs: 0 if they are right."""
     resolution: float
-    """How far these shares are from each other: 0 if probabilities tell nothing apart."""
+    """How far these shares are from each other: 0 if probabilities do not separate true pairs from false ones."""
     uncertainty: float
-    """The score of giving every pair the share of all that is true."""
+    """The score if every pair had the share of true pairs among all as its probability."""
     within_variance: float
     within_covariance: float
 
@@ -129,7 +130,7 @@ class Decomposition(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """A bin of probabilities: what was said, and what happened."""
+    """A bin of probabilities: its mean probability, and its share of true pairs."""
 
     low: float
     high: float
@@ -165,7 +166,7 @@ class Scores:
 
     @property
     def log_loss(self) -> float:
-        """The mean of ``-log`` of the probability that was given to what happened."""
+        """The mean of ``-log`` of the probability that was given to the outcome."""
         return self.whole["log_loss"] / self.count if self.count else math.nan
 
     @property
@@ -200,7 +201,7 @@ class Scores:
         )
 
     def completeness(self) -> float | None:
-        """Tell the share of left rows with a partner that the probabilities were computed with, if all pairs agree."""
+        """Return the share of rows with a partner that probabilities were computed with; None if pairs disagree."""
         n = self.whole["known_odds"]
         if not n:
             return None
@@ -218,49 +219,50 @@ def wilson(true: int, n: int) -> tuple[float, float]:
 
 
 class Fakes(NamedTuple):
-    """False pairs at a threshold: as the probabilities say, and as pairs of shifted rows say, which are all false."""
+    """False pairs at a threshold: as expected from probabilities, and as counted in shifted rows (all are false)."""
 
     threshold: float
     kept: int
-    """Pairs that are at least as likely."""
+    """Pairs whose probability is at least the threshold."""
     expected_false: float
-    """``sum (1 - p_match)`` over them."""
+    """``sum (1 - p_match)`` over these pairs."""
     without_partner: float
-    """The part of it by rows without any partner: ``sum (1 - p_any)``."""
+    """The part of ``expected_false`` from rows without any partner: ``sum (1 - p_any)``."""
     other_partner: float
-    """The other part, by rows that have another partner: ``sum (p_any - p_match)``."""
+    """The part from rows that have another partner: ``sum (p_any - p_match)``."""
     fakes: float
-    """Pairs of the shifted rows that are at least as likely, for one shift."""
+    """Pairs of shifted rows whose probability is at least the threshold, for one shift."""
     by_fakes: float
-    """``(1 - f) fakes``: what they say of ``without_partner``."""
+    """``(1 - f) fakes``, where ``f`` is the completeness: an estimate of ``without_partner``."""
     standard_error: float
-    """Of the difference of the two."""
+    """The standard error of ``without_partner - by_fakes``."""
 
     @property
     def z(self) -> float:
-        """By how many standard errors the probabilities expect more false pairs than there are."""
+        """By how many standard errors the probabilities expect more false pairs than shifted rows show."""
         return (self.without_partner - self.by_fakes) / self.standard_error if self.standard_error else 0.0
 
 
 class Excess(NamedTuple):
-    """Matches among the pairs that speak for one thing: as the probabilities say, and as shifted rows say."""
+    """Matches among pairs with ``B >= 1``: as expected from probabilities, and as estimated by shifted rows."""
 
     expected: float
-    """The sum of their probabilities."""
+    """The sum of the probabilities of these pairs."""
     seen: float
-    """How many more such pairs there are than of shifted rows."""
+    """How many more of these pairs there are in real rows than in shifted rows."""
     standard_error: float
 
     @property
     def z(self) -> float:
-        """By how many standard errors the probabilities expect more matches than there are."""
+        """By how many standard errors the probabilities expect more matches than shifted rows show."""
         return (self.expected - self.seen) / self.standard_error if self.standard_error else 0.0
 
 
 def count_excess(pairs: Scores, fakes: list[Scores]) -> Excess | None:
-    """Compare matches; none where pairs have been chosen by their probability, which depends on other candidates.
+    """Compare expected matches with those that shifted rows imply; None if pairs were chosen by their probability.
 
-    A Bayes factor does not: so real rows have as many false pairs with ``B >= 1`` as shifted rows, and matches besides.
+    A probability depends on other candidates, a Bayes factor does not: so real rows have as many false pairs with
+    ``B >= 1`` as shifted rows, and matches besides.
     """
     if not pairs.whole["unlikely"] or not pairs.whole["evident"] or not all(one.whole["unlikely"] for one in fakes):
         return None
@@ -270,10 +272,10 @@ def count_excess(pairs: Scores, fakes: list[Scores]) -> Excess | None:
 
 
 def compare_fakes(pairs: Scores, fakes: list[Scores], completeness: float) -> list[Fakes]:
-    """Compare false pairs at each end of a bin, as far as anything is kept there.
+    """Compare false pairs at the start of each bin, as a threshold, as long as any pair is kept.
 
-    The sum over pairs is as uncertain as its terms are many, ``sum (1 - p_any)**2``; a count of fakes as Poisson's law
-    says. Both grow with the number of pairs of a row, which come together.
+    The variance of the sum over pairs is ``sum (1 - p_any)**2``; a count of fakes has that of Poisson's law. Both grow
+    with the number of pairs of a row, which come together.
     """
     found, several = [], len(fakes)
     for k in range(len(pairs.edges) - 1):

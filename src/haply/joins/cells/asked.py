@@ -1,4 +1,4 @@
-"""Conditions on pairs besides the one that found them: independent ones that multiply, or all of them at once."""
+"""Evaluate conditions on pairs besides the one that found them: independent ones, or all of them at once."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from haply.selection.select import Selection
 
 @dataclass(frozen=True)
 class Together:
-    """Conditions on columns of the sides that are independent of what an operator decides: probabilities multiply.
+    """Evaluates conditions on columns that are independent of what an operator decides: probabilities multiply.
 
-    They name their columns with the side before them (see ``on_side``).
+    Conditions name a column with its side before it (see ``on_side``).
     """
 
     joint: Joint
     kinds: tuple[tuple[str, type[Model]], ...]
     threshold: Threshold
-    """That of all conditions together."""
+    """The threshold of all conditions together."""
 
     @classmethod
     def of(
         cls, conditions: Sequence[Condition], kinds: Mapping[str, type[Model]], threshold: Threshold
     ) -> Together | None:
-        """Make it, or nothing without conditions. Kernels are compiled here, not by every worker."""
+        """Make it; None without conditions. Kernels are compiled here, not by every worker."""
         if not conditions:
             return None
         together = cls(Joint.of(conditions, kinds), tuple(kinds.items()), threshold)
-        from haply.joins.warm import warm_joint  # it knows all operators, which few joins need
+        from haply.joins.warm import warm_joint  # this module imports all operators, which few joins need
 
         warm_joint(together.joint, together.kinds)
         return together
@@ -49,9 +49,10 @@ class Together:
         return tuple(column for of, column in names if int(of) == side)
 
     def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
-        """Tell which rows are kept of tables that stand side by side, and their probabilities.
+        """Return which rows of tables side by side are kept, and their probabilities.
 
-        ``before`` are the operator's; rows that one condition by itself makes too unlikely are not computed.
+        ``before`` are the operator's probabilities. Rows that one condition by itself makes too unlikely are not
+        computed.
         """
         values = {
             on_side(side, name): view_column(table[name])
@@ -68,15 +69,15 @@ class Together:
 
 @dataclass(frozen=True)
 class PairSelection:
-    """All conditions on a pair, where candidates were found by something that follows from them."""
+    """Evaluates all conditions on a pair whose candidates were found by a condition that follows from them."""
 
     selection: Selection
     uncertain: tuple[tuple[str, int, str], ...]
-    """Names in the conditions, the side, and the column there."""
+    """For each uncertain column: its name in the conditions, its side, and its name there."""
     numbers: tuple[tuple[str, int, str], ...] = ()
 
     def renamed(self, names: Sequence[Callable[[str], str]]) -> PairSelection:
-        """Use other names of the columns: a function for each side."""
+        """Return the same selection with other names of the columns: a function for each side gives them."""
 
         def moved(columns: tuple[tuple[str, int, str], ...]) -> tuple[tuple[str, int, str], ...]:
             return tuple((name, side, names[side](column)) for name, side, column in columns)
@@ -88,14 +89,14 @@ class PairSelection:
         return tuple(dict.fromkeys(column for _, of, column in (*self.uncertain, *self.numbers) if of == side))
 
     def keep(self, rows: Sequence[pa.Table], before: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tell which pairs are kept of tables that stand side by side, their probabilities, and what decided each."""
+        """Return which rows of tables side by side are kept, their probabilities, and what decided each."""
         values = {name: view_column(rows[side][column]) for name, side, column in self.uncertain}
         numbers = {name: rows[side][column].to_numpy() for name, side, column in self.numbers}
         return self.selection.select(RowValues(values, numbers, rows[0].num_rows))
 
     @staticmethod
     def counters(found: Counters) -> Counters:
-        """Add the names of the selection's rules to those of the method."""
+        """Return counters with the names of the selection's rules added to those of the method."""
         names = tuple(SELECTION_RULES.values())
         more = Counters((*found.rejected, *names), (*found.accepted, *names))
         more.candidates, more.rejected = found.candidates, {**more.rejected, **found.rejected}

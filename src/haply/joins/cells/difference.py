@@ -1,4 +1,4 @@
-"""Pairs whose difference lies in a region, for one-dimensional values of any models."""
+"""Find pairs whose difference lies in a region, for one-dimensional values of any models."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _INDEXES = {
     "pti": "PTI, a tree of rows with x-bounds",
     "moments": "an index of means and variances",
 }
-"""What each strategy finds candidates with; all others sweep."""
+"""The index in which a strategy finds candidates; all other strategies sweep."""
 
 
 @dataclass(frozen=True)
 class DifferenceMethod:
-    """Candidates by core regions, decided by bounds and exact values: see ``match_overlapping``."""
+    """Finds candidates by core regions, and decides by bounds and exact values: see ``match_overlapping``."""
 
     region: Region
     threshold: Threshold
@@ -43,12 +43,12 @@ class DifferenceMethod:
 
     @property
     def has_sure_pairs(self) -> bool:
-        """Whether rows that are far apart match: these pairs are joined without a look at them."""
+        """Whether rows that are far apart match: these pairs are joined without a test."""
         return accepts_above(self.region) or accepts_below(self.region)
 
     @property
     def holds_for_itself(self) -> bool:
-        """Whether a value and itself match."""
+        """Whether two equal certain values match."""
         return self.region.contains(0.0)
 
     @property
@@ -57,11 +57,11 @@ class DifferenceMethod:
         return pairing(*self.models)
 
     def place(self, is_left: bool) -> PlaceDifferences:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return PlaceDifferences(is_left, self.region, self.threshold, self.exact, self.pairing)
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
         return MatchDifferences(self.region, self.threshold, setting.needs_values, self.strategy, setting.best)
 
     def counters(self) -> Counters:
@@ -70,7 +70,7 @@ class DifferenceMethod:
 
     def warm(self, setting: Setting) -> None:
         """Compile the kernels, or load them, before workers need them."""
-        from haply.joins.warm import warm_moments, warm_pair  # it knows all operators, which few joins need
+        from haply.joins.warm import warm_moments, warm_pair  # this module imports all operators, which few joins need
 
         pair: Any = (*self.models, self.region, self.threshold, setting.needs_values)
         warm_pair(*pair, self.strategy, keyed=setting.keyed)
@@ -85,7 +85,7 @@ class DifferenceMethod:
 
     @property
     def index_text(self) -> str | None:
-        """Describe the index that finds candidates; none if they are found by a sweep."""
+        """Describe the index that finds candidates; None if they are found by a sweep."""
         found = _INDEXES.get(self.strategy)
         return f"{index_name(*self.models)}, {found}" if self.strategy == "moments" else found
 

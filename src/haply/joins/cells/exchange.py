@@ -1,4 +1,4 @@
-"""Where rows go: each to all cells that its interval touches, so that every two rows that may match meet in a cell."""
+"""Send each row to all cells that its interval touches, so that any two rows that may match meet in a cell."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SLICE_BITS = 9
 LEVELS = np.arange(1, QUANTILES) / QUANTILES
 """The levels of the quantiles that a layout is made from."""
 TYPICAL_WIDTH = 0.9
-"""The quantile of the widths of intervals that a cell is not narrower than."""
+"""A cell is at least as wide as this quantile of the widths of intervals."""
 
 _LOOKED_AT = 1 << 16
-"""Rows of a side that a layout is made from: it need not be exact."""
+"""Rows of a side from which a layout is made: it need not be exact."""
 _COUNTABLE = 2.0**52
-"""Doubles up to here have all whole numbers among them."""
+"""Doubles represent every whole number up to here."""
 
 
 class CellEdges(NamedTuple):
-    """Where cells begin, but for the first, and the slices of each, if any is sliced."""
+    """Where cells begin, except the first, and the slices of each cell, if any is sliced."""
 
     edges: np.ndarray
     slices: np.ndarray
@@ -34,28 +34,28 @@ class CellEdges(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, in_time: bool) -> CellEdges:
-        """Write the slices of both sides as one number for each cell; nothing where no cell is sliced."""
+        """Make it from a layout: slices of both sides become one number for each cell, or none if no cell is sliced."""
         slices = layout.left_slices.astype(np.int64) * (1 << SLICE_BITS) + layout.right_slices
         sliced = bool((slices != (1 << SLICE_BITS) + 1).any())
         return cls(layout.edges.astype(np.float64), slices if sliced else np.empty(0, np.int64), in_time)
 
 
 class Blocks(NamedTuple):
-    """A line cut into blocks of equal width, dealt out to cells in turn: for streams, whose rows are not yet known."""
+    """A line cut into blocks of equal width, assigned to cells in turn: for streams, whose rows are not yet known."""
 
     cells: int
     width: float
 
 
 class Sent(NamedTuple):
-    """Rows, once for each cell and slice they go to, whether they begin there, and the number of the cell."""
+    """Row numbers, once for each cell and slice they go to, whether rows begin there, and the number of the cell."""
 
     rows: np.ndarray
     begins_here: np.ndarray
     cell: np.ndarray
 
     def by_cell(self) -> tuple[Sent, dict[int, tuple[int, int]]]:
-        """Sort by cell; returns also where each cell begins and ends in that order."""
+        """Sort by cell; return also where each cell begins and ends in that order."""
         sent = self
         steps = np.diff(self.cell)
         if (steps < 0).any():
@@ -66,7 +66,7 @@ class Sent(NamedTuple):
 
 
 def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray | None) -> Sent:
-    """Send rows to their cells; ``salt`` has a number for each row, by which those of sliced cells are dealt out."""
+    """Send rows to their cells; ``salt`` has a number for each row, which chooses its slice in sliced cells."""
     rows, begins_here, at = touched_cells(intervals.start, intervals.end, edges.edges)
     cell = at << (2 * SLICE_BITS)
     if len(edges.slices):
@@ -82,23 +82,23 @@ def to_cells(intervals: Intervals, side: int, edges: CellEdges, salt: np.ndarray
 
 
 def warm_exchange() -> None:
-    """Compile here what sends many rows to their cells."""
+    """Compile the kernels that send rows to their cells."""
     ordered(np.zeros(1 << 12, np.int64))
     ends = np.zeros(1)
     to_cells(Intervals(ends, ends, np.zeros(1, bool)), LEFT, CellEdges(np.zeros(1), np.empty(0, np.int64)), None)
 
 
 def to_blocks(intervals: Intervals, group: np.ndarray, blocks: Blocks) -> Sent:
-    """Send rows to the cells of all blocks that they touch. Rows of different groups never meet: they are dealt out.
+    """Send rows to the cells of all blocks that they touch; groups are spread over cells, as their rows never meet.
 
-    A row goes to a cell once, also where the cell has several of its blocks.
+    A row goes to a cell once, even if it touches several blocks of the cell.
     """
     with np.errstate(over="ignore"):
         first, last = np.floor(intervals.begins / blocks.width), np.floor(intervals.end / blocks.width)
     counts = np.clip(last - first + 1.0, 1.0, blocks.cells).astype(np.int64)
     beyond = ~(np.maximum(np.abs(first), np.abs(last)) < _COUNTABLE)
-    counts[beyond] = blocks.cells  # blocks whose numbers have no neighbours: to be safe, everywhere
-    first = np.where(np.isfinite(first), first, -_COUNTABLE)  # rows that begin nowhere begin in one cell, too
+    counts[beyond] = blocks.cells  # block numbers too large to be exact: send the row to all cells
+    first = np.where(np.isfinite(first), first, -_COUNTABLE)  # rows with infinite begin begin in one cell, too
     rows, nth = _spread(counts)
     shift = np.mod(group, blocks.cells)
     cell = np.mod(first[rows] + nth + shift[rows], blocks.cells).astype(np.int64)
@@ -107,13 +107,13 @@ def to_blocks(intervals: Intervals, group: np.ndarray, blocks: Blocks) -> Sent:
 
 
 def _spread(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each number as often as its count says, and which of its repetitions it is."""
+    """Repeat each row number as often as its count says; return the row numbers, and which repetition each is."""
     rows = np.repeat(np.arange(len(counts)), counts)
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def profile_of(intervals: Intervals) -> Profile:
-    """Summarise where the rows of a side are, from some of them where they are many."""
+    """Summarise where the rows of a side are, from a sample if they are many."""
     count = len(intervals.start)
     if not count:
         return Profile(0, np.empty(0), 0.0)

@@ -1,4 +1,4 @@
-"""Pairs that may be measurements of one value: those whose difference has a density at 0 that is not negligible."""
+"""Find pairs that may measure one value: their difference has a density at 0 that is not negligible."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ REACH = "reach"
 """The rule that rejects pairs: their means are too many standard deviations apart."""
 _POSITIONS = (GaussianND, MixtureND, Sky, SkyEllipse)
 _PARTS = math.log(1e4)
-"""The logarithm of how many pairs of parts two mixtures may have: each is cut as if it were alone."""
+"""The logarithm of the number of pairs of parts that two mixtures may have: each pair is cut as if it were alone."""
 
 
 @dataclass(frozen=True)
 class IdentityMethod:
-    """Candidates by standard deviations between means; their density is the result's ``probability``."""
+    """Finds candidates by standard deviations between means; their density is the result's ``probability``."""
 
     models: tuple[type[Model], type[Model]]
     log_cut: float
@@ -51,11 +51,11 @@ class IdentityMethod:
         return Reach(self.log_cut + (_PARTS if mixed else math.log(2.0)), positions)
 
     def place(self, is_left: bool) -> Reach:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return self.reach
 
     def match(self, setting: Setting) -> Match:
-        """Return what computes the densities of the pairs of a cell."""
+        """Return a callable that computes the densities of the pairs of a cell."""
         return MatchIdentity(self.reach, math.exp(-self.log_cut), setting.raises)
 
     def counters(self) -> Counters:
@@ -82,10 +82,10 @@ class IdentityMethod:
 class Reach:
     """Gives rows their intervals: two rows whose intervals are disjoint have a negligible density.
 
-    A normal is at most ``peak * exp(-z**2 / 2)`` at ``z`` of its deviations from its mean: it reaches as many as make
-    that negligible. Where two intervals are disjoint, one of the two densities is negligible everywhere, and the
-    integral of their product is at most twice as much. Two normals in space that are ``z`` deviations of their
-    difference apart have the density ``peak * exp(-z**2 / 2)``, and its peak is at most either's.
+    A normal has a density of at most ``peak * exp(-z**2 / 2)`` at ``z`` deviations from its mean: it reaches as many
+    deviations as make that negligible. Where two intervals are disjoint, one of the two densities is negligible
+    everywhere, and the integral of their product is at most twice as much. Two normals in space that are ``z``
+    deviations of their difference apart have the density ``peak * exp(-z**2 / 2)``, and its peak is at most either's.
     """
 
     log_cut: float
@@ -96,7 +96,7 @@ class Reach:
         return self._in_space(model) if self.positions else self._on_line(model)
 
     def deviations(self, model: Model) -> float:
-        """Return how many deviations any row reaches."""
+        """Return the largest number of deviations that a row reaches."""
         peaks = peak_density(model)
         peaks = peaks[np.isfinite(peaks) & (peaks > 0.0)]
         most = self.log_cut + (math.log(float(peaks.max())) if len(peaks) else 0.0)
@@ -185,7 +185,7 @@ class MatchIdentity:
 
 
 def _densities(left: Model, right: Model, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Compute the densities of pairs; of few pairs, only their rows are made ready for it."""
+    """Compute the densities of pairs; for few pairs, only their rows are prepared."""
     if 2 * len(i) < len(left) + len(right):
         left, right = left.take(i), right.take(j)
         i = j = np.arange(len(i))

@@ -32,13 +32,13 @@ class CellJoin:
     match: Match
     asked: Together | PairSelection | None = None
     window: float | None = None
-    """How far apart certain times may be. Pairs that are farther apart are left out at the end of a plan; here only
-    most of them are."""
+    """How far apart certain times may be. Here most pairs that are farther apart are left out; the end of a plan leaves
+    out the others."""
     best: Best | None = None
     """Which pairs are wanted, if not all (see ``Setting``)."""
 
     def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
-        """Return the kept pairs that this cell owns, by row numbers; nothing if no two rows can meet."""
+        """Return the kept pairs that this cell owns, by row numbers; None if no two rows can meet."""
         groups = shared_codes([(left[key], right[key]) for key in self.keys]) if self.keys else (None, None)
         mine, theirs = (
             _rows_of(table, value, group)
@@ -67,7 +67,7 @@ class CellJoin:
 
     @staticmethod
     def _kept(left: pa.Table, right: pa.Table, found: Matches, asked: Together | PairSelection) -> Matches:
-        """Ask pairs the further conditions, some at a time: they may be many."""
+        """Return the pairs that further conditions keep; evaluate them block by block, as pairs may be many."""
         begun = time.perf_counter()
         counters = asked.counters(found.counters) if isinstance(asked, PairSelection) else found.counters
         parts = []
@@ -99,14 +99,14 @@ def _rows_of(table: pa.Table, value: str, groups: np.ndarray | None) -> CellRows
 
 
 def _elsewhere(table: pa.Table) -> np.ndarray:
-    """Tell which rows' times begin in another cell; none if rows are not in cells by their times."""
+    """Tell which rows have times that begin in another cell: no row, if rows are not placed by their times."""
     if TIME_BEGINS_HERE not in table.column_names:
         return np.zeros(table.num_rows, dtype=bool)
     return ~table[TIME_BEGINS_HERE].to_numpy(zero_copy_only=False)
 
 
 def shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the rows of both sides so that those have one number whose keys are all equal."""
+    """Number the rows of both sides so that rows have the same number if all their keys are equal."""
     codes: np.ndarray | None = None
     for left, right in keys:
         both = pa.chunked_array([*left.chunks, *right.chunks], left.type).combine_chunks()

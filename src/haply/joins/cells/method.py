@@ -1,4 +1,4 @@
-"""What every method of finding and deciding pairs offers: one module for each, see its neighbours."""
+"""Define what every method of finding and deciding pairs offers; each method is a module of this folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from haply.pruning.cascade import Counters
 
 @dataclass(frozen=True)
 class Setting:
-    """What a method has to know of the join around it."""
+    """What a method has to know of the join that uses it."""
 
     needs_values: bool
     """Whether the probability of the condition itself is needed."""
     raises: bool
-    """Whether rows that fit no others are an error."""
+    """Whether rows whose dimension differs from others are an error."""
     keyed: bool
     """Whether rows are in groups, by keys or by times."""
     whole: bool
@@ -29,7 +29,7 @@ class Setting:
     window: float | None = None
     """How far apart certain times may be."""
     best: Best | None = None
-    """Which pairs are wanted, if not all: what is kept here is in the result, but for better pairs of its rows."""
+    """Which pairs are wanted, if not all: a pair kept here may still be replaced by better pairs of its rows."""
 
 
 class Match(Protocol):
@@ -44,17 +44,17 @@ class Method(Protocol):
 
     @property
     def has_sure_pairs(self) -> bool:
-        """Whether rows that are far apart match: these pairs are joined without a look at them."""
+        """Whether rows that are far apart match: these pairs are joined without a test."""
 
     @property
     def holds_for_itself(self) -> bool:
-        """Whether a value and itself match."""
+        """Whether two equal certain values match."""
 
     def place(self, is_left: bool) -> Callable[[Model], Intervals]:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
 
     def counters(self) -> Counters:
         """Return counters with the names of all rules."""

@@ -1,4 +1,4 @@
-"""Pairs of positions that are near each other: Gaussians, mixtures, positions on the sky, beside points."""
+"""Find pairs of positions that are near each other: Gaussians, mixtures, positions on the sky, and points."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _EXAMPLES: dict[type[Model], Model] = {
 
 @dataclass(frozen=True)
 class PositionsMethod:
-    """Candidates by sorted small cells, decided by bounds of the mass in a disc or ball: see ``match_positions``."""
+    """Finds candidates by sorted small cells, and decides by bounds of the mass in a ball: see ``match_positions``."""
 
     distance: Distance
     threshold: Threshold
@@ -47,11 +47,11 @@ class PositionsMethod:
     holds_for_itself = True
 
     def place(self, is_left: bool) -> PlacePositions:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return PlacePositions(self.distance, self.threshold)
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
         return MatchPositions(self.distance, self.threshold, setting.needs_values, setting.raises, setting.best)
 
     def counters(self) -> Counters:
@@ -83,13 +83,13 @@ class PositionsMethod:
 
 @dataclass(frozen=True)
 class PlacePositions:
-    """Gives rows their intervals: where they may be met on a line, half of the distance added on each side."""
+    """Gives rows their intervals: where they may meet others on a line, half of the distance added on each side."""
 
     distance: Distance
     threshold: Threshold
 
     def __call__(self, model: Model) -> Intervals:
-        """Return the intervals of all rows; rows of different dimensions are placed each by their own line."""
+        """Return the intervals of all rows; rows of each dimension are placed on a line of their own."""
         dims = dimensions(model)
         known = known_dimensions(dims)
         found = Intervals(np.empty(len(model)), np.empty(len(model)), np.zeros(len(model), dtype=bool))

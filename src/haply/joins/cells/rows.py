@@ -1,4 +1,4 @@
-"""The rows of one side: which of them take part in a join, where they are, and what belongs to them in a cell."""
+"""Describe the rows of one side: which of them take part in a join, where they are, and their data in a cell."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.ownership import Places
 
 START, END, TIME = "__start", "__end", "__time"
-"""Columns that haply gives to rows: their interval, and their time as a number."""
+"""Columns that haply adds to rows: their interval, and their time as a number."""
 BEGINS_HERE, TIME_BEGINS_HERE = "__begins_here", "__time_begins_here"
 """Whether a row's interval, or the interval of its time, begins in the cell (see ``haply.pruning.ownership``)."""
 FITS = "__fits"
-"""Whether a row has all that certain conditions need; not there if they need nothing."""
+"""Whether a row has all values that certain conditions need; the column is missing if they need none."""
 
 LEFT, RIGHT = 0, 1
 USABLE, NULL, HOPELESS, BAD = 0, 1, 2, 3
-"""What a row is to a join. Of a row with several values, the largest number counts."""
+"""The state of a row in a join. A row with several values has the largest of their numbers."""
 ROW_COUNTS = ("rows", "null", "hopeless", "invalid")
-"""What is counted of the rows of a side."""
+"""The counts that are taken of the rows of a side."""
 
 
 def bad_row(where: str, example: str) -> HaplyError:
@@ -40,7 +40,7 @@ def bad_row(where: str, example: str) -> HaplyError:
 
 
 def row_states(column: pa.Array | pa.ChunkedArray, raise_as: str | None) -> tuple[np.ndarray, ReadColumn]:
-    """Tell which rows of a column are usable, null or bad; returns also the column as it was read.
+    """Tell which rows of a column are usable, null or bad; return also the column as it was read.
 
     ``raise_as`` names the column in the error for a bad row; without it bad rows are only marked.
     """
@@ -54,23 +54,23 @@ def row_states(column: pa.Array | pa.ChunkedArray, raise_as: str | None) -> tupl
 
 @dataclass(frozen=True)
 class RowSpec:
-    """What to know of the rows of one side: their columns, how they are placed, and how errors name them."""
+    """Describes the rows of one side: their columns, how they get intervals, and how errors name them."""
 
     value: str
-    """The column that is compared. It may be ``TIME``, which is certain: ``FITS`` tells where there is one."""
+    """The column that is compared. It may be ``TIME``, which is certain: ``FITS`` tells which rows have a time."""
     payload: tuple[str, ...]
-    """Columns that only travel, or that conditions on pairs need."""
+    """Payload columns, or columns that conditions on pairs need."""
     further: tuple[tuple[str, str], ...]
-    """Other uncertain columns, which must be neither bad nor null, and what their owner calls them."""
+    """Other uncertain columns, which must be neither bad nor null, and their names in errors."""
     place: Callable[[Model], Intervals]
     called: str
-    """What the owner calls the compared column."""
+    """The name of the compared column in errors."""
     raise_as: str | None
-    """How errors about bad rows name a column, with a gap for its name; without it bad rows are left out."""
+    """How errors about bad rows name a column, with a placeholder for its name; if None, bad rows are left out."""
 
 
 class GoodRows(NamedTuple):
-    """Rows that take part as far as their values and certain conditions tell, and how many others there are."""
+    """Rows that take part, judged by their values and by certain conditions, and the number of other rows."""
 
     table: pa.Table
     model: Model
@@ -80,9 +80,9 @@ class GoodRows(NamedTuple):
 
 
 def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows:
-    """Take the rows whose values are all there, none of them bad."""
+    """Return the rows whose values are all present and good."""
     states, whole = np.full(table.num_rows, USABLE, np.int8), None
-    # the others first: a value may be a sum of them, and people know the parts by their names
+    # the others first: a value may be a sum of them, and users know the parts by their names
     for name, called in (*spec.further, (spec.value, spec.called)):
         if name != TIME:
             own, read = row_states(table[name], spec.raise_as and spec.raise_as.format(called))
@@ -101,7 +101,7 @@ def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows
 
 
 def usable_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
-    """Take the rows that may have partners, with their intervals, and what was counted (as ``ROW_COUNTS``)."""
+    """Return the rows that may have partners, with their intervals, and counts of rows (see ``ROW_COUNTS``)."""
     good = good_rows(table, spec, more)
     kept, found = good.table, spec.place(good.model)
     hopeless = int(found.hopeless.sum())
@@ -112,13 +112,13 @@ def usable_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> tuple[
 
 
 def in_window(times: np.ndarray, window: float) -> Intervals:
-    """Give certain times their row intervals: those that overlap are within the window, or hardly farther apart."""
-    reach = 0.5 * window + 2.0**-50 * (np.abs(times) + window)  # what rounding may do to the ends, and more
+    """Return intervals of certain times: if they overlap, the times are within the window, or hardly farther apart."""
+    reach = 0.5 * window + 2.0**-50 * (np.abs(times) + window)  # more than rounding may change the ends
     return Intervals(times - reach, times + reach, np.zeros(len(times), dtype=bool))
 
 
 def window_ahead(model: Model, reach: float) -> Intervals:
-    """Give certain times the intervals from them to the last time that they may be combined with."""
+    """Return the intervals from certain times to the last time that they may be combined with."""
     assert isinstance(model, Certain)
     times = model.mean()
     slack = TIME_SLACK * (np.abs(times) + reach)
@@ -127,7 +127,7 @@ def window_ahead(model: Model, reach: float) -> Intervals:
 
 @dataclass(frozen=True)
 class CellRows:
-    """One side of a cell: values, intervals, which rows begin here, numbers for equal keys, and times.
+    """Holds one side of a cell: values, intervals, which rows begin here, numbers for equal keys, and times.
 
     Where a side is not cut into cells, all rows begin here, and intervals may be missing.
     """
@@ -140,7 +140,7 @@ class CellRows:
     times: np.ndarray | None = None
 
     def take(self, chosen: np.ndarray) -> CellRows:
-        """Choose rows by their numbers, in this order."""
+        """Return rows by their numbers, in this order."""
 
         def of(column: np.ndarray | None) -> np.ndarray | None:
             return column if column is None else column[chosen]
@@ -149,7 +149,7 @@ class CellRows:
         return CellRows(self.model.take(chosen), start, end, of(self.begins_here), of(self.groups), of(self.times))
 
     def places(self, chosen: np.ndarray) -> Places:
-        """Tell where chosen rows begin: at one place where a side is not cut into cells."""
+        """Return where chosen rows begin; if a side is not cut into cells, all rows begin at one place."""
         group = None if self.groups is None else self.groups[chosen]
         if self.begins_here is None:
             return Places(np.zeros(len(chosen)), np.ones(len(chosen), bool), group)
@@ -157,7 +157,7 @@ class CellRows:
 
     @property
     def first_beginning(self) -> float:
-        """Where the first row begins that begins here."""
+        """The place of the first row that begins in this cell."""
         if self.begins_here is None:
             return -np.inf
         return float(np.minimum(self.start, self.end).min(initial=np.inf, where=self.begins_here))

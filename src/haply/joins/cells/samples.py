@@ -1,4 +1,4 @@
-"""Pairs of points that are near each other, where points are samples or certain."""
+"""Find pairs of points that are near each other, where points are samples or certain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RULES = tuple(RULES.values())
 
 @dataclass(frozen=True)
 class SamplesMethod:
-    """Candidates by cores on a line and a grid, decided by counts of near samples: see ``SimilarityJoin``."""
+    """Finds candidates by cores on a line and a grid, and decides by counts of near samples: see ``SimilarityJoin``."""
 
     distance: Distance
     threshold: Threshold
@@ -41,11 +41,11 @@ class SamplesMethod:
     holds_for_itself = True
 
     def place(self, is_left: bool) -> PlaceSamples:
-        """Return what gives the rows of a side their intervals."""
+        """Return a callable that gives the rows of a side their intervals."""
         return PlaceSamples(self.distance, self.threshold)
 
     def match(self, setting: Setting) -> Match:
-        """Return what decides the pairs of a cell."""
+        """Return a callable that decides the pairs of a cell."""
         return MatchSamples(self.distance, self.threshold, setting.needs_values, setting.raises, setting.window)
 
     def counters(self) -> Counters:
@@ -77,13 +77,13 @@ class SamplesMethod:
 
 @dataclass(frozen=True)
 class PlaceSamples:
-    """Gives rows their intervals: where they may be met on a line, half of the distance added on each side."""
+    """Gives rows their intervals: where they may meet others on a line, half of the distance added on each side."""
 
     distance: Distance
     threshold: Threshold
 
     def __call__(self, model: Model) -> Intervals:
-        """Return the intervals of all rows; rows of different dimensions are placed each by their own line."""
+        """Return the intervals of all rows; rows of each dimension are placed on a line of their own."""
         dims = dimensions(model)
         start, end = np.empty(len(model)), np.empty(len(model))
         for dim in np.unique(dims):

@@ -1,4 +1,4 @@
-"""A selection on the rows of one Arrow batch."""
+"""Select rows of one Arrow batch."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class SelectRows:
 
     selection: Selection
     names: tuple[str, ...]
-    """Uncertain columns, as the conditions call them."""
+    """Uncertain columns, by their names in the conditions."""
     numbers: tuple[str, ...]
     """Certain numbers that the conditions need."""
     called: tuple[str, ...] | None
-    """What the columns are called when a bad row is refused; None leaves bad rows out."""
+    """Names of the columns in the error for a bad row; None leaves bad rows out."""
 
     def __call__(self, columns: Sequence[pa.Array], numbers: Sequence[pa.Array], count: int) -> Decided:
-        """Decide rows, of which these are the uncertain columns and the numbers."""
+        """Decide rows, given their uncertain columns and their numbers."""
         state, parts = self._parts(columns, numbers, count)
         kept, probability, code = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count, np.int16)
         for selection, rows, values in parts:
@@ -54,7 +54,7 @@ class SelectRows:
     def _parts(
         self, columns: Sequence[pa.Array], numbers: Sequence[pa.Array], count: int
     ) -> tuple[np.ndarray, list[tuple[Selection, np.ndarray, RowValues]]]:
-        """Return the state of each row; and what decides rows, which rows, and their values."""
+        """Return the state of each row, and a list of selections with the rows that each decides and their values."""
         states, read = {}, {}
         for position, (name, array) in enumerate(zip(self.names, columns, strict=True)):
             called = None if self.called is None else f"Column '{self.called[position]}'"
@@ -84,7 +84,10 @@ class SelectRows:
         return state, parts
 
     def _with_nulls(self, states: dict[str, np.ndarray], rows: np.ndarray) -> list[tuple[Selection, np.ndarray]]:
-        """Rows in which something is null, and what decides them: conditions on it do not hold, others may."""
+        """Return selections and the rows that each decides, for rows with nulls.
+
+        Conditions on a null do not hold, others may.
+        """
         names = list(states)
         missing = np.array([states[name][rows] == NULL for name in names])
         patterns, which = np.unique(missing, axis=1, return_inverse=True)

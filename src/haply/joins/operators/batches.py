@@ -1,4 +1,4 @@
-"""Operators that take two sides batch by batch: what they keep, join small batches of, and forget."""
+"""Operators that take two sides batch by batch: what they store, how they merge small batches, and what they forget."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from haply.models import Model
 from haply.pruning.cascade import Counters
 
 _FEW = 256
-"""Rows that cost less to copy than to be met as a part of their own."""
+"""Rows that cost less to copy than to match as a part of their own."""
 _MOST_JOINED = 1 << 13
-"""Rows in a part that was made of smaller ones: larger parts cost more to copy than to be met one by one."""
+"""The most rows of a part that is merged from smaller ones: larger parts cost more to copy than to match one by one."""
 
 _Rows = TypeVar("_Rows", bound=TimedRows[Any])
 _Result = TypeVar("_Result")
 
 
 def checked_length(what: str, value: Any, *, finite: bool = True) -> float:
-    """Return a window or delay as a number, in the unit of the times; refuse what is not a number >= 0."""
+    """Return a window or delay as a number, in the unit of the times; refuse anything but a number >= 0."""
     is_number = isinstance(value, (Real, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
     if is_number and value >= 0 and not (finite and np.isinf(value)):
         return value
@@ -56,24 +56,24 @@ def checked_length(what: str, value: Any, *, finite: bool = True) -> float:
 
 @dataclass
 class Stored(Generic[_Rows]):
-    """Rows that wait for others, and an index of them, made when they are first met, if there is to be one."""
+    """Holds rows that wait for others, and an index of them if the join uses one, made when they are first matched."""
 
     rows: _Rows
     index: Any = None
 
 
 class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
-    """Two sides that are pushed in batches; each pair is found when its later row comes.
+    """Joins two sides that are pushed in batches; each pair is found when its later row comes.
 
-    A push meets all parts that are stored of the other side. So that many small pushes do not leave as many parts, the
-    newest is joined with the one before it while both are small, or it is more than half as large: there are then about
-    as many parts as the number of rows has digits, and a row of a large part was copied no more often than that.
+    A push is matched with all stored parts of the other side. To keep the number of parts small, the newest part is
+    merged with the one before it while both are small, or while it is more than half as large. There are then about as
+    many parts as the number of rows has binary digits, and no row was copied more often than that.
     """
 
     window: float | None
     _funnel: Counters
     _joins_parts = True
-    """Whether small parts become larger ones; those that have an index do not."""
+    """Whether small parts are merged into larger ones; parts with an index are not."""
 
     def __init__(self, window: float | None) -> None:
         self.window = None if window is None else checked_length("The window", window, finite=False)
@@ -84,20 +84,20 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
 
     @abstractmethod
     def _match(self, added: _Rows, stored: Stored[_Rows], side: SideName) -> _Result:
-        """The pairs of new rows of a side with stored ones."""
+        """Return the pairs of new rows of a side with stored rows."""
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
-        """What makes another operator like this one."""
+        """Return the arguments that make an operator like this one."""
 
     def _parts(self, rows: _Rows) -> Iterable[_Rows]:
-        """New rows as they are to be stored."""
+        """Return the parts in which new rows are stored."""
         return [rows]
 
-    # -- coming -------------------------------------------------------------------------------------------------------
+    # -- arriving -----------------------------------------------------------------------------------------------------
 
     def _read(self, side: str, batch: Columns, column: str, model_of: Callable[[Any], Model]) -> RowBatch[Any]:
-        """Check a batch that somebody pushes."""
+        """Return a pushed batch as rows; refuse a batch with missing columns or columns that differ in length."""
         check_side(side)
         if side in self._closed:
             raise HaplyError(f"The {side} side is closed", hint="push before close()")
@@ -112,7 +112,7 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
         return RowBatch.of(ids, model, times)
 
     def _arrive(self, side: SideName, added: _Rows, match: bool) -> list[_Result]:
-        """Match new rows with what is stored, if so wanted, and store those that have a chance."""
+        """Match new rows with stored ones if ``match``, and store them; leave out hopeless rows."""
         possible = np.flatnonzero(~added.intervals.hopeless)
         if len(possible) < len(added):
             added = added.take(possible)
@@ -134,12 +134,13 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
             parts.pop()
         parts.append(Stored(rows))
 
-    # -- leaving ------------------------------------------------------------------------------------------------------
+    # -- forgetting ---------------------------------------------------------------------------------------------------
 
     def expire(self, time: float) -> None:
         """Say that no earlier row will come, and forget rows that no later row can meet.
 
-        Without a window nothing is forgotten. A part of the state goes as a whole, or when half of it is too old.
+        Without a window nothing is forgotten. Rows of a part are removed when at least half of them are too old; a part
+        with an index is removed only as a whole.
 
         Parameters
         ----------
@@ -168,10 +169,10 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
         self._closed.add(side)
         self._stored[other_side(side)].clear()
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- reporting ----------------------------------------------------------------------------------------------------
 
     def ids(self, side: SideName) -> np.ndarray:
-        """The ids of the rows of a side that are kept."""
+        """Return the ids of the stored rows of a side."""
         return np.concatenate([part.rows.ids for part in self._stored[side]] or [np.empty(0, np.int64)])
 
     @property
@@ -187,7 +188,7 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
 
     @property
     def stored_bytes(self) -> int:
-        """Memory that is taken for rows."""
+        """Memory that rows take."""
         return sum(part.rows.nbytes for parts in self._stored.values() for part in parts)
 
     @classmethod
@@ -234,7 +235,7 @@ class TwoSidedJoin(JoinOperator, Generic[_Rows, _Result]):
 
 
 def _alive(part: Stored[_Rows], before: float) -> Stored[_Rows]:
-    """The part without rows of earlier times, if these are half of it; parts with an index stay whole or go."""
+    """Return a part without earlier rows if they are at least half of it; parts with an index stay or go as a whole."""
     alive = np.flatnonzero(part.rows.times >= before)
     if 2 * len(alive) > len(part.rows) or (part.index is not None and len(alive)):
         return part

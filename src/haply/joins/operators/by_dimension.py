@@ -1,4 +1,4 @@
-"""Near points of any dimension: an operator for each dimension, since only points of one dimension meet."""
+"""Join near points of any dimension: one operator for each dimension, since only points of one dimension meet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATE = "join of points"
 class PointJoin(JoinOperator):
     """Joins near points with operators of one kind, all with the same settings.
 
-    If ``raises``, a row of another dimension than those before it is an error.
+    With ``raises``, a row is an error if its dimension differs from that of the rows before it.
     """
 
     def __init__(self, kind: type[SimilarityJoin | PositionJoin], settings: dict[str, Any], raises: bool) -> None:
@@ -70,17 +70,17 @@ class PointJoin(JoinOperator):
 
     @property
     def stored_bytes(self) -> int:
-        """Memory that is taken for rows."""
+        """Memory that rows take."""
         return sum(join.stored_bytes for join in self._joins.values())
 
     def snapshot(self) -> bytes:
-        """The operator's state as bytes."""
+        """Return the operator's state as bytes."""
         joins = {dim: join.snapshot() for dim, join in self._joins.items()}
         return to_state(_STATE, (self.kind.__name__, self.settings, self.raises, joins))
 
     @classmethod
     def restore(cls, state: bytes) -> Self:
-        """The operator that wrote these bytes; those of another version of the format are refused."""
+        """Return the operator that wrote these bytes; refuse bytes of another version of the format."""
         kind, settings, raises, joins = from_state(_STATE, state)
         join = cls(_KINDS[kind], settings, raises)
         join._joins = {dim: join.kind.restore(own) for dim, own in joins.items()}

@@ -1,4 +1,4 @@
-"""Rows with times and groups: which rows of two sides can meet in a window, and how they are brought together."""
+"""Find which rows of two sides can meet, by their times and groups, and join these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.threshold import Threshold
 
 _LEAST_PART = 64
-"""Rows for which an index of their own pays: groups that are smaller share one."""
+"""Rows from which on an index of their own pays: smaller groups share one index."""
 
 
 _Model = TypeVar("_Model", bound=Model)
@@ -36,17 +36,17 @@ class TimedRows(RowBatch[_Model]):
 
     @property
     def nbytes(self) -> int:
-        """Memory that is taken for them."""
+        """Memory that these rows take."""
         return super().nbytes + self.intervals.start.nbytes + self.intervals.end.nbytes
 
     def followed_by(self, others: Self) -> Self:
-        """Return these rows, and others that are like them."""
+        """Return these rows followed by others of the same kind."""
         both = self.intervals, others.intervals
         ends = (np.concatenate([getattr(each, end.name) for each in both]) for end in fields(Intervals))
         return type(self)(*(*joined_columns([self, others]), Intervals(*ends)))
 
     def facing(self, others: TimedRows[Any], window: float) -> Self:
-        """Those that may be in a window with one of the others."""
+        """Return the rows that may be in a window with one of the others."""
         if not len(others) or np.isinf(window):
             return self
         first, last = float(others.times.min()), float(others.times.max())
@@ -59,17 +59,17 @@ ValueRows = TimedRows[OneDimensional]
 
 
 def can_meet(left: TimedRows[Any], right: TimedRows[Any], i: np.ndarray, j: np.ndarray, window: float) -> np.ndarray:
-    """Which pairs of row numbers are in a window and of one group."""
+    """Tell which pairs of row numbers are in a window and of one group."""
     return (np.abs(left.times[i] - right.times[j]) <= window) & (left.groups[i] == right.groups[j])
 
 
 def match_in_time(
     left: ValueRows, right: ValueRows, region: Region, threshold: Threshold, exact: bool, window: float
 ) -> Matches:
-    """The kept pairs of rows that can meet, as row numbers: the sweep, group by group.
+    """Return the kept pairs of rows that can meet, as row numbers: sweep each group.
 
-    If the condition holds in a band, rows are swept by their values, slot by slot of time. Else most pairs that
-    meet are answers: they are swept by their times.
+    If the condition holds in a band, rows are swept by their values, within slots of time. Otherwise most pairs that
+    meet are answers, so rows are swept by their times.
     """
     if not threshold.attainable:
         left, right = left.take(np.empty(0, np.int64)), right.take(np.empty(0, np.int64))
@@ -98,9 +98,9 @@ def _around(times: np.ndarray, window: float) -> Intervals:
 
 
 def parts_of(rows: ValueRows, window: float) -> Iterator[ValueRows]:
-    """The rows in parts that are worth an index each: by group, and by times no farther apart than a window.
+    """Yield the rows in parts that are worth an index each: by group, and by times no farther apart than a window.
 
-    Small groups are not kept apart, and few rows not by time.
+    Small groups are not separated by group, and few rows are not separated by time.
     """
     if not len(rows):
         return

@@ -1,4 +1,4 @@
-"""The contract of everything that joins rows without knowing an engine, and the batches that go in and come out.
+"""Define the contract of everything that joins rows without knowing an engine, and the batches that go in and come out.
 
 A table is a stream that arrives at once: engines push its rows with ``arrive`` and end with ``advance(inf)``.
 """
@@ -26,13 +26,13 @@ SideName = Literal["left", "right"]
 SIDES: tuple[SideName, SideName] = ("left", "right")
 
 TIME_SLACK = 1e-12
-"""Relative widening of windows, so that rounding loses no pair; pairs are asked for their times in the end."""
+"""Relative widening of windows, so that rounding loses no pair; the times of pairs are compared at the end."""
 
 ProbabilityMode = Literal["exact", "none"]
 """``exact``: compute the probability of every pair that is kept; ``none``: bounds may accept a pair without it."""
 
 Columns: TypeAlias = Mapping[str, Model | ArrayLike]
-"""A batch that people push: its columns by name, models or arrays."""
+"""A batch that users push: its columns by name, models or arrays."""
 
 ANY_DELAY = sys.float_info.max
 """The ``max_delay`` of an operator whose caller tells which rows are late."""
@@ -45,7 +45,7 @@ class RowBatch(Generic[_Model]):
     """Rows of one side: ids, values, times, the groups within which rows meet, and where rows begin.
 
     Where rows are copied to several cells, ``begins`` and ``begins_here`` tell which pairs this cell owns (see
-    ``haply.pruning.ownership``). An operator may leave out pairs that it does not own, so as not to decide them.
+    ``haply.pruning.ownership``). An operator may leave out the other pairs, so as not to decide them.
     """
 
     ids: np.ndarray
@@ -59,7 +59,7 @@ class RowBatch(Generic[_Model]):
     def of(
         cls, ids: np.ndarray, model: _Model, times: np.ndarray | None = None, groups: np.ndarray | None = None
     ) -> RowBatch[_Model]:
-        """Make a batch of rows that are not copied; without times and groups all may meet."""
+        """Make a batch of rows that are not copied; without times and groups all rows may meet."""
         none = np.zeros(len(ids))
         return RowBatch(
             ids, model, none if times is None else times, none if groups is None else groups, none,
@@ -80,21 +80,21 @@ class RowBatch(Generic[_Model]):
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        """All that makes a batch like this one."""
+        """The arguments that make a batch like this one."""
         return tuple(getattr(self, column.name) for column in fields(RowBatch))
 
     @property
     def nbytes(self) -> int:
-        """Memory that is taken for them."""
+        """Memory that these rows take."""
         return sum(column.nbytes for column in self.columns)
 
     def is_like(self, others: RowBatch[Any]) -> bool:
-        """Tell whether others can stand behind these: models of one kind, and ids that keep their type."""
+        """Tell whether other rows can be appended to these: models of one kind, and ids that keep their type."""
         return type(self.model) is type(others.model) and self.ids.dtype.kind == others.ids.dtype.kind
 
 
 def joined_columns(batches: Sequence[RowBatch[_Model]]) -> tuple[Any, ...]:
-    """Return the columns of batches that are alike, one after the other."""
+    """Return the columns of batches of the same kind, one batch after the other."""
     ids, models, *others = zip(*(batch.columns for batch in batches), strict=True)
     return np.concatenate(ids), stacked(list(models)), *map(np.concatenate, others)
 
@@ -103,7 +103,7 @@ def joined_columns(batches: Sequence[RowBatch[_Model]]) -> tuple[Any, ...]:
 class PairBatch:
     """Pairs, or combinations of rows of more sides: the ids of their rows by side, and their probabilities.
 
-    Probabilities are NaN where nobody asked for them.
+    Probabilities are NaN where they were not asked for.
     """
 
     rows: tuple[np.ndarray, ...]
@@ -131,8 +131,8 @@ def no_pairs(sides: int = 2) -> PairBatch:
 class JoinOperator(Protocol):
     """Joins rows that arrive in batches, by the number of their side. Each pair is returned once.
 
-    Whoever holds the payload of rows outside of the operator asks ``needed_from`` what may go, and replays with
-    ``arrive(match=False)`` what an operator shall hold after a restart; ``snapshot`` is for those who do not.
+    A caller that holds the payload of rows outside of the operator learns from ``needed_from`` which rows it may drop,
+    and restores the operator after a restart by ``arrive(match=False)``. Other callers use ``snapshot``.
     """
 
     @abstractmethod
@@ -141,13 +141,13 @@ class JoinOperator(Protocol):
 
     @abstractmethod
     def expire(self, time: float) -> Any:
-        """Say that no row before ``time`` will come: rows that meet no later one are forgotten."""
+        """Say that no row before ``time`` will come, and forget rows that no later row can meet."""
 
     def advance(self, watermark: float) -> PairBatch:
-        """Expire what is before the watermark, and return what is decided by that.
+        """Expire rows before the watermark, and return the pairs that this decides.
 
-        For most inner joins that is nothing: their pairs are returned when the last row arrives. Left and anti joins
-        will return the rows that have met none.
+        For most inner joins this returns nothing: their pairs are returned when the last row arrives. Left and anti
+        joins will return the rows that have met no other.
         """
         self.expire(watermark)
         return no_pairs()
@@ -157,9 +157,9 @@ class JoinOperator(Protocol):
         """Return the time from which on rows of a side are still needed when no row before the watermark will come."""
 
     def final_before(self, side: int, watermark: float) -> float:
-        """Return the time before which rows of a side must end so that none from the watermark on meets them.
+        """Return the time before which rows of a side must end so that no row from the watermark on meets them.
 
-        Operators that know the same horizon say the same, whichever rows they hold: so all cells of a join agree.
+        Operators with the same horizon return the same time, whichever rows they hold: so all cells of a join agree.
         """
         return self.needed_from(side, watermark)
 
@@ -171,7 +171,7 @@ class JoinOperator(Protocol):
     @property
     @abstractmethod
     def stored_bytes(self) -> int:
-        """Memory that is taken for rows."""
+        """Memory that rows take."""
 
     @abstractmethod
     def snapshot(self) -> bytes:
@@ -180,7 +180,7 @@ class JoinOperator(Protocol):
     @classmethod
     @abstractmethod
     def restore(cls, state: bytes) -> Self:
-        """Return the operator that wrote these bytes; those of another version of the format are refused."""
+        """Return the operator that wrote these bytes; refuse bytes of another version of the format."""
 
     @property
     def cut_short(self) -> tuple[int, ...]:
@@ -189,18 +189,19 @@ class JoinOperator(Protocol):
 
     @property
     def horizon(self) -> tuple[float, ...]:
-        """What it must know after a restart besides rows; empty if nothing. The first numbers are those of the sides:
-        how far back from their times rows have reached.
+        """What an operator must know after a restart besides rows; empty if nothing.
+
+        The first numbers are those of the sides: how far back from their times rows have reached.
         """
         return ()
 
     def widen(self, horizon: Sequence[float]) -> None:
-        """Take over what is known of the horizon elsewhere: in another cell, or before a restart."""
+        """Take over the horizon that another cell has, or that was known before a restart."""
         assert not any(horizon), "only uncertain times reach back"
 
 
 def forgotten_before(watermark: float, window: float) -> float:
-    """Return the time before which a row is in no window with rows from the watermark on, whatever the rounding."""
+    """Return a time: rows before it are in no window with rows from the watermark on, whatever the rounding."""
     if math.isinf(watermark):
         return watermark
     return watermark - window - TIME_SLACK * (abs(watermark) + abs(window))
@@ -212,13 +213,13 @@ def other_side(side: SideName) -> SideName:
 
 
 def is_exact(probability: ProbabilityMode) -> bool:
-    """Tell whether probabilities are asked for; refuse what is no such choice."""
+    """Tell whether probabilities are asked for; refuse an unknown word."""
     if probability not in get_args(ProbabilityMode):
         raise unknown_name("choice of probability", probability, get_args(ProbabilityMode))
     return probability == "exact"
 
 
 def check_side(side: str) -> None:
-    """Refuse what is no name of a side."""
+    """Refuse a word that is not the name of a side."""
     if side not in SIDES:
         raise unknown_name("side", side, SIDES)

@@ -1,4 +1,4 @@
-"""The pair join as an operator: push batches of either side, get the pairs that have become known."""
+"""The pair join as an operator: push batches of either side, get the pairs that they complete."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
 
     @property
     def region(self) -> Region:
-        """The differences the join looks for."""
+        """The region in which the difference of a pair must lie."""
         return self.condition.region
 
     def push(self, side: SideName, batch: Columns) -> PairResult:
@@ -154,7 +154,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
         return model
 
     def arrive(self, side: int, rows: RowBatch[OneDimensional], *, match: bool = True) -> PairResult:
-        """``push`` for callers that have checked their rows. Without a window times and groups are not looked at."""
+        """Push rows that the caller has checked. Without a window, times and groups are ignored."""
         intervals = row_intervals(rows.model, side == 0, self.region, self.threshold, self.exact)
         return concatenate(self._arrive(SIDES[side], TimedRows.placed(rows, intervals), match))
 
@@ -175,7 +175,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
         found: Matches
         if self.strategy == "moments":
             found = self._match_moments(left, right, stored, "right" if side == "left" else "left")
-            whole_numbers = False  # what is found are row numbers
+            whole_numbers = False  # the ids that are found are row numbers
         elif self.strategy in OF_STRATEGY:
             owned = None if self.window is None else self._admits(left, right)
             found = self._paged(stored, side == "right").match(added.model, labels=labels, owned=owned)
@@ -201,7 +201,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
         stored: Stored[ValueRows],
         indexed: SideName,
     ) -> Matches:
-        """The batch that was there before has the index, and keeps it for batches to come."""
+        """Match by an index of means and variances of the stored batch, which is kept for later batches."""
         stored.index = stored.index or index_moments([stored.rows.model])
         return match_moments(
             [left.model], [right.model], [self.region], self.threshold, self.exact, tree=stored.index, indexed=indexed,
@@ -209,7 +209,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
         )  # fmt: skip
 
     def _paged(self, stored: Stored[ValueRows], is_left: bool) -> PagedJoin:
-        """Stored rows in pages or as a tree, made when they are first met."""
+        """Return stored rows in pages or as a tree, made when they are first matched."""
         if stored.index is None:
             algorithm = OF_STRATEGY[self.strategy]
             stored.index = PagedJoin(
@@ -226,7 +226,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
 
 
 def concatenate(results: list[PairResult]) -> PairResult:
-    """All pairs of some results."""
+    """Return the pairs of several results as one."""
     if not results:
         return PairResult(no_pairs().rows, np.empty(0), np.empty(0, np.int8))
     left, right, probability, codes = (

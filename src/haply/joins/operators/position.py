@@ -1,4 +1,4 @@
-"""All pairs of uncertain positions that are likely near each other: of two sets, or of two sides batch by batch."""
+"""Find all pairs of uncertain positions that are likely near each other: of two sets, or of two sides in batches."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def match_positions(
     places: tuple[Places, Places] | None = None,
     best: Best | None = None,
 ) -> PositionResult:
-    """``join_positions`` for a condition as plans have it, and for rows that are seen in several cells.
+    """Find pairs as ``join_positions`` does, for a condition as plans have it, and for rows that are in several cells.
 
-    With ``best`` other pairs than the wanted ones may be left out; probabilities are then computed in any case.
+    With ``best``, pairs that are not wanted may be left out; probabilities are then computed in any case.
     """
     _check_threshold(threshold)
     power = power_of(distance.limit)
@@ -213,7 +213,7 @@ class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
         return self.arrive(SIDES.index(side), rows)
 
     def arrive(self, side: int, rows: RowBatch[Model], *, match: bool = True) -> PositionResult:
-        """``push`` for callers that have checked their rows; pairs are those that this cell owns."""
+        """Push rows that the caller has checked; return the pairs that this cell owns."""
         found = []
         if len(rows):
             placed = TimedRows.placed(rows, self._placed(rows.model, SIDES[side]))
@@ -239,7 +239,7 @@ class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
         return intervals_on_line(normals, limits(math.ldexp(self.distance.limit, -power), self.threshold, True, dim))
 
     def _match(self, added: PlacedRows, stored: Stored[PlacedRows], side: SideName) -> PositionResult:
-        """By place within slots of time, which tell who may meet before any place is looked at."""
+        """Match rows by place within slots of time: rows without a common slot are not compared."""
         window = math.inf if self.window is None else self.window
         added = _near(added, stored.rows, window)
         there = _near(stored.rows, added, window)
@@ -264,7 +264,7 @@ class PositionJoin(TwoSidedJoin[PlacedRows, PositionResult]):
 
 
 def _near(rows: PlacedRows, others: PlacedRows, window: float) -> PlacedRows:
-    """Those that may meet one of the others, by their times and by their places on the line."""
+    """Return the rows that may meet one of the others, by their times and by their places on the line."""
     near, ends = rows.facing(others, window), others.intervals
     here = near.intervals.start <= ends.end.max(initial=-np.inf)
     here &= near.intervals.end >= ends.start.min(initial=np.inf)
@@ -272,7 +272,7 @@ def _near(rows: PlacedRows, others: PlacedRows, window: float) -> PlacedRows:
 
 
 def _no_pairs(left: np.ndarray, right: np.ndarray) -> PositionResult:
-    """Nothing, with ids of these types."""
+    """Return a result without pairs, with ids of these types."""
     return PositionResult((left, right), np.empty(0), np.empty(0, np.int8), no_counts())
 
 
@@ -298,7 +298,7 @@ def _points(given: Any, name: str) -> np.ndarray:
 
 
 def _model_of(given: Any, name: str) -> Model:
-    """A model, or points as one: a sample each."""
+    """Return a model as it is, or points as a model: certain numbers, or one sample for each point."""
     if isinstance(given, Model):
         return given
     points = _points(given, name)
@@ -306,9 +306,9 @@ def _model_of(given: Any, name: str) -> Model:
 
 
 def _parts_of(side: Any, name: str, power: int) -> Parts | Sky:
-    """One side over ``2**power``, so that squares of distances that matter are in the range of doubles.
+    """Return one side divided by ``2**power``, so that squares of relevant distances are in the range of doubles.
 
-    The sky is not scaled: its radius is what it is.
+    The sky is not scaled: its radius is fixed.
     """
     if isinstance(side, Sky):
         return side
@@ -330,7 +330,7 @@ def _parts_of(side: Any, name: str, power: int) -> Parts | Sky:
 
 
 def _check_range(positions: np.ndarray, name: str) -> None:
-    """Positions beside which the distance is nothing, not even a double."""
+    """Refuse positions that are too large to compare with the distance in doubles."""
     if not np.isfinite(positions).all():
         raise HaplyError(
             f"The {name} side has positions too large for the distance asked for",

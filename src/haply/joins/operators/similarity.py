@@ -59,7 +59,7 @@ from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 
 GRID_FROM = 4096
-"""Objects in a window from which on a grid is faster than a look at all of them."""
+"""Objects in a window from which on a grid is faster than a test of all of them."""
 
 _LEAST_CAPACITY = 64
 _OUTPUT = 1 << 16
@@ -102,17 +102,17 @@ class SimilarityResult(PairBatch):
 
     @property
     def decided_by(self) -> np.ndarray:
-        """The name of the rule that decided."""
+        """The name of the rule that decided each pair."""
         return _NAMES[self.codes]
 
     @property
     def live_from(self) -> np.ndarray:
-        """The first time at which both objects were there."""
+        """The first time at which both objects are in the window."""
         return np.maximum(self.left_time, self.right_time)
 
     @property
     def live_to(self) -> np.ndarray:
-        """The last time at which both are in the window."""
+        """The last time at which both objects are in the window."""
         return np.minimum(self.left_time, self.right_time) + self.window
 
 
@@ -180,7 +180,7 @@ class SimilarityJoin(JoinOperator):
         self.window = np.inf if window is None else float(window)
         self.rules = rule_codes(rules)
         self.power = power_of(self.within)
-        """Positions are kept over two to this power, so that squares and moments are in the range of doubles."""
+        """Positions are stored divided by 2 to this power, so that squares and moments are in the range of doubles."""
         self.reach = math.ldexp(self.within, -self.power)
         self._question = question(self.reach, self.threshold, self.exact, self.rules)
         self._stored = {side: _Store(self) for side in SIDES}
@@ -238,7 +238,7 @@ class SimilarityJoin(JoinOperator):
         return result
 
     def arrive(self, side: int, rows: RowBatch[Any], *, match: bool = True) -> SimilarityResult:
-        """``push`` for callers that have checked their rows; pairs are those that this cell owns."""
+        """Push rows that the caller has checked; return the pairs that this cell owns."""
         these, name = clouds(self._scaled(rows.model), self.dim), SIDES[side]
         own, store = self._stored[name], self._stored[other_side(name)]
         begin = own.receive(rows.ids, these, rows.times, rows.places)
@@ -248,7 +248,7 @@ class SimilarityJoin(JoinOperator):
         return result
 
     def _scaled(self, positions: Any) -> Any:
-        """Positions on the scale of the distance asked for; refuses those that cannot be compared on it."""
+        """Return positions on the scale of the distance; refuse positions too large or too small for that scale."""
         if self.power:
             positions = positions.scaled(self.power)
             lost = ~np.isfinite(positions.sizes())
@@ -267,7 +267,7 @@ class SimilarityJoin(JoinOperator):
         return positions
 
     def pairs(self) -> SimilarityResult:
-        """All near pairs of what is stored now, found anew."""
+        """Return all near pairs of the objects that are stored now, computed again."""
         right = self._stored["right"]
         return self._match("right", right, right.head, self._stored["left"])
 
@@ -275,7 +275,7 @@ class SimilarityJoin(JoinOperator):
         first, last, end = store.head, store.tail, own.tail
         if first == last or begin == end:
             return NO_PAIRS
-        reach = self.reach if math.isfinite(self.reach) else 0.0  # of an infinite one nothing is to be rounded
+        reach = self.reach if math.isfinite(self.reach) else 0.0  # an infinite reach needs no slack for rounding
         slack = 1e-12 * max(1.0, reach, own.largest, store.largest)
         search = self._search(own, begin, store, slack)
         parts, at = [], begin
@@ -297,7 +297,7 @@ class SimilarityJoin(JoinOperator):
         return SimilarityResult((left, right), probability, codes, left_time, right_time, self.window)
 
     def _output(self, size: int) -> CloudPairs:
-        """Room for pairs, used again and again; at least ``size``, which is what one object may find."""
+        """Return reused arrays with room for ``size`` pairs or more; one object may find so many pairs."""
         if len(self._room.new) < size:
             self._room = _output_of(size)
         return self._room
@@ -317,7 +317,7 @@ class SimilarityJoin(JoinOperator):
             )
         return Search(True, grid, store.widest, begin, *groups)
 
-    # -- leaving ------------------------------------------------------------------------------------------------------
+    # -- forgetting ---------------------------------------------------------------------------------------------------
 
     def expire(self, time: float) -> None:
         """Say that no earlier object will come, and forget objects whose window has ended.
@@ -354,7 +354,7 @@ class SimilarityJoin(JoinOperator):
         self._closed.add(side)
         self._stored[other_side(side)] = _Store(self)
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- reporting ----------------------------------------------------------------------------------------------------
 
     @property
     def funnel(self) -> Counters:
@@ -381,7 +381,7 @@ class SimilarityJoin(JoinOperator):
 
     @property
     def stored_bytes(self) -> int:
-        """Memory that is taken for objects, room for new ones included."""
+        """Memory that objects take, room for new ones included."""
         return sum(store.nbytes for store in self._stored.values())
 
     def snapshot(self) -> bytes:
@@ -433,10 +433,10 @@ def _output_of(size: int) -> CloudPairs:
 
 
 class _Store:
-    """The objects of one side, in the order of their arrival, in arrays with room at the end.
+    """Stores the objects of one side, in the order of their arrival, in arrays with room at the end.
 
-    Those before ``head`` are gone. When the room is used up, what is gone or expired is taken out, and the room doubled
-    if that does not help: memory is at most some four times what is alive.
+    Objects before ``head`` are forgotten. When the room is used up, forgotten and expired objects are removed, and the
+    room is doubled if that does not help: memory is at most about four times that of the remaining objects.
     """
 
     def __init__(self, join: SimilarityJoin) -> None:
@@ -464,11 +464,11 @@ class _Store:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arrays."""
+        """Memory that the arrays take."""
         return sum(array.nbytes for array in self.objects)
 
     def receive(self, ids: np.ndarray, these: Clouds, times: np.ndarray, places: Places) -> int:
-        """Store new objects; returns the number of the first."""
+        """Store new objects; return the number of the first."""
         count, size = len(ids), (self.dim + 2) * int(these.start[-1])
         begin = self._room(ids, count, size)
         describe_into(self.objects, begin, self._pool_tail, these, times, self.share, self.centred, places)
@@ -476,7 +476,7 @@ class _Store:
         return begin
 
     def recall(self, ids: np.ndarray, objects: Objects, largest: float, most: int) -> None:
-        """Store objects that were described before."""
+        """Store objects of a snapshot, whose moments and radii are known."""
         count, size = len(ids), len(objects.pool)
         begin, at = self._room(ids, count, size), self._pool_tail
         end = begin + count
@@ -486,11 +486,11 @@ class _Store:
         self._received(begin, count, size, largest, most)
 
     def forget_from(self, begin: int) -> None:
-        """Take back what was received last: nothing will ever ask for it."""
+        """Remove the objects from this number on, which were stored last and will never be matched."""
         self.tail, self.head = begin, min(self.head, begin)
 
     def _room(self, ids: np.ndarray, count: int, size: int) -> int:
-        """Make room and write down the ids; returns the number of the first new object."""
+        """Make room and store the ids; return the number of the first new object."""
         if self.tail + count > self.objects.near.shape[1] or self._pool_tail + size > len(self.objects.pool):
             self._make_room(count, size)
         if ids.dtype != self.ids.dtype:
@@ -543,13 +543,13 @@ class _Store:
     def _lay_grid(self) -> None:
         self._radii = RadiusList()
         self._add_radii(self.head)
-        # cells as wide as a search from a middling object reaches
+        # cells as wide as a search from an average object reaches
         radii = self.objects.near[self.dim, self.head : self.tail]
         edge = self.within + (radii.mean() if len(radii) else 0.0) + self.widest
         self.grid = empty_grid(self.objects.near.shape[1], float(edge))
         insert(self.grid, self.objects.near, self.dim, self.head, self.tail)
 
     def snapshot(self) -> tuple[Any, ...]:
-        """The objects that are alive."""
+        """Return the objects that are not forgotten."""
         kept = take(self.objects, np.arange(self.head, self.tail))
         return self.ids[self.head : self.tail], kept, self.largest, self.most

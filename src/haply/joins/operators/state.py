@@ -1,6 +1,6 @@
-"""The state of an operator as bytes: Arrow IPC with a format version, so that nothing in it can run as code.
+"""Write the state of an operator as bytes: Arrow IPC with a format version, so that nothing in it can run as code.
 
-Settings and the structure of the state are JSON in the metadata of the Arrow schema; arrays, and models, are columns of
+Settings and the structure of the state are JSON in the metadata of the Arrow schema; arrays and models are columns of
 its one row.
 """
 
@@ -22,7 +22,7 @@ from haply.pruning.bounds.clouds import Objects
 from haply.pruning.cascade import Counters
 
 FORMAT = 2
-"""The version that is written, and read: a state of another one is refused."""
+"""The version that is written and read: a state of another version is refused."""
 
 _KEY = b"haply_state"
 _CLASSES: dict[str, Any] = {
@@ -32,7 +32,7 @@ _CLASSES: dict[str, Any] = {
 
 
 def to_state(kind: str, value: Any) -> bytes:
-    """Write the state of an operator; ``kind`` says of which."""
+    """Write the state of an operator; ``kind`` names the kind of operator."""
     columns: list[pa.Array] = []
     said = {"format": FORMAT, "kind": kind, "value": _written(value, columns)}
     fields = [pa.field(f"c{k}", column.type) for k, column in enumerate(columns)]
@@ -64,7 +64,7 @@ def from_state(kind: str, state: bytes) -> Any:
 
 
 def _written(value: Any, columns: list[pa.Array]) -> Any:
-    """Return a value as JSON; what does not fit there becomes a column."""
+    """Return a value as JSON; bytes, arrays and models become columns."""
 
     def column(array: pa.Array) -> int:
         columns.append(pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array))

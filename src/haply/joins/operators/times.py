@@ -1,4 +1,4 @@
-"""Certain times as the numbers that operators compare, and which of them are refused, there and on Spark."""
+"""Check that times are numbers that operators can compare without rounding; other times are refused, also on Spark."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from haply.errors import HaplyError
 
 LARGEST_TIME = 2**53
-"""Times are compared as doubles: every whole number up to here is one, larger ones may be rounded."""
+"""Times are compared as doubles: these hold every whole number up to here, and may round larger ones."""
 
 
 def exact_times(times: Any) -> np.ndarray:
-    """Times as doubles, none of them rounded: what is not a finite number up to ``LARGEST_TIME`` is refused.
+    """Return times as doubles, none of them rounded; refuse times that are not finite numbers up to ``LARGEST_TIME``.
 
-    That holds for floats as well: beyond the limit they have no digits for single units, so they were probably rounded
+    The limit applies to floats as well: beyond it they have no digits for single units, so they were probably rounded
     before they came here.
     """
     given = np.atleast_1d(np.asarray(times))
@@ -36,7 +36,7 @@ def exact_times(times: Any) -> np.ndarray:
 
 
 def too_large(column: str, found: str) -> HaplyError:
-    """The error for a time that doubles may not hold exactly."""
+    """Make the error for a time that doubles may not hold exactly."""
     return HaplyError(
         f"A time in '{column}' is too large to be exact",
         expected=f"times from -{LARGEST_TIME} to {LARGEST_TIME} (2**53), where doubles hold every whole number",

@@ -57,17 +57,17 @@ Partitions = Literal["tight", "free"]
 PARTITIONS: tuple[Partitions, ...] = ("tight", "free")
 
 MOST_SHAPES = 1024
-"""Shapes a side that several events may share; a further one is kept with its event, and gets no table."""
+"""Most shapes of a side that several events may share; a further shape is kept with its event, and gets no table."""
 
 _HOT = 256
-"""How often a pair of shapes must have met before it gets a table: about what the table costs."""
+"""How often a pair of shapes must have met before it gets a table: this is about the cost of a table."""
 
 _NEVER = -(1 << 30)
 _LEAST_ROOM = 64
 _FEW_CHUNKS = 8
-"""Models of one kind in which the events of a side are looked up one after the other: more are put together first."""
+"""The most models in which the events of a side are looked up one after the other: more models are merged first."""
 _SMALL_CHUNK = 256
-"""Rows that cost less to copy than to be looked up in a model of their own."""
+"""Rows that cost less to copy than to look up in a model of their own."""
 _FIRST_CHUNK = 512
 _OUTPUT = 1 << 18
 _LATEST = 1.0 - 1e-12
@@ -107,7 +107,7 @@ class TimingResult(PairBatch):
 
     @property
     def decided_by(self) -> np.ndarray:
-        """The name of what decided each pair."""
+        """What decided each pair, as a name."""
         return _NAMES[self.codes]
 
 
@@ -254,7 +254,7 @@ class TimingJoin(JoinOperator):
         return self._arrive(side, ids, model, keys)
 
     def arrive(self, side: int, rows: RowBatch[OneDimensional], *, match: bool = True) -> TimingResult:
-        """``push`` for callers that have checked their rows. The times are those of the model."""
+        """Push rows that the caller has checked. The times are those of the model."""
         return self._arrive(SIDES[side], rows.ids, rows.model, rows.groups, match)
 
     def _arrive(
@@ -295,7 +295,7 @@ class TimingJoin(JoinOperator):
         return TimingResult((left, right), probability, codes, lost, cut_short)
 
     def _reaching_too_far(self, side: SideName, new: _Batch, other: _Side) -> np.ndarray:
-        """Rows of events that reach back to places before which events of the other side were forgotten."""
+        """Return the rows of events that reach back to times whose events of the other side were forgotten."""
         reach = self.window - new.facts[CORE_START]
         if other.all_shared:
             least = self._tables.ranges(side).least
@@ -314,7 +314,7 @@ class TimingJoin(JoinOperator):
         room, n, left_open, at, chunk = self._room, 0, 0, 0, _FIRST_CHUNK
         while at < end:
             if n + size > len(room.new):
-                expected = n * end // at if at else _OUTPUT  # as many per event as so far; unused room costs nothing
+                expected = n * end // at if at else _OUTPUT  # as many pairs per event; unused room costs nothing
                 room = self._room_for(max(n + _OUTPUT, expected + expected // 8) + size, room, n, left_open)
             stop = min(end, at + chunk)
             at, n, left_open, hottest = match_times(
@@ -327,7 +327,7 @@ class TimingJoin(JoinOperator):
             if hottest > _HOT * share:
                 tables.install_hot(share)
             chunk *= 4
-        # small answers are copied and the room used again; large ones keep it
+        # small results are copied and the arrays used again; large results keep them
         large = n >= _OUTPUT // 2
         self._room = self._room_for(0) if large else room
         found = [column[:n] if large else column[:n].copy() for column in room[:4]]
@@ -341,7 +341,10 @@ class TimingJoin(JoinOperator):
         return [found[0 if is_left else 1], found[1 if is_left else 0], *found[2:]]
 
     def _room_for(self, size: int, before: TimingOutput | None = None, n: int = 0, left_open: int = 0) -> TimingOutput:
-        """Room for so many pairs, beginning with ``n`` that there are already, some of them undecided."""
+        """Return room for ``size`` pairs.
+
+        It begins with the first ``n`` pairs of ``before``, of which ``left_open`` are undecided.
+        """
         new, old, open_at, open_new, open_old = (np.empty(size, np.int64) for _ in range(5))
         probability, code = np.empty(size if self.exact else 1), np.empty(size, np.int8)
         made = TimingOutput(new, old, probability, code, open_at, open_new, open_old)
@@ -353,7 +356,7 @@ class TimingJoin(JoinOperator):
     def _decide(
         self, is_left: bool, new: _Batch, store: _Side, found: list[np.ndarray], left_open: list[np.ndarray]
     ) -> list[np.ndarray]:
-        """Pairs that the tables leave open, by the exact formula."""
+        """Decide the pairs that the tables leave open by the exact formula; return all kept pairs."""
         at, rows, slots = left_open
         probability, codes = found[2:]
         kept = np.ones(len(codes), dtype=bool)
@@ -398,20 +401,20 @@ class TimingJoin(JoinOperator):
         return forgotten_before(watermark, back) if math.isfinite(watermark) and math.isfinite(back) else -np.inf
 
     def _forget(self, side: SideName, time: float) -> None:
-        """What no event of ``side`` from ``time`` on can meet."""
+        """Forget events of the other side that no event of ``side`` from ``time`` on can meet."""
         self._sides[other_side(side)].forget_before(self._forgotten_before(other_side(side), time))
 
     def _forgotten_before(self, side: SideName, time: float) -> float:
-        """The place before which events of ``side`` are forgotten, if no other event before ``time`` will come."""
+        """Return the place before which events of ``side`` are forgotten, if no event to come is before ``time``."""
         if not math.isfinite(time):
             return -np.inf
         store, back = self._sides[side], self._back(side)
-        # a core may reach beyond what is taken as the latest time
+        # a core may end after the time that counts as the latest
         ahead = float(store.facts[CORE_END, : store.count].max(initial=0.0))
         return forgotten_before(time, back + ahead) if math.isfinite(back) else -np.inf
 
     def _back(self, side: SideName) -> float:
-        """How far back from their times events to come may meet those of ``side``; minus infinity if none will."""
+        """Return how far back from their times future events may meet those of ``side``; minus infinity if none can."""
         store, others = self._sides[side], self._sides[other_side(side)]
         back = -np.inf
         if self._templates is None or others.reach > 0.0:
@@ -434,7 +437,7 @@ class TimingJoin(JoinOperator):
         self._closed.add(side)
         self._sides[other_side(side)].forget_before(np.inf)
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- reporting ----------------------------------------------------------------------------------------------------
 
     @property
     def funnel(self) -> Counters:
@@ -449,7 +452,7 @@ class TimingJoin(JoinOperator):
 
     @property
     def untested(self) -> int:
-        """Pairs that were taken without a look at them: all of their range matches (the paper's SR)."""
+        """Pairs that were accepted without a test, because all pairs of their range match (the paper's SR)."""
         return int(self._counts[WINDOW, 1])
 
     @property
@@ -459,11 +462,11 @@ class TimingJoin(JoinOperator):
 
     @property
     def stored_bytes(self) -> int:
-        """Memory that is taken for events, without their models and the room for new ones."""
+        """Memory that events take, without their models and the room for new ones."""
         return sum(sum(array.nbytes for array in own.events) + own.ids.nbytes for own in self._sides.values())
 
     def ids(self, side: SideName) -> np.ndarray:
-        """The ids of the events of a side that are kept."""
+        """Return the ids of the stored events of a side."""
         return self._sides[side].ids
 
     @property
@@ -541,25 +544,25 @@ class TimingJoin(JoinOperator):
 
 
 def latest_times(model: OneDimensional) -> np.ndarray:
-    """The latest possible time of each event; where there is none, the time it precedes almost surely."""
+    """Return the latest possible time of each event, or if there is none, a time that it almost surely precedes."""
     return model.support()[1] if model.bounded else model.quantile(_LATEST)
 
 
 def reach_back(model: OneDimensional, threshold: Threshold) -> float:
-    """How far back from its latest time the event reaches that reaches furthest."""
+    """Return the largest distance from an event's latest time back to the start of its core."""
     start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
     return float((latest - start).max(initial=0.0))
 
 
 def last_times(model: OneDimensional, threshold: Threshold) -> np.ndarray:
-    """The time at which each event ends: its latest one, or where its core ends if that is later."""
+    """Return the time at which each event ends: its latest time, or the end of its core if that is later."""
     _, end, latest = _facts_of(model, threshold, np.zeros(len(model)))
     return np.maximum(end, latest)
 
 
 @dataclass
 class _Batch:
-    """New events in the order of their places: their facts, shapes, and rows in the model and among the ids."""
+    """Holds new events in the order of their places: their facts, shapes, and row numbers in the model."""
 
     facts: np.ndarray
     shape: np.ndarray
@@ -568,35 +571,35 @@ class _Batch:
 
     @property
     def events(self) -> Events:
-        """What the kernel needs of them."""
+        """What the kernel needs of the events."""
         group, at, core_start, core_end, _ = self.facts
         return Events(group, at, core_start, core_end, self.shape)
 
     @property
     def extent(self) -> tuple[list[float], list[float]]:
-        """The least and the most of each fact."""
+        """The smallest and the largest value of each fact."""
         if len(self.row) == 1:  # single events come often, and reducing arrays takes long
             only = self.facts[:, 0].tolist()
             return only, only
         return self.facts.min(axis=1, initial=np.inf).tolist(), self.facts.max(axis=1, initial=-np.inf).tolist()
 
     def take(self, rows: np.ndarray) -> _Batch:
-        """Some of them, in their order. Rows of facts stay whole in memory: kernels would be compiled once more."""
+        """Return some of the events. Each fact stays contiguous: for another layout kernels would be compiled again."""
         return _Batch(self.facts.take(rows, axis=1), self.shape[rows], self.row[rows], self.model)
 
 
 def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np.ndarray:
-    """Start and end of the core, and the latest time, as differences to the place."""
+    """Return the start and end of the core, and the latest time, as differences to the place."""
     level = threshold.core_level(Pairing.ANY)
     return np.stack([model.quantile_low(level), model.quantile_high(level), latest_times(model)]) - at
 
 
 _SHAPE, _LABEL, _CHUNK, _ROW = range(4)
-"""Whole numbers of a stored event: its shape, id (or the place of its id), model, and row in that."""
+"""Integers of a stored event: its shape, its id (or the place of its id), its model, and its row in the model."""
 
 
 class _Side:
-    """What is kept of one side, in the order of place, in arrays with room at the end."""
+    """Stores the events of one side, in the order of place, in arrays with room at the end."""
 
     def __init__(self, threshold: Threshold) -> None:
         self._threshold, self._level = threshold, threshold.core_level(Pairing.ANY)
@@ -605,7 +608,7 @@ class _Side:
         self.count = 0
         self.facts, self.codes = np.empty((LATEST, _LEAST_ROOM)), np.empty((4, _LEAST_ROOM), np.int64)
         self._names: np.ndarray | None = None
-        """Ids by their labels; none while all are integers, which are labels themselves."""
+        """Ids by their labels; None while all ids are integers, which are their own labels."""
         self._named = 0
         self.chunks: dict[int, OneDimensional] = {}
         self.newest, self.forgotten, self.late, self.cut_short = -np.inf, -np.inf, 0, 0
@@ -615,7 +618,7 @@ class _Side:
         self._alone = 0
 
     def describe(self, model: OneDimensional, keys: np.ndarray | None = None) -> _Batch:
-        """What is to be known of new events, in their order."""
+        """Return the facts and shapes of new events, in the order of their places."""
         if self.shapes.unshared > 2 * self.count + _SMALL_CHUNK:
             self._forget_shapes()
         shape, facts = self.shapes.describe(model, MOST_SHAPES - self.shapes.count, self._level, keep_unshared=True)
@@ -639,7 +642,7 @@ class _Side:
 
     @property
     def events(self) -> Events:
-        """What the kernel needs of them."""
+        """What the kernel needs of the events."""
         group, at, core_start, core_end = self.facts[:, : self.count]
         return Events(group, at, core_start, core_end, self.codes[_SHAPE, : self.count])
 
@@ -655,16 +658,16 @@ class _Side:
 
     @property
     def no_ids(self) -> np.ndarray:
-        """No id at all, of the type of all others."""
+        """An empty array of the type of the ids."""
         return np.empty(0, np.int64) if self._names is None else self._names[:0]
 
     def ids_of(self, labels: np.ndarray) -> np.ndarray:
-        """The ids that have these labels."""
+        """Return the ids that have these labels."""
         return labels if self._names is None else self._names[labels]
 
     @property
     def all_shared(self) -> bool:
-        """Whether all that is stored has a shape which others may share."""
+        """Whether the shapes of all stored events are shapes that others may share."""
         return self._alone == 0
 
     def insert(self, ids: np.ndarray, new: _Batch) -> None:
@@ -694,7 +697,7 @@ class _Side:
         self.facts, self.codes = facts, codes
 
     def _labelled(self, ids: np.ndarray) -> np.ndarray:
-        """Labels for new ids; if they are the first that are no integers, for the stored ones as well."""
+        """Return labels for new ids; relabel stored ids as well if the new ones are the first that are not integers."""
         if self._names is None and (ids.dtype == np.int64 or not self.count):
             if ids.dtype == np.int64:
                 return ids
@@ -711,7 +714,7 @@ class _Side:
         return np.arange(begin, self._named)
 
     def _count_alone(self, shape: np.ndarray) -> int:
-        """Of how many the shape is no one else's."""
+        """Count the events whose shape no other event may share."""
         if len(shape) == 1:
             return int(not 0 <= shape[0] < self.shapes.count)
         if not self.shapes.unshared and not (shape < 0).any():
@@ -734,7 +737,7 @@ class _Side:
             self._make_room(kept)
 
     def _forget_chunks(self) -> None:
-        """Forget models of which no event is left."""
+        """Forget models that have no event left."""
         used = set(np.unique(self.codes[_CHUNK, : self.count]).tolist())
         self.chunks = {number: model for number, model in self.chunks.items() if number in used}
         self._in_chunks = sum(map(len, self.chunks.values()))
@@ -749,9 +752,10 @@ class _Side:
         self.shapes.keep_unshared(used)
 
     def join_chunks(self, slots: np.ndarray) -> None:
-        """Put the models of these events together, if they are many small ones of a kind.
+        """Merge the models of these events, if they are many small ones of a kind.
 
-        As the parts of a ``BatchJoin``: a row of a large model was copied no more often than its number has digits.
+        They are merged like the parts of a ``TwoSidedJoin``: no row of a large model was copied more often than the
+        number of rows has binary digits.
         """
         if len(np.unique(self.codes[_CHUNK, slots])) <= _FEW_CHUNKS:
             return
@@ -774,7 +778,7 @@ class _Side:
                 numbers[first:] = [numbers[first]]
 
     def _join(self, numbers: list[int]) -> None:
-        """One model in the place of several, without rows of which no event is left."""
+        """Replace several models by one, without rows that have no event left."""
         chunk, row = self.codes[_CHUNK, : self.count], self.codes[_ROW, : self.count]
         mine = np.flatnonzero(np.isin(chunk, numbers))
         before = np.zeros(max(numbers) + 1, np.int64)
@@ -784,7 +788,7 @@ class _Side:
         chunk[mine], row[mine] = numbers[0], np.arange(len(mine))
 
     def snapshot(self) -> Any:
-        """What ``recall`` needs."""
+        """Return the state that ``recall`` needs."""
         parts = []
         self._forget_chunks()
         self.join_chunks(np.arange(self.count))
@@ -795,14 +799,14 @@ class _Side:
         return parts, self.newest, self.forgotten, self.late, self.reach
 
     def recall(self, state: Any) -> None:
-        """Store what was stored when this was written."""
+        """Store the events of a snapshot."""
         parts, self.newest, self.forgotten, self.late, self.reach = state
         for ids, model, keys in parts:
             self.insert(ids, self.describe(model, keys))
 
 
 class _KnownRanges(NamedTuple):
-    """The ranges of a side, and the shapes they were made for."""
+    """Holds the ranges of a side, and the shapes they were made for."""
 
     ranges: Ranges
     any_whole: bool
@@ -811,18 +815,19 @@ class _KnownRanges(NamedTuple):
     longest: float
 
     def hold_for(self, own: ShapeList, other: ShapeList) -> bool:
-        """Whether they are true of the shapes there are now.
+        """Tell whether the ranges are valid for the present shapes.
 
-        They are made anew as seldom as can be: where each event has its own shape, this would be done at each push.
-        A new shape of the own side has no range until there are twice as many, and is told by its core until then. One
-        of the other side changes what follows from tables for all of its shapes, and how long the longest is.
+        They are computed again as seldom as possible: where each event has its own shape, this would be done at each
+        push. A new shape of the own side has no range until there are twice as many, and is judged by its core until
+        then. A new shape of the other side changes what tables imply for all shapes of this side, and may be the
+        longest.
         """
         same = other.longest == self.longest and (other.count == self.other or not self.any_whole)
         return same and own.count <= 2 * self.own and (self.other > 0 or other.count == 0)
 
 
 class _Tables:
-    """Tables for pairs of shapes, made when they pay, and what they say of each shape by itself."""
+    """Holds tables for pairs of shapes, made when they pay, and what they imply for each shape by itself."""
 
     def __init__(self, join: TimingJoin) -> None:
         self._join = join
@@ -835,10 +840,10 @@ class _Tables:
         return left, right
 
     def fit(self) -> None:
-        """Room for all shapes that have a number."""
+        """Make room for all shapes that have a number."""
         wanted, there = self._counts(), self.hits.shape
         if wanted[0] > there[0] or wanted[1] > there[1]:
-            # no more than that: a shape of a higher number is one event's alone
+            # no more than that: a shape of a higher number belongs to one event only
             size = tuple(
                 min(MOST_SHAPES, max(8, 2 * want)) if want > have else have
                 for want, have in zip(wanted, there, strict=True)
@@ -848,20 +853,20 @@ class _Tables:
             self.hits, self.tables = hits, self.tables._replace(table_of=index)
 
     def install_all(self) -> None:
-        """Tables for all pairs of the shapes there are."""
+        """Make tables for all pairs of the present shapes."""
         self.fit()
         left, right = self._counts()
         self._install(*(index.ravel() for index in np.indices((left, right))))
 
     def install_hot(self, share: float) -> None:
-        """Tables for pairs that have met often, or will have when only this share of a batch has been seen."""
+        """Make tables for pairs that have met often, or will have after a batch of which this share has been seen."""
         self._install(*np.nonzero(self.hits > _HOT * share))
 
     def _install(self, us: np.ndarray, vs: np.ndarray) -> None:
         join = self._join
         x, y = (join._sides[side].shapes.shapes for side in SIDES)
         self.hits[us, vs] = _NEVER
-        smooth = ~(x.points[us] & y.points[vs])  # where points meet points there are jumps
+        smooth = ~(x.points[us] & y.points[vs])  # the probability jumps where points meet points
         us, vs = us[smooth], vs[smooth]
         if not len(us):
             return
@@ -870,7 +875,7 @@ class _Tables:
         self._ranges = {}
 
     def ranges(self, side: SideName) -> Ranges:
-        """For each shape of a side the places of the other side's events it may meet, as differences of places."""
+        """Return for each shape of a side where events of the other side may meet it, as differences of places."""
         own, other = self._join._sides[side].shapes, self._join._sides[other_side(side)].shapes
         known = self._ranges.get(side)
         if known is None or not known.hold_for(own, other):
@@ -886,7 +891,7 @@ class _Tables:
         if not own.count or not other.count:
             return NO_RANGES
         found = Ranges(*(np.repeat(end, own.count + 1) for end in NO_RANGES))
-        # where the whole of both lies within the window: sure, and with probability 1
+        # both events lie within the window as a whole: the pair matches with probability 1
         length, longest = -own.shapes.low[own.shapes.start[: own.count]], other.longest
         found.sure_from[:-1], found.sure_to[:-1] = longest - join.window, join.window - length
         if join.partitions == "free":

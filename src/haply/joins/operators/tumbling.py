@@ -1,4 +1,4 @@
-"""The join of two streams in tumbling windows: so many rows a side, window by window, an index for each."""
+"""Join two streams in tumbling windows: a fixed number of rows a side, window by window, with an index for each."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class TumblingJoin:
         return PairResult((left[0][found.left], right[0][found.right]), found.probability, found.decided_by)
 
     def _cut(self, side: str) -> _Part:
-        """The next window of a side, out of as many batches as it spans."""
+        """Return the next window of a side, put together from as many batches as it spans."""
         parts, missing = [], self.rows
         while missing and self._waiting[side]:
             ids, models = self._waiting[side].pop(0)
@@ -202,12 +202,12 @@ class TumblingJoin:
 
 
 def _model_of(values: Model | ArrayLike) -> OneDimensional:
-    """Values as a model; numbers are certain."""
+    """Return values as a model; numbers are certain."""
     return values if isinstance(values, OneDimensional) else Certain(cast(ArrayLike, values))
 
 
 def _one(models: list[OneDimensional]) -> OneDimensional:
-    """The rows of several models of a kind, one after the other."""
+    """Return the rows of several models of one kind as one model, in the same order."""
     if len(models) == 1:
         return models[0]
     if len({type(model) for model in models}) > 1:

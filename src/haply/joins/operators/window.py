@@ -1,4 +1,4 @@
-"""The join of any number of streams by time windows (W-join), as an operator: push tuples, get the combinations."""
+"""Join any number of streams by time windows (W-join), as an operator: push tuples, get the combinations."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ Lookup = Literal["hash", "scan"]
 LOOKUPS: tuple[Lookup, ...] = ("hash", "scan")
 
 _AT_ONCE = 1 << 14
-"""Tuples that go into one call of a kernel: there is room for all of them before it begins."""
+"""Tuples that go into one call of a kernel: room for all of them is made before the call."""
 _OUTPUT = 1 << 14
-"""Combinations that a kernel writes before their ids are looked up: few enough to stay in the cache."""
+"""Combinations that a kernel writes before their ids are looked up: few enough to stay in the processor's cache."""
 _LEAST_ROOM = 64
 _KEPT_NAMES = 1024
-"""Names of keys that may be remembered although no tuple has them."""
+"""Names of keys that may be kept although no tuple has them."""
 
 
 def uniform_windows(streams: Iterable[str], window: float) -> dict[tuple[str, str], float]:
@@ -238,10 +238,10 @@ class WindowJoin(JoinOperator):
         return self._arrive_at(self._number(stream), *self._columns(batch))
 
     def arrive(self, side: int, rows: RowBatch[Any], *, match: bool = True) -> WindowResult:
-        """``push`` for callers that have checked their rows: groups are the keys, whole numbers.
+        """Push rows that the caller has checked; groups are the keys, as whole numbers.
 
-        Rows of a batch count as they arrive; here they arrive in the order of their times. Without ``match``, what they
-        complete is found all the same, and left out.
+        The rows of a batch arrive in the order of their times. Without ``match``, the combinations that they complete
+        are found and left out.
         """
         rows = rows.take(np.argsort(rows.times, kind="stable"))
         found = self._arrive_at(side, rows.ids, rows.times, rows.groups.astype(np.int64))
@@ -333,7 +333,7 @@ class WindowJoin(JoinOperator):
         return result
 
     def _labels(self, streams: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """Make room for tuples, write down their ids, and return what kernels call them."""
+        """Make room for tuples, store their ids, and return the labels by which kernels know the tuples."""
         self._make_room(len(ids))
         labels = np.empty(len(ids), np.int64)
         for number, log in enumerate(self._logs.values()):
@@ -346,7 +346,7 @@ class WindowJoin(JoinOperator):
         return labels
 
     def _found(self) -> WindowResult:
-        """The combinations that a kernel has written, by their ids."""
+        """Return the combinations that a kernel has written, by their ids."""
         found = self._output[: self._state.tally[MADE]]
         ids = {name: log.ids[found[:, number]] for number, (name, log) in enumerate(self._logs.items())}
         return WindowResult.of(ids, found[:, -1].copy(), {name: log.ids[:0] for name, log in self._logs.items()})
@@ -359,7 +359,7 @@ class WindowJoin(JoinOperator):
         completed_by = np.concatenate([np.empty(0, np.int64), *(part.completed_by for part in parts)])
         return WindowResult.of(ids, completed_by, none)
 
-    # -- time goes on -------------------------------------------------------------------------------------------------
+    # -- time ---------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, stream: str, time: float) -> WindowResult:
         """Say that no earlier tuple of a stream will come; one that does is late.
@@ -435,9 +435,10 @@ class WindowJoin(JoinOperator):
     # -- room ---------------------------------------------------------------------------------------------------------
 
     def _make_room(self, coming: int) -> None:
-        """Room for so many more tuples, if need be in new arrays that have as much again as is stored.
+        """Make room for this many more tuples, if necessary in new arrays that have as much room again as is stored.
 
-        So moving has been paid for by what has come since the last time. What a stall has taken is given back.
+        The cost of moving is thus paid by the tuples that came since the last move. Room that was taken during a stall
+        is given back.
         """
         state = self._state
         if state.room < coming or _too_spacious(len(state.time), int(state.stored.sum())):
@@ -451,7 +452,7 @@ class WindowJoin(JoinOperator):
         for number, each in enumerate(contents):
             put_back(self._query, self._state, number, each)
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- reporting ----------------------------------------------------------------------------------------------------
 
     @property
     def closure(self) -> dict[tuple[str, str], float]:
@@ -462,7 +463,7 @@ class WindowJoin(JoinOperator):
 
     @property
     def funnel(self) -> WindowCounters:
-        """Return what became of the combinations that were tried.
+        """Return counters of the combinations that were tried.
 
         Returns
         -------
@@ -483,12 +484,12 @@ class WindowJoin(JoinOperator):
 
     @property
     def stored_bytes(self) -> int:
-        """Memory that is taken for tuples, room for new ones included."""
+        """Memory that tuples take, room for new ones included."""
         return self._state.nbytes + sum(log.ids.nbytes for log in self._logs.values())
 
     @property
     def peak(self) -> int:
-        """The most tuples that were kept at a time."""
+        """The largest number of tuples that were kept at a time."""
         return int(self._state.tally[PEAK])
 
     def snapshot(self) -> bytes:
@@ -547,7 +548,7 @@ class WindowJoin(JoinOperator):
 def join_windows(
     windows: Mapping[tuple[str, str], float], streams: Mapping[str, Columns], *, key: bool = True
 ) -> WindowResult:
-    """Find the combinations of streams that are there as a whole, faster than ``WindowJoin`` does.
+    """Find the combinations of streams that are complete, faster than ``WindowJoin`` does.
 
     Parameters
     ----------
@@ -603,7 +604,7 @@ def combine_tables(
 def _combined(join: WindowJoin, columns: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> WindowResult:
     """Find all combinations at once: ``columns`` has ids, times and keys of each stream."""
     ids, times, keys = (list(column) for column in zip(*columns, strict=True))
-    # ids that are integers are written as they are; others are looked up in the end
+    # ids that are integers are written directly; others are looked up at the end
     plain = all(own.dtype == np.int64 for own in ids)
     labels = [own if plain else np.arange(len(own)) for own in ids]
     if min(map(len, ids)) == 0:
@@ -619,7 +620,7 @@ def _combined(join: WindowJoin, columns: Sequence[tuple[np.ndarray, np.ndarray, 
 
 
 def _matrix(windows: Mapping[tuple[str, str], float], first: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The streams in the order in which they are named, and the windows between them, infinite where none is given."""
+    """Return the streams in the order in which they are named, and their windows as a matrix, infinite if not given."""
     for pair in windows:
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair)):
             raise HaplyError("A window is not one of two streams", expected="pairs as ('a', 'b')", found=repr(pair))
@@ -666,7 +667,7 @@ def _too_spacious(room: int, stored: int) -> bool:
 
 
 class _Log:
-    """The ids of a stream's tuples, in the order of their arrival: kernels know a tuple by its place here."""
+    """Holds the ids of a stream's tuples, in the order of their arrival: kernels know a tuple by its place here."""
 
     def __init__(self, ids: np.ndarray | None = None) -> None:
         self.ids = np.empty(_LEAST_ROOM, np.int64) if ids is None else ids
@@ -674,7 +675,7 @@ class _Log:
 
     @property
     def room(self) -> int:
-        """How many more there is room for."""
+        """How many more ids there is room for."""
         return len(self.ids) - self._count
 
     def clear_but(self, places: np.ndarray, coming: int) -> None:
@@ -684,7 +685,7 @@ class _Log:
         self.ids[: len(kept)] = kept
 
     def append(self, ids: np.ndarray) -> np.ndarray:
-        """Add ids, for which there must be room; returns their places."""
+        """Add ids, for which there must be room; return their places."""
         begin, end = self._count, self._count + len(ids)
         if len(ids) and ids.dtype != self.ids.dtype:
             kept = self.ids[:begin]
@@ -695,7 +696,7 @@ class _Log:
 
 
 class _KeyNames:
-    """Keys as integers: integers are themselves, others get numbers, which can be forgotten when no tuple has them."""
+    """Turns keys into integers: integers stay, other keys get numbers, which are forgotten when no tuple has them."""
 
     def __init__(self) -> None:
         self._kind, self._last = "", 0
@@ -705,7 +706,7 @@ class _KeyNames:
         return len(self._numbers)
 
     def numbers(self, keys: np.ndarray) -> np.ndarray:
-        """The integers of keys. A missing key (None) is equal to no other."""
+        """Return the integers of keys. A missing key (None) is equal to no other."""
         if not len(keys):
             return np.empty(0, np.int64)
         kind = "integers" if keys.dtype.kind in "iub" else "text"

@@ -1,1 +1,1 @@
-"""Normal distributions in several dimensions: boxes, discs, quadratic forms, and what follows from them."""
+"""Normal distributions in several dimensions: boxes, discs, balls, quadratic forms and polynomials."""

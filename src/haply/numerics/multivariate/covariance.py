@@ -1,4 +1,4 @@
-"""Which matrices are covariances, decided by elimination: much faster for many small ones than their eigenvalues."""
+"""Decide which matrices are covariances, by elimination: much faster for many small matrices than eigenvalues."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from haply.numerics.jit import bare
 def flag_indefinite(flat, dims, start, slack, room, bad):
     """Flag the matrices at ``start``, flat and row by row, that are not symmetric positive semidefinite.
 
-    Symmetry may be missed, and an eigenvalue be negative, by ``slack`` times the largest entry: with that much on the
-    diagonal, a matrix has only positive pivots if no eigenvalue is below. What is not finite is left to others.
+    A matrix may differ from a symmetric one, and an eigenvalue may be below 0, by ``slack`` times the largest entry:
+    with that much added to the diagonal, all pivots are positive if no eigenvalue is lower. Entries that are not finite
+    are not checked here.
     """
     for i in range(len(dims)):
         dim, at = dims[i], start[i]
@@ -46,10 +47,10 @@ def flag_indefinite(flat, dims, start, slack, room, bad):
 
 
 def indefinite(flat: np.ndarray, dims: np.ndarray, start: np.ndarray, slack: float) -> np.ndarray:
-    """See ``flag_indefinite``."""
+    """Return which matrices are not symmetric positive semidefinite: see ``flag_indefinite``."""
     bad = np.zeros(len(dims), dtype=bool)
     most = int(dims.max(initial=0))
-    # as doubles that may not be written to, like those from Arrow: one compilation serves all
+    # as read-only doubles, like those from Arrow: one compilation serves all
     values = np.asarray(flat, np.float64).view()
     values.flags.writeable = False
     flag_indefinite(values, dims.astype(np.int64), start.astype(np.int64), slack, np.empty((most, most)), bad)

@@ -1,11 +1,11 @@
-"""How likely several polynomials of normals, of degree two at most, lie in their ranges together.
+"""Compute the probability that several polynomials of normals, of degree at most two, lie in their ranges together.
 
-Conditions are ``z' bent z + slant z`` in a union of ranges, with independent standard normal ``z``. Those that share no
-direction are independent, and taken apart. Of the others only the directions that matter are kept. One of them is
-always exact: given the rest, each condition cuts its line at the roots of a quadratic, and the normal mass between
-these is known. Over a second direction that mass is integrated piecewise, cut wherever it has a corner: where two
-roots meet, and where two borders cross. A third is integrated likewise, around the plane. Beyond, the others are those
-of a randomly shifted lattice, with its error.
+Conditions are ``z' bent z + slant z`` in a union of ranges, with independent standard normal ``z``. Conditions that
+share no direction are independent, and computed apart. For the others only the directions that matter are kept. One
+direction is always exact: given the rest, each condition cuts its line at the roots of a quadratic, and the normal mass
+between these is known. Over a second direction that mass is integrated piecewise, cut wherever it has a corner: where
+two roots meet, and where two borders cross. A third is integrated likewise, around the plane. Beyond three, the other
+directions are those of a randomly shifted lattice, with its error.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from haply.numerics.multivariate.multinormal import EXACT_ERROR, SEED, SHIFTS
 from haply.numerics.normal import NODE_WEIGHTS, NODES, SQRT_2PI, normal_between, normal_quantile
 
 TOUCH = 2.0**-48
-"""Two roots that differ by this share of what they are computed from are one."""
+"""Two roots count as one if they differ by this share of the terms that they are computed from."""
 REACH, FAR = 8.5, 38.0
-"""Farther out a standard normal is with probability 2e-17, or not at all in doubles."""
+"""A standard normal is beyond the first with probability 2e-17, and beyond the second with one that is 0 in doubles."""
 PANEL = 2.5
 """Pieces are no longer than this."""
 FINE, COARSE, OUTER = 1e-12, 1e-11, 1e-10
-"""The error that a piece may have: in a plane, and in space, in its planes and along the last direction. All pieces in
-space together are right to 1e-8 by their own estimate, which is ten times what is seen."""
+"""The error that a piece may have: in the plane; in space, in its planes; and in space, along the last direction. All
+pieces in space together err by 1e-8 by their own estimate, which is ten times the observed error."""
 SMALL, RELATIVE = 1e-9, 1e-10
-"""The same, relatively, in the plane where the probability is so small that its own digits count."""
+"""In the plane, probabilities below the first are computed to the second, as a relative error."""
 MOST_PIECES = 400
-"""Pieces that one without corners may be halved into: if that is not enough, its values have no more digits."""
+"""The most pieces between two corners: if these are not enough, the values have no more digits."""
 ANGLES, TRIALS = 12, 64
-"""Directions that are tried in the plane, and in more than three dimensions."""
+"""How many directions are tried in the plane, and in more than three dimensions."""
 
 
 def _rule() -> tuple[np.ndarray, np.ndarray]:
-    """Gauss's nodes in -1..1, one in the middle and the outermost first, and for each the factors of five sums.
+    """Return Gauss's nodes in -1..1, a middle one and the outermost first, and for each the factors of five sums.
 
-    These are the integral, and what the integrand has of Legendre's polynomials of degrees 12, 13, 6 and 7.
+    The sums are the integral, and the coefficients of Legendre's polynomials of degrees 12, 13, 6 and 7.
     """
     shares = [(k + 0.5) * NODE_WEIGHTS * np.polynomial.Legendre.basis(k)(NODES) for k in (12, 13, 6, 7)]
     order = [8, 0, 15, *range(1, 8), *range(9, 15)]
@@ -51,11 +51,12 @@ PLACES, SUMS = _rule()
 
 
 class CurvedScratch(NamedTuple):
-    """Places to work in, made once for all rows.
+    """Arrays to work in, made once for all rows.
 
-    Conditions that are computed together stand one after the other: in a ``plane`` as ``a v^2 + (e u + f) v + g u^2 +
-    h u + k``, its factors in this order, and along a line, ``given`` all else, as ``curve v^2 + line v + rest``. Their
-    ranges are ``span[c, 0]:span[c, 1]`` of ``ends``, each with a low and a high one.
+    Conditions that are computed together are stored one after the other: in a ``plane`` as
+    ``a v^2 + (e u + f) v + g u^2 + h u + k``, its factors in this order, and along a line, ``given`` all else, as
+    ``curve v^2 + line v + rest``. Their ranges are ``span[c, 0]:span[c, 1]`` of ``ends``, each with a low and a high
+    one.
     """
 
     plane: np.ndarray
@@ -64,7 +65,7 @@ class CurvedScratch(NamedTuple):
     ends: np.ndarray
     cuts: np.ndarray
     border: np.ndarray
-    """Each as the factors of what is 0 there, and the number of its condition."""
+    """Each border as the factors of the polynomial that is 0 on it, and the number of its condition."""
     marks: np.ndarray
     """Where there are corners."""
     turns: np.ndarray
@@ -79,7 +80,7 @@ class CurvedScratch(NamedTuple):
 
 
 class Lattice(NamedTuple):
-    """What the lattice needs: a point, a direction, steps and shifts, a sum for each shift, and what it may cost."""
+    """Arrays of the lattice: a point, a direction, steps and shifts, a sum for each shift; its tolerance and size."""
 
     z: np.ndarray
     best: np.ndarray
@@ -95,7 +96,7 @@ class Lattice(NamedTuple):
 
 @bare
 def _insert(cuts, count, x):
-    """Put a number into a sorted list; what lies beyond all mass is left out."""
+    """Insert a number into a sorted list, unless it lies beyond all mass; return the new count."""
     if not -FAR < x < FAR:
         return count
     at = count
@@ -108,7 +109,7 @@ def _insert(cuts, count, x):
 
 @bare
 def _add_roots(a, b, c, cuts, count):
-    """Put the real roots of ``a x^2 + b x + c`` into a sorted list."""
+    """Insert the real roots of ``a x^2 + b x + c`` into a sorted list; return the new count."""
     if a == 0.0:
         return _insert(cuts, count, -c / b) if b != 0.0 else count
     inside, size = b * b - 4.0 * a * c, b * b + abs(4.0 * a * c)
@@ -122,7 +123,7 @@ def _add_roots(a, b, c, cuts, count):
 
 @bare
 def _within(y, c, room, slack):
-    """Whether a number lies in one of the ranges of a condition."""
+    """Tell whether a number lies in one of the ranges of a condition."""
     found = False
     for e in range(room.span[c, 0], room.span[c, 1]):
         found = found or room.ends[e, 0] - slack <= y <= room.ends[e, 1] + slack
@@ -131,16 +132,16 @@ def _within(y, c, room, slack):
 
 @bare
 def _mass(count, room):
-    """The normal mass of all ``v`` for which every condition of ``room.given`` lies in its ranges."""
+    """Return the normal mass of all ``v`` for which every condition of ``room.given`` lies in its ranges."""
     given, cuts, span, ends = room.given, room.cuts, room.span, room.ends
-    n = np.int64(0)  # a plain 0 would have all that it is handed to compiled twice
+    n = np.int64(0)  # for a plain 0 the functions that get it would be compiled twice
     for c in range(count):
         for e in range(span[c, 0], span[c, 1]):
             for side in range(2):
                 if abs(ends[e, side]) < math.inf:
                     n = _add_roots(given[c, 0], given[c, 1], given[c, 2] - ends[e, side], cuts, n)
     total, begin, inside, before = 0.0, 0.0, False, -FAR
-    for k in range(n + 2):  # after the last piece comes one that only ends what is open
+    for k in range(n + 2):  # a last step only ends the open piece
         after = cuts[k] if k < n else FAR
         if k <= n and after <= before:
             continue
@@ -169,7 +170,7 @@ def _value(poly, degree, x):
 
 @bare
 def _between_signs(poly, degree, left, right, low_side):
-    """The root between two places of different sign: Newton's steps, halving where these leave the bracket."""
+    """Return the root between two places of different sign by Newton's steps, halving where these leave the bracket."""
     x = 0.5 * (left + right)
     for _ in range(80):
         value, slope = poly[degree], 0.0
@@ -191,9 +192,9 @@ def _between_signs(poly, degree, left, right, low_side):
 
 @bare
 def _quartic_roots(poly, found, slope, more):
-    """Real roots of a polynomial of degree four, and places where it all but touches zero; returns how many.
+    """Find real roots of a polynomial of degree four, and places where it almost touches zero; return how many.
 
-    Between two roots of its derivative a polynomial has one at most; those of the derivative are found likewise.
+    Between two roots of its derivative a polynomial has at most one root; those of the derivative are found likewise.
     """
     count = 0
     for level in range(3, -1, -1):
@@ -225,7 +226,7 @@ def _quartic_roots(poly, found, slope, more):
 
 @bare
 def _is_corner(u, v, one, other, count, room):
-    """Whether a place where borders meet may be one of the region's: no other condition rules it out."""
+    """Tell whether a place where borders meet may be a corner of the region: no other condition rules it out."""
     plane, possible = room.plane, abs(u) < FAR and abs(v) < FAR
     for c in range(count):
         if possible and c != one and c != other:
@@ -238,8 +239,10 @@ def _is_corner(u, v, one, other, count, room):
 
 @bare
 def _mark_turns(at, count, n, turns, room):
-    """Add the places where the two roots of a border meet, or where one goes off to infinity; how many there now are of
-    corners, and of turns, which need be no corners of the region."""
+    """Add the places where the two roots of a border meet, or where one goes off to infinity.
+
+    Returns how many corners and how many turns there are now. Turns need not be corners of the region.
+    """
     border, found = room.border, room.cuts
     a, e, f, g, h, k = border[at, 0], border[at, 1], border[at, 2], border[at, 3], border[at, 4], border[at, 5]
     inside = f * f - 4.0 * a * k, 2.0 * e * f - 4.0 * a * h, e * e - 4.0 * a * g
@@ -257,7 +260,7 @@ def _mark_crossings(one, other, count, n, room):
     a1, e1, f1, g1 = border[one, 0], border[one, 1], border[one, 2], border[one, 3]
     a2, e2, f2, g2 = border[other, 0], border[other, 1], border[other, 2], border[other, 3]
     h1, k1, h2, k2 = border[one, 4], border[one, 5], border[other, 4], border[other, 5]
-    # the combination of both without v^2 is l v + p, and that without a constant is v times something plus m
+    # the combination of both without v^2 is l v + p, and that without a constant is v (p v + m): p^2 = l m
     p2, p1, p0 = a1 * g2 - a2 * g1, a1 * h2 - a2 * h1, a1 * k2 - a2 * k1
     l1, l0 = a1 * e2 - a2 * e1, a1 * f2 - a2 * f1
     m3, m2 = e1 * g2 - e2 * g1, e1 * h2 - e2 * h1 + f1 * g2 - f2 * g1
@@ -281,7 +284,7 @@ def _mark_crossings(one, other, count, n, room):
 
 @bare
 def _mark_borders(count, room):
-    """All places in ``u`` where the mass given ``u`` may have a corner, sorted, and all turns; returns how many."""
+    """Mark all places in ``u`` where the mass given ``u`` may have a corner, and all turns, sorted; return how many."""
     border, ends, borders, n, turns = room.border, room.ends, 0, np.int64(0), np.int64(0)
     for c in range(count):
         for e in range(room.span[c, 0], room.span[c, 1]):
@@ -305,7 +308,7 @@ def _mark_borders(count, room):
 
 @bare
 def _turn(count, room):
-    """Turn the plane so that no border is steep, as far as can be: the mass given ``u`` then changes gently with it."""
+    """Turn the plane so that all borders are as flat as possible: the mass given ``u`` then changes slowly with it."""
     plane = room.plane
     best, cosine, sine = -1.0, 1.0, 0.0
     for angle in range(ANGLES):
@@ -329,10 +332,10 @@ def _turn(count, room):
 
 @bare
 def _error(sums):
-    """How far off the rule is: it misses degrees from 32 on.
+    """Estimate the error of the rule, which misses degrees from 32 on.
 
-    Where the integrand is smooth its shares fall geometrically with the degree, as from 7 to 13. Where a root lies just
-    beyond the piece they fall more slowly later on; at a corner that nobody knew of they hardly fall at all.
+    Where the integrand is smooth, its coefficients fall geometrically with the degree, as from 7 to 13. Where a root
+    lies just beyond the piece they fall more slowly later on; at an unmarked corner they hardly fall at all.
     """
     miss, low = max(abs(sums[1]), abs(sums[2])), max(abs(sums[3]), abs(sums[4]))
     return miss * math.sqrt(min(1.0, miss / low)) if low > 0.0 else miss
@@ -340,7 +343,10 @@ def _error(sums):
 
 @bare
 def _place(left, right, turn, x):
-    """A place in a piece for one in -1..1, and how fast it moves: evenly, or, beside a turn, by squares from there."""
+    """Return the place in a piece for a node in -1..1, and its derivative.
+
+    The map is linear, or, beside a turn, quadratic in the distance from it.
+    """
     if turn == math.inf:
         return 0.5 * (left + right) + 0.5 * (right - left) * x, 0.5 * (right - left)
     near, far = (left, right) if turn <= left else (right, left)
@@ -351,9 +357,9 @@ def _place(left, right, turn, x):
 
 @bare
 def _begin(stack, left, right, turns, count):
-    """Cut what is between two corners into pieces, the outer ones with the nearest turn beyond; returns how many.
+    """Cut the range between two corners into pieces, with the nearest turn beyond for the outer ones; return how many.
 
-    The roots of a border meet at its turn, and like a square root, even if something else bounds the region by then.
+    The roots of a border meet at its turn like a square root, even if something else bounds the region before it.
     """
     before, after = -math.inf, math.inf
     for k in range(count):
@@ -378,7 +384,7 @@ def _begin(stack, left, right, turns, count):
 
 @bare
 def _halve(stack, size):
-    """Replace the piece on top of those that are left by its halves."""
+    """Replace the piece on top of the stack by its halves; return the new size."""
     left, right, turn = stack[size, 0], stack[size, 1], stack[size, 2]
     middle = 0.5 * (left + right)
     stack[size, 0], stack[size, 1], stack[size, 2] = middle, right, turn
@@ -388,7 +394,7 @@ def _halve(stack, size):
 
 @bare
 def _along(u, count, room):
-    """The mass of the other direction, given this one."""
+    """Return the mass of the other direction, given this one."""
     plane, given = room.plane, room.given
     for c in range(count):
         given[c, 0], given[c, 1] = plane[c, 0], plane[c, 1] * u + plane[c, 2]
@@ -398,7 +404,7 @@ def _along(u, count, room):
 
 @bare
 def _over_pieces(count, n, turns, reach, agree, relative, room):
-    """The integral over all pieces between corners within reach, each halved until it is right, and its error."""
+    """Return the integral over all pieces between corners within reach, and its error; pieces are halved as needed."""
     stack, sums = room.stack, room.sums
     total, error, edge = 0.0, 0.0, -reach
     for k in range(n + 1):
@@ -416,7 +422,7 @@ def _over_pieces(count, n, turns, reach, agree, relative, room):
                 for i in range(len(sums)):
                     sums[i] += SUMS[i, j] * height
                 if j == 2 and sums[0] == 0.0:
-                    break  # it is empty in the middle and towards both ends: there are no corners, so all of it is
+                    break  # empty in the middle and at both ends, and without corners: empty everywhere
             miss = _error(sums)
             if miss <= agree + relative * (total + sums[0]) or size + 2 > len(stack) or done > most:
                 total += sums[0]
@@ -429,9 +435,9 @@ def _over_pieces(count, n, turns, reach, agree, relative, room):
 
 @bare
 def _in_plane(count, agree, small, room):
-    """The probability in the plane, and its error; below ``small`` with digits of its own."""
+    """Return the probability in the plane, and its error: relative if the probability is below ``small``."""
     kept = 0
-    for c in range(count):  # what does not depend on the place holds everywhere or nowhere
+    for c in range(count):  # a condition that does not depend on the place holds everywhere or nowhere
         varies = False
         for k in range(5):
             varies = varies or abs(room.plane[c, k]) > SAME
@@ -456,7 +462,7 @@ def _in_plane(count, agree, small, room):
 
 @bare
 def _section(w, count, bent, slant, room):
-    """The plane that is left, given the first of three directions."""
+    """Write the conditions in the plane that is left, given the first of three directions."""
     plane = room.plane
     for c in range(count):
         plane[c, 0], plane[c, 1], plane[c, 3] = bent[c, 2, 2], 2.0 * bent[c, 1, 2], bent[c, 1, 1]
@@ -467,12 +473,15 @@ def _section(w, count, bent, slant, room):
 
 @bare
 def _mark_sections(count, bent, slant, marks, room):
-    """Places along the first direction where a border's section with the plane appears or vanishes; how many."""
+    """Mark places along the first direction where a border's section with the plane appears or vanishes.
+
+    Returns how many there are.
+    """
     n, ends = np.int64(0), room.ends
     for c in range(count):
         p, q, r = bent[c, 1, 1], bent[c, 1, 2], bent[c, 2, 2]
         size = abs(p) + abs(q) + abs(r)
-        # the least or largest value in the plane is a quadratic in w: where it is an end, the section is a point
+        # the extreme value in the plane is a quadratic in w: where it equals an end of a range, the section is a point
         a, b, k = bent[c, 0, 0], slant[c, 0], 0.0
         x1, y1, x0, y0 = 2.0 * bent[c, 0, 1], 2.0 * bent[c, 0, 2], slant[c, 1], slant[c, 2]
         inverse = p * r - q * q
@@ -480,7 +489,7 @@ def _mark_sections(count, bent, slant, marks, room):
             a -= 0.25 * (r * x1 * x1 - 2.0 * q * x1 * y1 + p * y1 * y1) / inverse
             b -= 0.5 * (r * x1 * x0 - q * (x1 * y0 + x0 * y1) + p * y1 * y0) / inverse
             k -= 0.25 * (r * x0 * x0 - 2.0 * q * x0 * y0 + p * y0 * y0) / inverse
-        elif size > SAME:  # bent in one direction only: (x, y) with p = x^2, q = x y, r = y^2, but for a factor
+        elif size > SAME:  # bent in one direction only: (x, y) with p = x^2, q = x y, r = y^2, up to a factor
             x, y = (p, q) if abs(p) >= abs(r) else (q, r)
             length = math.sqrt(x * x + y * y)
             grow, stay, bend = (x * x1 + y * y1) / length, (x * x0 + y * y0) / length, p + r
@@ -494,7 +503,7 @@ def _mark_sections(count, bent, slant, marks, room):
 
 @bare
 def _in_space(count, bent, slant, marks, stack, sums, room):
-    """The probability in three directions, and its error: that of the plane, integrated once more."""
+    """Return the probability in three directions, and its error: the probability in the plane, integrated once more."""
     n = _mark_sections(count, bent, slant, marks, room)
     total, error, edge = 0.0, 0.0, -REACH
     for k in range(n + 1):
@@ -518,7 +527,7 @@ def _in_space(count, bent, slant, marks, stack, sums, room):
             miss = _error(sums)
             if miss <= OUTER or size + 2 > len(stack) or done > most:
                 total += sums[0]
-                error += 10.0 * miss + inner  # surfaces that touch make corners that nobody marked
+                error += 10.0 * miss + inner  # surfaces that touch make corners that are not marked
             else:
                 size = _halve(stack, size)
         edge = following
@@ -530,7 +539,7 @@ def _in_space(count, bent, slant, marks, stack, sums, room):
 
 @bare
 def _at_point(dim, count, bent, slant, z, room):
-    """The mass of the first direction, given all others."""
+    """Return the mass of the first direction, given all others."""
     for c in range(count):
         line, rest = slant[c, 0], 0.0
         for i in range(1, dim):
@@ -545,9 +554,9 @@ def _at_point(dim, count, bent, slant, z, room):
 
 @bare
 def _smoothest(dim, count, bent, slant, lattice):
-    """Turn the conditions so that all of them depend on the first direction, as far as can be.
+    """Turn the conditions so that all of them depend on the first direction as much as possible.
 
-    Its mass is then a gentle function of the others. Directions are tried that go everywhere alike.
+    Its mass is then a smooth function of the others. The directions that are tried are spread evenly.
     """
     z, best, steps = lattice.z, lattice.best, lattice.steps
     most = -1.0
@@ -569,7 +578,7 @@ def _smoothest(dim, count, bent, slant, lattice):
             most = score
             for k in range(dim):
                 best[k] = z[k] / math.sqrt(length)
-    best[0] -= 1.0  # the mirror that exchanges this direction and the first
+    best[0] -= 1.0  # the normal of the mirror that exchanges this direction and the first
     length = 0.0
     for k in range(dim):
         length += best[k] * best[k]
@@ -592,7 +601,7 @@ def _mirror(row, normal, dim, length):
 
 @bare
 def _over_lattice(dim, count, bent, slant, lattice, room):
-    """The mean over shifted lattices, folded so that the integrand is periodic, and three standard errors of it."""
+    """Return the mean over shifted lattices, folded so that the integrand is periodic, and three standard errors."""
     _smoothest(dim, count, bent, slant, lattice)
     z, steps, shifts, sums = lattice.z, lattice.steps, lattice.shifts, lattice.sums
     sums[:] = 0.0
@@ -621,7 +630,7 @@ def _over_lattice(dim, count, bent, slant, lattice, room):
 
 
 class Reduced(NamedTuple):
-    """Conditions in the directions of their labels, row by row, and what was found of each row."""
+    """Conditions in the directions of their labels, row by row, and the results of each row."""
 
     label: np.ndarray
     dims: np.ndarray
@@ -636,7 +645,7 @@ class Reduced(NamedTuple):
 
 @bare
 def _gather(row, own, reduced, bent, slant, room):
-    """The conditions of one label one after the other; returns how many."""
+    """Collect the conditions of one label, one after the other; return how many."""
     count = ranges = 0
     for c in range(reduced.label.shape[1]):
         if reduced.label[row, c] != own:
@@ -700,7 +709,7 @@ def curved_rows(
     bent: np.ndarray, slant: np.ndarray, low: np.ndarray, high: np.ndarray, first: np.ndarray,
     tolerance: float, most: int,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """The probability that all conditions of a row hold, and how far off it may be.
+    """Return the probability that all conditions of a row hold, and its error.
 
     ``bent`` (n, conditions, d, d) and ``slant`` (n, conditions, d) are those of the conditions in standard normals; the
     ranges of condition ``c`` are ``first[c]:first[c + 1]`` of ``low`` and ``high`` (n, ranges). ``tolerance`` and
@@ -748,6 +757,6 @@ def curved_rows(
 
 
 def _places(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of what is chosen, each in one block: numpy's are views, for which kernels are compiled anew."""
+    """Return row and column of chosen entries as contiguous arrays: numpy's views would compile kernels once more."""
     rows, columns = map(np.ascontiguousarray, np.nonzero(chosen))
     return rows, columns

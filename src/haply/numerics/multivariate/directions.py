@@ -1,7 +1,7 @@
-"""What directions conditions depend on, and the conditions in these alone.
+"""Find the directions that conditions depend on, and write the conditions in these alone.
 
-Conditions are ``z' bent z + slant z`` with independent standard normal ``z``. Those that share no direction are
-independent; of the others only the directions that matter are kept.
+Conditions are ``z' bent z + slant z`` with independent standard normal ``z``. Conditions that share no direction are
+independent; for the others only the directions that matter are kept.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 from haply.numerics.jit import bare
 
 SAME = 1e-13
-"""A direction of which a condition has no more than this share is none of its directions."""
+"""A condition does not depend on a direction that has no more than this share of it."""
 
 
 @bare
 def _size(bent, slant):
-    """How much a condition varies: the largest of its factors."""
+    """Return the size of a condition: the largest of its factors."""
     largest = 0.0
     for i in range(len(slant)):
         largest = max(largest, abs(slant[i]))
@@ -35,7 +35,7 @@ def _length(row):
 
 @bare
 def _share_directions(bent, slant, one, other):
-    """Whether two conditions depend on a common direction."""
+    """Tell whether two conditions depend on a common direction."""
     dim = slant.shape[1]
     least = SAME * _size(bent[one], slant[one]) * _size(bent[other], slant[other])
     for i in range(dim + 1):
@@ -52,7 +52,7 @@ def _share_directions(bent, slant, one, other):
 
 @bare
 def _label(bent, slant, label):
-    """Give conditions that share directions, directly or by others, the same label."""
+    """Give conditions that share directions, directly or through others, the same label."""
     count = len(slant)
     for c in range(count):
         label[c] = c
@@ -67,10 +67,10 @@ def _label(bent, slant, label):
 
 @bare
 def _directions(bent, slant, label, own, rows, basis):
-    """An orthonormal basis of what the conditions of one label depend on; how many, and whether the
-    first of them is that of a straight condition.
+    """Write an orthonormal basis of the directions of one label; return its size, and whether a condition is straight.
 
-    The row of a straight condition comes first, or else the longest; then that with the most left of it, and so on.
+    If a condition is straight (without a bend), its direction comes first, otherwise that of the longest row. The next
+    is always that of the row with the longest rest.
     """
     dim, count = slant.shape[1], 0
     straight = -1
@@ -98,7 +98,7 @@ def _directions(bent, slant, label, own, rows, basis):
             return found, straight >= 0
         for j in range(dim):
             basis[found, j] = rows[best, j] / most
-        for k in range(found):  # once more, for what rounding has left
+        for k in range(found):  # once more, against rounding
             inner = 0.0
             for j in range(dim):
                 inner += basis[k, j] * basis[found, j]
@@ -115,10 +115,10 @@ def _directions(bent, slant, label, own, rows, basis):
 
 @bare
 def _arrange(dim, straight, basis):
-    """Order the basis for what comes, and return how many directions it then has.
+    """Order the basis for the integration, and return how many directions it then has.
 
-    In space the outermost direction is that which matters least, unless there is a condition that is about a single
-    one. The plane has no outermost direction: nothing depends on it.
+    In space the direction that matters least becomes the outermost, unless one condition is straight: then its
+    direction is. In the plane the outermost direction is empty: nothing depends on it.
     """
     if dim == 2 or (dim == 3 and not straight):
         for j in range(basis.shape[1]):
@@ -128,7 +128,7 @@ def _arrange(dim, straight, basis):
 
 @bare
 def _restrict(bent, slant, basis, dim, work, flat, line):
-    """Make of a condition one in the directions of the basis, divided by its size, which is returned."""
+    """Write a condition in the directions of the basis, divided by its size; return the size."""
     whole, size = len(slant), _size(bent, slant)
     for i in range(dim):
         line[i] = 0.0
@@ -146,7 +146,7 @@ def _restrict(bent, slant, basis, dim, work, flat, line):
 
 @bare
 def reduce_rows(bent, slant, first, rows, basis, work, label, dims, flat, line, low, high):
-    """Label the conditions of each row, and write each in the directions of its label; ``dims`` says how many."""
+    """Label the conditions of each row, and write each in the directions of its label; ``dims`` gets their number."""
     for row in range(len(bent)):
         _label(bent[row], slant[row], label[row])
         for own in range(len(first) - 1):

@@ -1,10 +1,11 @@
-"""How likely a normal point lies in a disc, and in a ball that is a disc but for rounding: the inner loop of joins.
+"""Compute the probability that a normal point lies in a disc, or in a ball that is a disc up to rounding.
 
-The mass of a region is an integral along its boundary. In coordinates in which the normal is standard, with ``q`` the
-squared distance from the mean and ``phi`` the angle around it, ``(1 - exp(-q / 2)) dphi`` has the density as its
-derivative; ``dphi`` is a cross product over ``q``, and ``(1 - exp(-q / 2)) / q`` has no pole. So along the circle, by
-its angle, the integrand is periodic and smooth everywhere, wherever the mean lies, and the trapezoidal rule gains
-digits in proportion to its nodes. How many it takes was measured: see ``_half_nodes``.
+This is the inner loop of joins. The mass of a region is an integral along its boundary. In coordinates in which the
+normal is standard, with ``q`` the squared distance from the mean and ``phi`` the angle around it,
+``(1 - exp(-q / 2)) dphi`` has the density as its derivative; ``dphi`` is a cross product over ``q``, and
+``(1 - exp(-q / 2)) / q`` has no pole. So along the circle, by its angle, the integrand is periodic and smooth
+everywhere, wherever the mean lies, and the trapezoidal rule gains digits in proportion to its nodes. The number of
+nodes was measured: see ``_half_nodes``.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from haply.numerics.multivariate.quadratic import diagonalise, factor, flatten, 
 from haply.numerics.normal import normal_between
 
 MOST_RATIO = 128.0
-"""Of the radius to the smaller standard deviation; beyond it the circle takes more nodes than another way."""
+"""The largest ratio of radius to smaller standard deviation; beyond it the circle takes longer than another method."""
 STEP = 4
-"""Numbers of nodes are multiples of this: as many as narrow vectors take in one round of the loop."""
+"""Numbers of nodes are multiples of this: the number that narrow vectors take in one round of the loop."""
 FLAT_ENOUGH = 1e-13
-"""What leaving out a third direction may change."""
+"""How much leaving out a third direction may change the probability."""
 SURE = 8.6
-"""A normal is within this many standard deviations of its mean, in two dimensions, but for 1e-16."""
+"""In two dimensions a normal is within this many standard deviations of its mean, except with probability 1e-16."""
 
 
 def _circle_table() -> tuple[np.ndarray, ...]:
-    """Cosines and sines over half a circle, and of twice the angle, for every number of nodes, one after another."""
+    """Return cosines and sines over half a circle, and of twice the angle, for each number of nodes in turn."""
     angles = [np.pi * (np.arange(count) + 0.5) / count for count in range(STEP, int(_half_nodes(MOST_RATIO)) + 1, STEP)]
     angle = np.concatenate(angles)
     return np.cos(angle), np.sin(angle), np.cos(2.0 * angle), np.sin(2.0 * angle)
 
 
 def _half_nodes(ratio):
-    """Nodes on half a circle for an error below 1e-13, by the ratio of radius to smaller standard deviation."""
+    """Return the nodes on half a circle for an error below 1e-13; ``ratio`` is radius to smaller standard deviation."""
     return STEP * math.ceil((5.75 + 4.25 * ratio) / STEP)
 
 
@@ -45,7 +46,7 @@ _COSINES, _SINES, _COSINES2, _SINES2 = _circle_table()
 
 @bare_summed
 def _around(x, y, xx, xy, yy, det, radius, count):
-    """The integral along the circle with ``count`` nodes on each half."""
+    """Return the integral along the circle with ``count`` nodes on each half."""
     begin = (count // STEP - 1) * count // 2
     cosine, sine = _COSINES[begin : begin + count], _SINES[begin : begin + count]
     cosine2, sine2 = _COSINES2[begin : begin + count], _SINES2[begin : begin + count]
@@ -62,7 +63,7 @@ def _around(x, y, xx, xy, yy, det, radius, count):
         # halves of q at an angle and at the one opposite; where they vanish the other factor does too
         q, p = min(max(even + odd, 1e-150), 1e150), min(max(even - odd, 1e-150), 1e150)
         s, t = min(q, 64.0) * (1.0 / 64.0), min(p, 64.0) * (1.0 / 64.0)
-        # exp(-q) as the 64th power of the series of exp(-q / 64), without a call in the loop: where the series is
+        # exp(-q) is the 64th power of the series of exp(-q / 64), without a call in the loop: where the series is
         # wrong by more, the power is small; the error over q is below 6e-17
         u = v = 1.0 / 40320.0
         u, v = 1.0 / 5040.0 - s * u, 1.0 / 5040.0 - t * v
@@ -85,7 +86,7 @@ def _around(x, y, xx, xy, yy, det, radius, count):
 
 @bare
 def disc_chance(x, y, xx, xy, yy, square, curve, slope):
-    """``P(|X|**2 <= square)`` for normal ``X`` in the plane with mean ``(x, y)``; absolute error below 1e-12.
+    """Return ``P(|X|**2 <= square)`` for normal ``X`` in the plane with mean ``(x, y)``; absolute error below 1e-12.
 
     ``curve`` and ``slope`` are room for two numbers each.
     """
@@ -98,13 +99,13 @@ def disc_chance(x, y, xx, xy, yy, square, curve, slope):
 
 @bare
 def widest(xx, xy, yy):
-    """The largest variance along any line in the plane."""
+    """Return the largest variance along any line in the plane."""
     return 0.5 * (xx + yy) + math.sqrt(0.25 * (xx - yy) * (xx - yy) + xy * xy)
 
 
 @bare
 def open_disc(x, y, xx, xy, yy, square, most, curve, slope):
-    """``disc_chance`` where the largest variance is known, and the disc is not known to hold all."""
+    """Return ``disc_chance`` for a known largest variance ``most``, if the disc is not known to hold all mass."""
     away = x * x + y * y
     if most <= 0.0:
         return 1.0 if away <= square else 0.0
@@ -138,11 +139,12 @@ def open_disc(x, y, xx, xy, yy, square, most, curve, slope):
 
 @bare
 def plane_of(mx, my, mz, a, d, e, b, f, c):
-    """Three dimensions as two, where the point hardly leaves a plane: ``x, y, xx, xy, yy, off, change``.
+    """Reduce three dimensions to two where the point hardly leaves a plane: return ``x, y, xx, xy, yy, off, change``.
 
-    The arguments are the mean and the upper triangle of the covariance. ``off`` is to be taken off the squared radius;
-    ``change`` is what that may be wrong by, infinite if there is no such plane. The plane is across the direction of
-    least variance, found in the matrix of cofactors, which is its projection but for the share of the least variance.
+    The arguments are the mean and the upper triangle of the covariance. ``off`` must be subtracted from the squared
+    radius; ``change`` bounds the error of the probability, and is infinite if there is no such plane. The plane is
+    across the direction of least variance, found in the matrix of cofactors, which is its projection up to the share of
+    the least variance.
     """
     p, q, r = b * c - f * f, a * c - e * e, a * b - d * d
     if p >= q and p >= r:
@@ -156,7 +158,7 @@ def plane_of(mx, my, mz, a, d, e, b, f, c):
         return 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf
     norm = 1.0 / norm
     nx, ny, nz = nx * norm, ny * norm, nz * norm
-    # two directions across (Duff and others 2017)
+    # two orthogonal directions (Duff and others 2017)
     sign = 1.0 if nz >= 0.0 else -1.0
     g = -1.0 / (sign + nz)
     h = nx * ny * g
@@ -171,7 +173,7 @@ def plane_of(mx, my, mz, a, d, e, b, f, c):
     deep = nx * mx + ny * my + nz * mz
     change = math.inf
     if det > 0.0:
-        # Of the third coordinate's square the mean is taken off; what it varies changes the chance by half its variance
+        # The mean of the third coordinate's square is subtracted; its variation changes the result by half its variance
         # times the slope of the density of the distance squared, which is at most trace / (8 det**1.5). What still
         # varies with the two others, since the direction is not quite right, changes it by at most itself times that
         # density, which is below 1 / (2 det**0.5).
@@ -183,7 +185,7 @@ def plane_of(mx, my, mz, a, d, e, b, f, c):
 
 
 class DiscScratch(NamedTuple):
-    """Space to work in, for one dimension."""
+    """Arrays to work in, for one dimension."""
 
     root: np.ndarray
     square: np.ndarray
@@ -194,7 +196,7 @@ class DiscScratch(NamedTuple):
 
 
 def room_for(dim: int) -> DiscScratch:
-    """Space for points of so many coordinates."""
+    """Return arrays to work in for points of ``dim`` coordinates."""
     return DiscScratch(
         np.zeros((dim, dim)), np.zeros((dim, dim)), np.zeros((3, max(dim, 2))), np.zeros(dim, np.int64),
         np.zeros(dim), np.zeros((dim, dim)),
@@ -203,9 +205,9 @@ def room_for(dim: int) -> DiscScratch:
 
 @bare
 def ball_chance(mean, cov, square, room):
-    """``P(|X|**2 <= square)`` for normal ``X`` in any dimension.
+    """Return ``P(|X|**2 <= square)`` for normal ``X`` in any dimension.
 
-    Where, in three dimensions, a plane holds the point but for rounding (as the sky does a source), it is a disc.
+    In three dimensions it is computed in a disc if a plane holds the point up to rounding (as the sky does a source).
     """
     dim = len(mean)
     if dim == 1:
@@ -232,7 +234,7 @@ def ball_chance(mean, cov, square, room):
 
 @bare
 def distance_form(mean, room, curve, slope):
-    """The squared distance of ``mean + root Z`` as a form (see ``canonical``, with the identity for the matrix)."""
+    """Write the squared distance of ``mean + root Z`` as a form (see ``canonical``, with the identity as matrix)."""
     dim = len(mean)
     constant = 0.0
     for k in range(dim):

@@ -1,12 +1,12 @@
-"""How likely a multivariate normal lies in a box.
+"""Compute the probability that a multivariate normal lies in a box.
 
-Two dimensions: the four corners' densities integrated over the correlation (Plackett 1954; Drezner and Wesolowsky 1990
-and Genz 2004 use it for one corner), or, where that would cancel or the correlation is close to 1, one coordinate's
-density times the other's window, integrated piecewise. The second way only adds what is positive, so that far corners
-keep their relative accuracy, and takes singular covariances as they come. Three dimensions: the same once more,
-adaptively, to 1e-13 absolutely. Beyond: groups of correlated coordinates apart, and within a large group the
-coordinates are separated one after the other (Genz 1992; Genz and Bretz 2009) over a randomly shifted lattice, with
-its error.
+Two dimensions: the four corners' densities are integrated over the correlation (Plackett 1954; Drezner and Wesolowsky
+1990 and Genz 2004 use it for one corner). Where that would cancel, or the correlation is close to 1, one coordinate's
+density times the other's window is integrated piecewise. The second way only adds positive terms, so that far corners
+keep their relative accuracy, and it takes singular covariances as they are. Three dimensions: the piecewise integral
+once more, adaptively, to 1e-13 absolutely. Beyond: groups of correlated coordinates are computed apart; within a large
+group the coordinates are separated one after the other (Genz 1992; Genz and Bretz 2009) over a randomly shifted
+lattice, with its error.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ MANY_NODES, MANY_WEIGHTS = np.polynomial.legendre.leggauss(20)
 STEEP = 0.925
 """Correlations beyond this make the corner integrals too steep for twenty nodes."""
 SMALL = 1e-3
-"""Below this the corners' sum has lost digits that the piecewise integral keeps."""
+"""Below this the sum over corners has lost digits that the piecewise integral keeps."""
 PANEL = 4.0
 """Sixteen nodes are enough for a normal density over this many standard deviations."""
 FALL = 12.0
-"""Nor may the density fall by more than about this many e-folds over a panel."""
+"""Over a panel the density may fall by about this many e-folds at most."""
 REACH = 84.0
-"""Where the squared distance is larger than the least by this, the density is below 1e-18 of the largest."""
+"""Where the squared distance exceeds the least one by this, the density is below 1e-18 of the largest."""
 EXACT_ERROR = 1e-14
 SHIFTS = 12
 SEED = 20110829
 
 
 class BoxScratch(NamedTuple):
-    """Places to work in, made once for all rows, and what the lattice may cost."""
+    """Arrays to work in, made once for all rows, and the tolerance and largest number of points of the lattice."""
 
     group: np.ndarray
     order: np.ndarray
@@ -60,7 +60,7 @@ class BoxScratch(NamedTuple):
 
 @bare
 def _split(a):
-    """A number as a sum of two of half its digits."""
+    """Return a number as a sum of two numbers with half its digits each."""
     c = 134217729.0 * a
     high = c - (c - a)
     return high, a - high
@@ -68,7 +68,7 @@ def _split(a):
 
 @bare
 def product_difference(a, b, c):
-    """``a b - c c`` with one rounding's error of the result, however much cancels (Dekker's exact products)."""
+    """Return ``a b - c c`` with an error of one rounding of the result, even when it cancels (Dekker's products)."""
     ab, cc = a * b, c * c
     if not (1e-140 < abs(ab) < 1e140 and 1e-140 < cc < 1e140):
         return ab - cc
@@ -89,7 +89,7 @@ def _corner(h, k, sine, spread):
 
 @bare
 def _corners(low1, high1, low2, high2, angle, nodes, weights):
-    """The signed densities at the four corners, integrated over the angle whose sine is the correlation."""
+    """Return the signed densities at the four corners, integrated over the angle whose sine is the correlation."""
     total = 0.0
     for i in range(len(nodes)):
         sine = math.sin(0.5 * angle * (1.0 + nodes[i]))
@@ -105,7 +105,7 @@ def _corners(low1, high1, low2, high2, angle, nodes, weights):
 
 @bare
 def _away(x, low, high, slope, sd):
-    """How many sds the window of the other coordinate is away, given that this one is ``x``."""
+    """Return how many sds the window of the other coordinate is away, given that this one is ``x``."""
     if slope * x < low:
         gap = low - slope * x
     elif slope * x > high:
@@ -117,13 +117,13 @@ def _away(x, low, high, slope, sd):
 
 @bare
 def _distance3(x, low2, high2, slope2, sd2, low3, high3, slope3, sd3):
-    """At most the least squared distance of the box at ``x``: the two other coordinates are looked at one by one."""
+    """Return a lower bound of the squared distance of the box at ``x``: each other coordinate is taken alone."""
     return x * x + max(_away(x, low2, high2, slope2, sd2), _away(x, low3, high3, slope3, sd3)) ** 2
 
 
 @bare
 def _reach(low, high, low2, high2, slope2, sd2, low3, high3, slope3, sd3):
-    """The part of ``[low, high]`` outside of which the density is negligible beside its largest: a convex search."""
+    """Return the part of ``[low, high]`` where the density is not negligible beside its largest: a convex search."""
     a, b = max(low, -40.0), min(high, 40.0)
     if not a < b:
         return a, a
@@ -159,7 +159,7 @@ def _reach(low, high, low2, high2, slope2, sd2, low3, high3, slope3, sd3):
 
 @bare
 def _steepness(x, low, high, slope, sd):
-    """How fast the log of the density falls at ``x``, with the other coordinate at the nearest point of its window."""
+    """Return how fast the log density falls at ``x``, with the other coordinate at the nearest point of its window."""
     if slope * x < low:
         return abs(x - (low - slope * x) / sd * (slope / sd))
     if slope * x > high:
@@ -169,10 +169,10 @@ def _steepness(x, low, high, slope, sd):
 
 @bare
 def _next_break(x, end, low, high, slope, sd):
-    """The next place after ``x`` where the other coordinate's window begins or ends to matter, at most ``end``.
+    """Return the end of the panel that begins at ``x``: where the other coordinate's window begins or ends to matter.
 
-    Within eight conditional sds of an edge a panel is no longer than ``PANEL`` of them; and over no panel the density
-    falls by many orders.
+    It is at most ``end``. Within eight conditional sds of an edge a panel is at most ``PANEL`` of them long, and over
+    no panel the density falls by more than ``FALL`` allows.
     """
     end = min(end, x + PANEL, x + FALL / (1.0 + _steepness(x, low, high, slope, sd)))
     if slope == 0.0:
@@ -192,7 +192,7 @@ def _next_break(x, end, low, high, slope, sd):
 
 @bare
 def _piecewise(low1, high1, low2, high2, slope, sd):
-    """``P`` of the box by integrating the first coordinate's density times the second's window."""
+    """Return ``P`` of the box by integrating the first coordinate's density times the second's window."""
     start, end = _reach(low1, high1, low2, high2, slope, sd, -math.inf, math.inf, 0.0, 1.0)
     total, x = 0.0, start
     span = (high2 - low2) / sd
@@ -212,9 +212,9 @@ def _piecewise(low1, high1, low2, high2, slope, sd):
 
 @bare
 def standard_box2(low1, high1, low2, high2, slope, sd, enough):
-    """A box of two standard normals of correlation ``slope``; ``sd`` is the root of ``1 - slope**2``, to all digits.
+    """Return ``P`` of a box of two standard normals of correlation ``slope``; ``sd`` is ``sqrt(1 - slope**2)``, exact.
 
-    ``enough`` is the absolute error that will do; otherwise it is relative.
+    ``enough`` is a sufficient absolute error; without it the error is relative.
     """
     if not (low1 <= high1 and low2 <= high2):
         return 0.0
@@ -244,7 +244,10 @@ def standard_box2(low1, high1, low2, high2, slope, sd, enough):
 
 @bare
 def _box3_panel(x, y, low2, high2, slope2, sd2, low3, high3, slope3, sd3, slope, sd, enough):
-    """Sixteen nodes on one panel of the first of three coordinates; conditional sds that are 0 are windows of it."""
+    """Integrate one panel of the first of three coordinates by sixteen nodes.
+
+    A coordinate with a conditional sd of 0 is a window of the first one, and is left out here.
+    """
     half, part = 0.5 * (y - x), 0.0
     for i in range(len(NODES)):
         at = x + half * (1.0 + NODES[i])
@@ -261,7 +264,7 @@ def _box3_panel(x, y, low2, high2, slope2, sd2, low3, high3, slope3, sd3, slope,
 
 @bare
 def _clip(low, high, low2, high2, slope):
-    """The part of an interval in which ``slope x`` lies between two numbers."""
+    """Return the part of an interval in which ``slope x`` lies between two numbers."""
     if slope > 0.0:
         return max(low, low2 / slope), min(high, high2 / slope)
     if slope < 0.0:
@@ -271,7 +274,7 @@ def _clip(low, high, low2, high2, slope):
 
 @bare
 def standard_box3(low, high, r12, r13, r23):
-    """A box of three standard normals, first coordinate outermost."""
+    """Return ``P`` of a box of three standard normals, the first coordinate outermost."""
     sd2, sd3 = (1.0 - r12) * (1.0 + r12), (1.0 - r13) * (1.0 + r13)
     sd2 = math.sqrt(sd2) if sd2 > SINGULAR else 0.0
     sd3 = math.sqrt(sd3) if sd3 > SINGULAR else 0.0
@@ -280,7 +283,7 @@ def standard_box3(low, high, r12, r13, r23):
         rest = r23 - r12 * r13
         slope = max(-1.0, min(1.0, rest / (sd2 * sd3)))
         left = product_difference(sd2 * sd2, sd3 * sd3, rest) / (sd2 * sd2 * sd3 * sd3)
-        # what is rounding beside the covariance is so beside the conditional one only in proportion
+        # rounding of the covariance is larger, in proportion, beside the conditional covariance
         sd = math.sqrt(left) if left > SINGULAR / min(sd2 * sd2, sd3 * sd3) else 0.0
     start, end = low[0], high[0]
     if sd2 == 0.0:
@@ -294,7 +297,7 @@ def standard_box3(low, high, r12, r13, r23):
     start, end = _reach(start, end, low2, high2, r12, max(sd2, 1e-300), low3, high3, r13, max(sd3, 1e-300))
     total = rough = 0.0
     for attempt in range(2):
-        # first without halving, to know how much is enough; tiny answers keep nine digits
+        # first without halving, to find the error that is enough; tiny answers keep nine digits
         rough, total, x = total, 0.0, start
         digits = 1e-14 if rough > 1e-9 else 1e-9
         while x < end:
@@ -326,7 +329,7 @@ def standard_box3(low, high, r12, r13, r23):
                     break
                 if abs(left + right - whole) <= digits * max(rough, total + left + right) or depth >= 30:
                     total += left + right
-                    while depth > 0 and index % 2 == 1:  # up while this is a right half, then on to the sibling
+                    while depth > 0 and index % 2 == 1:  # up while this is a right half, then to the sibling
                         index //= 2
                         depth -= 1
                         length *= 2.0
@@ -346,7 +349,7 @@ def _narrowest_first(cov, low, high, count, root, order, guess):
     """Factor the correlations of a group, the coordinate that is least likely in its window first (Gibson et al. 1994).
 
     ``order`` is reordered in place; row i of ``root`` belongs to ``order[i]``. A row whose own share of variance is
-    only rounding ends at an earlier column: there it is one more window of that column's variable.
+    only rounding ends at an earlier column: there it is a further window of that column's variable.
     """
     for i in range(count):
         for k in range(count):
@@ -395,7 +398,7 @@ def _narrowest_first(cov, low, high, count, root, order, guess):
 
 @bare
 def _interval(low, high, cov, order, root, last, z, k, count):
-    """The window of the k-th separated variable: of all rows that end at its column, given the variables before."""
+    """Return the window of the k-th separated variable: of all rows that end at its column, given those before."""
     a, b = -math.inf, math.inf
     for i in range(count):
         if last[i] != k:
@@ -412,7 +415,7 @@ def _interval(low, high, cov, order, root, last, z, k, count):
 
 @bare
 def _lattice(cov, low, high, count, rank, order, root, last, z, steps, shifts, first, points):
-    """The sum over lattice points of the product of windows, the points folded so that the integrand is periodic."""
+    """Return the sum over lattice points of products of windows, with points folded to make the integrand periodic."""
     total = 0.0
     for i in range(first, first + points):
         product = 1.0
@@ -425,7 +428,7 @@ def _lattice(cov, low, high, count, rank, order, root, last, z, steps, shifts, f
             if k < rank - 1:
                 u = (i + 1) * steps[k] + shifts[k]
                 u = abs(2.0 * (u - math.floor(u)) - 1.0)
-                if a > 0.0:  # from the upper tail, which has the digits
+                if a > 0.0:  # from the upper tail, which keeps its digits
                     z[k] = -normal_quantile(normal_cdf(-a) - u * mass)
                 else:
                     z[k] = normal_quantile(normal_cdf(a) + u * mass)
@@ -436,7 +439,7 @@ def _lattice(cov, low, high, count, rank, order, root, last, z, steps, shifts, f
 
 @bare
 def _separated(cov, low, high, count, order, root, last, guess, steps, shifts, sums, tolerance, most):
-    """A group of more than three coordinates: the mean over shifted lattices, and three standard errors of it."""
+    """Return ``P`` of more than three coordinates: the mean over shifted lattices, and three standard errors of it."""
     rank = _narrowest_first(cov, low, high, count, root, order, guess)
     for i in range(count):
         last[i] = -1
@@ -467,7 +470,7 @@ def _separated(cov, low, high, count, order, root, last, guess, steps, shifts, s
 
 @bare
 def _groups(mean, cov, low, high, room):
-    """Limits as seen from the mean, and labels of coordinates that correlate; whether the box can be met at all."""
+    """Compute limits relative to the mean, and label coordinates that correlate; return whether the box is possible."""
     dim = len(mean)
     for i in range(dim):
         room.group[i] = i
@@ -486,7 +489,7 @@ def _groups(mean, cov, low, high, room):
 
 @bare
 def _members(cov, label, room):
-    """List the coordinates of a group in ``room.order``: those that vary and have a limit."""
+    """List in ``room.order`` the coordinates of a group that vary and have a limit."""
     count = 0
     for i in range(len(room.group)):
         unlimited = room.low[i] == -math.inf and room.high[i] == math.inf
@@ -498,8 +501,10 @@ def _members(cov, label, room):
 
 @bare
 def _has_empty_side(cov, room, count):
-    """Whether one coordinate by itself is so surely outside that its probability is 0 in doubles, and so is the box's:
-    there is no mass to follow by panels."""
+    """Tell whether one coordinate by itself is outside with so much certainty that its probability is 0 in doubles.
+
+    Then the box's is 0 too, and there is no mass to follow by panels.
+    """
     for at in range(count):
         own = room.order[at]
         sd = math.sqrt(cov[own, own])
@@ -512,7 +517,7 @@ def _has_empty_side(cov, room, count):
 
 @bare
 def _box_rows(means, covs, lows, highs, room, chance, error, largest):
-    """All groups of up to three coordinates; ``largest`` says where there are larger ones, left to the lattice."""
+    """Compute all groups of up to three coordinates; ``largest`` tells which rows have larger ones, for the lattice."""
     dim = means.shape[1]
     for row in range(len(means)):
         cov = covs[row]
@@ -560,7 +565,7 @@ def _box_rows(means, covs, lows, highs, room, chance, error, largest):
 
 @bare
 def _lattice_rows(rows, means, covs, lows, highs, room, chance, error):
-    """The groups of more than three coordinates of the given rows."""
+    """Compute the groups of more than three coordinates of the given rows."""
     for row in rows:
         cov = covs[row]
         if chance[row] == 0.0 or not _groups(means[row], cov, lows[row], highs[row], room):
@@ -579,7 +584,7 @@ def _lattice_rows(rows, means, covs, lows, highs, room, chance, error):
 def box_rows(
     means: np.ndarray, covs: np.ndarray, lows: np.ndarray, highs: np.ndarray, tolerance: float, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``P(low <= X <= high)`` for each row, and how far off it may be.
+    """Return ``P(low <= X <= high)`` for each row, and its error.
 
     ``tolerance`` and ``most`` (lattice points for a row) only matter for groups of more than three coordinates.
     """

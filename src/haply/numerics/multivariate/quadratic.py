@@ -1,13 +1,13 @@
-"""Quadratic forms of normal variables: their canonical form, and how likely they stay below a limit.
+"""Quadratic forms of normal variables: their canonical form, and the probability that they are below a limit.
 
 A form is kept as ``Q = constant + sum(curve[j] * Z[j]**2 + 2 * slope[j] * Z[j])`` with independent standard normal
 ``Z``. It is the usual ``sum(weight * (Z + shift)**2)`` with ``slope = weight * shift``, but a weight may go to zero
-without anything growing: singular covariances and flat directions are no special case.
+without a factor that grows: singular covariances and flat directions are no special case.
 
 The probability is the inversion integral of the Laplace transform, taken along a hyperbola through the saddle point
 (Helstrom 1983 and Rice 1980 integrate along such lines; the textbook line is Imhof's). The integrand is largest at the
 saddle point, where it is about as large as the answer, so that far tails keep their relative accuracy; the trapezoidal
-rule gains twice the digits with each halving of its step. It serves every sign, dimension, shift and spread alike.
+rule gains twice the digits with each halving of its step. One method serves every sign, dimension, shift and spread.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from haply.numerics.jit import bare, kernel
 from haply.numerics.normal import normal_between, normal_cdf
 
 SINGULAR = 2.0**-49
-"""A variance that is this share of itself, once what other coordinates tell is taken off, is rounding: zero."""
+"""A conditional variance below this share of the variance is rounding, and counts as zero."""
 FLAT = 1e-15
-"""A curve this small beside the largest is a straight line to all digits."""
+"""A curve this small beside the largest counts as zero: the form is straight there to all digits."""
 SLANT = 0.5
-"""How the hyperbola leaves the vertical: well inside the cone in which a normal's transform falls off."""
+"""The slope of the hyperbola away from the vertical: well inside the cone in which a normal's transform decreases."""
 AGREE = 1e-12
-"""When two steps of the trapezoidal rule agree to this, the smaller is right to rounding: halving has been seen to take
+"""When two steps of the trapezoidal rule agree to this, the smaller one is right to rounding: in tests halving reduced
 an error of 2e-10 to 4e-14 at worst, and mostly to its square."""
 FINEST = 11
 
 
 _ROUGH = 1e-11
-"""An error that is not left at that."""
+"""A probability with a larger error is computed again by another method (see ``form_rows``)."""
 _MEAN_NODES, _MEAN_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
 _MEAN_WEIGHTS /= math.sqrt(2.0 * math.pi)
 
 
 @bare
 def factor(cov, root, left, used):
-    """The factor ``root`` of a covariance, ``cov = root @ root.T``, by Cholesky's method on the correlations.
+    """Compute the factor ``root`` of a covariance, ``cov = root @ root.T``, by Cholesky's method on the correlations.
 
     Pivots are taken in order of the largest share of variance left, and stop where only rounding is left, so that
     singular covariances have columns of zeros at the end. ``used[k]`` is the pivot of column k. Returns the rank.
@@ -94,7 +94,7 @@ def _root_rows(covs, roots, left, used):
 
 
 def root_rows(covs: np.ndarray) -> np.ndarray:
-    """The factors ``root`` of covariances, ``cov = root @ root.T``; see ``factor``."""
+    """Return the factors ``root`` of covariances, ``cov = root @ root.T``; see ``factor``."""
     dim = covs.shape[-1]
     roots = np.empty(covs.shape)
     _root_rows(covs, roots, np.empty(dim), np.empty(dim, np.int64))
@@ -141,7 +141,7 @@ def diagonalise(matrix, vector):
 
 @bare
 def canonical(mean, root, matrix, room, work, curve, slope):
-    """The form ``x' matrix x`` of ``x = mean + root Z``: fills ``curve`` and ``slope``, returns the constant."""
+    """Write the form ``x' matrix x`` of ``x = mean + root Z``: fill ``curve`` and ``slope``, return the constant."""
     dim = len(mean)
     constant = 0.0
     for i in range(dim):
@@ -172,7 +172,7 @@ def canonical(mean, root, matrix, room, work, curve, slope):
 
 @bare
 def flatten(curve):
-    """Make zero what is zero but for rounding."""
+    """Set factors to zero that differ from zero only by rounding."""
     largest = 0.0
     for k in range(len(curve)):
         largest = max(largest, abs(curve[k]))
@@ -183,7 +183,7 @@ def flatten(curve):
 
 @bare
 def form_moments(curve, slope):
-    """Mean and variance of a form, without its constant."""
+    """Return mean and variance of a form, without its constant."""
     mean = variance = 0.0
     for j in range(len(curve)):
         mean += curve[j]
@@ -193,7 +193,7 @@ def form_moments(curve, slope):
 
 @bare
 def _lowest(curve, slope, sign):
-    """The least value of ``sign * Q`` without its constant; minus infinity where there is none."""
+    """Return the least value of ``sign * Q`` without its constant; minus infinity where there is none."""
     least = 0.0
     for j in range(len(curve)):
         bend = sign * curve[j]
@@ -206,7 +206,7 @@ def _lowest(curve, slope, sign):
 
 @bare
 def tilt_slope(curve, slope, sign, limit, s):
-    """First and second derivative by ``s`` of ``s limit + log E exp(-s sign Q)``, a convex function."""
+    """Return the first two derivatives by ``s`` of ``s limit + log E exp(-s sign Q)``, a convex function."""
     first, second = limit, 0.0
     for j in range(len(curve)):
         bend, square = sign * curve[j], slope[j] * slope[j]
@@ -218,7 +218,7 @@ def tilt_slope(curve, slope, sign, limit, s):
 
 @bare
 def tilt(curve, slope, sign, limit, s):
-    """``s limit + log E exp(-s sign Q)``."""
+    """Return ``s limit + log E exp(-s sign Q)``."""
     total = s * limit
     for j in range(len(curve)):
         bend = sign * curve[j]
@@ -228,9 +228,9 @@ def tilt(curve, slope, sign, limit, s):
 
 @bare
 def saddle(curve, slope, sign, limit, pole):
-    """The ``s > 0`` at which ``tilt`` (less ``log s``, if ``pole`` is 1) is least, and how far it may go to the right.
+    """Return the ``s > 0`` at which ``tilt`` (minus ``log s``, if ``pole`` is 1) is least, and the supremum of ``s``.
 
-    Newton's steps inside a bracket; the caller has seen to it that there is a minimum.
+    It takes Newton's steps inside a bracket; the caller ensures that there is a minimum.
     """
     edge = math.inf
     for j in range(len(curve)):
@@ -262,10 +262,10 @@ def saddle(curve, slope, sign, limit, pole):
 
 @bare
 def _integrand(curve, slope, sign, s, x, y):
-    """The integrand at ``s + x + iy`` over that at ``s``, as ``exp(real + i imaginary) * (top + i side)``.
+    """Return the integrand at ``s + x + iy`` over that at ``s``, as ``exp(real + i imaginary) * (top + i side)``.
 
-    The exponent's part of first order vanishes at the saddle point; leaving it out by algebra, where it would cancel
-    in digits, is what keeps forms with large shifts accurate. The other factor holds the pole and the square roots.
+    The exponent's part of first order vanishes at the saddle point. It is left out by algebra, as it would cancel in
+    digits: this keeps forms with large shifts accurate. The other factor holds the pole and the square roots.
     """
     ratio, tall = 1.0 + x / s, y / s
     size = ratio * ratio + tall * tall
@@ -286,7 +286,7 @@ def _integrand(curve, slope, sign, s, x, y):
             imaginary += pull * (along * a - across * b)
         if bend != 0.0:
             size = math.sqrt(size)
-            # the root of a + ib; where a is negative, its real part from the imaginary one, which does not cancel
+            # the root of a + ib; for negative a, the real part follows from the imaginary one, which does not cancel
             if a >= 0.0:
                 c = math.sqrt(0.5 * (size + a))
                 d = 0.5 * b / c
@@ -299,7 +299,7 @@ def _integrand(curve, slope, sign, s, x, y):
 
 @bare
 def _along(curve, slope, sign, s, residue, width, slant, radius, start, step):
-    """Sum of the integrand at ``t = start, start + step, ...`` on the hyperbola, and its largest size.
+    """Return the sum of the integrand at ``t = start, start + step, ...`` on the hyperbola, and its largest size.
 
     ``y = width sinh(t)`` and ``x = slant (sqrt(y**2 + radius**2) - radius)``; the size at the saddle point is 1.
     """
@@ -328,7 +328,7 @@ def _along(curve, slope, sign, s, residue, width, slant, radius, start, step):
 
 @bare
 def _lower_tail(curve, slope, sign, limit):
-    """``P(sign Q < limit)`` for a limit up to the mean, and its error."""
+    """Return ``P(sign Q < limit)`` for a limit up to the mean, and its error."""
     s, edge = saddle(curve, slope, sign, limit, 1.0)
     first, second = tilt_slope(curve, slope, sign, limit, s)
     residue, second = first - 1.0 / s, second + 1.0 / (s * s)
@@ -344,8 +344,8 @@ def _lower_tail(curve, slope, sign, limit):
             near = min(near, 0.5 / bend)
     width = 1.0 / math.sqrt(second)
     best, worst = 0.0, math.inf
-    # Far out the integrand is exp(far * s): bend to the side where that falls. If it grows on the way there, as it may
-    # where a curve is tiny beside its slope, bend to the other; straight up it always falls, if slowly.
+    # Far out the integrand is exp(far * s): bend to the side where that decreases. If it grows on the way there, which
+    # happens where a curve is tiny beside its slope, bend to the other. Straight up it always decreases, but slowly.
     for attempt in range(3):
         slant = 0.0 if attempt == 2 or far == 0.0 else (-SLANT if (far > 0.0) == (attempt == 0) else SLANT)
         radius = s + min(near, s) if slant <= 0.0 else (edge - s if edge < math.inf else s)
@@ -380,9 +380,9 @@ def _lower_tail(curve, slope, sign, limit):
 
 @bare
 def form_chance(curve, slope, limit, closed, upper):
-    """``P(Q < limit)``, or ``P(Q > limit)`` if ``upper``, of a form without its constant, and how far off it may be.
+    """Return ``P(Q < limit)``, or ``P(Q > limit)`` if ``upper``, of a form without its constant, and its error.
 
-    ``closed``: equality counts as well. Whichever of the two is the smaller is accurate relatively.
+    With ``closed`` equality counts as well. The smaller of the two probabilities is relatively accurate.
     """
     mean, variance = form_moments(curve, slope)
     if variance == 0.0:
@@ -404,13 +404,13 @@ def form_chance(curve, slope, limit, closed, upper):
 
 @bare
 def _below_alone(curve, slope, limit):
-    """``P(curve Z**2 + 2 slope Z < limit)``: an interval of ``Z`` between the roots, or what is outside of it."""
+    """Return ``P(curve Z**2 + 2 slope Z < limit)``: ``Z`` is between the roots, or outside of them."""
     if curve == 0.0:
         return normal_cdf(0.5 * limit / abs(slope))
     inside = slope * slope + curve * limit
     if inside <= 0.0:
         return 0.0 if curve > 0.0 else 1.0
-    # the root farther from zero by adding what has one sign, the other from their product -limit / curve
+    # the root farther from zero by adding terms of one sign, the other from their product -limit / curve
     sum_ = abs(slope) + math.sqrt(inside)
     far, near = -sum_ / curve, limit / sum_
     if curve > 0.0:
@@ -430,10 +430,11 @@ def _form_rows(curves, slopes, limits, closed, upper):
 def form_rows(
     curves: np.ndarray, slopes: np.ndarray, limits: np.ndarray, closed: bool, upper: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``form_chance`` for many forms, and how far off each may be.
+    """Return ``form_chance`` for many forms, and their errors.
 
-    Where one normal is next to nothing beside the others the integral has a corner too sharp to follow, and says so.
-    Then the mean over that normal is taken, of what the others give: it hardly changes, so few nodes will do.
+    Where one normal is very small beside the others, the integral has a corner too sharp to follow, and a large error.
+    Then the mean over that normal of the probability of the others is taken: it hardly changes, so few nodes are
+    enough.
     """
     chance, error = _form_rows(curves, slopes, limits, closed, upper)
     rough = np.flatnonzero(error > _ROUGH)
@@ -469,7 +470,7 @@ def _canonical_rows(means, covs, matrices, root, left, used, room, work, curves,
 def canonical_rows(
     means: np.ndarray, covs: np.ndarray, matrices: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Curves, slopes and constants of many forms; one matrix may serve for all."""
+    """Return curves, slopes and constants of many forms; one matrix may serve for all."""
     n, dim = means.shape
     curves, slopes, constants = np.empty((n, dim)), np.empty((n, dim)), np.empty(n)
     square, line, mark = np.empty((2, dim, dim)), np.empty((2, dim)), np.empty(dim, np.int64)

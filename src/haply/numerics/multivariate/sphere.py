@@ -1,4 +1,4 @@
-"""Positions on the sky as points in space: a covariance on the plane that touches the sphere, lifted to three."""
+"""Positions on the sky as points in space: a covariance on the tangent plane, lifted to three dimensions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARCSECONDS = 180.0 * 3600.0 / math.pi
 
 @bare
 def lifted(cos_ra, sin_ra, cos_dec, sin_dec, east, both, north):
-    """Mean and upper triangle of the covariance in space, from variances to the east and north and their product."""
+    """Return mean and upper triangle of the covariance in space, from the variances and covariance east and north."""
     x, y, z = cos_dec * cos_ra, cos_dec * sin_ra, sin_dec
     # unit vectors: to the east (-sin_ra, cos_ra, 0), to the north (u, v, cos_dec)
     u, v = -sin_dec * cos_ra, -sin_dec * sin_ra
@@ -33,9 +33,10 @@ def lifted(cos_ra, sin_ra, cos_dec, sin_dec, east, both, north):
 
 @bare
 def ellipse(long, short, sine, cosine):
-    """Variances to the east and north, and their product, of an ellipse; its major axis is turned from north to east.
+    """Return variances to the east and north, and their covariance, of an ellipse.
 
-    ``long`` and ``short`` are the squares of the semi-axes.
+    ``long`` and ``short`` are the squares of the semi-axes; ``sine`` and ``cosine`` those of the major axis, turned
+    from north to east.
     """
     return (
         long * sine * sine + short * cosine * cosine,
@@ -46,9 +47,10 @@ def ellipse(long, short, sine, cosine):
 
 @bare
 def variances(one, other, third, is_ellipse):
-    """Variances to the east and north, and their product: of an ellipse, or of two errors and their correlation.
+    """Return variances to the east and north, and their covariance.
 
-    An ellipse is given by its semi-axes, and how many degrees the major one is turned from north to east.
+    They are those of an ellipse, given by its semi-axes and the angle in degrees of the major one from north to east,
+    or of two errors and their correlation.
     """
     if is_ellipse:
         turned = math.radians(third)
@@ -58,7 +60,7 @@ def variances(one, other, third, is_ellipse):
 
 @bare
 def lift_rows(ra, dec, one, other, third, is_ellipse, mean, cov):
-    """``lifted`` for angles in degrees and errors in arcseconds, into means (n, 3) and covariances (n, 3, 3)."""
+    """Apply ``lifted`` to angles in degrees and errors in arcseconds, into means (n, 3) and covariances (n, 3, 3)."""
     for i in range(len(ra)):
         a, d = math.radians(ra[i]), math.radians(dec[i])
         east, both, north = variances(one[i], other[i], third[i], is_ellipse)
@@ -71,7 +73,7 @@ def lift_rows(ra, dec, one, other, third, is_ellipse, mean, cov):
 
 
 def lift(columns: Sequence[np.ndarray], is_ellipse: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances of positions: right ascension, declination, and what ``variances`` takes."""
+    """Return means and covariances of positions: right ascension, declination, and the arguments of ``variances``."""
     count = len(columns[0])
     mean, cov = np.empty((count, 3)), np.empty((count, 3, 3))
     ra, dec, one, other, third = (solid(column) for column in columns)

@@ -1,9 +1,9 @@
-"""How likely several normal points are all near one other, or far from it.
+"""Compute the probability that several normal points are all near one point in the middle, or far from it.
 
-Given the point in the middle the others are independent, and how likely each is in its ball is known. As a function of
-the middle that is the ball blurred by the other point's error, and smooth; so over the plane of the middle's own error
-the trapezoidal rule gains digits with the square of its nodes along a line. How dense they must be follows from the
-widths of the errors, and the same again on nodes halfway between tells how far off the sum may be.
+Given the middle point the others are independent, and the probability of each in its ball is known. As a function of
+the middle it is the ball blurred by the other point's error, and smooth. So over the plane of the middle's own error
+the trapezoidal rule gains digits with the square of its nodes along a line. The widths of the errors tell how dense the
+nodes must be. A second sum, over nodes halfway between, tells the error.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from haply.numerics.jit import bare, solid
 from haply.numerics.multivariate.disc import SURE, DiscScratch, ball_chance, room_for
 
 REACH = 7.0
-"""Farther from its mean, in standard deviations, the middle is with probability 2e-11."""
+"""In standard deviations: the middle is farther from its mean with probability 2e-11."""
 AGREE = 1e-9
-"""Two sums that differ by less need no denser nodes."""
+"""If two sums differ by less, nodes need not be denser."""
 MOST_NODES = 200_000
-"""For a row; beyond it another way takes less time."""
+"""The most nodes for a row; beyond this another method takes less time."""
 FLAT = 1e-7
-"""A third direction of the middle's error that is this much smaller than the first is none."""
+"""The middle's error has two directions if the third is smaller than the first by this factor."""
 
 
 @bare
 def _over_plane(shift, middle, axes, steps, means, covs, squares, farthest, beyond, mean, room):
-    """The sum over nodes that are so many steps off the mean."""
+    """Return the sum over nodes at whole steps from the mean, shifted by a part of a step."""
     dim, others = len(middle), len(squares)
     total = 0.0
     rows = int(REACH / steps[0]) + 1
@@ -71,17 +71,17 @@ def _star_rows(rows, middle, axes, steps, nodes, means, covs, squares, farthest,
 def star_rows(
     middle: np.ndarray, root: np.ndarray, means: np.ndarray, covs: np.ndarray, squares: np.ndarray, beyond: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The probability that all of some points are near a middle one, and how far off it may be; infinitely, if unknown.
+    """Return the probability that all of some points are near a middle one, and its error; infinite if unknown.
 
     The middle has means (n, d) and factors of covariances (n, d, d); the others, k of them, means (n, k, d) and
-    covariances (n, k, d, d). Each is to be in the ball around the middle with its squared radius (n, k), or, if
-    ``beyond`` (k), not to be.
+    covariances (n, k, d, d). Each must be in the ball around the middle with its squared radius (n, k), or, if
+    ``beyond`` (k), outside of it.
     """
     n, dim = middle.shape
     turn, spread, _ = np.linalg.svd(root)
     axes = turn[:, :, :2] * spread[:, None, :2]
     flat = (spread[:, 2:] <= FLAT * spread[:, :1]).all(axis=1)
-    # how fast what is summed may change along the axes: as fast as the normal itself and all others' blurs together
+    # how fast the summands may change along the axes: as fast as the normal itself and all blurs of the others together
     within = np.swapaxes(turn[:, None, :, :2], 2, 3) @ covs @ turn[:, None, :, :2]
     det = within[..., 0, 0] * within[..., 1, 1] - within[..., 0, 1] * within[..., 1, 0]
     flat &= (det > 1e-9 * within[..., 0, 0] * within[..., 1, 1]).all(axis=1)

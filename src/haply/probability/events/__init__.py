@@ -1,1 +1,1 @@
-"""Which of several events it was: the last before an uncertain time, the first after it, or the nearest."""
+"""Find which event is the last before an uncertain time, the first after it, or the nearest to it."""

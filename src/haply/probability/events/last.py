@@ -1,13 +1,13 @@
-"""The last event before an uncertain time, where the times of events are uncertain too.
+"""Find the last event before an uncertain time, where the times of events are uncertain too.
 
 Event ``j`` is the last before ``T`` if ``S_j <= T`` and no other event is in ``(S_j, T]``. All times are independent:
 
     P_j = E_T integral of f_j(s) prod over k != j of (1 - F_k(T) + F_k(s)) over s <= T
     P_none = E_T prod of (1 - F_k(T))
 
-With a lookback ``l``, ``s`` begins at ``T - l``. Points are sums: of two events at one time that of the higher rank is
-the later one. Uniform parts are integrated exactly, normal ones to rounding, by Gauss-Legendre panels between all
-breaks. What is before ``s`` does not depend on ``T``: the cdfs of all candidates at the nodes are written down once.
+With a lookback ``l``, ``s`` begins at ``T - l``. Points are summed: of two events at one time the one of the higher
+rank is the later one. Uniform parts are integrated exactly, normal ones to rounding, by Gauss-Legendre panels between
+all breaks. The cdfs at ``s`` do not depend on ``T``: those of all candidates at the nodes are computed once.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ from haply.probability.quadrature import (
 
 Direction = Literal["backward", "forward"]
 _NOTHING = 1e-17
-"""A probability that changes no sum."""
+"""A probability too small to change a sum."""
 _SHARE = 0.25
-"""Each of four causes of loss may take this share of a tolerance: the ends of the left time, those of the events, and
-that no event is found where the walk stopped."""
+"""The share of a tolerance for each of four losses: two at the ends of the left time, one at those of the events, and
+one for events before the place where the walk stopped."""
 _WIDE = 0.25
-"""A curve that takes this share of the time of all events is not a break in it."""
+"""A curve that takes this share of the time of all events is not a break."""
 _ATOMS, _PANEL = np.int8(0), np.int8(1)
 
 
 class LastEvents(NamedTuple):
-    """Which event is the last before each left time."""
+    """The probability of each event to be the last before each left time."""
 
     probability: np.ndarray
-    """For each candidate that it is."""
+    """The probability of each candidate to be the last event."""
     none: np.ndarray
-    """For each left row that there is none."""
+    """For each left row the probability that there is no event."""
 
 
 class EventBlocks(NamedTuple):
     """Room for the events of one left row in the order of time: runs of points, and panels of continuous times.
 
-    Of a block with ``size`` nodes from number ``at`` on, ``n * at + k * size + e`` is where the tables hold what
-    candidate ``k`` of ``n`` has at node ``e``: ``cdf``, how much of it is before, and ``mass``, how much is there.
+    For a block with ``size`` nodes from number ``at`` on, the tables have the values of candidate ``k`` of ``n`` at
+    node ``e`` at place ``n * at + k * size + e``: ``cdf``, its mass before the node, and ``mass``, its mass there.
     ``place`` is the time of each node that is a point; ``lines``, ``change`` and ``lengths`` of a panel are what
     ``panel_plan`` needs.
     """
@@ -94,7 +94,7 @@ class EventBlocks(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Room to work in: numbers for each node and for each node of each candidate."""
+    """Arrays to work in: numbers for each node, and for each node of each candidate."""
 
     offset: np.ndarray
     out: np.ndarray
@@ -108,7 +108,7 @@ class Bench(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """All about the events of one left row: how many candidates and blocks there are, and the rooms for them.
+    """The events of one left row: how many candidates and blocks there are, and the arrays for them.
 
     The first ranges of ``pieces`` are passed by at the left time, the second half at the end of the lookback.
     """
@@ -143,15 +143,16 @@ def _bench(count):
 
 @bare
 def _middle(rows, k):
-    """A place inside a component."""
+    """Return a place inside a component."""
     return min(max(rows.mean[k], rows.low[k]), rows.high[k]) if rows.kind[k] == NORMAL else rows.low[k]
 
 
 @bare
 def _origin(a, i, b, candidates):
-    """Where times are counted from: near the left time if all events are nearer to it than it is to 0.
+    """Return the origin of times: near the left time if all events are nearer to it than it is to 0.
 
-    Narrow times far from 0 keep their digits so. Not if there are points, whose differences are compared as they are.
+    Narrow times far from 0 thus keep their digits. It is 0 if there are points, whose differences are compared as
+    given.
     """
     origin = _middle(a, a.start[i])
     for k in range(a.start[i], a.start[i + 1]):
@@ -166,7 +167,7 @@ def _origin(a, i, b, candidates):
 
 @bare
 def _reach(rows, i, origin):
-    """The earliest and the latest time of a row, but for 1e-17 of it."""
+    """Return the earliest and the latest time of a row, up to a probability of 1e-17."""
     first, last = math.inf, -math.inf
     for k in range(rows.start[i], rows.start[i + 1]):
         low, high, mean = gap(rows.low[k], origin, 0.0), gap(rows.high[k], origin, 0.0), gap(rows.mean[k], origin, 0.0)
@@ -180,7 +181,7 @@ def _reach(rows, i, origin):
 
 @bare
 def _write_atoms(blocks, number, nodes, count, many, bench):
-    """Close a run of points that is on the bench."""
+    """Write the run of points on the bench into a block."""
     if number < len(blocks.kind) and nodes + many <= len(blocks.place):
         blocks.kind[number], blocks.size[number], blocks.at[number] = _ATOMS, many, nodes
         blocks.begin[number], blocks.end[number] = bench.place[0], bench.place[many - 1]
@@ -195,9 +196,8 @@ def _write_atoms(blocks, number, nodes, count, many, bench):
 def _add_atoms(pieces, count, x, ordered, rank, many, blocks, number, nodes, bench):
     """Add the points of all candidates at one time to the run on the bench.
 
-    Returns how long it is, and how many blocks and nodes there are.
-
-    For a point of candidate ``j``, what another candidate has at the same time is before it if its rank is lower.
+    Returns how long the run is, and how many blocks and nodes there are. For a point of candidate ``j``, the points of
+    another candidate at the same time are before it if their rank is lower.
     """
     for k in range(count):
         bench.before[k] = value_at(pieces, k, x, 0.0, False, ordered, bench.offset, bench.out)
@@ -234,7 +234,7 @@ def _has_atoms(pieces, count, x, ordered):
 
 @bare
 def _build(pieces, count, breaks, number_of_breaks, ordered, rank, moving, blocks, bench):
-    """Write down all events between breaks. Returns how many blocks and nodes there are, also if there is no room."""
+    """Write all events between breaks; return how many blocks and nodes are needed, also if there is no room."""
     number, nodes, many = 0, 0, 0
     for part in range(number_of_breaks):
         x = breaks[part]
@@ -285,11 +285,11 @@ def _fill(pieces, moving, count, begin, base, width, size, bench, cdf, mass):
 
 @bare
 def _gather(count, cdf, mass, size, first, last, weight, bench, probability):
-    """Add what the nodes ``first`` to ``last`` of a block give.
+    """Add the probabilities that the nodes ``first`` to ``last`` of a block contribute.
 
-    ``bench.after`` is the chance of each candidate to be after the left time. Products over all others are made of
-    those over the candidates before and after each, so that none is divided by. Returns the chance that no event is
-    after the first node.
+    ``bench.after`` is the probability of each candidate to be after the left time. A product over all others is made of
+    the products over the candidates before and after, so that nothing is divided. Returns the probability that no event
+    is after the first node.
     """
     after, before, rest = bench.after, bench.before, bench.none
     for e in range(first, last):
@@ -315,8 +315,8 @@ def _gather(count, cdf, mass, size, first, last, weight, bench, probability):
 def _walk(weight, start, offset, top, desk, probability):
     """Add one left time, ``start + offset``: walk back in time over the blocks below ``top``.
 
-    Of the panel that holds the time only what is before it counts, and of the one that holds the end of the lookback
-    only what is after that.
+    The panel that holds the time counts only up to it, and the one that holds the end of the lookback only from there
+    on.
     """
     count, lookback, blocks, bench, moving = desk.rows, desk.lookback, desk.blocks, desk.bench, desk.moving
     t, lower = start + offset, -math.inf
@@ -352,7 +352,7 @@ def _walk(weight, start, offset, top, desk, probability):
 
 @bare
 def _below(places, count, x):
-    """How many of the first places, which ascend, are below ``x``."""
+    """Return how many of the first ``count`` places, which ascend, are below ``x``."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -365,7 +365,7 @@ def _below(places, count, x):
 
 @bare
 def _one_point(t, weight, desk, probability):
-    """Add a left time that is certain; returns the chance that there is no event."""
+    """Add a left time that is certain; return the probability that there is no event."""
     start_again(desk.pieces, 2 * desk.rows + 2, desk.bench.level)
     blocks, bench = desk.blocks, desk.bench
     free, top = 1.0, _below(blocks.begin, desk.number, t)
@@ -385,7 +385,7 @@ def _one_point(t, weight, desk, probability):
 
 @bare
 def _one_normal(mean, sd, weight, bends, desk, probability):
-    """Add a normal left time among normal events: the trapezoidal rule; returns the chance that there is no event."""
+    """Add a normal left time among normal events, by the trapezoidal rule; return the probability of no event."""
     step, none = trapezoid_step(bends), 0.0
     last = math.floor(FARTHEST / step)
     for k in range(-last, last + 1):
@@ -397,7 +397,7 @@ def _one_normal(mean, sd, weight, bends, desk, probability):
 
 @bare
 def _times(left, right, edges, number_of_edges, lookback, times):
-    """Break a left time where an event may begin or end, at once or after the lookback; returns how many breaks."""
+    """Break a left time where an event may begin or end, or the lookback from it; return how many breaks there are."""
     times[0], times[1] = left, right
     many = 2
     for k in range(number_of_edges):
@@ -412,7 +412,7 @@ def _times(left, right, edges, number_of_edges, lookback, times):
 
 @bare
 def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, probability):
-    """Add a uniform or normal component of a left time; returns the chance that there is no event."""
+    """Add a uniform or normal component of a left time; return the probability that there is no event."""
     start_again(desk.pieces, 2 * desk.rows + 2, desk.bench.level)
     count, lookback, ordered = desk.rows, desk.lookback, desk.ordered
     pieces, moving, blocks, bench = desk.pieces, desk.moving, desk.blocks, desk.bench
@@ -435,7 +435,7 @@ def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, proba
         _, lines, change, bends = survey(pieces, 0, count, 1, begin, end, ordered, -1.0, moving)
         low_begin, low_end = begin - lookback, end - lookback
         if lookback < math.inf:
-            # sums are rounded: the break that the stretch begins or ends at is not left inside of it
+            # sums are rounded: the break at which the stretch begins or ends must not fall inside of it
             above = _below(edges, number_of_edges, middle - lookback)
             low_end = min(low_end, edges[above] if above < number_of_edges else math.inf)
             low_begin = max(low_begin, edges[above - 1] if above > 0 else -math.inf)
@@ -444,7 +444,7 @@ def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, proba
             )
             lines, change, bends = lines + low_lines, change + low_change, bends + low_bends
         own = (end - begin) / scale
-        # the time is both where events end and where cdfs are taken: what they change by counts twice
+        # the time is both where events end and where cdfs are taken: their change counts twice
         panels, size = panel_plan(lines, 2.0 * change, math.sqrt(bends + own * own))
         width, first = (end - begin) / panels, size * (size - 1) // 2
         for panel in range(panels):
@@ -478,7 +478,7 @@ def _one_part(a, part, origin, edges, number_of_edges, times, table, desk, proba
 
 @bare
 def _breaks_of(pieces, count, first, last, breaks):
-    """Where pieces begin and end between two times; returns how many breaks there are."""
+    """Write where pieces begin and end between two times; return how many breaks there are."""
     begin, end = math.inf, -math.inf
     for k in range(pieces.start[count]):
         begin, end = min(begin, max(pieces.number[k, LOW], first)), max(end, min(pieces.number[k, HIGH], last))
@@ -489,7 +489,7 @@ def _breaks_of(pieces, count, first, last, breaks):
 
 @kernel
 def chances(a, b, start, candidates, rank, lookback):
-    """All left rows: the chance of each candidate, and that of none."""
+    """Compute the probability of each candidate, and of no event, for all left rows."""
     rows, before = len(start) - 1, weights_before(b)
     most, components = most_pieces(b, start, candidates)
     pieces, moving = room_for_pieces(2 * most + 2, components), room_for_moving(most, components)
@@ -540,7 +540,7 @@ def chances(a, b, start, candidates, rank, lookback):
 
 @bare
 def _none_between(b, walked, count, low, high):
-    """The chance that none of some rows is in ``(low, high]``."""
+    """Return the probability that none of some rows is in ``(low, high]``."""
     chance = 1.0
     for k in range(count):
         chance *= 1.0 - max(0.0, row_cdf(b, walked[k], high, True) - row_cdf(b, walked[k], low, True))
@@ -553,13 +553,13 @@ def _none_between(b, walked, count, low, high):
 def _walk_over(b, order, earliest, latest, newest, begin, end, low, high, oldest, budget, walked, ends):
     """Walk back from the end of a left time, which is between ``low`` and ``high``, over rows that may be the last.
 
-    Rows ``begin`` to ``end`` of the order ascend by their earliest time; ``newest`` is the latest time of all up to a
-    row. Those not yet walked over are at or before ``newest``: one of them is the last only if none of the others is
-    after that and at or before ``low``. Rows that are over before ``oldest`` cannot be. Returns how many rows were
-    walked over; they and their latest times are written down.
+    Rows ``begin`` to ``end`` of the order ascend by their earliest time; ``newest`` is the latest time of all rows up
+    to a row. Rows not yet walked over are at or before ``newest``: one of them is the last only if none of the others
+    is after that and at or before ``low``. Rows that end before ``oldest`` cannot be. Writes the rows walked over and
+    their latest times; returns how many they are.
     """
     count, check, at, size = 0, 0, begin, end
-    while at < size:  # to the first that begins after the left time's end
+    while at < size:  # find the first row that begins after the left time's end
         middle = (at + size) // 2
         if earliest[middle] <= high:
             at = middle + 1
@@ -572,7 +572,7 @@ def _walk_over(b, order, earliest, latest, newest, begin, end, low, high, oldest
         if newest[at] <= low and count >= check:
             if _none_between(b, walked, count, newest[at], low) <= budget:
                 break
-            check = count + 1 + count // 8  # products are over all rows: not after each of them
+            check = count + 1 + count // 8  # a product takes all rows: do not compute it after each row
         if latest[at] >= oldest:
             walked[count], ends[count] = order[at], latest[at]
             count += 1
@@ -581,7 +581,7 @@ def _walk_over(b, order, earliest, latest, newest, begin, end, low, high, oldest
 
 @bare
 def _needed(b, walked, ends, low, budget):
-    """How many of the rows walked over, which descend by their latest time, are needed: the rest are too early."""
+    """Return how many of the rows walked over, which descend by latest time, are needed; the others are too early."""
     fewest, most = 0, len(walked)
     while fewest < most:
         middle = (fewest + most) // 2
@@ -594,7 +594,7 @@ def _needed(b, walked, ends, low, budget):
 
 @kernel
 def _candidate_rows(b, order, earliest, latest, newest, begins, ends_of, low, high, lookback, budget):
-    """The candidates of all left rows; those of row ``i`` are in the order from ``begins[i]`` to ``ends_of[i]``."""
+    """Find the candidates of all left rows; row ``i`` has its events in the order from ``begins[i]`` on."""
     rows = len(low)
     start = np.zeros(rows + 1, np.int64)
     found = np.empty(max(16, 4 * rows), np.int64)
@@ -618,7 +618,7 @@ def _candidate_rows(b, order, earliest, latest, newest, begins, ends_of, low, hi
 
 @kernel
 def _newest_of_key(latest, keys):
-    """For each event of an order the latest time of all with its key up to it."""
+    """Return for each event of an order the latest time of all events with its key up to it."""
     out = np.empty(len(latest))
     for k in range(len(latest)):
         out[k] = latest[k] if k == 0 or keys[k] != keys[k - 1] else max(out[k - 1], latest[k])
@@ -626,19 +626,19 @@ def _newest_of_key(latest, keys):
 
 
 class EventOrder(NamedTuple):
-    """Events in the order of their keys and earliest times, and where those of each left row begin and end there."""
+    """Events in the order of keys and earliest times, and where the events of each left row begin and end in it."""
 
     order: np.ndarray
     earliest: np.ndarray
     latest: np.ndarray
     newest: np.ndarray
-    """The latest time of all with an event's key up to it."""
+    """The latest time of all events with the event's key up to it."""
     begins: np.ndarray
     ends: np.ndarray
 
     @classmethod
     def of(cls, earliest: np.ndarray, latest: np.ndarray, left_key: Any, right_key: Any, left_rows: int) -> EventOrder:
-        """Sort events by when they are at the earliest; without keys all have one."""
+        """Sort events by their earliest time; without keys all events have the same key."""
         keys = np.zeros(len(earliest), np.int64) if right_key is None else np.asarray(right_key, np.int64)
         asked = np.zeros(left_rows, np.int64) if left_key is None else np.asarray(left_key, np.int64)
         order = np.lexsort((earliest, keys))
@@ -648,7 +648,7 @@ class EventOrder(NamedTuple):
 
 
 def negated(rows: Components) -> Components:
-    """The components of ``-X``; in each row the other way round, so that they ascend if they did."""
+    """Return the components of ``-X``, in each row in reverse order, so that they ascend if those of ``X`` do."""
     count = np.diff(rows.start)
     turn = np.repeat(rows.start[:-1] + rows.start[1:] - 1, count) - np.arange(len(rows.weight))
     return Components(
@@ -672,7 +672,7 @@ def _turned(left: OneDimensional, right: OneDimensional, direction: Direction) -
 
 
 def lookback_of(lookback: float | None) -> float:
-    """Return how far away events may be: infinitely far if nothing else is said."""
+    """Return the largest distance of an event: infinite if none is given."""
     if lookback is None:
         return math.inf
     if not lookback >= 0.0:
@@ -705,8 +705,8 @@ def last_events(
         Which events there are for a left row: those of row ``i`` are ``candidates[start[i]:start[i + 1]]``, in any
         order.
     rank
-        For each candidate a number: of two events at one time that of the higher rank is the last, of equal ranks that
-        which stands later among the candidates. By default the numbers of the right rows.
+        For each candidate a number: of two events at one time the one of the higher rank is the last; if ranks are
+        equal, the later one among the candidates. By default the numbers of the right rows.
     lookback
         How far back an event may be, at most; by default any time.
     direction
@@ -741,7 +741,7 @@ def event_candidates(
     tolerance
         All events left out together are the last with at most this probability.
     lookback, direction
-        As of ``last_events``.
+        As in ``last_events``.
     left_key, right_key
         Whole numbers: only events with the key of the left row count. By default all do.
 
@@ -753,7 +753,7 @@ def event_candidates(
     lookback = lookback_of(lookback)
     _, events = _turned(left, right, direction)
     share = _SHARE * tolerance
-    single = 0.5 * share / max(1, len(right))  # either end of each event
+    single = 0.5 * share / max(1, len(right))  # one share for each end of each event
     low, high = left.quantile_low(share), left.quantile_high(share)
     earliest, latest = right.quantile_low(single), right.quantile_high(single)
     if direction == "forward":

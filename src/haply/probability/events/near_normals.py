@@ -1,7 +1,7 @@
-"""The event nearest to a certain time, where the times of events are normal or mixtures of normals.
+"""Find the event nearest to a certain time, where the times of events are normal or mixtures of normals.
 
-At a distance ``r`` from the time ``t`` event ``j`` is farther with the chance ``g_j(r) = 1 - F_j(t + r) + F_j(t -
-r)``, and ``h_j(r) = f_j(t + r) + f_j(t - r)`` is the density of its distance. It is the nearest with the chance
+Event ``j`` is farther than ``r`` from the time ``t`` with probability ``g_j(r) = 1 - F_j(t + r) + F_j(t - r)``, and
+``h_j(r) = f_j(t + r) + f_j(t - r)`` is the density of its distance. It is the nearest with probability
 ``integral h_j(r) prod_(k != j) g_k(r) dr`` from 0 on: one integral of smooth factors, by Gauss-Legendre panels.
 
 The error is bounded. An imaginary part ``y`` makes ``f_j`` and ``g_j`` larger by ``exp(y**2 / (2 sd_j**2))`` at most:
@@ -32,7 +32,7 @@ _MOST_BENT = 2.5
 
 
 class _RoomOfTime(NamedTuple):
-    """Room for one time: what is known of its candidates on a panel, and of their components that move there."""
+    """Arrays for one time: for its candidates on a panel, and for their components that move there."""
 
     breaks: np.ndarray
     fixed: np.ndarray
@@ -56,13 +56,13 @@ def only_normals(b, start, candidates):
 
 @bare
 def _farther(b, k, t, r):
-    """The chance that a component is farther from a time than a distance."""
+    """Return the probability that a component is farther from a time than a distance."""
     return quick_cdf((b.mean[k] - t - r) / b.sd[k]) + quick_cdf((t - r - b.mean[k]) / b.sd[k])
 
 
 @bare
 def _breaks(b, mine, t, lookback, breaks):
-    """Where events begin or end to move, up to where one is surely nearer; returns how many breaks there are."""
+    """Write where events begin or end to move, up to where one is surely nearer; return how many breaks there are."""
     far = lookback
     for j in mine:
         reach = 0.0
@@ -83,7 +83,7 @@ def _breaks(b, mine, t, lookback, breaks):
 
 @bare
 def _moving(b, mine, t, middle, room):
-    """Find what moves on a panel; returns how many components, and by how much all bend together."""
+    """Find the components that move on a panel; return how many they are, and how much they bend together."""
     moving, bends = 0, 0.0
     for c in range(len(mine)):
         room.fixed[c], own = 0.0, 0.0
@@ -100,7 +100,7 @@ def _moving(b, mine, t, middle, room):
 
 @bare
 def _add_node(b, t, r, weight, moving, room, found):
-    """Add the chances of all candidates to be the nearest, at one distance."""
+    """Add the probability of each candidate to be the nearest, at one distance."""
     count = len(found)
     for c in range(count):
         room.farther[c], room.density[c] = room.fixed[c], 0.0
@@ -122,7 +122,7 @@ def _add_node(b, t, r, weight, moving, room, found):
 
 @bare
 def _at_time(b, mine, t, lookback, room, found):
-    """Write the chance of each candidate to be the nearest; returns the chance that there is none."""
+    """Write the probability of each candidate to be the nearest; return the probability that there is none."""
     count = _breaks(b, mine, t, lookback, room.breaks)
     for p in range(count - 1):
         begin, end = room.breaks[p], room.breaks[p + 1]
@@ -147,7 +147,10 @@ def _at_time(b, mine, t, lookback, room, found):
 
 @kernel
 def nearest_normals(b, start, candidates, rows, times, lookback):
-    """The chances of all candidates of rows at certain times, those of none, and where those of each time begin."""
+    """Compute the probabilities of all candidates of rows at certain times, and of no event.
+
+    Returns also where the candidates of each time begin.
+    """
     begins = np.zeros(len(rows) + 1, np.int64)
     for m in range(len(rows)):
         begins[m + 1] = begins[m] + start[rows[m] + 1] - start[rows[m]]

@@ -1,16 +1,17 @@
-"""The event nearest to an uncertain time, where the times of events are uncertain too.
+"""Find the event nearest to an uncertain time, where the times of events are uncertain too.
 
 Given ``T = t``, the nearest event is the last one before 0 among ``-|S_k - t|``. Folded at ``t``, a component of an
-event is one or two components of the same kinds, so that ``last`` computes the chances for a certain time exactly;
-among normals alone ``near_normals`` does. What is left is a mean over ``T``.
+event is one or two components of the same kinds, so that ``last`` computes the probabilities for a certain time
+exactly; among normals alone ``near_normals`` does. The result is their mean over ``T``.
 
 Points are summed. A normal part of ``T`` among normal events is a sum as well, by the trapezoidal rule, whose error is
 bounded: with an imaginary part ``y``, in deviations of ``T``, the density of ``T`` grows by ``exp(y**2 / 2)`` and the
-chance ``p_j(t)`` by ``exp(y**2 bends / 2)`` at most, where ``bends`` is the sum of squared ratios of the deviation of
-``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most ``2 p_j exp(-2 pi**2 / (h**2 (1 +
-bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre panels between all places where
-the order of two events may change: edges, their midpoints, and those shifted by the lookback. Panels on which rules of
-two sizes disagree are halved: their error is estimated from that difference, not bounded.
+probability ``p_j(t)`` by ``exp(y**2 bends / 2)`` at most, where ``bends`` is the sum of squared ratios of the deviation
+of ``T`` to those of the events (see ``near_normals``). So a step ``h`` errs by at most
+``2 p_j exp(-2 pi**2 / (h**2 (1 + bends)))``, which is ``2 p_j exp(-35)`` here. Others are integrated by Gauss-Legendre
+panels between all places where the order of two events may change: edges, their midpoints, and those shifted by the
+lookback. Panels on which rules of two sizes disagree are halved: their error is estimated from that difference, not
+bounded.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from haply.probability.quadrature import MOST_BENDS, sort_breaks
 _SMALL, _LARGE = np.polynomial.legendre.leggauss(8), np.polynomial.legendre.leggauss(12)
 _NODES = np.concatenate([_SMALL[0], _LARGE[0]])
 _SMALL_RULE, _LARGE_RULE = np.append(_SMALL[1], np.zeros(12)), np.append(np.zeros(8), _LARGE[1])
-"""Weights of all nodes: each rule has its own ones."""
+"""Weights of all nodes: each rule uses its own nodes."""
 _AGREED = 1e-9
-"""Rules of both sizes agree to this: the larger one is then right to about its power of 3/2."""
+"""Rules of both sizes must agree to this: the larger one then errs by about its power of 3/2."""
 _MOST_HALVINGS = 40
 _MOST_MARKS = 40
-"""Midpoints of more marks are not broken at: halving finds where panels must be short."""
+"""With more marks, midpoints are not used as breaks: halving finds where panels must be short."""
 _WIDTHS = 6.0
 """Standard deviations over which normal times change their order."""
 _NO_WEIGHT = 1e-18
 _ROUNDING = 1e-12
 _NODES_AT_ONCE = 1 << 15
 _SHARE = 0.25
-"""Of a tolerance, which each of the ends of left times, those of events, and the distance looked at may take."""
+"""The share of a tolerance for each loss: at both ends of left times, at those of events, and by the distance."""
 
 
 class _Panels(NamedTuple):
@@ -65,7 +66,7 @@ class _Panels(NamedTuple):
 
 @bare
 def _none_within(b, near, count, low, high, radius):
-    """Bound the chance that none of some events is nearer than a radius to a time between ``low`` and ``high``."""
+    """Return a bound of the probability that no event is nearer than ``radius`` to a time from ``low`` to ``high``."""
     chance = 1.0
     radius -= _ROUNDING * (radius + abs(low) + abs(high))  # an event at the radius itself is not nearer
     if high - radius >= low + radius:
@@ -80,10 +81,10 @@ def _none_within(b, near, count, low, high, radius):
 
 @kernel
 def _nearest_rows(b, order, earliest, latest, newest, begins, ends, low, high, lookback, budget):
-    """The candidates of all left rows; the events of row ``i`` are in the order from ``begins[i]`` to ``ends[i]``.
+    """Find the candidates of all left rows; row ``i`` has its events in the order from ``begins[i]`` to ``ends[i]``.
 
-    Events ascend by their earliest time; ``newest`` is the latest time of all of one key up to an event. An event is
-    left out if it is farther away than a radius within which there is almost surely another.
+    Events ascend by their earliest time; ``newest`` is the latest time of all events of one key up to an event. An
+    event is left out if it is farther away than a radius within which there is almost surely another.
     """
     rows = len(low)
     start, found = np.zeros(rows + 1, np.int64), np.empty(max(16, 4 * rows), np.int64)
@@ -91,7 +92,7 @@ def _nearest_rows(b, order, earliest, latest, newest, begins, ends, low, high, l
     for i in range(rows):
         radius = lookback
         after = begins[i] + np.searchsorted(earliest[begins[i] : ends[i]], high[i])
-        for k in range(max(begins[i], after - 2), min(ends[i], after + 2)):  # one of them is surely not farther
+        for k in range(max(begins[i], after - 2), min(ends[i], after + 2)):  # the nearest of these bounds the radius
             radius = min(radius, max(high[i] - earliest[k], latest[k] - low[i]))
         count, at = 0, after
         while at < ends[i] and earliest[at] - high[i] <= radius:
@@ -107,7 +108,7 @@ def _nearest_rows(b, order, earliest, latest, newest, begins, ends, low, high, l
         place = np.argsort(gaps[:count])
         sorted_events, sorted_gaps = near[:count][place], gaps[:count][place]
         fewest, most = 0, count
-        while fewest < most:  # events from a gap on are not needed if there is almost surely one nearer than the gap
+        while fewest < most:  # events beyond a gap are not needed if one is almost surely nearer than the gap
             middle = (fewest + most) // 2
             inner = sorted_gaps[middle]
             if inner > 0.0 and _none_within(b, sorted_events, count, low[i], high[i], inner) <= budget:
@@ -138,7 +139,7 @@ def nearest_candidates(
     lookback
         How far away an event may be, at most; by default any distance.
     left_key, right_key
-        As of ``event_candidates``.
+        As in ``event_candidates``.
 
     Returns
     -------
@@ -158,9 +159,9 @@ def nearest_candidates(
 
 @bare
 def _fold(b, k, t, out, at):
-    """Write the components of ``-|S - t|`` for a component of ``S``; returns where the next one goes.
+    """Write the components of ``-|S - t|`` for a component of ``S``; return the place after them.
 
-    Of two points at one distance the earlier is taken for the nearer, as pandas does: by the last bit of a double.
+    Of two points at one distance the earlier counts as nearer, as in pandas: by the last bit of a double.
     """
     kind, low, high, weight, mean, sd = b.kind[k], b.low[k], b.high[k], b.weight[k], b.mean[k], b.sd[k]
     if kind == POINT:
@@ -188,7 +189,7 @@ def _fold(b, k, t, out, at):
 
 @kernel
 def _folded(b, start, candidates, rows, times):
-    """The components of ``-|S_j - t|`` for each time and each candidate of its row, and where those of a time begin."""
+    """Return the components of ``-|S_j - t|`` for each time and candidate of its row, and where each time begins."""
     pairs, most = 0, 0
     for m in range(len(rows)):
         for c in range(start[rows[m]], start[rows[m] + 1]):
@@ -210,7 +211,7 @@ def _folded(b, start, candidates, rows, times):
 
 
 class _Question(NamedTuple):
-    """The events that there are for each left row, and how far away they may be."""
+    """Holds the events of each left row, and how far away they may be."""
 
     events: Components
     start: np.ndarray
@@ -221,7 +222,7 @@ class _Question(NamedTuple):
     """Whether all events of a left row are normal."""
 
     def at(self, rows: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The chances of all candidates of rows, at certain times, and of none; and where those of each begin."""
+        """Return the probabilities of all candidates of rows at certain times, and of none, and where each begins."""
         normal = self.normal[rows]
         if not normal.any():
             return self._at_any(rows, times)
@@ -235,7 +236,7 @@ class _Question(NamedTuple):
         return found, none, begins
 
     def _at_any(self, rows: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same for events of any kinds."""
+        """Do as ``at`` for events of any kinds."""
         folded, begins = _folded(self.events, self.start, self.candidates, rows, times)
         zeros = np.zeros(len(rows))
         now = Components(
@@ -259,7 +260,7 @@ def _longer(values, size):
 
 @bare
 def _marks_of(b, mine, places, widths):
-    """Where events begin, end or have their middle, and how wide that is; returns how many marks there are."""
+    """Write where events begin, end or have their middle, and the width there; return how many marks there are."""
     count = 0
     for j in mine:
         for k in range(b.start[j], b.start[j + 1]):
@@ -285,7 +286,7 @@ def _add_break(x, low, high, breaks, count):
 
 @bare
 def _breaks_between(low, high, places, widths, count, lookback, breaks):
-    """Where the order of two events, or what is within the lookback, may change; returns how many breaks there are."""
+    """Write where the order of two events, or which are within the lookback, may change; return how many breaks."""
     many = 2
     breaks[0], breaks[1] = low, high
     for i in range(count):
@@ -308,7 +309,7 @@ def _breaks_between(low, high, places, widths, count, lookback, breaks):
 
 @bare
 def _bends_of(a, k, b, mine):
-    """By how much events bend within a normal part of a left time, squared and summed; infinite if one is no normal."""
+    """Return the squared bends of events within a normal part of a left time, summed; infinite if one is not normal."""
     if a.kind[k] != NORMAL or a.low[k] > -math.inf or a.high[k] < math.inf:
         return math.inf
     total = 0.0
@@ -324,7 +325,7 @@ def _bends_of(a, k, b, mine):
 
 @kernel
 def _sums_of(a, b, start, candidates):
-    """Times, their rows and weights, of all left components that are sums; and which components these are."""
+    """Return times, their rows and weights, for left components that are sums, and flags of these components."""
     size, number = 1024, 0
     rows, times, weights = np.empty(size, np.int64), np.empty(size), np.empty(size)
     summed = np.zeros(len(a.kind), np.bool_)
@@ -354,7 +355,7 @@ def _sums_of(a, b, start, candidates):
 
 @kernel
 def _most_marks(b, start, candidates):
-    """How many marks the events of a row have at most."""
+    """Return how many marks the events of a row have at most."""
     most = 0
     for i in range(len(start) - 1):
         count = 0
@@ -366,7 +367,7 @@ def _most_marks(b, start, candidates):
 
 @kernel
 def _panels_of(a, b, start, candidates, lookback, summed):
-    """All panels of left components that are no sums: row, component, begin and end."""
+    """Return all panels of left components that are not sums: row, component, begin and end."""
     most = _most_marks(b, start, candidates)
     places, widths = np.empty(most), np.empty(most)
     small = min(most, _MOST_MARKS)
@@ -399,7 +400,7 @@ def _panels_of(a, b, start, candidates, lookback, summed):
 
 @kernel
 def _densities(a, parts, times):
-    """The density of components at times, times their weights."""
+    """Return the density of components at times, multiplied by their weights."""
     out = np.empty(len(times))
     for m in range(len(times)):
         k = parts[m]
@@ -425,7 +426,7 @@ def _integrate(asked: _Question, a: Components, panels: _Panels, sums: np.ndarra
             found, alone, places = asked.at(rows, times.ravel())
             counts = np.diff(asked.start)[some.row]
             owner = np.concatenate([[0], np.cumsum(counts)])
-            # chances are in the order of panels, nodes and candidates
+            # probabilities are in the order of panels, nodes and candidates
             each = np.repeat(np.repeat(owner[:-1], size) - places[:-1], np.diff(places)) + np.arange(len(found))
             small, large = (
                 np.bincount(each, found * np.repeat((share * rule).ravel(), np.diff(places)), owner[-1])
@@ -462,7 +463,7 @@ def nearest_events(
     left, right
         One-dimensional models of any kinds: the times asked about, and the times of events.
     start, candidates, rank
-        As of ``last_events``. Of two events at one distance the earlier is chosen.
+        As in ``last_events``. Of two events at one distance the earlier is chosen.
     lookback
         How far away an event may be, at most; by default any distance.
 

@@ -1,4 +1,4 @@
-"""Finding near pairs of clouds: a first look at many objects, and the rules for the pairs that it leaves."""
+"""Find near pairs of clouds: a coarse test of many objects, then the rules for the pairs that pass it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from haply.pruning.candidates.grid import Grid, empty_grid, objects_near
 from haply.pruning.ownership import owns
 
 _WORTH_A_TABLE = 16
-"""New objects at a time from which on a look in singles pays."""
+"""From this many new objects in a batch on, a test in single precision pays."""
 
 
 class Search(NamedTuple):
-    """How candidates are found: by the grid, a group of new objects (from ``begin`` on) at a time, or in all."""
+    """How candidates are found: by the grid for a group of new objects (from ``begin`` on) at a time, or among all."""
 
     by_grid: bool
     grid: Grid
@@ -57,7 +57,7 @@ class CloudPairs(NamedTuple):
 
 
 class CloudScratch(NamedTuple):
-    """Room for what is computed of one new object: a number and a byte for each stored one, lists of some of them."""
+    """Arrays for one new object: a number and a byte for each stored object, and lists of some of these."""
 
     squares: np.ndarray
     close: np.ndarray
@@ -72,9 +72,9 @@ class CloudScratch(NamedTuple):
 
 @bare_fused
 def _close_in_space(near, i, others, first, touching, level, slope, close):
-    """Which centres of stored objects are within the reach of two cores, and not beyond what variances allow.
+    """Flag centres of stored objects within the reach of two cores, and not beyond the limit from variances.
 
-    Not beyond: what a variance without end allows may be no number.
+    The second test is negated, as that limit may be NaN if a variance is infinite.
     """
     last = first + len(close)
     a, b, c = near[0, i], near[1, i], near[2, i]
@@ -88,7 +88,7 @@ def _close_in_space(near, i, others, first, touching, level, slope, close):
 
 @bare_fused
 def _close_anywhere(near, i, others, first, touching, level, slope, close, squares):
-    """The same in any number of dimensions, coordinate by coordinate."""
+    """Do as ``_close_in_space`` in any number of dimensions, coordinate by coordinate."""
     dim, last = len(near) - 6, first + len(close)
     squares[:] = 0.0
     for c in range(dim):
@@ -104,7 +104,7 @@ def _close_anywhere(near, i, others, first, touching, level, slope, close, squar
 
 @bare_fused
 def _close_in_singles(table, a, b, c, touching, level, slope, close):
-    """``_close_in_space`` by a table of singles."""
+    """Do as ``_close_in_space`` by a table in single precision."""
     xs, ys, zs, radii, variances = table[0], table[1], table[2], table[3], table[4]
     for m in range(len(close)):
         u, v, w, reach = a - xs[m], b - ys[m], c - zs[m], touching + radii[m]
@@ -114,7 +114,7 @@ def _close_in_singles(table, a, b, c, touching, level, slope, close):
 
 @bare
 def _tabulate(near, first, last, table):
-    """Centres as seen from the first one, cores and variances, in singles; returns the largest length among them."""
+    """Write centres relative to the first one, cores and variances as singles; return the largest length among them."""
     largest = 0.0
     for r in range(5):
         origin = near[r, first] if r < 3 else 0.0
@@ -127,10 +127,11 @@ def _tabulate(near, first, last, table):
 
 @bare
 def _first_look(near, i, others, first, touching, level, slope, table, largest, close):
-    """``_close_in_space`` in singles with room for their errors, and what that leaves in doubles. False if they cannot.
+    """Do as ``_close_in_space`` in singles, with room for their errors; return False if numbers are out of range.
 
-    Coordinates of up to R are rounded by R 2^-24 at most, twice, as is their difference; so a distance d is found as
-    less than d + e, with e = R 2^-20, and its square as less than (1 + 1e-4) d^2 + 2e4 e^2. The rest is relative.
+    Coordinates of up to R are rounded by R 2^-24 at most, twice, as is their difference; so a distance d is computed as
+    less than d + e, with e = R 2^-20, and its square as less than (1 + 1e-4) d^2 + 2e4 e^2. The other errors are
+    relative. The caller tests the remaining objects in doubles.
     """
     a, b, c = near[0, i] - others[0, first], near[1, i] - others[1, first], near[2, i] - others[2, first]
     extent = max(largest, abs(a), abs(b), abs(c), near[3, i])
@@ -146,7 +147,7 @@ def _first_look(near, i, others, first, touching, level, slope, table, largest, 
 
 @bare
 def _in_time(times, time, window, close):
-    """Leave out those that are not in the window; returns how many are."""
+    """Unflag objects that are not in the window; return how many are in it."""
     inside = 0
     for m in range(len(times)):
         here = 1 if abs(time - times[m]) <= window else 0
@@ -157,11 +158,11 @@ def _in_time(times, time, window, close):
 
 @bare
 def _all_near(question, new, i, stored, first, last, span, table, window, slack, squares, close, candidates):
-    """Candidates of a new object among all stored ones, in loops that the compiler makes wide.
+    """Find candidates of a new object among all stored ones, in loops that the compiler vectorises.
 
-    ``close`` is room for a byte per object and seven more: eight are looked at as one number, which is mostly 0.
-    ``span`` has the first and last time of the stored ones, and their largest core; ``table``, if it is not empty, what
-    a look in singles needs.
+    ``close`` is room for a byte per object and seven more: eight are read as one number, which is mostly 0. ``span``
+    has the first and last time of the stored objects, their largest core, and the largest length in ``table``. The
+    table, if it is not empty, is for tests in single precision.
     """
     near, others = new.near, stored.near
     dim, size = len(near) - 6, last - first
@@ -169,7 +170,7 @@ def _all_near(question, new, i, stored, first, last, span, table, window, slack,
     base, stretch = question.within + slack, 1.0 + 1e-12
     touching, slope, level = base + near[dim, i], 0.0, math.inf
     if question.core:
-        # (base + k sqrt(V))^2 without the root: sqrt(V) <= (V / q + q) / 2, whatever q is; here that of V = 2 variance
+        # (base + k sqrt(V))^2 without the root: sqrt(V) <= (V / q + q) / 2 for any q; here q is that of V = 2 variance
         if question.spread < 1e150 and base < 1e150:
             root = math.sqrt(2.0 * variance) + 1e-150
             slope = stretch * question.spread * (question.spread + base / root)
@@ -209,7 +210,7 @@ def _all_near(question, new, i, stored, first, last, span, table, window, slack,
 
 @bare
 def _span(times, cores, span):
-    """The first and the last of some times, and the largest core."""
+    """Write the first and the last of some times, and the largest core."""
     span[0], span[1], span[2] = math.inf, -math.inf, 0.0
     for m in range(len(times)):
         span[0], span[1], span[2] = min(span[0], times[m]), max(span[1], times[m]), max(span[2], cores[m])
@@ -217,7 +218,7 @@ def _span(times, cores, span):
 
 @bare
 def _some_near(question, new, i, stored, first, window, slack, slots, count, squares, candidates):
-    """The same among given objects."""
+    """Find candidates of a new object among given stored ones."""
     dim = len(new.near) - 6
     radius, variance, time = new.near[dim, i], new.near[dim + 1, i], new.near[dim + 2, i]
     found = 0
@@ -248,10 +249,11 @@ def _is_ours(near, i, others, j, dim):
 
 @kernel
 def match_clouds(question, new, begin, end, stored, first, last, window, slack, most, search, out, counts):
-    """Kept pairs of new objects, ``begin`` to ``end``, and stored ones of the other side, ``first`` to ``last``.
+    """Find kept pairs of new objects, ``begin`` to ``end``, and stored ones of the other side, ``first`` to ``last``.
 
-    Stops when the output may overflow; returns where, and how many pairs there are. ``most`` is the largest number of
-    samples of an object. ``counts`` gets, for each rule, what it rejected and accepted, and the pairs in the window.
+    Stops when the output may overflow; returns the next object, and how many pairs there are. ``most`` is the largest
+    number of samples of an object. ``counts`` gets, for each rule, the pairs it rejected and accepted, and the pairs in
+    the window.
     """
     dim = len(new.near) - 6
     size = last - first
@@ -274,7 +276,7 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
     squares, close, candidates, slots = scratch.squares, scratch.close, scratch.candidates, scratch.slots
     centres, work = scratch.centres, scratch.work
     n, i, group, listed = 0, begin, -1, -1
-    asked, need = -1.0, 0.0  # mostly all objects have as many samples
+    asked, need = -1.0, 0.0  # objects mostly have the same number of samples
     first_rule = CORE if question.core else BALLS
     base = question.within + slack
     _span(stored.near[dim + 2, first:last], stored.near[dim, first:last], scratch.span)
@@ -325,7 +327,7 @@ def _match(question, new, begin, end, stored, first, last, window, slack, search
             if question.balls:
                 room = question.within - slack - x[RADIUS] - y[RADIUS]
                 if room >= 0.0 and square <= room * room * (1.0 - 1e-12) and square < math.inf:
-                    # sure, and kept if anything is
+                    # a sure pair, which is kept if any pair can be
                     verdict, weight = (1 if whole >= least_kept(question, whole, counted) else -1), whole
             if verdict == 0 and question.moments:
                 code = MOMENTS

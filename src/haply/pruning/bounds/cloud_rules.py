@@ -1,8 +1,9 @@
-"""Rules that decide a pair of clouds without its probability, or with as little of it as need be.
+"""Rules that decide a pair of clouds without its probability, or with a part of its computation.
 
 Every rule bounds the *near weight* of a pair, the weight of its sample pairs within the distance (a count when all are
 equally likely). A pair is rejected when an upper bound is below the least weight that is kept, accepted when a lower
-bound reaches it. Rounding is always given to the safe side: distances by ``slack``, weights by the threshold's own.
+bound reaches it. Rounding is always covered on the safe side: for distances by ``slack``, for weights by the
+threshold's own slack.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from haply.pruning.bounds.clouds import COUNT, EQUAL, FOURTH, RADIUS, SHELL_AT, 
 from haply.pruning.threshold import Threshold
 
 BINS = 64
-"""Bins on the line through two centres."""
+"""The number of bins on the line through two centres."""
 
 EXACT, BALLS, CORE, SPHERES, MOMENTS, LINE, SHELL, ROWS = range(8)
 WINDOW = 8
@@ -67,7 +68,7 @@ RuleSet = Literal["auto", "paper", "none"]
 
 
 def rule_codes(rules: RuleSet | Iterable[RuleName]) -> frozenset[int]:
-    """The codes of a named set (``auto``, ``paper``, ``none``) or of a list of rules."""
+    """Return the codes of a named set (``auto``, ``paper``, ``none``) or of a list of rules."""
     names = {**{name: code for code, name in RULES.items()}, "grid": GRID}
     if isinstance(rules, str):
         if rules not in _SETS:
@@ -88,12 +89,12 @@ class CloudCondition(NamedTuple):
     level: float
     keep_from: float
     keep_counts_from: float
-    """The least share of pairs of samples that is kept where all have the same weight."""
+    """The least share of pairs of samples that is kept if all have the same weight."""
     reject_below: float
     accept_from: float
     spread: float
     line_from: float
-    """Standard deviations that two objects must be apart on a line, beyond the distance, for a look at it."""
+    """The line is tested only if two objects are this many standard deviations apart on it, beyond the distance."""
     exact: bool
     balls: bool
     core: bool
@@ -105,7 +106,7 @@ class CloudCondition(NamedTuple):
 
 
 def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[int]) -> CloudCondition:
-    """What a pair of clouds is asked."""
+    """Return the condition on pairs of clouds as numbers for kernels."""
     reject = threshold.reject_below
     level = 0.0 if threshold.value is None else threshold.value
     spread = math.sqrt(1.0 / reject - 1.0) * (1.0 + 1e-9) if reject > 1e-9 else math.inf
@@ -118,7 +119,7 @@ def question(within: float, threshold: Threshold, exact: bool, rules: frozenset[
 
 @bare
 def least_kept(question, whole, counted):
-    """The least near weight that is kept, of ``whole``; counts are decided as fractions, which doubles tell apart."""
+    """Return the least near weight of ``whole`` that is kept; counts are compared as fractions, as doubles can."""
     if not counted:
         return question.keep_from * whole
     count = math.floor(question.level * whole)
@@ -131,10 +132,10 @@ def least_kept(question, whole, counted):
 
 @inner
 def moments_verdict(question, x, y, near, i, others, j, dim, slack):
-    """-1 or 1 if the mean and variance of the squared distance decide the pair (Cantelli), else 0.
+    """Return -1 or 1 if the mean and variance of the squared distance decide the pair (Cantelli), otherwise 0.
 
     With ``U`` and ``V`` the deviations from the two means and ``d`` the difference of these, the squared distance is
-    ``d.d + 2 d.(U - V) + U.U + V.V - 2 U.V``; what is mixed of both sides is uncorrelated with what is not.
+    ``d.d + 2 d.(U - V) + U.U + V.V - 2 U.V``; the mixed term of both sides is uncorrelated with the others.
     """
     square, skew, thirds, line, mixed, at = 0.0, 0.0, 0.0, 0.0, 0.0, SHELL_AT + dim
     for c in range(dim):
@@ -147,7 +148,7 @@ def moments_verdict(question, x, y, near, i, others, j, dim, slack):
             line += twice * d * (near[e, i] - others[e, j]) * (x[at] + y[at])
             mixed += twice * x[at] * y[at]
             at += 1
-    # the means, and so their distance, are known up to the slack: each bound takes the worse end
+    # the means, and so their distance, are known up to the slack: each bound uses the worse end
     apart, trace = math.sqrt(square), x[TRACE] + y[TRACE]
     plain = x[FOURTH] + y[FOURTH] + 4.0 * mixed
     variance = max(0.0, plain + 4.0 * line + 4.0 * skew)
@@ -167,9 +168,9 @@ def moments_verdict(question, x, y, near, i, others, j, dim, slack):
 
 @bare
 def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
-    """The least ``whole - F(a) F(b)`` over spheres of both around their centres that are too far apart (Lemma 5.2).
+    """Return the least ``whole - F(a) F(b)`` over spheres around both centres that are too far apart (Lemma 5.2).
 
-    Of all pairs of radii only those on the border matter: as one grows, the other shrinks.
+    Only pairs of radii on the border matter: as one grows, the other shrinks.
     """
     lx, ly = int(x[COUNT]), int(y[COUNT])
     at_x, at_y = int(x[START]) + dim * lx, int(y[START]) + dim * ly
@@ -188,7 +189,7 @@ def spheres_bound(x_pool, x, y_pool, y, dim, apart, within):
 
 @bare_fused
 def _places(pool, start, count, dim, direction, low, scale, out):
-    """Where an object's samples are on a line, in bins from ``low`` on; in space all coordinates in one go."""
+    """Write the places of an object's samples on a line, in bins from ``low`` on; in space all coordinates at once."""
     out = out[:count]
     if dim == 3:
         a, b, c = direction[0], direction[1], direction[2]
@@ -208,7 +209,7 @@ def _places(pool, start, count, dim, direction, low, scale, out):
 
 @bare
 def _in_bins(places, reach, first, until):
-    """The bins that are within a reach of places: the first, and the one after the last."""
+    """Write the bins within a reach of places: the first, and the one after the last."""
     most, bins = BINS - 1.0, float(BINS)
     for k in range(len(first)):
         first[k] = np.int32(min(max(places[k] - reach, 0.0), most))
@@ -217,10 +218,11 @@ def _in_bins(places, reach, first, until):
 
 @bare
 def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work, bins, below, upper):
-    """For each sample of ``x`` the most of ``y`` that lies near on the line through the centres; returns the sum.
+    """Write for each sample of ``x`` an upper bound of the near weight of ``y``, and return the weighted sum.
 
-    The samples of ``y`` go into bins along the line, around the place ``middle`` of its centre; a sample of ``x`` is
-    given all bins that it may come near. A billionth of a bin more is more than what places and reach are rounded by.
+    The samples of ``y`` go into bins on the line through the centres, around the place ``middle`` of its centre. A
+    sample of ``x`` gets all bins that may be near it. The added billionth of a bin is more than the rounding of places
+    and reach.
     """
     lx, ly = int(x[COUNT]), int(y[COUNT])
     at_x, at_y = int(x[START]), int(y[START])
@@ -248,10 +250,10 @@ def line_rows(x_pool, x, y_pool, y, dim, direction, middle, within, slack, work,
 
 @bare
 def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, bins, lower, upper):
-    """For each sample of ``x`` bounds of what of ``y`` is near, by its distance from the centre of ``y``.
+    """Write for each sample of ``x`` bounds of the near weight of ``y``, by its distance from the centre of ``y``.
 
-    What of ``y`` lies within a radius of its centre is known at steps. ``upper`` is lowered where this is less; returns
-    both sums.
+    The weight of ``y`` within a radius of its centre is known at steps. ``upper`` is lowered where this bound is less.
+    Returns both sums.
     """
     lx = int(x[COUNT])
     at_x = int(x[START])
@@ -266,7 +268,7 @@ def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, bins, low
     scale, most = SHELLS / max(y[RADIUS], 1e-300), float(SHELLS)
     heavy, low, high = x_pool[at_x + dim * lx : at_x + (dim + 1) * lx], 0.0, 0.0
     holes, outer = bins[0, :lx], bins[1, :lx]
-    # steps that are sure to be near are one too many here, and so are those that are sure not to be: none is 0
+    # the numbers of steps that are surely near, or surely not near, are one too large here: 0 stands for none
     for k in range(len(work)):
         distance = math.sqrt(work[k])
         outer[k] = np.int32(np.ceil(min((distance + within + slack) * scale, most)))
@@ -285,7 +287,7 @@ def shell_rows(x_pool, x, y_pool, y, dim, centre, within, slack, work, bins, low
 
 
 class RuleScratch(NamedTuple):
-    """Room for what is computed of one pair: one number per sample, bins, a direction."""
+    """Arrays for one pair: one number per sample, bins, a direction."""
 
     values: np.ndarray
     lower: np.ndarray
@@ -295,7 +297,7 @@ class RuleScratch(NamedTuple):
     direction: np.ndarray
     narrow: Narrow
     has_x: np.ndarray
-    """Whether the object that pairs have in common is in ``narrow``."""
+    """Whether the object that pairs have in common is in ``narrow`` already."""
 
 
 @bare
@@ -306,7 +308,7 @@ def _block(pool, row, dim):
 
 @inner
 def _line_may_reject(x, y, dim, direction, apart, question):
-    """Whether two objects would be far apart often enough on the line through their centres if they were Gaussian."""
+    """Tell whether objects, if Gaussian, would often enough be too far apart on the line through their centres."""
     variance, at = 0.0, SHELL_AT + dim
     for c in range(dim):
         for e in range(c, dim):
@@ -325,11 +327,11 @@ def _sum(values, begin, end):
 
 @bare
 def _narrow_rows(question, count, other, error, low, high, has_lower, has_upper, need, sure, work):
-    """Some samples of x at a time with all of y, in singles: a verdict and -1 as soon as there is one, else the count.
+    """Decide in singles, some samples of x at a time with all of y: return a verdict and -1, or 1 and the count.
 
-    All weights are 1. ``low`` and ``high`` bound what is near in all, ``lower`` and ``upper``, if there, what is near
-    each sample of x. Samples half way out are looked at first: they tell what to expect, and of the others only the
-    bound is taken that will most likely decide. The answer is 0 and -1 if singles do not tell.
+    All weights are 1. ``low`` and ``high`` bound the near weight of all samples, ``lower`` and ``upper``, if known,
+    that of each sample of x. Samples half way out come first: they tell which verdict is likely, and for the others
+    only the bound that decides for it is computed. Returns 0 and -1 if singles cannot decide.
     """
     narrow, first = work.narrow, count // (2 * _ROWS_AT_ONCE) * _ROWS_AT_ONCE
     until = min(first + _ROWS_AT_ONCE, count)
@@ -361,10 +363,10 @@ def _narrow_rows(question, count, other, error, low, high, has_lower, has_upper,
 
 @bare
 def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work):
-    """Line, shell and rows for one pair: ``(verdict, near weight or NaN, code)``.
+    """Decide one pair by line, shell and rows: return ``(verdict, near weight or NaN, code)``.
 
-    With ``EXACT`` the caller decides by the weight. ``centres`` has the two centres as rows. Below ``need`` an upper
-    bound rejects, from ``sure`` on a lower bound accepts.
+    With ``EXACT`` the caller decides by the weight. ``centres`` has the two centres as rows. An upper bound below
+    ``need`` rejects, a lower bound from ``sure`` on accepts.
     """
     count, other = int(x[COUNT]), y[WHOLE]
     heavy = int(x[START]) + dim * count
@@ -378,7 +380,7 @@ def decide(question, x_pool, x, y_pool, y, centres, dim, slack, need, sure, work
         for c in range(dim):
             work.direction[c] /= apart
             middle += work.direction[c] * centres[1, c]
-        # a guess of what the rule would find tells whether it is worth its time; it decides nothing
+        # a guess of the result tells whether the rule is worth its time; it decides nothing
         if _line_may_reject(x, y, dim, work.direction, apart, question):
             high = line_rows(
                 x_pool, x, y_pool, y, dim, work.direction, middle, question.within, slack, work.values, work.bins,

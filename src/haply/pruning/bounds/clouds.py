@@ -1,8 +1,8 @@
-"""Clouds (sets of weighted samples) as the rules that decide pairs of them want them.
+"""Clouds (sets of weighted samples) in the form that the rules use to decide pairs of them.
 
-What is known of an object is written down once, when it arrives:
+An object is described once, when it arrives:
 
-* ``near``, a column per object, for the first look at many objects at a time: centre, core radius, largest variance,
+* ``near``, a column per object, for the coarse test of many objects at a time: centre, core radius, largest variance,
   time, and to which pairs it belongs here (see ``Places``);
 * ``facts``, a row per object: where its samples are, its moments, and how much of it lies within each radius;
 * ``pool``: the samples, coordinate by coordinate, their weights and their distances from the centre, nearest first.
@@ -21,29 +21,29 @@ from haply.pruning.ownership import ONE_CELL, Places
 from haply.pruning.threshold import Threshold
 
 WHOLE_BALL = 2.0
-"""As much as a core must hold to be the whole ball: more than the weights may add up to by rounding."""
+"""The share for which a core is the whole ball: more than rounded weights can add up to."""
 
 SHELLS = 32
-"""Steps of the radius at which it is written down how much of an object lies within."""
+"""Steps of the radius; the weight of an object within each step is stored."""
 
 
 def near_rows(dim: int) -> int:
-    """Rows of ``near``: the centre, the core radius, the largest variance, the time, and the three of ``Places``."""
+    """Count the rows of ``near``: the centre, the core radius, the largest variance, the time, three of ``Places``."""
     return dim + 6
 
 
 def fact_columns(dim: int) -> int:
-    """Columns of ``facts``."""
+    """Count the columns of ``facts``."""
     return SHELL_AT + dim + dim * (dim + 1) // 2 + SHELLS + 1
 
 
 START, COUNT, WHOLE, EQUAL, RADIUS, TRACE, FOURTH, SHELL_AT = range(8)
-"""Columns of ``facts``: where the samples are and how many, what they weigh and whether all weigh the same, the radius,
+"""Columns of ``facts``: where the samples are and how many, their weight and whether all weights are equal, the radius,
 moments of even order; from the last one on third and second moments, and the shells."""
 
 
 class Objects(NamedTuple):
-    """Objects as the rules want them (see the module)."""
+    """Objects in the form that the rules use (see the module)."""
 
     near: np.ndarray
     facts: np.ndarray
@@ -57,7 +57,7 @@ def describe(
     weighted_centre: bool = True,
     places: Places = ONE_CELL,
 ) -> Objects:
-    """Write down what the rules use. ``core_share``: how much of an object its core must hold (see ``core_share``)."""
+    """Describe objects for the rules. ``core_share`` is the share of an object that its core must hold."""
     count = len(these.start) - 1
     objects = room_for(these.dim, count, int(these.start[-1]))
     describe_into(objects, 0, 0, these, times, core_share, weighted_centre, places)
@@ -65,7 +65,7 @@ def describe(
 
 
 def room_for(dim: int, count: int, samples: int) -> Objects:
-    """Empty arrays for so many objects with so many samples in all."""
+    """Return empty arrays for this many objects with this many samples in all."""
     return Objects(
         np.empty((near_rows(dim), count)), np.empty((count, fact_columns(dim))), np.empty((dim + 2) * samples)
     )
@@ -81,7 +81,7 @@ def describe_into(
     weighted_centre: bool,
     places: Places,
 ) -> None:
-    """``describe``, into arrays that have room: objects from number ``at`` on, samples from ``pool_at`` on."""
+    """Describe objects in arrays that have room: objects from number ``at`` on, samples from ``pool_at`` on."""
     dim, end = these.dim, at + len(these.start) - 1
     near = objects.near
     near[dim + 2, at:end] = times
@@ -92,16 +92,16 @@ def describe_into(
 
 
 def core_share(threshold: Threshold) -> float:
-    """Two cores that hold more than this each, and are too far apart, leave a pair below the threshold."""
+    """Return a share: if two cores that hold more than it are too far apart, their pair is below the threshold."""
     if threshold.reject_below <= 0.0:
         return WHOLE_BALL
     return math.sqrt(max(0.0, 1.0 - threshold.reject_below)) * (1.0 + 1e-14) + 1e-14
 
 
 def extents(these: Clouds, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """The place of each object's centre on a line in general position, and the radius of its core.
+    """Return the place of each object's centre on a line in general position, and the radius of its core.
 
-    On any line two centres are at most as far apart as in space: objects that are too far apart on it match nothing.
+    On any line two centres are at most as far apart as in space: objects that are too far apart on it do not match.
     """
     direction = 0.75 ** np.arange(these.dim)
     count = len(these.start) - 1
@@ -139,7 +139,7 @@ def _extents(these, share, direction, place, core, room):
 
 @kernel
 def _largest_variance(cov, dim, trace, work):
-    """An upper bound of the largest eigenvalue, at most ``dim ** (1 / 16)`` too large, by squaring four times."""
+    """Upper bound on the largest eigenvalue, at most a factor ``dim ** (1 / 16)`` too large, by squaring four times."""
     if trace <= 0.0:
         return 0.0
     if dim == 1:
@@ -174,7 +174,7 @@ def _describe(these, share, weighted_centre, near, facts, pool, at, pool_at):
         first, count = these.start[i], these.start[i + 1] - these.start[i]
         weight, whole = these.weight[first : first + count], these.whole[i]
         row = facts[at + i]
-        # the centre: any would do for the balls, the moments want the mean
+        # the centre: any point is good for the balls, the moments need the mean
         for c in range(dim):
             xs = these.points[dim * first + c * count : dim * first + (c + 1) * count]
             total = 0.0
@@ -219,7 +219,7 @@ def _describe(these, share, weighted_centre, near, facts, pool, at, pool_at):
         shell = 0
         for k in range(count):
             here = distance[order[k]]
-            while shell <= SHELLS and shell * step < here:  # the last step may fall short of the radius: it holds all
+            while shell <= SHELLS and shell * step < here:  # the last step may be below the radius: it holds all
                 shells[shell] = held
                 shell += 1
             held += weight[order[k]]
@@ -258,7 +258,7 @@ def _copy_blocks(facts, pool, rows, dim, into_facts, into_pool):
 
 
 def take(objects: Objects, rows: np.ndarray) -> Objects:
-    """The given objects, in the given order."""
+    """Return the given objects, in the given order."""
     dim = len(objects.near) - 6
     size = int((dim + 2) * objects.facts[rows, COUNT].sum())
     facts, pool = np.empty((len(rows), objects.facts.shape[1])), np.empty(size)
@@ -267,5 +267,5 @@ def take(objects: Objects, rows: np.ndarray) -> Objects:
 
 
 def shift_samples(facts: np.ndarray, by: int) -> None:
-    """Say that the samples of these objects now lie further on in the pool."""
+    """Move the start of the samples of these objects in the pool."""
     facts[:, START] += by

@@ -1,4 +1,4 @@
-"""Upper bounds on how likely a normal point lies in a disc or a ball, at a part of the price of the exact value."""
+"""Upper bounds on the probability that a normal point lies in a disc or a ball, cheaper than the exact value."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from haply.numerics.jit import bare
 from haply.pruning.candidates.gaussian import mass_from_centre
 
 _ROUNDING = 4e-13
-"""What bound and exact value may be wrong by."""
+"""The error that bound and exact value may have."""
 
 
 @bare
 def _within(half, mean, sd):
-    """``P(|X| <= half)`` for a normal in one dimension."""
+    """Return ``P(|X| <= half)`` for a normal in one dimension."""
     if not sd > 0.0:
         return 1.0
     return mass_from_centre((half - mean) / sd) + mass_from_centre((half + mean) / sd)
@@ -21,10 +21,10 @@ def _within(half, mean, sd):
 
 @bare
 def disc_at_most(x, y, xx, xy, yy, square):
-    """An upper bound on ``P(|X|**2 <= square)`` for normal ``X`` in the plane with mean ``(x, y)``: that of a square.
+    """Upper bound on ``P(|X|**2 <= square)`` for normal ``X`` in the plane with mean ``(x, y)``: that of a square.
 
     Two sides of the square are across the direction of the mean. Given the place along it, the point across is normal,
-    with a mean that moves with the place; its chance to lie within the square is at most that of the nearest mean.
+    with a mean that moves with the place; its probability to lie within the square is at most that of the nearest mean.
     """
     away, radius = math.sqrt(x * x + y * y), math.sqrt(max(0.0, square))
     u, v = (x / away, y / away) if away > 0.0 else (1.0, 0.0)
@@ -32,7 +32,7 @@ def disc_at_most(x, y, xx, xy, yy, square):
     if not along > 0.0:
         return 1.0
     most, across = _within(radius, away, math.sqrt(along)), (xx * yy - xy * xy) / along
-    if across > 1e-12 * (xx + yy):  # else what is left of it is rounding
+    if across > 1e-12 * (xx + yy):  # otherwise it is only rounding
         lean = abs((u * v * (yy - xx) + (u * u - v * v) * xy) / along) * max(0.0, away - radius)
         most *= min(1.0, _within(radius, lean, math.sqrt(across)))
     return min(1.0, most + _ROUNDING)
@@ -40,9 +40,9 @@ def disc_at_most(x, y, xx, xy, yy, square):
 
 @bare
 def along_at_most(away, along, radius):
-    """An upper bound in any dimension: the ball lies between two planes across the direction of the mean.
+    """Upper bound in any dimension: the ball lies between two planes across the direction of the mean.
 
-    ``away`` is the square of the mean's length, ``along`` the variance along the mean, times that.
+    ``away`` is the square of the mean's length, ``along`` is ``away`` times the variance along the mean.
     """
     if not away > 0.0 or not along > 0.0:
         return 1.0

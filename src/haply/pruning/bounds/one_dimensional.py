@@ -1,6 +1,6 @@
 """Certified bounds on ``P(low <= A - B <= high)`` for a pair of rows, from their cdfs alone.
 
-``support`` here is what is left of a row after cutting tails of 1e-17, so that every model has a finite one; the lost
+``support`` here is the rest of a row after tails of 1e-17 are cut, so that every model has a finite support; the lost
 mass is far below the slack of the threshold. Upper bounds use closed windows, lower bounds open ones, and both move
 their ends by the rounding of a position, so that they hold for atoms and ties as well.
 """
@@ -32,7 +32,7 @@ _SLACK = 1e-15
 
 
 class Facts(NamedTuple):
-    """What the bounds know of one side's rows."""
+    """The facts about the rows of one side that the bounds use."""
 
     low: np.ndarray
     high: np.ndarray
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
 @kernel
 def _cut_rows(rows, low, high, mean, sd, steps):
-    """Cut each row's support at its mean and some standard deviations around it; the mass between neighbouring cuts."""
+    """Cut each row's support at its mean and some standard deviations around; return cuts and the mass between."""
     n, parts = len(low), len(steps) + 1
     cuts, masses = np.empty((n, parts + 1)), np.empty((n, parts))
     for i in range(n):
@@ -59,7 +59,7 @@ def _cut_rows(rows, low, high, mean, sd, steps):
 
 
 def facts(model: OneDimensional, width: float, with_cuts: bool) -> Facts:
-    """Gather what the bounds need; cuts only where the sandwich is worth its price."""
+    """Collect the facts that the bounds need; cuts only if the sandwich bound pays."""
     low, high = model.quantile_low(CERTAIN_LEVEL), model.quantile_high(CERTAIN_LEVEL)
     held = model.concentration(width) if math.isfinite(width) else np.ones(len(model))
     cuts, masses = np.empty((0, 0)), np.empty((0, 0))
@@ -70,7 +70,7 @@ def facts(model: OneDimensional, width: float, with_cuts: bool) -> Facts:
 
 @inner
 def _closed_mass(rows, i, left, right):
-    """At least the mass of row ``i`` in the closed ``[left, right]``."""
+    """Upper bound on the mass of row ``i`` in the closed ``[left, right]``."""
     slack = _SLACK * (abs(left) + abs(right))
     if right < left - slack:
         return 0.0
@@ -79,7 +79,7 @@ def _closed_mass(rows, i, left, right):
 
 @inner
 def _open_mass(rows, i, left, right):
-    """At most the mass of row ``i`` in the open ``(left, right)``."""
+    """Lower bound on the mass of row ``i`` in the open ``(left, right)``."""
     slack = _SLACK * (abs(left) + abs(right))
     if not (left + slack < right - slack):
         return 0.0
@@ -102,7 +102,7 @@ def concentration_bound(a, a_facts, i, b, b_facts, j, low, high):
 
 @inner
 def containment_bound(a, a_facts, i, b, b_facts, j, low, high):
-    """Lower bound: the mass of ``A`` for which every value of ``B``'s support fulfils the condition, or the mirror."""
+    """Lower bound: the mass of ``A`` for which every value of ``B``'s support fulfils the condition, or vice versa."""
     by_a = _open_mass(a, i, b_facts.high[j] + low, b_facts.low[j] + high)
     by_b = _open_mass(b, j, a_facts.high[i] - high, a_facts.low[i] - low)
     return max(by_a, by_b)
@@ -155,7 +155,7 @@ def sandwich_bounds(cuts, masses, i, b, j, low, high):
 def bound_verdicts(
     a, a_facts, b, b_facts, left, right, low, high, outside, reject_below, accept_from, may_accept, with_cuts
 ):
-    """Decide pairs by the bounds, cheapest first; 0 where none of them does."""
+    """Decide pairs by the bounds, the cheapest first; 0 if none of them decides."""
     verdicts = np.zeros(len(left), dtype=np.int8)
     one_sided = math.isinf(low) or math.isinf(high)
     for pair in range(len(left)):
@@ -192,7 +192,7 @@ def bound_verdicts(
 
 
 def pays_for_sandwich(a: Components, b: Components) -> bool:
-    """Whether one exact value costs more than the sandwich's two dozen cdf look-ups: many parts, or cut normals."""
+    """Tell whether an exact value costs more than the sandwich's two dozen cdf look-ups: many parts, or cut normals."""
     n, m = max(1, len(a.start) - 1), max(1, len(b.start) - 1)
     cut = bool(np.isfinite(a.low[a.sd > 0.0]).any() and (b.sd > 0.0).any())
     cut = cut or bool(np.isfinite(b.low[b.sd > 0.0]).any() and (a.sd > 0.0).any())

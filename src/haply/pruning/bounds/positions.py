@@ -1,11 +1,12 @@
-"""Pairs of uncertain positions that are likely near: Gaussians, mixtures of them, and points, in any dimension.
+"""Find pairs of uncertain positions that are likely near: Gaussians, mixtures of them, and points, in any dimension.
 
 A ball is convex, so a Gaussian has at least half of its mass outside unless its mean is inside; and a share below one
-half only reaches as far out as that share's quantile, times its largest standard deviation. That tells how far apart
-the centres of a pair may be. Rows are sorted by cells as wide as that; the neighbours of a cell are then a few runs of
-the other side's sorted rows, and as one walks through one side, every run only moves forward: no table, no search.
+half only reaches as far out as that share's quantile, times its largest standard deviation. This limits how far apart
+the centres of a pair may be. Rows are sorted by cells of that width. The neighbours of a cell are then a few runs of
+the other side's sorted rows, and in a walk through one side every run only moves forward: this needs no table and no
+search.
 
-What is that near goes through bounds of constant cost, and what they leave open is computed.
+Pairs near enough are tested by bounds of constant cost, and computed if these leave them open.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ ACCEPTING = (POSITION_RULES[INSIDE],)
 SLACK = 1e-13
 """Rounding, as a share of the lengths that are compared."""
 _NEGLIGIBLE = 8.4
-"""What lies farther out than this many standard deviations has a probability below 1e-16."""
+"""The probability beyond this many standard deviations is below 1e-16."""
 _MOST_AXES, _CELLS_OF_AXIS, _KEYS = 3, 1 << 20, 1 << 62
 _COARSER = 4.0
 """Rows whose reach differs by more than this factor are not sorted into the same cells."""
 _CANDIDATES, _EVALUATED, _BEATEN, _COUNTS = 5, 6, 7, 8
 _NEEDLESS = 8
-"""So many candidates of a row, for each pair that is wanted, are computed without bounds if both sides are ranked."""
+"""If both sides are ranked, up to this many candidates for each wanted pair of a row are computed without bounds."""
 _FIRST_ROOM, _SAMPLED, _LINES = 1 << 12, 1 << 10, 1 << 13
 
 
 def no_counts() -> Counters:
-    """Counters of these rules."""
+    """Return counters of these rules."""
     return Counters(REJECTING, ACCEPTING)
 
 
@@ -69,35 +70,35 @@ class Limits(NamedTuple):
     radius: float
     square: float
     out: float
-    """How many standard deviations beyond the radius a mean may be; negative if it must be inside by as much."""
+    """How many standard deviations beyond the radius a mean may be; negative if it must be this far inside."""
     width: float
-    """The largest variance along any line that leaves a chance."""
+    """The largest variance along any line with which a pair may match."""
     area: float
-    """The largest determinant in two dimensions that leaves a chance."""
+    """The largest determinant in two dimensions with which a pair may match."""
     inside: float
-    """Squared standard deviations to the edge that accept; with probabilities asked for, those that make it sure."""
+    """Squared standard deviations to the edge that accept a pair; if probabilities are wanted, that make it sure."""
     reject_below: float
     accept_from: float
     keep_from: float
     exact: bool
     all_near: bool = False
-    """Whether all pairs are kept whose means are near enough: nothing is computed of them."""
+    """Whether all pairs whose means are near enough are kept, without a probability."""
 
 
 def limits_of_deviations(deviations: float) -> Limits:
-    """Return limits that keep all pairs whose means are at most so many standard deviations apart."""
+    """Return limits that keep all pairs whose means are at most ``deviations`` standard deviations apart."""
     return Limits(0.0, 0.0, deviations, math.inf, math.inf, math.inf, 0.0, 1.0, 0.0, False, True)
 
 
 def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits:
-    """What a threshold means for positions of some dimension."""
-    # what is negligible may fall on either side
+    """Return the limits that a threshold sets for positions of a dimension."""
+    # negligible pairs may be kept or not
     share = threshold.reject_below - (0.0 if isinstance(threshold, Negligible) else 1e-14)
     accept = threshold.accept_from
     out = width = area = math.inf
     if share > 0.0:
         out = -float(normal_quantile(share)) + 1e-12
-    if share > 1e-15:  # below, no variance is too wide
+    if share > 1e-15:  # below this no variance is too large
         width = (within / float(normal_quantile(0.5 * (1.0 + share)))) ** 2 * (1.0 + 1e-9)
         area = (0.5 * within * within / -math.log1p(-share)) ** 2 * (1.0 + 1e-9)
     sure = _chi_square_above(37.0, dim)
@@ -117,9 +118,9 @@ def limits(within: float, threshold: Threshold, exact: bool, dim: int) -> Limits
 
 
 def _chi_square_above(minus_log: float, dim: int) -> float:
-    """A number that a chi-square is above with at most ``exp(-minus_log)``: exact in two dimensions.
+    """Return a number that a chi-square exceeds with probability ``exp(-minus_log)`` at most: exact in two dimensions.
 
-    From Laurent and Massart (2000), lemma 1, in more.
+    In more dimensions it is that of Laurent and Massart (2000), lemma 1.
     """
     if dim <= 2:
         return 2.0 * minus_log
@@ -130,8 +131,8 @@ class PositionRows(NamedTuple):
     """One side, in some order.
 
     A row that is one normal has a line in ``near``: mean, upper triangle of the covariance, reach. With mixtures that
-    line is centre and reach, and the parts, as ``many`` from ``first``, have lines in ``packed``. ``label`` is what a
-    row is called in the result.
+    line is centre and reach, and the ``many`` parts from ``first`` on have lines in ``packed``. ``label`` is the number
+    of a row in the result.
     """
 
     near: np.ndarray
@@ -146,7 +147,7 @@ class PositionRows(NamedTuple):
 
 
 class PositionPairs(NamedTuple):
-    """Room for pairs: row numbers, probabilities (NaN if not computed), and what decided."""
+    """Room for pairs: row numbers, probabilities (NaN if not computed), and the deciding rule."""
 
     left: np.ndarray
     right: np.ndarray
@@ -156,7 +157,7 @@ class PositionPairs(NamedTuple):
 
 @bare_inner
 def _largest_variance(cov):
-    """An upper bound on the largest eigenvalue of a covariance: exact in two dimensions, and in three for rank two."""
+    """Upper bound on the largest eigenvalue of a covariance: exact in two dimensions, and in three for rank two."""
     dim = len(cov)
     if dim == 2:
         return widest(cov[0, 0], 0.5 * (cov[0, 1] + cov[1, 0]), cov[1, 1]) * (1.0 + 1e-9)
@@ -171,7 +172,7 @@ def _largest_variance(cov):
         trace = a + b + c
         p, q, r = b * c - f * f, a * c - e * e, a * b - d * d
         det = a * p + d * (e * f - c * d) + e * (d * f - b * e)
-        # the largest times the rest of the trace is the sum of minors but for the product of the two others, which is
+        # the largest times the rest of the trace is the sum of minors minus the product of the two others, which is
         # at most three determinants over the trace
         inside = 0.25 * trace * trace - (p + q + r) + 3.0 * max(0.0, det) / trace + 1e-12 * trace * trace
         if inside >= 0.0:
@@ -181,10 +182,10 @@ def _largest_variance(cov):
 
 @bare
 def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
-    """Fill the lines of ``PositionRows``, find which rows have any chance; returns the largest reach of those.
+    """Fill the lines of ``PositionRows``, and flag the rows that may match; return the largest reach of these.
 
-    The reach of a part is ``limit.out`` times a bound on its largest standard deviation: of several parts, some pair
-    must have the wanted chance by itself, so a row reaches as far as the farthest of its parts.
+    The reach of a part is ``limit.out`` times a bound on its largest standard deviation. Of several parts, some pair
+    must have the wanted probability by itself, so a row reaches as far as the farthest of its parts.
     """
     dim = mean.shape[1]
     each = 1 if len(cov) > 1 else 0
@@ -215,7 +216,7 @@ def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
             if out > 0.0 and variance > 0.0:
                 away += out * math.sqrt(_largest_variance(cov[each * k]))
             own = max(own, away)
-        # parts that are too wide count, too, beside one that is not: some part must have the wanted chance by itself
+        # parts that are too wide count too if another is not: some part must have the wanted probability by itself
         near[i, last], usable[i] = own, chance > 0.0
         if usable[i]:
             farthest = max(farthest, own)
@@ -224,7 +225,7 @@ def _outline(start, weight, mean, cov, limit, mixed, near, packed, usable):
 
 @bare
 def _outline_sky(ra, dec, one, other, third, is_ellipse, limit, near, usable):
-    """``_outline`` of positions on the sky; no covariance is written down but the one in the line."""
+    """Do as ``_outline`` for positions on the sky; no covariance is stored except the one in the line."""
     out, farthest = max(0.0, limit.out), 0.0
     for i in range(len(ra)):
         a, d = math.radians(ra[i]), math.radians(dec[i])
@@ -242,7 +243,7 @@ def _outline_sky(ra, dec, one, other, third, is_ellipse, limit, near, usable):
 
 @bare_inner
 def _fill(mean, cov, line):
-    """Mean and upper triangle of the covariance one after another."""
+    """Write the mean and the upper triangle of the covariance one after another."""
     at = len(mean)
     for c in range(len(mean)):
         line[c] = mean[c]
@@ -252,7 +253,7 @@ def _fill(mean, cov, line):
 
 
 class PositionSide:
-    """One side before it is sorted: its lines in the order of the rows, since lines are gathered faster than parts."""
+    """One side before it is sorted: lines are in the order of the rows, since lines are gathered faster than parts."""
 
     def __init__(self, rows: Parts | Sky, limit: Limits, mixed: bool, places: Places | None = None) -> None:
         self.places, self.mixed = places, mixed
@@ -278,7 +279,7 @@ class PositionSide:
         self.usable = np.empty(rows, np.bool_)
 
     def classes(self, radius: float) -> Iterator[np.ndarray]:
-        """Usable rows by how far they reach: all that is up to the usual, then by factors."""
+        """Yield usable rows in classes of their reach: up to the usual reach, then up to multiples of it."""
         rows = np.arange(len(self.usable)) if self.usable.all() else np.flatnonzero(self.usable)
         if not len(rows):
             return
@@ -297,9 +298,9 @@ class PositionSide:
             least, level = level, _COARSER * level if level > 0.0 else self.farthest
 
     def take(self, chosen: np.ndarray, room: np.ndarray | None = None) -> PositionRows:
-        """Some rows in some order, their lines in the room that is given, if any."""
+        """Return the chosen rows in this order, with their lines in ``room``, if it is given."""
         near = np.empty((len(chosen), self.near.shape[1])) if room is None else room[: len(chosen)]
-        np.take(self.near, chosen, axis=0, out=near, mode="clip")  # all are there; unchecked, it copies line by line
+        np.take(self.near, chosen, axis=0, out=near, mode="clip")  # all exist; unchecked, take copies line by line
         first = self.start[chosen] if self.mixed else np.zeros(0, np.int64)
         count = self.start[chosen + 1] - first if self.mixed else first
         begins, begins_here, group = np.zeros(0), np.zeros(0, np.bool_), np.zeros(0)
@@ -311,7 +312,7 @@ class PositionSide:
 
 @bare
 def _on_line(start, weight, mean, cov, direction, limit, low, high, hopeless):
-    """Where each row may be met on a line: its parts' means, and as far out as the threshold lets them count.
+    """Write where each row may match on a line: around its parts' means, as far out as the threshold allows.
 
     A ball lies between two planes, so along any line the same holds as in one dimension.
     """
@@ -341,7 +342,7 @@ def _on_line(start, weight, mean, cov, direction, limit, low, high, hopeless):
 
 @bare
 def _sky_on_line(ra, dec, one, other, third, is_ellipse, direction, limit, low, high, hopeless):
-    """``_on_line`` of positions on the sky."""
+    """Do as ``_on_line`` for positions on the sky."""
     out, size = max(0.0, limit.out), 2.0 * ARCSECONDS
     u, v, w = direction[0], direction[1], direction[2]
     for i in range(len(ra)):
@@ -356,13 +357,13 @@ def _sky_on_line(ra, dec, one, other, third, is_ellipse, direction, limit, low, 
 
 
 def line_direction(dim: int) -> np.ndarray:
-    """A line in general position."""
+    """Return the direction of a line in general position."""
     direction = 0.75 ** np.arange(dim)
     return direction / np.sqrt((direction * direction).sum())
 
 
 def intervals_on_line(rows: Parts | Sky, limit: Limits) -> Intervals:
-    """Rows whose intervals are disjoint cannot match; and rows that match nothing are hopeless."""
+    """Return intervals of rows: rows with disjoint intervals cannot match, and hopeless rows match nothing."""
     count = len(rows) if isinstance(rows, Sky) else len(rows.start) - 1
     found = Intervals(np.empty(count), np.empty(count), np.empty(count, dtype=bool))
     if isinstance(rows, Sky):
@@ -385,9 +386,9 @@ def intervals_on_line(rows: Parts | Sky, limit: Limits) -> Intervals:
 
 @bare_inner
 def _slab(away_square, along, limit):
-    """Whether a half-space that holds the ball tells that the chance is too small.
+    """Tell whether a half-space that holds the ball has a probability that is too small.
 
-    ``along`` is the variance along the mean, times the square of its length.
+    ``along`` is the variance along the mean, times the square of the mean's length.
     """
     if away_square <= limit.square and limit.out >= 0.0:
         return False
@@ -398,7 +399,7 @@ def _slab(away_square, along, limit):
 
 @bare_inner
 def _disc_verdict(x, y, xx, xy, yy, square, limit, room):
-    """Rule (negative if it rejects) and chance of a pair in the plane."""
+    """Return the rule (negative if it rejects) and the probability of a pair in the plane."""
     det, rounding = xx * yy - xy * xy, 1e-15 * xx * yy
     if max(xx, yy) > limit.width or det - rounding > limit.area:
         return -SPREAD, 0.0
@@ -413,7 +414,7 @@ def _disc_verdict(x, y, xx, xy, yy, square, limit, room):
 
 @bare
 def _plane_verdict(one, other, limit, room):
-    """Rule (negative if it rejects) and chance of two normals in the plane."""
+    """Return the rule (negative if it rejects) and the probability of two normals in the plane."""
     x, y = one[0] - other[0], one[1] - other[1]
     xx, xy, yy = one[2] + other[2], one[3] + other[3], one[4] + other[4]
     if _slab(x * x + y * y, x * x * xx + 2.0 * x * y * xy + y * y * yy, limit):
@@ -423,7 +424,7 @@ def _plane_verdict(one, other, limit, room):
 
 @bare
 def _space_verdict(one, other, limit, room):
-    """The same in three dimensions: in the plane, where both hardly leave one."""
+    """Do as ``_plane_verdict`` in three dimensions: in the plane, if both normals hardly leave one."""
     x, y, z = one[0] - other[0], one[1] - other[1], one[2] - other[2]
     xx, xy, xz = one[3] + other[3], one[4] + other[4], one[5] + other[5]
     yy, yz, zz = one[6] + other[6], one[7] + other[7], one[8] + other[8]
@@ -438,7 +439,7 @@ def _space_verdict(one, other, limit, room):
 
 @bare
 def _general_verdict(dim, one, other, limit, room):
-    """The same in any dimension."""
+    """Do as ``_plane_verdict`` in any dimension."""
     away = _difference(dim, one, other, room)
     along, widest_axis, norm = 0.0, 0.0, 0.0
     for c in range(dim):
@@ -469,7 +470,7 @@ def _pair_verdict(dim, one, other, limit, room):
 
 @bare_inner
 def _difference(dim, one, other, room):
-    """Mean and covariance of the difference, unpacked; returns the square of the mean's length."""
+    """Write mean and covariance of the difference, unpacked; return the square of the mean's length."""
     at, away = dim, 0.0
     for c in range(dim):
         apart = one[c] - other[c]
@@ -483,7 +484,7 @@ def _difference(dim, one, other, room):
 
 @bare
 def _mixed_verdict(dim, left, i, right, j, limit, room):
-    """The same for two mixtures: first the slabs of all pairs of parts, then their chances until it is decided."""
+    """Do as ``_plane_verdict`` for two mixtures: first by slabs of all pairs of parts, then by their probabilities."""
     most = 0.0
     for k in range(left.first[i], left.first[i] + left.many[i]):
         for m in range(right.first[j], right.first[j] + right.many[j]):
@@ -514,7 +515,7 @@ def _mixed_verdict(dim, left, i, right, j, limit, room):
 
 @bare
 def _half_space(dim, one, other, limit, room):
-    """An upper bound on the chance of two normals: that of the half-space which holds the ball; 0 where negligible."""
+    """Upper bound on the probability of two normals: that of the half-space which holds the ball; 0 if negligible."""
     away = math.sqrt(_difference(dim, one, other, room))
     along = 0.0
     for c in range(dim):
@@ -532,7 +533,7 @@ def _half_space(dim, one, other, limit, room):
 
 @bare_inner
 def _first_of_run(key, right_key, cursor, k):
-    """Move cursor ``k`` to the first right row whose cell is next to a cell; returns it, and the first such cell."""
+    """Move cursor ``k`` to the first right row whose cell is next to a cell; return it, and the first such cell."""
     j, low = cursor[k], key - 1
     while j < len(right_key) and right_key[j] < low:
         j += 1
@@ -542,7 +543,7 @@ def _first_of_run(key, right_key, cursor, k):
 
 @bare_inner
 def _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
-    """Whether a pair belongs here and its centres are near enough; counts it."""
+    """Tell whether this cell owns a pair whose centres are near enough; count it as a candidate."""
     if placed:
         if not owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j]):
             return False
@@ -561,9 +562,9 @@ def _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
 
 @bare
 def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, placed, limit, room, out, found, counts):
-    """Go through the left rows from ``begin``; returns the row to go on with, and how many pairs there are.
+    """Write the pairs of the left rows from ``begin`` on; return the row to go on with, and how many pairs there are.
 
-    ``cursor[k]`` is where the run of right rows begins whose cells are ``offset[k]`` away, one before to one after.
+    ``cursor[k]`` is the begin of the run of right rows whose cells are ``offset[k]`` away, one before to one after.
     """
     total = len(right_key)
     for i in range(begin, len(left_key)):
@@ -585,7 +586,7 @@ def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, p
                     else:
                         counts[rule if rule > 0 else _EVALUATED] += 1
                         if rule > 0 or chance >= limit.keep_from:
-                            if found == len(out.left):  # this row once more, when there is room
+                            if found == len(out.left):  # repeat this row when there is room
                                 for c in range(_COUNTS):
                                     counts[c] = counts[_COUNTS + c]
                                 return i, mark
@@ -599,7 +600,7 @@ def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, p
 
 @bare_inner
 def _too_far(away_square, one, other, mixed, limit):
-    """Whether centres are too far apart for the reach of two rows: the variances of two normals add up."""
+    """Tell whether centres are too far apart for the reach of two rows: the variances of two normals add up."""
     if away_square <= limit.square:
         return False
     beyond = math.sqrt(away_square) - limit.radius
@@ -610,10 +611,10 @@ def _too_far(away_square, one, other, mixed, limit):
 
 
 class BestRows(NamedTuple):
-    """What is known of the best pairs of rows, and room for the candidates of one row.
+    """Probabilities that the best pairs of rows reach, and room for the candidates of one row.
 
-    ``left`` and ``right`` are, for each row, a probability that so many of its pairs reach as are wanted; there is none
-    for right rows if only the best of left ones matter. ``upper`` are bounds of the candidates at ``at``, as a heap.
+    ``left`` and ``right`` have for each row a probability that as many of its pairs reach as are wanted; ``right`` is
+    empty if only the best pairs of left rows matter. ``upper`` are bounds of the candidates at ``at``, as a heap.
     """
 
     left: np.ndarray
@@ -626,7 +627,7 @@ class BestRows(NamedTuple):
 
     @classmethod
     def of(cls, best: Best, left: int, right: int, swapped: bool) -> BestRows:
-        """Make room for rows of both sides of which nothing is known."""
+        """Make it for rows of both sides before any pair is known."""
         others = np.full(right if 1 in best.sides else 0, -np.inf)
         size = _FIRST_ROOM
         return cls(np.full(left, -np.inf), others, np.empty(best.k), np.empty(size, np.int64), np.empty(size), swapped)
@@ -652,7 +653,7 @@ def _push(heap, at, upper, count):
 
 @bare_inner
 def _pop(heap, last):
-    """Take the first candidate out of a heap: the last one, at ``last``, takes its place and sinks."""
+    """Remove the first candidate of a heap: the last one, at ``last``, takes its place and sinks."""
     upper, at, place = heap.upper[last], heap.at[last], 0
     while True:
         below = 2 * place + 1
@@ -669,7 +670,7 @@ def _pop(heap, last):
 
 @bare_inner
 def _bound(dim, left, i, right, j, mixed, limit, room):
-    """Rule, if one rejects a pair (negative), and an upper bound on its chance."""
+    """Return the rule that rejects a pair (negative) or 0, and an upper bound on its probability."""
     if mixed:
         most = 0.0
         for k in range(left.first[i], left.first[i] + left.many[i]):
@@ -705,10 +706,10 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
 
 @bare_inner
 def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
-    """Make a heap of the candidates of a row, by their bounds; returns how many are left that bounds do not reject.
+    """Make a heap of the candidates of a row that bounds do not reject, by their bounds; return how many there are.
 
-    Of no more candidates than are wanted, none can be beaten: they have no need of bounds. Where a pair must be beaten
-    on both sides, few are, and bounds of few candidates cost more than they spare.
+    If there are no more candidates than wanted pairs, none can be beaten, and bounds are not computed. If a pair must
+    be beaten on both sides, few are, and bounds of few candidates cost more than they save.
     """
     mine_best, kept = best.left[left.label[i]], 0
     needless = len(best.held) if len(best.right) == 0 else _NEEDLESS * len(best.held)
@@ -732,9 +733,10 @@ def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
 def _walk_best(
     dim, left, left_key, begin, right, right_key, offset, cursor, mixed, placed, limit, room, out, found, counts, best
 ):
-    """``_walk`` where only the best pairs of a row are wanted: its candidates are computed by falling bounds.
+    """Do as ``_walk`` if only the best pairs of a row are wanted: its candidates are computed by falling bounds.
 
-    A pair is passed over if its bound is below what enough pairs of its row reach; with two sides, of both rows.
+    A pair is skipped if its bound is below the probability that enough pairs of its row reach; with two sides, of both
+    rows.
     """
     total, both = len(right_key), len(best.right) > 0
     for i in range(begin, len(left_key)):
@@ -745,14 +747,14 @@ def _walk_best(
             j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
                 if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
-                    if count == len(best.at):  # this row once more, when there is room
+                    if count == len(best.at):  # repeat this row when there is room
                         for c in range(_COUNTS):
                             counts[c] = counts[_COUNTS + c]
                         return i, mark
                     best.at[count] = j
                     count += 1
                 j += 1
-        if count == 0:  # no pair to choose among: what is known of the row stays as it is
+        if count == 0:  # no candidates: the row's probability stays as it is
             continue
         count = _bounded(dim, left, i, right, count, mixed, limit, room, counts, best)
         held, mine_best = 0, best.left[left.label[i]]
@@ -765,7 +767,7 @@ def _walk_best(
                     break
                 counts[_BEATEN] += 1
             else:
-                if mixed and best.swapped:  # computed as if they were not, for equal bits
+                if mixed and best.swapped:  # in the order that is not swapped, for equal bits
                     rule, chance = _mixed_verdict(dim, right, j, left, i, limit, room)
                 elif mixed:
                     rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
@@ -797,7 +799,7 @@ def _walk_best(
 
 @bare_inner
 def _without_beaten(out, begin, end, mine_best, best):
-    """Leave out pairs of one row that others have beaten since they were computed; returns how many there are then."""
+    """Leave out pairs of one row that others have beaten since they were computed; return how many are left."""
     kept = begin
     for k in range(begin, end):
         wanted = out.probability[k] >= mine_best - MARGIN
@@ -812,7 +814,7 @@ def _without_beaten(out, begin, end, mine_best, best):
 
 @bare
 def _extent(near, rows, low, high):
-    """Lower and upper ends of the centres of some rows, taken together with what is there; returns their reach."""
+    """Extend the range ``low`` to ``high`` to the centres of some rows; return the largest reach of these rows."""
     farthest, last = 0.0, near.shape[1] - 1
     for at in range(len(rows)):
         line = near[rows[at]]
@@ -834,10 +836,11 @@ def _keys(near, rows, axes, low, edge, step, keys):
 def _cells(
     left: PositionSide, mine: np.ndarray, right: PositionSide, theirs: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys of cells, as wide as any pair may be apart, such that neighbours along the last axis follow each other.
+    """Return keys of cells such that rows that may match are in neighbouring cells, and differences of keys.
 
-    And the differences of keys between a cell and its neighbours in the other axes. Groups that are numbered have
-    cells of their own, if there are numbers enough: else rows of other groups would be passed one by one.
+    Cells are as wide as the centres of a pair may be apart. Neighbours along the last axis have consecutive keys; the
+    differences are those between a cell and its neighbours in the other axes. Numbered groups have cells of their own,
+    if there are enough keys: otherwise rows of other groups would be skipped one by one.
     """
     low, high = np.full(left.dim, np.inf), np.full(left.dim, -np.inf)
     reach = []
@@ -863,7 +866,7 @@ def _cells(
 
 
 class FoundPositions(NamedTuple):
-    """Pairs, and what became of the candidates."""
+    """Pairs, and counters of the candidates."""
 
     pairs: PositionPairs
     counters: Counters
@@ -876,9 +879,9 @@ def near_pairs(
     places: tuple[Places, Places] | None = None,
     best: Best | None = None,
 ) -> FoundPositions:
-    """All pairs that are kept, each once, with the counts of every rule; or some of them, the best ones among these."""
+    """Return all kept pairs, each once, with the counts of every rule; with ``best`` at least the best of them."""
     counters = no_counts()
-    # the best pairs of a row are found while it is walked through, so that the ranked side is the one to walk through
+    # the best pairs of a row are found when the walk is at this row, so the walk goes through the ranked side
     swapped = best is not None and best.sides == (1,)
     if swapped:
         left, right, places = right, left, None if places is None else (places[1], places[0])
@@ -910,7 +913,7 @@ class _Pairs:
         self.best: BestRows | None = None
 
     def grow(self) -> None:
-        """Twice the room."""
+        """Double the room."""
         larger = _no_room(2 * len(self.room.left))
         for old, new in zip(self.room, larger, strict=True):
             new[: self.found] = old[: self.found]
@@ -919,7 +922,7 @@ class _Pairs:
             self.best = self.best.grown()
 
     def done(self) -> PositionPairs:
-        """What was found, and not much more memory than that."""
+        """Return the pairs found, in little more memory than they need."""
         full = self.found >= len(self.room.left) // 2
         return PositionPairs(*(column[: self.found] if full else column[: self.found].copy() for column in self.room))
 

@@ -1,9 +1,9 @@
-"""Filters for regions in one and more dimensions: certified bounds on a probability that cost no integral.
+"""Filters for regions in one and more dimensions: certified bounds on a probability, without an integral.
 
-Every function gives a lower and an upper bound, so that rows are accepted as well as rejected. Those for any law need
-no more than means and covariances (Markov, Cantelli, Selberg, and Chebyshev's inequality in several dimensions, with
-Marshall and Olkin's sharper form for convex regions); the others are for Gaussians, and for mixtures when added up over
-the components. ``decide_regions`` runs them in order of price. Section numbers are those of ``claro.md``.
+Every function gives a lower and an upper bound, so that rows are accepted as well as rejected. Bounds for any law need
+only means and covariances (Markov, Cantelli, Selberg, and Chebyshev's inequality in several dimensions, with Marshall
+and Olkin's sharper form for convex regions); the others are for Gaussians, and for mixtures when added up over the
+components. ``decide_regions`` runs them in order of price. Section numbers are those of ``claro.md``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FORM_RULES = (CANTELLI, DISTANCE, SLAB, CHERNOFF, STRIPS)
 """Rules for boxes and quadratic forms of Gaussians, cheapest first."""
 
 SLACK = 1e-14
-"""Rounding of a bound: it must clear the threshold by this."""
+"""The rounding of a bound: it must clear the threshold by this."""
 SWEEPS, ANGLES, STRIP_COUNT, STRIP_WINDOW = 200, 9, 16, 5.0
 
 
@@ -48,7 +48,7 @@ SWEEPS, ANGLES, STRIP_COUNT, STRIP_WINDOW = 200, 9, 16, 5.0
 def cantelli(sd, away):
     """Upper bound on ``P(X >= mean + away)`` for any law: ``sd**2 / (sd**2 + away**2)``, 1 unless away > 0.
 
-    Here and below lengths are divided by ``sd`` before they are squared: no bound then depends on the unit.
+    Here and below lengths are divided by ``sd`` before they are squared, so that no bound depends on the unit.
     """
     if not away > 0.0:
         return 1.0
@@ -63,18 +63,18 @@ def selberg(sd, below, above):
     if not near > 0.0:
         return 1.0
     near, far = near / sd, max(below, above) / sd
-    if near == math.inf:  # no spread at all, or as good as none
+    if near == math.inf:  # no spread, or a negligible one
         return 0.0
     if near * far <= 1.0:
         return 1.0
-    if near * (far - near) >= 2.0:  # also when the far side is infinite: Cantelli's bound
+    if near * (far - near) >= 2.0:  # Cantelli's bound, also if the far side is infinite
         return 1.0 / (1.0 + near * near)
     return (4.0 + (far - near) ** 2) / (near + far) ** 2
 
 
 @bare
 def chebyshev(sd, below, above):
-    """Upper bound on the same probability by the nearer side alone, as the paper has it: never below Selberg's."""
+    """Upper bound on the same probability by the nearer side alone, as in the paper; never below Selberg's bound."""
     near = min(below, above)
     return min(1.0, (sd / near) ** 2) if near > 0.0 else 1.0
 
@@ -101,9 +101,9 @@ def _interval_bounds(mean, sd, low, high, outside):
 
 
 def interval_bounds(mean: Any, sd: Any, low: Any, high: Any, outside: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on ``P(low < X < high)``, or on the outside, for any law: Cantelli beside the mean, Selberg around it.
+    """Bound ``P(low < X < high)``, or the outside, for any law: Cantelli beside the mean, Selberg around it.
 
-    Both hold for open and closed ends alike.
+    Both hold for open and for closed ends.
     """
     arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(each, np.float64)) for each in (mean, sd, low, high)))
     means, sds, lows, highs = (solid(each) for each in arrays)
@@ -115,7 +115,7 @@ def interval_bounds(mean: Any, sd: Any, low: Any, high: Any, outside: bool = Fal
 
 @bare
 def _solve_faces(mean, cov, low, high, dual, room):
-    """Solve for the normal's coordinates that are not zero, each face as it is met; keep it if no face changes."""
+    """Solve for the coordinates of the normal that are not zero, on the faces met so far; keep it if these stay."""
     dim, count = len(mean), 0
     for i in range(dim):
         if dual[i] != 0.0:
@@ -150,12 +150,12 @@ def _solve_faces(mean, cov, low, high, dual, room):
 
 @bare
 def box_distance(mean, cov, low, high, dual, room):
-    """At most the distance of a box from the mean, in sds: the best half-space that holds the box, found by its normal.
+    """Lower bound on the distance of a box from the mean, in sds: that of the best half-space that holds the box.
 
     For any normal ``y``, ``(min over the box of y.x - y.mean) / sd(y.x)`` is a lower bound, and the largest is the
-    distance (duality of convex quadratic programs). Coordinates of ``y`` are improved in turn, and now and then the
-    faces met so far are solved for at once: singular covariances are fine, and stopping early is safe. ``dual`` and
-    ``room`` are room for d, and for d x (d + 1) numbers.
+    distance (duality of convex quadratic programs). Coordinates of ``y`` are improved in turn, and sometimes all faces
+    met so far are solved for at once. Singular covariances are allowed, and stopping early is safe. ``dual`` and
+    ``room`` have room for d, and for d x (d + 1) numbers.
     """
     dim = len(mean)
     dual[:] = 0.0
@@ -196,7 +196,7 @@ def box_distance(mean, cov, low, high, dual, room):
 
 @bare
 def box_depth(mean, cov, low, high):
-    """The distance, in sds, of the mean from the outside of a box; 0 if it is not inside."""
+    """Return the distance, in sds, of the mean from the outside of a box; 0 if the mean is not inside."""
     depth = math.inf
     for i in range(len(mean)):
         room = min(mean[i] - low[i], high[i] - mean[i])
@@ -209,11 +209,11 @@ def box_depth(mean, cov, low, high):
 
 @bare
 def form_distance(curve, slope, sign, limit):
-    """At most the distance, in sds, of the mean from the region ``sign * form < limit`` (form without its constant).
+    """Lower bound on the distance, in sds, of the mean from the region ``sign * form < limit`` (without its constant).
 
     The largest value over ``t >= 0`` of ``-t limit - sum(t**2 slope**2 / (1 + t curve))``, the dual of the least
-    ``|z|**2``; the maximum is the solution of the secular equation, and every other ``t`` gives a smaller bound. Balls,
-    ellipsoids, half-spaces and forms of mixed signs are the same to it. Infinite where the region is empty.
+    ``|z|**2``; the maximum is the solution of the secular equation, and every other ``t`` gives a smaller bound. It
+    holds for balls, ellipsoids, half-spaces and forms of mixed signs. It is infinite if the region is empty.
     """
     if limit >= 0.0:
         return 0.0
@@ -261,7 +261,7 @@ def form_distance(curve, slope, sign, limit):
 
 @bare
 def chi_square_above(square, dim):
-    """``P(|Z|**2 > square)`` for a standard normal ``Z``: a sum of ``dim / 2`` positive terms, and one tail if odd."""
+    """Return ``P(|Z|**2 > square)`` for a standard normal ``Z``: ``dim / 2`` positive terms, and one tail if odd."""
     if square == math.inf:
         return 0.0
     half = 0.5 * square
@@ -280,7 +280,7 @@ def chi_square_above(square, dim):
 
 @bare
 def distance_bounds(distance, depth, dim, convex, hollow, gaussian):
-    """Bounds from the distance to a region or, inside it, the depth below its surface (both in sds; 2.1).
+    """Return bounds from the distance to a region or, inside it, the depth below its surface (both in sds; 2.1).
 
     ``convex``: the region is; ``hollow``: its complement is. Gaussian: ``Phi(-d)`` for a convex region, else the tail
     of chi-square; any law: ``1 / (1 + d**2)`` (Marshall and Olkin 1960), else ``dim / d**2`` (Chebyshev).
@@ -314,9 +314,9 @@ def _axis_mass(mean, variance, low, high):
 
 @bare
 def marginal_bounds(mean, cov, low, high):
-    """Gaussian box: at most the least of the coordinates' probabilities, at least one less the sum of their misses.
+    """Bound a Gaussian box: above by the least probability of a coordinate, below by 1 minus the sum of complements.
 
-    A box around the mean also holds at least the product over the part of it that is symmetric (Sidak 1967).
+    A box around the mean also has at least the product of probabilities of its symmetric part (Sidak 1967).
     """
     upper, misses, product = 1.0, 0.0, 1.0
     for i in range(len(mean)):
@@ -333,7 +333,7 @@ def marginal_bounds(mean, cov, low, high):
 
 @bare
 def moment_bounds(mean, cov, low, high):
-    """Box, any law: Cantelli on the worst coordinate; one less the sum of Selberg's bounds on leaving each side."""
+    """Bound a box for any law: Cantelli on the worst coordinate; 1 minus the sum of Selberg's bounds for each side."""
     upper, misses = 1.0, 0.0
     for i in range(len(mean)):
         if mean[i] < low[i]:
@@ -349,12 +349,12 @@ def moment_bounds(mean, cov, low, high):
 
 @bare
 def box_bounds(rule, mean, cov, low, high, gaussian, dual, room):
-    """One rule's bounds on a box."""
+    """Return the bounds of one rule on a box."""
     if rule == MARGINALS:
         return marginal_bounds(mean, cov, low, high)
     if rule == CANTELLI:
         return moment_bounds(mean, cov, low, high)
-    # the complement of a box is not convex, and its marginals say more than a ball inside: only the distance is used
+    # the complement of a box is not convex, and marginals bound better than a ball inside: only the distance is used
     return distance_bounds(box_distance(mean, cov, low, high, dual, room), 0.0, len(mean), True, False, gaussian)
 
 
@@ -363,7 +363,7 @@ def box_bounds(rule, mean, cov, low, high, gaussian, dual, room):
 
 @bare
 def _signs(curve, slope):
-    """How many directions matter, and whether no curve is negative, and none positive."""
+    """Return how many directions matter, and whether no curve is negative, and whether none is positive."""
     count, rising, falling = 0, True, True
     for j in range(len(curve)):
         if curve[j] != 0.0 or slope[j] != 0.0:
@@ -375,7 +375,7 @@ def _signs(curve, slope):
 
 @bare
 def cantelli_form(curve, slope, limit):
-    """Gaussian form: Cantelli on its mean ``sum(curve)`` and variance ``sum(2 curve**2 + 4 slope**2)``."""
+    """Bound a Gaussian form: Cantelli on its mean ``sum(curve)`` and variance ``sum(2 curve**2 + 4 slope**2)``."""
     mean, variance = form_moments(curve, slope)
     if limit < mean:
         return 0.0, cantelli(math.sqrt(variance), mean - limit)
@@ -384,8 +384,11 @@ def cantelli_form(curve, slope, limit):
 
 @bare
 def _ball(curve, slope, limit, sign):
-    """A definite form below its limit is a ball around 0 of independent normals with means ``slope / sd`` and sds
-    ``sqrt(curve)``: its squared radius, the squared distance of the means, and the rounding of both."""
+    """Return the squared radius of a definite form's ball, the squared distance of the means, and the rounding of both.
+
+    Below its limit the form is a ball around 0 of independent normals with means ``slope / sd`` and sds
+    ``sqrt(curve)``.
+    """
     middle = 0.0
     for j in range(len(curve)):
         if curve[j] != 0.0:
@@ -395,7 +398,7 @@ def _ball(curve, slope, limit, sign):
 
 @bare
 def _held(half, mean, sd, blur):
-    """``P(|mean + sd Z| <= half)`` with the ends moved outwards by what rounding may hide (inwards if negative)."""
+    """Return ``P(|mean + sd Z| <= half)``, the ends moved outwards by ``blur`` for rounding (inwards if negative)."""
     return normal_between((-half - mean - blur) / sd, (half - mean + blur) / sd)
 
 
@@ -414,7 +417,7 @@ def slab_bound(curve, slope, limit, sign):
 
 @bare
 def _definite(curve, slope):
-    """1 or -1 for a form whose curves are all of one sign, where they matter; else 0."""
+    """Return 1 or -1 for a form whose curves, where they matter, all have this sign; otherwise 0."""
     _, rising, falling = _signs(curve, slope)
     for j in range(len(curve)):
         if curve[j] == 0.0 and slope[j] != 0.0:
@@ -424,8 +427,10 @@ def _definite(curve, slope):
 
 @bare
 def slab_bounds(curve, slope, limit):
-    """Definite form: upper bounds from the slab and from the box around the ball, a lower bound from the best of some
-    boxes inside it; in a box the coordinates are independent."""
+    """Bound a definite form: above by the slab and by the box around the ball, below by a box inside it.
+
+    The box inside is the best of several; in a box the coordinates are independent.
+    """
     sign = _definite(curve, slope)
     if sign == 0.0:
         return 0.0, 1.0
@@ -443,7 +448,7 @@ def slab_bounds(curve, slope, limit):
     upper = min(upper, slab_bound(curve, slope, limit, sign))
     lower = 0.0
     for angle in range(1, ANGLES + 1):
-        # half-sides as the radius times a unit vector: longer where the normal is farther out or wider
+        # half-sides are the radius times a unit vector: longer where the normal is farther out or wider
         lean = 0.5 * angle
         norm, inside = 0.0, 1.0
         for j in range(len(curve)):
@@ -462,7 +467,7 @@ def slab_bounds(curve, slope, limit):
 
 @bare
 def chernoff_bounds(curve, slope, limit):
-    """Gaussian form of any signs: ``exp`` of the least of ``s limit + log E exp(-s form)``; the mirror for the rest."""
+    """Bound a Gaussian form of any signs by ``exp`` of the least ``s limit + log E exp(-s form)``, or its mirror."""
     mean, variance = form_moments(curve, slope)
     if variance == 0.0 or limit == mean:
         return 0.0, 1.0
@@ -484,7 +489,7 @@ def chernoff_bounds(curve, slope, limit):
 
 @bare
 def strip_bounds(curve, slope, limit):
-    """Definite form in two directions: the disc cut into strips, each held by a box and holding one (certified)."""
+    """Bound a definite form in two directions: the disc is cut into strips, each between two boxes (certified)."""
     one, two, count = -1, -1, 0
     for j in range(len(curve)):
         if curve[j] != 0.0 or slope[j] != 0.0:
@@ -503,7 +508,7 @@ def strip_bounds(curve, slope, limit):
     mean1, mean2 = slope[one] / sd1, slope[two] / sd2
     start = math.asin(max(-1.0, min(1.0, (mean1 - STRIP_WINDOW * sd1) / radius)))
     end = math.asin(max(-1.0, min(1.0, (mean1 + STRIP_WINDOW * sd1) / radius)))
-    edge = (hidden / radius + 1e-15 * (radius + abs(mean1))) / sd1  # at most the mass that rounding hides at the ends
+    edge = (hidden / radius + 1e-15 * (radius + abs(mean1))) / sd1  # covers the mass that rounding hides at the ends
     lower, upper = -edge, edge
     x = -radius
     thin = thick = _held(0.0, mean2, sd2, 0.0)
@@ -535,7 +540,7 @@ def strip_bounds(curve, slope, limit):
 
 @bare
 def form_bounds(rule, curve, slope, limit, gaussian):
-    """One rule's bounds on ``P(form < limit)``; the form is without its constant, and the limit too."""
+    """Return the bounds of one rule on ``P(form < limit)``, both without the constant of the form."""
     mean, variance = form_moments(curve, slope)
     if variance == 0.0:
         if limit == 0.0:  # ``<`` and ``<=`` differ: leave it to the exact value
@@ -550,7 +555,7 @@ def form_bounds(rule, curve, slope, limit, gaussian):
     if rule == STRIPS:
         return strip_bounds(curve, slope, limit)
     count, rising, falling = _signs(curve, slope)
-    if rule == MARKOV:  # a form without negative curves is at least its minimum: Markov on what is above
+    if rule == MARKOV:  # a form without negative curves is at least its minimum: Markov on the excess
         sign = _definite(curve, slope)
         if sign == 0.0:
             return 0.0, 1.0
@@ -589,7 +594,7 @@ class Decisions(NamedTuple):
 
     @property
     def open(self) -> np.ndarray:
-        """The rows that need their exact value."""
+        """The rows that still need their exact value."""
         return np.flatnonzero(self.verdict == 0)
 
 
@@ -668,10 +673,10 @@ def decide_regions(
     may_accept: bool = True,
     rules: tuple[int, ...] | None = None,
 ) -> Decisions:
-    """Decide rows by bounds, cheapest rule first; what is left open needs its exact value.
+    """Decide rows by bounds, the cheapest rule first; rows left open need their exact value.
 
     ``rows`` are Gaussians, mixtures, their ``Parts``, or means and covariances as a tuple; with ``law="any"`` a tuple
-    stands for every law with these moments. Without ``may_accept`` (the probabilities are wanted) rows are only
+    stands for every law with these moments. Without ``may_accept`` (if probabilities are wanted) rows are only
     rejected.
 
     >>> far = decide_regions(([[0, 0], [9, 9]], [[1, 0], [0, 1]]), Quadratic([[1, 0], [0, 1]], 16.0), Threshold(0.7))
@@ -690,7 +695,7 @@ def decide_regions(
 
 
 class Bounds(NamedTuple):
-    """Certified bounds of each row's probability, and the code of the last rule that was asked about it."""
+    """Certified bounds of each row's probability, and the code of the last rule that was used for it."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -706,8 +711,11 @@ def bound_regions(
     law: Literal["gaussian", "any"] = "gaussian",
     rules: tuple[int, ...] | None = None,
 ) -> Bounds:
-    """Bounds rule by rule, cheapest first, until the upper one is at most ``enough_below`` or the lower one reaches
-    ``enough_from`` (a number for all rows, or one for each). ``rows`` and ``law`` are those of ``decide_regions``."""
+    """Bound probabilities rule by rule, the cheapest first, until the bounds of a row are good enough.
+
+    That is when the upper bound is at most ``enough_below`` or the lower one reaches ``enough_from`` (a number for all
+    rows, or one for each). ``rows`` and ``law`` are those of ``decide_regions``.
+    """
     gaussian = law == "gaussian"
     if not gaussian and not isinstance(rows, tuple):
         raise HaplyError("Bounds for any law need moments", expected="(mean, cov)", found=type(rows).__name__)
@@ -739,7 +747,7 @@ def bound_forms(
     enough_from: Any,
     rules: tuple[int, ...] = FORM_RULES,
 ) -> Bounds:
-    """The same for quadratic forms of Gaussians that are canonical already (see ``canonical_forms``)."""
+    """Do as ``bound_regions`` for quadratic forms of Gaussians that are canonical already (see ``canonical_forms``)."""
     order = np.array(rules, np.int64)
     enough = (
         solid(np.broadcast_to(np.asarray(level, np.float64), (len(start) - 1,)))

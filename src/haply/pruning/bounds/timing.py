@@ -1,9 +1,9 @@
-"""Values that are shifts of few shapes: how likely two of them are close is a function of their shift alone.
+"""Values that are shifts of few shapes: the probability that two of them are close depends only on their shift.
 
 A *shape* is a row of buckets and points whose last end is at 0. For two shapes and a window ``d`` the probability
 ``J(s)`` that the values differ by at most ``d``, where the right one is shifted by ``s`` against the left one, is
-piecewise quadratic in ``s``. It is tabulated once; then each pair of events takes one look-up, and where only the
-verdict matters two comparisons: the shifts with ``J(s) >= p`` are a few intervals.
+piecewise quadratic in ``s``. It is tabulated once. Then each pair of events takes one look-up, and if only the verdict
+matters, two comparisons: the shifts with ``J(s) >= p`` are a few intervals.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ DECIDED_BY = {EXACT: "exact value", **RULES}
 
 NO_SHAPE = -1
 GROUP, AT, CORE_START, CORE_END, LATEST = range(5)
-"""What is known of an event, row by row; see ``Events``."""
+"""The rows of the facts of events; see ``Events``."""
 _NO_TABLE = -1
 _BINS = 2
-"""Bins of equal width over a table for each of its cells: so few that many tables stay in the cache."""
+"""Bins of equal width in a table, for each of its cells: few, so that many tables stay in the cache."""
 
 _SURELY_POSITIVE = 1e-12
-"""A look-up below this may be zero but for rounding; where that matters the exact formula is asked."""
+"""A look-up below this may be zero up to rounding; where that matters the exact formula is used."""
 
 _EDGE = 1e-9
-"""Shifts this close to the end of an interval (as a share of the table's width) are decided by the value."""
+"""Shifts this close to the end of an interval (as a share of the table's width) are decided by the exact value."""
 
 
 class Shapes(NamedTuple):
@@ -60,19 +60,19 @@ class ShapeRows(NamedTuple):
     high: np.ndarray
     mass: np.ndarray
     kind: np.ndarray
-    """Of each bucket; empty if all are buckets with a width."""
+    """The kind of each bucket; empty if all are buckets with a width."""
     ordered: bool
     step: int
 
     @classmethod
     def of_histogram(cls, model: Histogram) -> ShapeRows:
-        """Histograms as they are: a bucket ends where the next one begins."""
+        """Return the rows of histograms: a bucket ends where the next one begins."""
         edges, probs = solid(model.edges.values), solid(model.probs.values)
         return cls(model.probs.start, edges, edges[1:], probs, np.empty(0, np.int8), True, 1)
 
     @classmethod
     def of_components(cls, rows: Components) -> ShapeRows:
-        """Any other model."""
+        """Return the rows of any other model."""
         low, high, weight = map(solid, (rows.low, rows.high, rows.weight))
         return cls(rows.start, low, high, weight, rows.kind, rows.ordered, 0)
 
@@ -81,11 +81,11 @@ class ShapeRows(NamedTuple):
 
 
 class ShapeList:
-    """Numbers for shapes: rows that are shifts of each other get the same one.
+    """Gives numbers to shapes: rows that are shifts of each other get the same number.
 
-    Shifts are told by the differences of a row's ends, as doubles. Of times far from zero all have the same few bits
+    Shifts are recognised by the differences of a row's ends, as doubles. Times far from zero all have the same few bits
     after the point, and so the same differences. When all numbers are taken, further shapes can be kept *unshared*:
-    each has the number of its row alone, above all shared ones, and is forgotten with it.
+    each has a number for its row only, above all shared ones, and is forgotten with the row.
     """
 
     def __init__(self) -> None:
@@ -98,9 +98,9 @@ class ShapeList:
         self.shapes = Shapes(np.zeros(33, np.int64), *(np.empty(64) for _ in range(4)), np.empty(32, np.bool_))  # type: ignore[call-arg]
 
     def number(self, model: OneDimensional, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each row the number of its shape and the place of its last end; no more than ``most`` new shapes.
+        """Return for each row the number of its shape and the place of its last end, with at most ``most`` new shapes.
 
-        Rows with normal parts, and those for which there is no room, have ``NO_SHAPE``.
+        Rows with normal parts, and rows for which there is no room, have ``NO_SHAPE``.
         """
         numbers, facts = self.describe(model, most, 0.0)
         return numbers, facts[AT]
@@ -108,9 +108,9 @@ class ShapeList:
     def describe(
         self, model: OneDimensional, most: int, level: float, *, keep_unshared: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """``number``, with the facts of each row: ``AT`` its last end, its core at the level, and its latest time.
+        """Return the number of each row's shape and its facts: ``AT`` its last end, its core, and its latest time.
 
-        The ends of the core are differences to the place. ``GROUP`` is left open.
+        The core is that at ``level``; its ends are differences to the place. ``GROUP`` is left open.
         """
         rows = (
             ShapeRows.of_histogram(model) if isinstance(model, Histogram) else ShapeRows.of_components(model.components)
@@ -125,7 +125,7 @@ class ShapeList:
         return numbers, facts
 
     def keep_unshared(self, used: np.ndarray) -> None:
-        """Forget all unshared shapes but these, ascending, which get new numbers in their order."""
+        """Forget all unshared shapes except these, which ascend and get new numbers in their order."""
         shapes, first, kept = self.shapes, self.count, len(used)
         begin, lengths = shapes.start[used], shapes.start[used + 1] - shapes.start[used]
         ends = np.cumsum(lengths)
@@ -140,7 +140,7 @@ class ShapeList:
         self.unshared = kept
 
     def _grow(self, shared: int, unshared: int, buckets: int) -> None:
-        """Room for so many more, and a hash table at most half full."""
+        """Make room for this many more, and a hash table that is at most half full."""
         there = self.count + self.unshared
         wanted, used = there + shared + unshared, int(self.shapes.start[there])
         if wanted > len(self.shapes.points):
@@ -196,9 +196,9 @@ def _number(
                 plain &= rows.kind[k] != NORMAL
         if not plain:
             continue
-        # length, first and last mass tell most shapes apart; the others are compared
+        # length, first and last mass distinguish most shapes; the others are compared
         scratch[0], scratch[1] = rows.low[first + shift] - end, rows.mass[first]
-        code = (np.uint64(2 * (last - first) + rows.step) ^ bits[0]) * prime  # histograms meet histograms only
+        code = (np.uint64(2 * (last - first) + rows.step) ^ bits[0]) * prime  # histograms match histograms only
         code ^= code >> np.uint64(29)
         scratch[0] = rows.mass[last - 1]
         code = (code ^ bits[1] ^ (bits[0] << np.uint64(1))) * prime
@@ -245,7 +245,7 @@ def _number(
 
 @inner
 def _describe_shape(shapes, shape, level, cores):
-    """Start and end of the core of a shape, which cuts at most ``level`` from each side, and its latest value."""
+    """Return start and end of a shape's core, which cuts at most ``level`` from each side, and its latest value."""
     begin, end = shapes.start[shape], shapes.start[shape + 1]
     for sign in (1, -1):
         passed, edge = 0.0, -math.inf
@@ -283,9 +283,9 @@ def _same(rows, first, last, shift, end, shapes, shape):
 # -- the probability as a function of the shift ------------------------------------------------------------------------
 
 
-@bare_inner  # so that the compiler knows `closed`: a flag in this loop takes a quarter of the time
+@bare_inner  # inlined, so that the compiler knows `closed`: a flag in this loop takes a quarter of the time
 def _below(x, u, y, v, shift, closed):
-    """``P(X <= Y + shift)`` (``<`` if not closed) for shapes ``u`` and ``v``, by walking along both once.
+    """Return ``P(X <= Y + shift)`` (``<`` if not closed) for shapes ``u`` and ``v``, by one walk along both.
 
     Only positive terms are added: nothing cancels.
     """
@@ -329,7 +329,7 @@ def _below(x, u, y, v, shift, closed):
 
 @bare
 def _density(x, u, y, v, shift):
-    """The density of ``X - Y`` at ``shift``, for shapes without points of positive mass."""
+    """Return the density of ``X - Y`` at ``shift``, for shapes without points of positive mass."""
     total = 0.0
     i, j, end, last = x.start[u], y.start[v], x.start[u + 1], y.start[v + 1]
     while i < end and j < last:
@@ -346,7 +346,7 @@ def _density(x, u, y, v, shift):
 
 @bare
 def near(x, u, y, v, shift, window):
-    """``J(shift)``: how likely the two differ by at most the window when ``v`` is shifted against ``u``."""
+    """Return ``J(shift)``: the probability that two values differ by at most the window if ``v`` is shifted."""
     return max(0.0, _below(x, u, y, v, shift + window, True) - _below(x, u, y, v, shift - window, False))
 
 
@@ -363,7 +363,7 @@ def _distinct(values):
 
 @kernel
 def _ends_of(x, u):
-    """All ends of a shape, each once: mostly a bucket begins where the one before ends."""
+    """Return all ends of a shape, each once: mostly a bucket begins where the one before ends."""
     found = np.empty(2 * (x.start[u + 1] - x.start[u]))
     n = 0
     for k in range(x.start[u], x.start[u + 1]):
@@ -376,7 +376,7 @@ def _ends_of(x, u):
 
 @kernel
 def _differences(x, u, y, v):
-    """The differences of all ends of ``u`` and of ``v``, ascending and distinct."""
+    """Return the differences of all ends of ``u`` and of ``v``, ascending and distinct."""
     mine, theirs = _ends_of(x, u), _ends_of(y, v)
     found = np.empty(len(mine) * len(theirs))
     for i in range(len(mine)):
@@ -387,7 +387,7 @@ def _differences(x, u, y, v):
 
 @kernel
 def _merged(values, shift):
-    """``values - shift`` and ``values + shift``, ascending and distinct."""
+    """Return ``values - shift`` and ``values + shift``, ascending and distinct."""
     found = np.empty(2 * len(values))
     n = low = high = 0
     while high < len(values):
@@ -405,7 +405,7 @@ def _merged(values, shift):
 
 @inner
 def _through(one, two, three):
-    """``a, b, c`` of the quadratic ``a t^2 + b t + c`` with these values at 1/4, 1/2 and 3/4."""
+    """Return ``a, b, c`` of the quadratic ``a t^2 + b t + c`` with these values at 1/4, 1/2 and 3/4."""
     a = 8.0 * (one + three - 2.0 * two)
     b = 2.0 * (three - one) - a
     return a, b, two - 0.25 * a - 0.5 * b
@@ -413,9 +413,9 @@ def _through(one, two, three):
 
 @inner
 def _moved(ends, pieces, k, shift, begin, width, found, sign):
-    """Add (or subtract) what lies at ``place + shift`` to the quadratic in ``t``, for places ``begin + width t``.
+    """Add (or subtract) the function at ``place + shift`` to the quadratic in ``t``, for places ``begin + width t``.
 
-    Piece ``k`` holds between ends ``k - 1`` and ``k``: nothing below the first end, everything above the last.
+    Piece ``k`` lies between ends ``k - 1`` and ``k``: the function is 0 below the first end, and 1 above the last.
     """
     if k == 0:
         return
@@ -432,11 +432,11 @@ def _moved(ends, pieces, k, shift, begin, width, found, sign):
 
 @kernel
 def _quadratics(x, u, y, v, window):
-    """``(ends, quadratics)`` of ``J``: where it may change, ascending, and its coefficients between them.
+    """Return ``(ends, quadratics)`` of ``J``: where it may change, ascending, and its coefficients between them.
 
     If points meet points ``J`` jumps at the ends, so it is sampled between them. If not, it is the difference of two
-    values of the distribution function of ``X - Y``, which has far fewer pieces to be computed. Without points the
-    density of ``X - Y`` is continuous and linear on each piece, so its values at the ends are all there is to know.
+    values of the distribution function of ``X - Y``, which has far fewer pieces. Without points the density of
+    ``X - Y`` is continuous and linear on each piece, so its values at the ends are enough.
     """
     differences = _differences(x, u, y, v)
     m = len(differences)
@@ -482,7 +482,7 @@ def _quadratics(x, u, y, v, window):
 
 @bare
 def _roots(a, b, c):
-    """Where ``a t^2 + b t + c`` crosses zero inside (0, 1), ascending; 2 stands for none."""
+    """Return where ``a t^2 + b t + c`` crosses zero inside (0, 1), ascending; 2 stands for none."""
     first, second = 2.0, 2.0
     square = b * b - 4.0 * a * c
     if square >= 0.0 and not (a == 0.0 and b == 0.0):
@@ -496,7 +496,7 @@ def _roots(a, b, c):
 
 @kernel
 def _level_set(x, u, y, v, window, ends, quadratics, level, alone):
-    """``alone``: also an end by itself, where ``J`` only touches the level or jumps."""
+    """Return the intervals with ``J >= level``; if ``alone``, also single ends where ``J`` only touches it or jumps."""
     found = np.empty(6 * len(ends) + 2)
     n = 0
     for k in range(len(ends)):
@@ -506,7 +506,7 @@ def _level_set(x, u, y, v, window, ends, quadratics, level, alone):
             break
         begin, end = ends[k], ends[k + 1]
         a, b, c = quadratics[k, 0], quadratics[k, 1], quadratics[k, 2]
-        # between its ends a quadratic rises or falls by a quarter of a beyond their values at most
+        # between its ends a quadratic is above or below their values by at most a quarter of a
         if max(c, a + b + c) + 0.25 * max(0.0, -a) < level:
             continue
         if min(c, a + b + c) - 0.25 * max(0.0, a) >= level:
@@ -526,7 +526,7 @@ def _level_set(x, u, y, v, window, ends, quadratics, level, alone):
 
 @bare
 def _add(ends, n, begin, end, inside):
-    """Put an interval behind the others, or make the last one longer."""
+    """Append an interval, or extend the last one; return the new count."""
     if not inside:
         return n
     if n and ends[n - 1] >= begin:
@@ -538,24 +538,24 @@ def _add(ends, n, begin, end, inside):
 
 @kernel
 def super_level(x, u, y, v, window, level):
-    """The closed intervals of shifts with ``J(shift) >= level`` (> 0), one after the other: start, end, start, ...
+    """Return the closed intervals of shifts with ``J(shift) >= level`` (> 0), one after the other: start, end, ...
 
-    ``J`` may jump where points meet points, but upwards at the place itself: the intervals are closed all the same.
+    ``J`` may jump where points meet points, but upwards at the place itself, so the intervals are still closed.
     """
     ends, quadratics = _quadratics(x, u, y, v, window)
     return _level_set(x, u, y, v, window, ends, quadratics, level, True)
 
 
 class Tables(NamedTuple):
-    """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or none; table ``r`` has
+    """Tables of pairs of shapes. ``table_of[u, v]`` is the number of a table, or -1; table ``r`` has
 
-    * ``hull[r]``: the least and largest shift that may be kept, and within them a range that is sure to be (an empty
-      one if there is none), as ``least, largest, sure from, sure to``; then its longest cell, ``from, to``, and bins
-      per unit of shift;
-    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in what is missing to
-      the end (which is not positive);
+    * ``hull[r]``: the least and largest shift that may be kept, and between them a range of shifts that are sure to be
+      kept (empty if there is none), as ``least, largest, sure from, sure to``; then the ends of its longest cell, and
+      bins per unit of shift;
+    * cells ``first[r]`` to ``first[r + 1]``: each with its end, and ``a, b, c`` of its quadratic in the shift minus
+      this end (which is not positive);
     * bins ``first_bin[r]`` to ``first_bin[r + 1]`` of equal width over the hull without its longest cell (mostly a wide
-      window in which all is sure): each with the first cell it meets.
+      range in which all shifts are sure): each with the first cell it meets.
     """
 
     table_of: np.ndarray
@@ -567,14 +567,14 @@ class Tables(NamedTuple):
 
     @classmethod
     def none(cls) -> Tables:
-        """No tables, for no shapes."""
+        """Return no tables, for no shapes."""
         return cls(
             np.full((0, 0), _NO_TABLE, np.int64), np.empty((0, 7)), np.zeros(1, np.int64), np.empty((0, 4)),
             np.zeros(1, np.int64), np.empty(0, np.int32),
         )  # fmt: skip
 
     def with_more(self, x: Shapes, us: np.ndarray, y: Shapes, vs: np.ndarray, *limits: float) -> Tables:
-        """These, and tables for further pairs of shapes: see ``tabulate`` for the limits."""
+        """Return these tables, and those for further pairs of shapes: see ``tabulate`` for the limits."""
         self.table_of[us, vs] = len(self.hull) + np.arange(len(us))
         hulls, ends, cells, last_bins, bins = tabulate_all(x, us, y, vs, *limits)
         return Tables(
@@ -589,9 +589,9 @@ class Tables(NamedTuple):
 
 @kernel
 def tabulate(x, u, y, v, window, least, sure):
-    """One table: ``(hull, cells, bins)``. Kept are shifts with ``J >= least``; from ``sure`` on they are sure to be.
+    """Make one table, ``(hull, cells, bins)``: shifts with ``J >= least`` are kept, those with ``J >= sure`` are sure.
 
-    Not for two shapes that both have points: ``J`` jumps.
+    It is not for two shapes that both have points, as ``J`` jumps.
     """
     ends, quadratics = _quadratics(x, u, y, v, window)
     hull = np.array([math.inf, -math.inf, math.inf, -math.inf, 0.0, 0.0, 0.0])
@@ -601,13 +601,13 @@ def tabulate(x, u, y, v, window, least, sure):
     margin = _EDGE * (ends[-1] - ends[0])
     hull[0], hull[1] = possible[0] - margin, possible[-1] + margin
     safe = _level_set(x, u, y, v, window, ends, quadratics, sure, False)
-    for k in range(0, len(safe), 2):  # the longest of them
+    for k in range(0, len(safe), 2):  # keep the longest of them
         begin, end = safe[k] + margin, safe[k + 1] - margin
         if end >= begin and (hull[3] < hull[2] or end - begin > hull[3] - hull[2]):
             hull[2], hull[3] = begin, end
     cells = np.zeros((len(ends) + 1, 4))
     n = 0
-    if hull[0] < ends[0]:  # the margin may lie beyond the ends, where nothing is
+    if hull[0] < ends[0]:  # the margin may lie beyond the ends, where J is 0
         cells[0, 0], n = ends[0], 1
     for k in range(len(ends) - 1):
         if ends[k + 1] >= hull[0] and ends[k] <= hull[1]:
@@ -634,7 +634,7 @@ def tabulate(x, u, y, v, window, least, sure):
         place = hull[0] + width * k / count
         if place > hull[4]:
             place += hull[5] - hull[4]
-        while at + 1 < n and cells[at, 0] < place - margin:  # a little less, for the rounding of the bin's number
+        while at + 1 < n and cells[at, 0] < place - margin:  # the margin is for the rounding of the bin's number
             at += 1
         bins[k] = at
     return hull, cells[:n], bins
@@ -642,7 +642,7 @@ def tabulate(x, u, y, v, window, least, sure):
 
 @kernel
 def tabulate_all(x, us, y, vs, window, least, sure):
-    """Tables of many pairs of shapes: hulls, where the cells of each end, cells, where its bins end, bins."""
+    """Make tables of many pairs of shapes: hulls, where the cells of each end, cells, where its bins end, bins."""
     count, room = len(us), 0
     hulls, ends, last_bins = np.empty((count, 7)), np.empty(count, np.int64), np.empty(count, np.int64)
     for k in range(count):
@@ -668,7 +668,7 @@ def tabulate_all(x, us, y, vs, window, least, sure):
 
 @inner
 def _look_up(tables, r, shift):
-    """``J(shift)`` by table ``r``, for a shift in its hull."""
+    """Return ``J(shift)`` by table ``r``, for a shift in its hull."""
     hull, first, cells, first_bin = tables.hull, tables.first, tables.cells, tables.first_bin
     begin = first_bin[r]
     place = min(shift, hull[r, 4]) - hull[r, 0] + max(shift - hull[r, 5], 0.0)
@@ -686,7 +686,7 @@ def _look_up(tables, r, shift):
 class Events(NamedTuple):
     """Events in the order of group (only equal ones meet) and of ``at``, the end of their shape.
 
-    The ends of their core are differences to it.
+    The ends of their core are differences to ``at``.
     """
 
     group: np.ndarray
@@ -697,10 +697,10 @@ class Events(NamedTuple):
 
 
 class TimingOutput(NamedTuple):
-    """Kept pairs: ids, probability, deciding rule. Code 0: still to be decided by the exact value.
+    """Kept pairs: ids, probability, deciding rule. Pairs with code 0 are still to be decided by the exact value.
 
-    Of those there are also their places in the output and their rows. If probabilities are not wanted there is room for
-    one only.
+    For these pairs it also has their places in the output and their rows. If probabilities are not wanted, there is
+    room for only one.
     """
 
     new: np.ndarray
@@ -713,9 +713,9 @@ class TimingOutput(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """For each shape of the new side: shifts outside ``[least, largest]`` match nothing; all of ``sure`` do.
+    """For each shape of the new side: shifts outside ``[least, largest]`` match nothing, those in the sure range do.
 
-    ``whole``: there are tables with all that may be met.
+    ``whole`` tells whether a shape has tables with all shapes that it may meet.
     """
 
     least: np.ndarray
@@ -726,12 +726,12 @@ class Ranges(NamedTuple):
 
 
 NO_RANGES = Ranges(*(np.array([end]) for end in (-np.inf, np.inf, np.inf, -np.inf)), np.zeros(1, np.bool_))  # type: ignore[call-arg]
-"""Where nothing is known: only the cores of the events tell what they may meet."""
+"""Ranges without information: only the cores of the events tell which pairs may match."""
 
 
 @kernel
 def insert(facts, codes, count, new_facts, new_codes):
-    """Put new events among ``count`` others, both in the order of group and place; there must be room behind these.
+    """Insert new events among ``count`` others, both in the order of group and place; arrays must have room.
 
     The first rows of ``facts`` and ``new_facts`` are those of events without ``LATEST``.
     """
@@ -755,7 +755,7 @@ def insert(facts, codes, count, new_facts, new_codes):
 
 @kernel
 def drop_before(facts, codes, count, place):
-    """Forget events before a place: how many are left, and the last place that was forgotten."""
+    """Forget events before a place; return how many are left, and the last place that was forgotten."""
     kept, forgotten = 0, -math.inf
     for i in range(count):
         if facts[AT, i] < place:
@@ -777,7 +777,7 @@ def _is_before(groups, places, k, group, place):
 
 @inner
 def _first(groups, places, group, place, hint):
-    """The first event of a group at a place or after it, searched for from ``hint`` on in growing steps."""
+    """Return the first event of a group at a place or after it, searched for from ``hint`` on in growing steps."""
     low, high, step = 0, len(groups), 1
     if hint < high and _is_before(groups, places, hint, group, place):
         low = hint + 1
@@ -804,10 +804,10 @@ def _first(groups, places, group, place, hint):
 def _tabled_run(
     tables, own, shape, at, old, old_id, j, stop, limit, new_is_left, keep_from, exact, out, n, beyond, sure
 ):
-    """Pairs of a new event with old ones from ``j`` on, up to a place, by look-ups.
+    """Write pairs of a new event with old ones from ``j`` on, up to a place, by look-ups.
 
-    If only the verdict is wanted, the range of shifts that are sure tells it without one. Returns where it ended, how
-    many pairs there are now, and how many more were outside of what their table covers, or in its sure range.
+    If only the verdict is wanted, the sure range of shifts decides without a look-up. Returns where it ended, how many
+    pairs there are now, and how many more were outside of their table, or in its sure range.
     """
     table_of, hulls = tables.table_of, tables.hull
     old_at, old_shape = old.at, old.shape
@@ -829,7 +829,7 @@ def _tabled_run(
             sure += 1
             continue
         probability = _look_up(tables, r, shift)
-        if probability >= keep_from:  # mostly so, within the hull
+        if probability >= keep_from:  # mostly true within the hull
             out_probability[n if exact else 0], out_code[n] = min(1.0, probability), EXACT
             n += 1
     return j, n, beyond, sure
@@ -840,13 +840,13 @@ def match_times(
     new, new_id, begin, end, old, old_id, new_is_left, x, y, tables, ranges, window, slack, keep_from, sure_value, hits,
     out, n, left_open, counts,
 ):  # fmt: skip
-    """Pairs of new events, ``begin`` to ``end``, with old ones of the other side that are near in time.
+    """Write pairs of new events, ``begin`` to ``end``, with old ones of the other side that are near in time.
 
     ``x`` and ``y`` are the shapes of left and right, ``ranges`` those of the new side. The output has ``n`` pairs
-    already, ``left_open`` of them undecided. Stops when it may overflow; returns where, how many pairs there are, how
-    many are undecided, and the most of ``hits``, which counts how often a pair of shapes has met without a table.
-    ``counts`` gets what each rule rejected and accepted, the pairs looked at, and those taken unseen. ``sure_value`` is
-    the probability of sure pairs, NaN if it is not wanted.
+    already, ``left_open`` of them undecided. Stops when it may overflow; returns the next event, how many pairs there
+    are, how many are undecided, and the maximum of ``hits``, which counts how often a pair of shapes has met without a
+    table. ``counts`` gets the pairs that each rule rejected and accepted, the pairs tested, and those accepted without
+    a test. ``sure_value`` is the probability of sure pairs, NaN if it is not wanted.
     """
     size = len(old.at)
     old_group, old_at, old_start, old_end, old_shape = old.group, old.at, old.core_start, old.core_end, old.shape
@@ -883,7 +883,7 @@ def match_times(
                     tables, own, shape, at, old, old_id, j, stop, sure_from, new_is_left, keep_from, exact, out, n, 0, 0
                 )
                 taken = j
-                while j < stop and old_at[j] <= sure_to:  # what lies here is taken without a look at it
+                while j < stop and old_at[j] <= sure_to:  # pairs in this range are accepted without a test
                     out_new[n], out_old[n], out_probability[n if exact else 0], out_code[n] = (
                         own,
                         old_id[j],
@@ -946,9 +946,9 @@ def match_times(
                     if shared:
                         hits[u, v] += 1
                         hottest = max(hottest, hits[u, v])
-                    undecided = x.points[u] and y.points[v]  # ties are decided by the values themselves
+                    undecided = x.points[u] and y.points[v]  # ties are decided by exact values
                     if shift - x.low[x.start[u]] <= window and -shift - y.low[y.start[v]] <= window:
-                        probability = 1.0  # however far apart they are
+                        probability = 1.0  # even if they are farthest apart
                     elif not undecided:
                         probability = near(x, u, y, v, shift, window)
                 elif shift < hulls[r, 0] or shift > hulls[r, 1]:
@@ -984,7 +984,7 @@ def match_times(
 
 
 def counters_of(counts: np.ndarray, kept: int) -> Counters:
-    """What was counted, by names."""
+    """Return counts as counters, by names."""
     names = tuple(RULES.values())
     counters = Counters(names, names)
     for code, name in RULES.items():

@@ -1,1 +1,1 @@
-"""Where pairs that may match are found, without a look at all others: sweeps, grids, pages, trees, windows."""
+"""Find pairs that may match without a test of all others: sweeps, grids, pages, trees, windows."""

@@ -1,8 +1,8 @@
-"""All combinations of complete streams under time windows at once: what ``windows`` finds one tuple after the other.
+"""Find all combinations of complete streams under time windows at once; ``windows`` finds them tuple by tuple.
 
-Tuples of a stream lie by key and time in one array, so that those in reach of others are a slice of it. A combination
-is begun with a tuple of one stream and continued with slices of the others, each as narrow as the windows from the
-tuples chosen so far allow; in the last stream a slice is written as it is.
+Tuples of a stream are in one array by key and time, so that those in reach of others are a slice of it. A combination
+begins with a tuple of one stream and goes on with slices of the others, each as narrow as the windows from the tuples
+chosen so far allow; in the last stream a whole slice is written.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from haply.numerics.jit import bare, bare_inner, kernel
 from haply.pruning.candidates.windows import WindowQuery
 
 _MARGIN = 4e-16
-"""A sum of two numbers is off by less than this times the larger one."""
+"""The rounding error of a sum of two numbers is less than this times the larger one."""
 _FEW = 16
 _SAMPLED, _LEAST = 16, 1 << 12
 
 
 class Sorted(NamedTuple):
-    """Tuples of all streams, one stream after the other, each by key and time; ``label`` is what they are called.
+    """Tuples of all streams, one stream after the other, each by key and time; ``label`` is the number of a tuple.
 
-    Those of stream ``s`` with key ``k`` are ``start[s, k]:start[s, k + 1]``. Keys that a stream lacks are left out.
+    Tuples of stream ``s`` with key ``k`` are ``start[s, k]:start[s, k + 1]``. Keys that a stream lacks are left out.
     """
 
     start: np.ndarray
@@ -32,7 +32,7 @@ class Sorted(NamedTuple):
 
 
 def sort_streams(times: list[np.ndarray], keys: list[np.ndarray], labels: list[np.ndarray]) -> Sorted:
-    """Streams as they come; keys and labels are integers."""
+    """Sort the tuples of all streams, which may come in any order; keys and labels are integers."""
     for k, own in enumerate(times):
         if not (own[1:] >= own[:-1]).all():
             order = np.argsort(own, kind="stable")
@@ -44,7 +44,7 @@ def sort_streams(times: list[np.ndarray], keys: list[np.ndarray], labels: list[n
 
 @kernel
 def _sorted(time, key, label, ends, first):
-    """The keys of the stream ``first`` are numbered as they come; tuples with other keys are left out."""
+    """Sort tuples by key: keys of the stream ``first`` are numbered as they come, tuples with other keys left out."""
     streams = len(ends) - 1
     size = 16
     while size < 2 * (ends[first + 1] - ends[first]):
@@ -72,7 +72,7 @@ def _sorted(time, key, label, ends, first):
         for k in range(count + 1):
             placed += start[stream, k]
             start[stream, k] = placed
-        # the slices of all streams follow each other; what the next stream begins with is counted in
+        # the slices of all streams follow each other, so the count goes on with the next stream
     sorted_time, sorted_label = np.empty(placed), np.empty(placed, label.dtype)
     following = start.copy()
     for stream in range(streams):
@@ -85,7 +85,7 @@ def _sorted(time, key, label, ends, first):
 
 
 def stream_order(query: WindowQuery, sizes: np.ndarray) -> np.ndarray:
-    """The order in which streams are gone through: the smallest first, then the one that is held most tightly."""
+    """Return the order in which streams are searched: the smallest first, then always the one with the least reach."""
     order = [int(np.argmin(sizes))]
     while len(order) < len(sizes):
         left = [stream for stream in range(len(sizes)) if stream not in order]
@@ -94,14 +94,14 @@ def stream_order(query: WindowQuery, sizes: np.ndarray) -> np.ndarray:
 
 
 def combine(query: WindowQuery, streams: Sorted) -> np.ndarray:
-    """The labels of all combinations, a row for each stream."""
+    """Return the labels of all combinations, a row for each stream."""
     count = len(query.span)
     order = stream_order(query, streams.start[:, -1] - streams.start[:, 0])
     at, until, begin, end = (np.zeros(count, np.int64) for _ in range(4))
     work = CombinationScratch(at, until, begin, end, np.zeros((count, count)), np.zeros((count, count)))
     reach = np.ascontiguousarray(query.reach[np.ix_(order, order)])
     alike = bool((reach[~np.eye(count, dtype=bool)] == reach[0, 1]).all())
-    # Counting all takes as long as finding them: some keys tell about how many there are.
+    # Counting all combinations takes as long as finding them, so their number is estimated from some keys.
     keys, nothing = streams.start.shape[1] - 1, np.empty((count, 0), streams.label.dtype)
     every = _SAMPLED if keys > 4 * _SAMPLED else 1
     counted = _combine(reach, alike, streams, order, work, nothing, every, False)
@@ -118,9 +118,11 @@ def _room_for(counted: int, every: int) -> int:
 
 
 class CombinationScratch(NamedTuple):
-    """Room for one search. By depth: the tuple chosen, where the choice ends, and the slice of tuples that the first
-    one chosen can reach, which only moves on; by depth and later depth: the times between which those chosen so far
-    let a tuple be."""
+    """Arrays for one search.
+
+    By depth: the chosen tuple, the end of the choice, and the slice of tuples that the first chosen tuple can reach,
+    which only moves forward. By depth and later depth: the range of times that the tuples chosen so far allow.
+    """
 
     at: np.ndarray
     until: np.ndarray
@@ -132,7 +134,7 @@ class CombinationScratch(NamedTuple):
 
 @bare
 def _combine(reach, alike, streams, order, work, out, every, write):
-    """Counts the combinations of every so many keys, and writes those for which there is room."""
+    """Count the combinations of every ``every``-th key, and write those for which there is room."""
     count, keys, time = len(order), streams.start.shape[1] - 1, streams.time
     made, last, room = 0, count - 1, out.shape[1]
     at, until = work.at, work.until
@@ -182,7 +184,7 @@ def _write(labels, order, at, begin, end, out, made):
 
 @bare_inner
 def _reach(reaches, streams, order, work, key, opening):
-    """Move the slices on to what a first tuple at this time can reach; false if one of them is empty."""
+    """Move the slices forward to the reach of a first tuple at this time; return False if one of them is empty."""
     time = streams.time
     for depth in range(1, len(order)):
         stream = order[depth]
@@ -202,14 +204,14 @@ def _reach(reaches, streams, order, work, key, opening):
 
 @bare_inner
 def _open(reach, alike, time, work, depth):
-    """The tuples that can be chosen at this depth, given those before; they are a part of the slice.
+    """Set the range of tuples that can be chosen at this depth, given those before; it is a part of the slice.
 
     Times are compared with sums of times and windows; within the rounding of these, the differences decide.
     """
     if depth > 1:
         chosen, before = time[work.at[depth - 1]], depth - 2
         for later in range(depth, depth + 1 if alike else len(reach)):
-            # with windows that are alike, what holds for one stream to come holds for all
+            # with equal windows all later streams have the same range
             window = reach[depth - 1, later]
             work.low[depth - 1, later] = max(work.low[before, later - 1 if alike else later], chosen - window)
             work.high[depth - 1, later] = min(work.high[before, later - 1 if alike else later], chosen + window)
@@ -243,7 +245,7 @@ def _first_from(time, begin, end, low):
 
 @bare_inner
 def _allowed(reach, time, work, depth, slot):
-    """Whether a tuple is in reach of all that are chosen."""
+    """Tell whether a tuple is in reach of all chosen tuples."""
     for earlier in range(depth):  # noqa: SIM110
         if not abs(time[slot] - time[work.at[earlier]]) <= reach[earlier, depth]:
             return False

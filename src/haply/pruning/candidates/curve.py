@@ -1,4 +1,4 @@
-"""The Gaussian curve: for one region and threshold, which means of the difference qualify at which standard deviation.
+"""The Gaussian curve: for one region and threshold, the means of a difference that qualify at a standard deviation.
 
 ``g(m, s) = P(|D - centre| <= half)`` for ``D`` normal falls with the distance ``m`` of its mean from the centre, so for
 each ``s`` there is a distance up to which a pair qualifies. A table of that curve, with certified inner and outer
@@ -20,13 +20,13 @@ from haply.pruning.bounds.one_dimensional import CURVE
 _CELLS = 256
 _SLACK = 1e-14
 _SLACK_SHARE = 1e-3
-"""Limits far below the slack have one of their own size: masses in the tails are exact relative to what they are."""
+"""Limits far below the slack have a slack of this share of themselves: masses in the tails are relatively exact."""
 _LEAST_SHARE = 1e-6
 _FAR = 64.0
-"""A reach of so many half widths is the table of a low limit: few rows spread as far."""
+"""Tables of low limits have a reach of this many half widths: few rows have such a spread."""
 _NO_END = 1024
-"""The power of two that no s reaches."""
-_FINE = 1e-7  # where a cell's ends are known to this part of the half width, the rest goes to the exact value
+"""The power of two that is above any s."""
+_FINE = 1e-7  # ends of a cell are found up to this share of the half width; pairs between them are evaluated exactly
 
 
 @kernel
@@ -38,7 +38,7 @@ def _inside(m, s, half):
 
 @kernel
 def best_inside(m, s1, s2, half):
-    """The largest ``g(m, s)`` over ``s`` in ``[s1, s2]``: at ``s1`` if ``m`` is inside, else at a known inner point.
+    """Return the largest ``g(m, s)`` over ``s`` in ``[s1, s2]``: at ``s1`` if ``m`` is inside, else at a known point.
 
     Outside, with ``A = m - half`` and ``B = m + half``, the maximum over all s is at ``sqrt((B^2-A^2) / (2 ln(B/A)))``.
     """
@@ -54,7 +54,7 @@ def best_inside(m, s1, s2, half):
 
 @kernel
 def worst_inside(m, s1, s2, half):
-    """The smallest ``g(m, s)`` over ``s`` in ``[s1, s2]``: it has no inner minimum, so one of the ends."""
+    """Return the smallest ``g(m, s)`` over ``s`` in ``[s1, s2]``, at one of the ends: it has no inner minimum."""
     return min(_inside(m, s1, half), _inside(m, s2, half))
 
 
@@ -65,9 +65,9 @@ def _slack(limit):
 
 @kernel
 def _tabulate(half, reach, reject_below, accept_from):
-    """Per cell of s: beyond ``outer`` a pair is at most ``reject_below``, up to ``inner`` at least ``accept_from``.
+    """Tabulate by cell of s: beyond ``outer`` P is at most ``reject_below``, up to ``inner`` at least ``accept_from``.
 
-    Negative where no distance is. Both are certified, not exact: halving stops where it no longer pays.
+    A distance is negative if there is none. Both are certified, not exact: halving stops when it no longer pays.
     """
     inner, outer = np.empty(_CELLS + 1), np.empty(_CELLS + 1)
     reject_from, accept_above = reject_below - _slack(reject_below), accept_from + _slack(accept_from)
@@ -86,7 +86,7 @@ def _tabulate(half, reach, reject_below, accept_from):
             outer[cell] = no if best_inside(no, s1, s2, half) <= reject_from else np.inf
         inner[cell] = -1.0
         if worst_inside(0.0, s1, s2, half) >= accept_above:
-            # short of the edge itself, where a difference without spread would have to know open from closed
+            # below the edge itself, where a difference without spread depends on open or closed ends
             yes, no = 0.0, half * (1.0 - _FINE) if cell == 0 else half + 40.0 * s2
             while no - yes > _FINE * half:
                 middle = 0.5 * (yes + no)
@@ -101,12 +101,12 @@ def _tabulate(half, reach, reject_below, accept_from):
 def curve_table(
     half: float, reject_below: float, accept_from: float, widest: float = math.inf
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """The table for ``|D - centre| <= half``: a reach, and inner and outer distance per cell of s up to it.
+    """Return the table for ``|D - centre| <= half``: a reach, and inner and outer distance by cell of s up to it.
 
     One more cell stands for all s beyond the reach. Nothing there can qualify, unless the limit is so low that the
-    table ends before: then it ends at about the ``widest`` s that there is, and its cells are narrow. The table is made
-    for a half width between 1/2 and 1 and scaled by a power of two, so that no square in it leaves the range;
-    ``fits_table`` says for which half widths the scaled one does not.
+    table ends before. In that case it ends at about the ``widest`` s that there is, and its cells are narrow. The table
+    is made for a half width between 1/2 and 1 and scaled by a power of two, so that no square in it leaves the range.
+    ``fits_table`` tells for which half widths the scaled table stays in range too.
     """
     ratio = widest / half
     half, power = math.frexp(half)
@@ -117,7 +117,7 @@ def curve_table(
 
 
 def fits_table(half: float) -> bool:
-    """Whether a table's numbers, and one over them, are well within the range of doubles."""
+    """Tell whether a table's numbers, and 1 over them, are well within the range of doubles."""
     return 1e-290 < half < 1e290
 
 
@@ -125,7 +125,7 @@ def fits_table(half: float) -> bool:
 def unit_table(
     half: float, reject_below: float, accept_from: float, widest: int = _NO_END
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """``curve_table`` for a half width between 1/2 and 1, and s below ``2**widest`` half widths."""
+    """Return ``curve_table`` for a half width between 1/2 and 1, and s below ``2**widest`` half widths."""
     share = max(reject_below, _LEAST_SHARE)
     reach = half / normal_quantile(0.5 * (1.0 + min(share, 1.0 - 1e-15))) * (1.0 + 1e-6)
     ends_before = reject_below <= _LEAST_SHARE
@@ -138,7 +138,7 @@ def unit_table(
 
 @kernel
 def curve_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, centre, reach, inner, outer, flip, may_accept):
-    """Decide Gaussian pairs by the table. ``flip``: of the outside."""
+    """Decide Gaussian pairs by the table; with ``flip`` for the outside of the region."""
     verdicts = np.zeros(len(left), dtype=np.int8)
     beyond = float(len(inner) - 1)
     scale = beyond / reach
@@ -147,7 +147,7 @@ def curve_verdicts(a_mean, a_sd, b_mean, b_sd, left, right, centre, reach, inner
         distance = abs(a_mean[i] - b_mean[j] - centre)
         s = root_sum(a_sd[i], b_sd[j])
         place = s * scale
-        cell = int(place if place < beyond else beyond)  # of floats: an integer might not hold it
+        cell = int(place if place < beyond else beyond)  # compare floats: an integer might overflow
         slack = 1e-15 * (abs(a_mean[i]) + abs(b_mean[j]))
         outcome = 0
         if distance - slack > outer[cell]:
@@ -188,7 +188,7 @@ def gaussian_verdicts(
     accept_from: float,
     may_accept: bool,
 ) -> np.ndarray:
-    """Verdicts for Gaussian pairs (``a_mean, a_sd, b_mean, b_sd`` and row numbers) under any region."""
+    """Return verdicts for Gaussian pairs (``a_mean, a_sd, b_mean, b_sd`` and row numbers) under any region."""
     if region.one_sided:
         sign, t = (1.0, region.low) if math.isinf(region.high) else (-1.0, region.high)
         z_reject = normal_quantile(reject_below) - 1e-13 if reject_below > 0.0 else -math.inf

@@ -1,4 +1,4 @@
-"""Gaussian pairs in one pass: the sweep, the table of ``curve.py`` and the exact value together."""
+"""Match Gaussian pairs in one pass: the sweep, the table of ``curve.py`` and the exact value together."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput,
 from haply.pruning.threshold import Threshold
 
 _STEP = 1.0 / 128.0
-_FARTHEST = 8.5  # beyond it half a normal is 0.5 to the last digit
+_FARTHEST = 8.5  # the mass from 0 to here is 0.5 to the last digit
 _CUTS_PER_UNIT = 64.0
 _FEW = 1.5
-"""Pairs of a row, in one direction of the sweep, of which it takes longer to find those that are beaten than to compute
-all."""
+"""Up to this many pairs per row, in one direction of the sweep, all are computed: finding beaten ones takes longer."""
 
 
 def _half_masses() -> tuple[np.ndarray, np.ndarray]:
@@ -39,9 +38,9 @@ _MASS, _DENSITY = _half_masses()
 
 @kernel
 def mass_from_centre(z):
-    """``P(0 < Z < z)``, negative for negative z: five terms of Taylor's series from the nearest grid point.
+    """Return ``P(0 < Z < z)``, negative for negative z, by five terms of Taylor's series from the nearest grid point.
 
-    The sixth is below 2e-17, so the result is as exact as the error function, at a part of its price.
+    The sixth term is below 2e-17, so the result is as exact as the error function, and faster.
     """
     size = abs(z)
     size = size if size < _FARTHEST else _FARTHEST
@@ -88,11 +87,11 @@ class GaussianCondition(NamedTuple):
     cut: np.ndarray
     left_best: np.ndarray
     right_best: np.ndarray
-    """How far inside, in deviations, the best pairs of each row are; see ``_leave_beaten``. Nothing if all are kept."""
+    """How far inside, in deviations, the best pairs of each row are; see ``_leave_beaten``. Empty if all are wanted."""
 
 
 class HeldGaussians(NamedTuple):
-    """What is known of pairs that no bound has rejected: mean and deviation of the difference, probability."""
+    """Pairs that no bound has rejected: mean and deviation of the difference, and probability."""
 
     difference: np.ndarray
     sd: np.ndarray
@@ -101,7 +100,7 @@ class HeldGaussians(NamedTuple):
 
 @kernel
 def _reject(own, other, sign, from_position, i, j, first, question, held, out_own, out_other):
-    """Go on at own row ``i`` and other row ``j`` (0: its first) until ``held`` is full or all is done.
+    """Reject pairs from own row ``i`` and other row ``j`` (0: its first) on, until ``held`` is full or all is done.
 
     Returns how many pairs stay, where it stopped, and how many were candidates: those that begin within an own row's
     interval.
@@ -121,7 +120,7 @@ def _reject(own, other, sign, from_position, i, j, first, question, held, out_ow
             difference = sign * (mean - other.mean[j])
             sd = math.sqrt(variance + other.variance[j])
             place = sd * scale
-            place = place if place < beyond else beyond  # of floats, which is an instruction and no branch
+            place = place if place < beyond else beyond  # for floats this is an instruction without a branch
             out_own[n], out_other[n], held.difference[n], held.sd[n] = label, other.label[j], difference, sd
             n += U(abs(difference - centre) - slack <= outer[U(np.int64(place))])
             j += U1
@@ -133,17 +132,17 @@ def _reject(own, other, sign, from_position, i, j, first, question, held, out_ow
 
 @kernel
 def _reached(best, row, cut):
-    """How far inside a pair of this row must be, in deviations, so that not enough others are better for certain."""
+    """Return how far inside a pair of this row must be, in deviations, unless enough others are certainly better."""
     z = best[row, best.shape[1] - 1]
     return -math.inf if z < 0.0 else cut[int(min(z * _CUTS_PER_UNIT, len(cut) - 1.0))]
 
 
 @kernel
 def _leave_beaten(count, sign, question, held, out_own, out_other):
-    """Leave out pairs of whose rows enough others are better; returns how many there are then.
+    """Leave out pairs whose rows have enough better pairs; return how many are left.
 
     With ``z`` deviations from the mean of a difference to the nearer end of the region, and ``Q`` the tail of a normal,
-    ``1 - 2 Q(z) <= P <= 1 - Q(z)``: so of two pairs one is better if ``2 Q(z)`` is below the other's ``Q(z)``.
+    ``1 - 2 Q(z) <= P <= 1 - Q(z)``: so one of two pairs is better if its ``2 Q(z)`` is below the other's ``Q(z)``.
     """
     left, right = (out_own, out_other) if sign > 0.0 else (out_other, out_own)
     for k in range(count):
@@ -171,7 +170,7 @@ def _leave_beaten(count, sign, question, held, out_own, out_other):
 
 @kernel
 def _straddling(count, question, held):
-    """The probability of each held pair, good where the region lies on both sides of the difference's mean."""
+    """Compute the probability of each held pair, accurate if the region is on both sides of the difference's mean."""
     for k in range(count):
         finer = 1.0 / held.sd[k]
         below, above = (question.low - held.difference[k]) * finer, (question.high - held.difference[k]) * finer
@@ -200,7 +199,7 @@ def _decide(count, question, held, out_own, out_other, out_p):
             evaluated += U1
             p, half = held.p[k], 0.5 * sd
             if question.may_accept or difference - question.low <= half or question.high - difference <= half:
-                # one of the two tails is most of it, and a sum of two masses would lose digits
+                # the probability is mostly one of two tails, and a sum of two masses would lose digits
                 p = normal_region(
                     difference, sd, question.low, question.high, question.low_closed, question.high_closed, False
                 )
@@ -215,14 +214,14 @@ def _decide(count, question, held, out_own, out_other, out_p):
 
 @kernel
 def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p):
-    """Reject and decide by turns (see ``one_pass``)."""
+    """Reject and decide pairs in turn (see ``one_pass``)."""
     candidates, rejected, evaluated = U0, U0, U0
     while i < U(len(own.label)) and n + U(len(held.sd)) <= U(len(out_own)):
         room, begun = (out_own[n:], out_other[n:]), i
         count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, held, *room)
         candidates += seen
         rejected += seen - count
-        if len(question.cut) and float(count) > _FEW * float(i - begun):  # rows with few pairs have few to leave out
+        if len(question.cut) and float(count) > _FEW * float(i - begun):  # rows with few pairs have few beaten ones
             count = _leave_beaten(count, sign, question, held, *room)
         kept, computed = _decide(count, question, held, *room, out_p[n:])
         n += kept
@@ -232,10 +231,10 @@ def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_o
 
 @lru_cache(maxsize=16)
 def _cuts(threshold: Threshold) -> np.ndarray:
-    """How far inside a pair must be that pairs ``z`` deviations inside do not beat, by ``z``."""
+    """Return for each ``z`` how far inside a pair must be so that pairs ``z`` deviations inside do not beat it."""
     tail = np.array([math.erfc(k / _CUTS_PER_UNIT / math.sqrt(2.0)) for k in range(int(_FARTHEST * _CUTS_PER_UNIT))])
     cuts = np.array([-math.inf if each >= 1.0 - MARGIN else -normal_quantile(each + MARGIN) - 1e-9 for each in tail])
-    return np.where(1.0 - tail >= threshold.keeps_from() + MARGIN, cuts, -np.inf)  # what beats others must be kept
+    return np.where(1.0 - tail >= threshold.keeps_from() + MARGIN, cuts, -np.inf)  # a better pair must itself be kept
 
 
 def match_gaussians(
@@ -250,9 +249,9 @@ def match_gaussians(
     labels: Labels = (None, None),
     best: Best | None = None,
 ) -> PassOutput:
-    """All kept pairs whose reference point is at or above ``from_position``.
+    """Return all kept pairs whose reference point is at or above ``from_position``.
 
-    With ``best``, which goes with row numbers only, other pairs than the wanted ones may be left out.
+    With ``best``, which needs row numbers as labels, pairs that are not wanted may be left out.
     """
     widest = math.hypot(*(float(side.sd.max(initial=0.0)) for side in (left, right)))
     reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from, widest)

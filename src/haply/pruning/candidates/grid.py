@@ -1,8 +1,8 @@
-"""A grid over the centres of the objects in a window: which of them may be near a ball, without a look at the others.
+"""A grid over the centres of the objects in a window: it finds those that may be near a ball without testing all.
 
 Objects are numbered in the order of their arrival and leave in that order. Each cell is a chain that begins with the
-newest object, so nothing has to be taken out: a search leaves a chain at the first object that is gone. Cells live in a
-table by a hash of their coordinates, of three dimensions at most (near in all dimensions is near in three).
+newest object, so nothing has to be removed: a search leaves a chain at the first object that is gone. Cells are in a
+hash table by their coordinates in three dimensions at most (objects near in all dimensions are near in three).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from haply.numerics.jit import bare, inner, kernel
 
 MOST_DIMENSIONS = 3
 _COUNTABLE = 2.0**52
-"""Cells further out than this have no neighbours: one more is the same number."""
+"""Cells further out than this have no neighbours: adding 1 to their number does not change it."""
 
 EMPTY = -1
 
@@ -32,7 +32,7 @@ class Grid(NamedTuple):
 
 
 def empty_grid(capacity: int, edge: float) -> Grid:
-    """Room for this many objects, in cells of this edge."""
+    """Return a grid with room for this many objects, in cells of this edge."""
     chains = 1 << max(4, int(2 * capacity - 1).bit_length())
     return Grid(
         np.full(chains, EMPTY, np.int64), np.zeros(chains), np.full(capacity, EMPTY, np.int64), max(edge, 1e-300)
@@ -50,7 +50,7 @@ def _chain(cell, dims, chains):
 
 @kernel
 def insert(grid, near, dim, first, last):
-    """Put in the objects ``first`` to ``last``, which are newer than all that are there."""
+    """Insert the objects ``first`` to ``last``, which are newer than all others."""
     dims = min(dim, MOST_DIMENSIONS)
     cell = np.empty(dims)
     for slot in range(first, last):
@@ -64,7 +64,7 @@ def insert(grid, near, dim, first, last):
 
 @bare
 def objects_near(grid, near, dim, first, last, centre, radius, widest, corners, out):
-    """Objects from ``first`` to ``last`` whose centre may be within ``radius`` and their own radius of ``centre``.
+    """Find objects from ``first`` to ``last`` that may be within ``radius`` plus their own radius of ``centre``.
 
     ``widest`` is the largest radius among them. Writes their numbers and returns how many there are, or -1 if the ball
     spans more cells than there are objects. ``corners`` is room for three points.
@@ -126,7 +126,7 @@ class RadiusList:
         self._latest = -math.inf
 
     def add(self, radius: float, time: float) -> None:
-        """A new object; one that comes late counts as long as the one before it."""
+        """Add a new object; one that comes late counts as long as the one before it."""
         self._latest = time = max(time, self._latest)
         while self._radii and self._radii[-1][0] <= radius:
             self._radii.pop()
@@ -152,7 +152,7 @@ def _copy(source, target):
 
 @kernel
 def union_of_balls(centre, radius, other, other_radius):
-    """The least ball around two, written into ``centre``; returns its radius."""
+    """Write the centre of the smallest ball around two balls into ``centre``; return its radius."""
     apart = 0.0
     for c in range(len(centre)):
         apart += (other[c] - centre[c]) ** 2
@@ -170,9 +170,9 @@ def union_of_balls(centre, radius, other, other_radius):
 
 @kernel
 def group_batch(near, dim, base, widest):
-    """Neighbours in a batch share a search where one larger ball costs less than two: ends, centres, radii of groups.
+    """Group neighbours in a batch where one larger ball costs less than two; return ends, centres, radii of groups.
 
-    An object joins the last group if the volume to be searched, per object, does not grow by it.
+    An object joins the last group if the searched volume per object does not grow.
     """
     count = near.shape[1]
     ends, centres, radii = np.empty(count, np.int64), np.empty((count, dim)), np.empty(count)

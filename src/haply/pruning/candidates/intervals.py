@@ -1,9 +1,9 @@
-"""Row intervals: one interval per row, such that two rows whose intervals are disjoint are decided unseen.
+"""Row intervals: one interval per row, such that two rows with disjoint intervals are decided without a test.
 
 For a condition on ``left - right`` each row gets ``[start, end]`` on the axis of the right values. If a left interval
-lies wholly above a right one, or wholly below it, the pair is rejected or accepted by that alone; only pairs that
-overlap are candidates. The ends are quantiles: where the verdict is a rejection they cut the *core level* from the
-value, where it is an acceptance the *sure level* (see ``Threshold``).
+lies wholly above a right one, or wholly below it, this alone rejects or accepts the pair; only pairs that overlap are
+candidates. The ends are quantiles: if the verdict is a rejection they cut the *core level* from the value, if it is an
+acceptance the *sure level* (see ``Threshold``).
 
 =================== ============== ==============
 condition           left is above  left is below
@@ -14,8 +14,8 @@ inside an interval  reject         reject
 outside             accept         accept
 =================== ============== ==============
 
-A core interval may have ``start > end`` (high thresholds): that is right, and candidates are those pairs with
-``left.start <= right.end`` and ``right.start <= left.end`` all the same.
+A core interval may have ``start > end`` (high thresholds): this is correct, and candidates are still the pairs with
+``left.start <= right.end`` and ``right.start <= left.end``.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ POSITION_SLACK = 8 * float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Intervals:
-    """``start`` and ``end`` per row, and the rows that can match nothing."""
+    """``start`` and ``end`` of each row's interval, and which rows are hopeless: they match nothing."""
 
     start: np.ndarray
     end: np.ndarray
     hopeless: np.ndarray
 
     def take(self, rows: np.ndarray) -> Intervals:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         return Intervals(self.start[rows], self.end[rows], self.hopeless[rows])
 
     @property
     def begins(self) -> np.ndarray:
-        """Where rows begin: at the lower end, which of a core interval may be the end."""
+        """Where rows begin: at the lower end, which may be ``end`` for a core interval."""
         return np.minimum(self.start, self.end)
 
 
 def accepts_above(region: Region) -> bool:
-    """Whether pairs are accepted whose left interval lies above the right one."""
+    """Tell whether pairs are accepted whose left interval lies above the right one."""
     return region.outside or math.isinf(region.high)
 
 
 def accepts_below(region: Region) -> bool:
-    """Whether pairs are accepted whose left interval lies below the right one."""
+    """Tell whether pairs are accepted whose left interval lies below the right one."""
     return region.outside or math.isinf(region.low)
 
 
@@ -73,7 +73,7 @@ class Ends:
 
 
 def pairing(left: type[Model] | None, right: type[Model] | None) -> Pairing:
-    """What two kinds of values allow to cut."""
+    """Return how much two kinds of values allow to cut."""
     kinds = {left, right}
     if Certain in kinds:
         return Pairing.ONE_CERTAIN
@@ -85,7 +85,10 @@ def pairing(left: type[Model] | None, right: type[Model] | None) -> Pairing:
 def interval_ends(
     is_left: bool, region: Region, threshold: Threshold, exact: bool, pairing: Pairing = Pairing.ANY
 ) -> Ends:
-    """A left row is above others by its lower end and below them by its upper end; a right row the other way."""
+    """Return how intervals are cut, by the verdicts above and below.
+
+    A left row is above others by its lower end and below them by its upper end, a right row the other way round.
+    """
     core, sure = threshold.core_level(pairing), threshold.sure_level(exact, pairing)
     if region.outside:
         sure = min(sure, 0.49)  # less than half from each end keeps start <= end: no pair is both above and below
@@ -105,7 +108,7 @@ def row_intervals(
     exact: bool,
     pairing: Pairing = Pairing.ANY,
 ) -> Intervals:
-    """The intervals of one side's rows; both sides must be made with the same ``pairing``."""
+    """Return the intervals of one side's rows; both sides must be made with the same ``pairing``."""
     ends = interval_ends(is_left, region, threshold, exact, pairing)
     line = model.line(ends.low_level, ends.high_level)
     if line is not None:

@@ -1,14 +1,14 @@
-"""Moment indexes: an R-tree over the mean and standard deviation of each row, and what a node can and must hold.
+"""Moment indexes: an R-tree over the mean and standard deviation of each row, and probability bounds of its nodes.
 
 A probe with mean ``m`` and deviation ``s`` meets a node whose rows have means in ``[x1, x2]`` and deviations in
-``[y1, y2]``: the difference has a mean in ``[m - x2, m - x1]`` and a deviation from ``hypot(s, y1)`` to ``hypot(s,
-y2)``. (The paper keeps variances. Their order is the same, but they leave the range of doubles much sooner.) From these
-alone the probability of a condition is at least so much and at most so much, for every row of the node at once. A node
-that holds too little at most is passed over; one that holds enough at least is accepted whole; else its children are
-asked. A row is a node, too: as small as its moments are known.
+``[y1, y2]``: the difference has a mean in ``[m - x2, m - x1]`` and a deviation from ``hypot(s, y1)`` to
+``hypot(s, y2)``. (The paper keeps variances. Their order is the same, but they leave the range of doubles much sooner.)
+These alone give a lower and an upper bound of the probability of a condition, for every row of the node at once. A node
+whose upper bound is too small is skipped; one whose lower bound is enough is accepted whole; otherwise its children are
+tested. A row is a node too, as small as the error of its moments.
 
-Bounds by moments alone hold for any law (GMJ: Peng, Diao and Liu 2011, 4.1), and are the best for all laws with these
-moments. For Gaussians they are the extremes themselves (GJ: 4.2), so that a row's bound is its probability.
+Bounds by moments alone hold for any law (GMJ: Peng, Diao and Liu 2011, 4.1), and are the best possible for all laws
+with these moments. For Gaussians they are the extremes themselves (GJ: 4.2), so that a row's bound is its probability.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from haply.pruning.candidates.intervals import POSITION_SLACK
 from haply.pruning.threshold import Threshold
 
 ANY_LAW, GAUSSIAN, CHEBYSHEV, XBOUND = 0, 1, 2, 3
-"""How a node is judged: by moments alone, by the extremes of Gaussians, by moments with the paper's weaker bound for
-values far apart, or by x-bounds. One for each attribute."""
+"""How nodes are tested: by moments alone, by the extremes of Gaussians, by moments with the paper's weaker bound for
+values far apart, or by x-bounds. Each attribute has one of these tests."""
 
 CANDIDATE, EVALUATED, WHOLESALE = 0, 1, 2
-"""What is known of a pair that leaves the index: nothing yet, its value, or that its node was accepted whole."""
+"""The state of a pair that leaves the index: undecided, with its value, or with a node that was accepted whole."""
 
 FANOUT = 16
-_SLACK = 1e-14  # what a bound may be off by
-_BLUR = 1e-12  # what a mean may be off by, as a part of mean and standard deviation
-_SPREAD_BLUR = 1e-9  # what a deviation may be off by, as a part of it
+_SLACK = 1e-14  # the error of a bound
+_BLUR = 1e-12  # the error of a mean, relative to mean and standard deviation
+_SPREAD_BLUR = 1e-9  # the relative error of a deviation
 _ENOUGH = 1 << 16
 
 
-# -- what a node holds -------------------------------------------------------------------------------------------------
+# -- bounds of a node --------------------------------------------------------------------------------------------------
 
 
 @kernel
 def _beyond(away, sd, is_least):
-    """``P(D <= end)`` of a Gaussian whose mean is ``away`` beyond the end; at an atom on it the safe answer."""
+    """Return ``P(D <= end)`` of a Gaussian whose mean is ``away`` beyond the end; at an atom on it the safe answer."""
     if sd == 0.0:
         return 1.0 if away < 0.0 or (away == 0.0 and not is_least) else 0.0
     return normal_cdf(-away / sd)
@@ -58,7 +58,7 @@ def _beyond(away, sd, is_least):
 
 @kernel
 def _one_sided(law, away1, away2, s1, s2):
-    """Least and most of ``P(D <= end)`` over means that are ``away1`` to ``away2`` beyond the end."""
+    """Return the least and largest ``P(D <= end)`` over means that are ``away1`` to ``away2`` beyond the end."""
     if law == GAUSSIAN:
         least = _beyond(away2, s1 if away2 > 0.0 else s2, True)
         return least, _beyond(away1, s2 if away1 > 0.0 else s1, False)
@@ -67,10 +67,10 @@ def _one_sided(law, away1, away2, s1, s2):
 
 @kernel
 def _two_sided(law, m1, m2, s1, s2, half):
-    """Least and most of ``P(|D - centre| <= half)`` over means that are ``m1`` to ``m2`` from the centre.
+    """Return the least and largest ``P(|D - centre| <= half)`` over means that are ``m1`` to ``m2`` from the centre.
 
-    Both fall with that distance. Any law: Cantelli's bound is largest at ``s2``, Selberg's bound of the outside, too.
-    Gaussians: the extremes over the standard deviation are those of ``best_inside`` and ``worst_inside``.
+    Both fall with that distance. Any law: Cantelli's bound is largest at ``s2``, and so is Selberg's bound of the
+    outside. Gaussians: the extremes over the standard deviation are those of ``best_inside`` and ``worst_inside``.
     """
     if law == GAUSSIAN:
         least = 0.0 if half == 0.0 else worst_inside(m2, s1, s2, half)
@@ -83,11 +83,11 @@ def _two_sided(law, m1, m2, s1, s2, half):
 
 @kernel
 def node_bounds(law, mu1, mu2, s1, s2, low, high, outside):
-    """Least and most of ``P(D in region)`` over all ``D`` with a mean in ``[mu1, mu2]`` and an sd in ``[s1, s2]``.
+    """Bound ``P(D in region)`` below and above for all ``D`` with a mean in ``[mu1, mu2]`` and an sd in ``[s1, s2]``.
 
-    Certified: the means are widened by the rounding of a difference. NaN where deviations overflow, which decides
-    nothing. Law ``CHEBYSHEV`` differs in the outside of a band alone, where it asks for
-    ``delta <= |mu| + sigma / sqrt(threshold)``: the paper's Theorem 3 with its sign mended.
+    Certified: the means are widened by the rounding of a difference. NaN if deviations overflow, which decides nothing.
+    Law ``CHEBYSHEV`` differs only for the outside of a band, where it requires
+    ``delta <= |mu| + sigma / sqrt(threshold)``: the paper's Theorem 3 with its sign corrected.
     """
     blur = 1e-15 * (abs(mu1) + abs(mu2))
     if low == -math.inf and high == math.inf:
@@ -165,7 +165,7 @@ def _sort_tile(boxes: np.ndarray, fanout: int) -> np.ndarray:
     order, slices, size = np.arange(rows), np.zeros(rows, np.int64), max(rows, 1)
     for k, column in enumerate(columns):
         with np.errstate(invalid="ignore"):
-            keys = boxes[order, column] + boxes[order, column + 1]  # NaN of two infinities sorts last
+            keys = boxes[order, column] + boxes[order, column + 1]  # NaN, the sum of two infinities, sorts last
         order = order[np.lexsort((keys, slices))]
         pages = -(-size // fanout)
         size = fanout * -(-pages // math.ceil(pages ** (1.0 / (len(columns) - k))))
@@ -174,14 +174,14 @@ def _sort_tile(boxes: np.ndarray, fanout: int) -> np.ndarray:
 
 
 def _cut(slices: np.ndarray, size: int) -> np.ndarray:
-    """Numbers of the slices that ascending slices fall into when each is cut into parts of a size."""
+    """Return the numbers of the slices that result when each of ascending slices is cut into parts of a size."""
     starts = np.flatnonzero(np.diff(slices, prepend=-1))
     within = np.arange(len(slices)) - np.repeat(starts, np.diff(starts, append=len(slices)))
     return np.cumsum(within % size == 0) - 1
 
 
 def moment_boxes(models: Sequence[OneDimensional]) -> np.ndarray:
-    """Mean and deviation of every row and attribute, as far as they are known: to the last digit for Gaussians."""
+    """Return ranges of mean and deviation of every row and attribute, as wide as their error; points for Gaussians."""
     boxes = np.empty((len(models[0]), 4 * len(models)))
     for k, model in enumerate(models):
         if len(model) != len(boxes):
@@ -197,11 +197,11 @@ def moment_boxes(models: Sequence[OneDimensional]) -> np.ndarray:
                 box[:, 0], box[:, 1], box[:, 2], box[:, 3] = mean, mean, spread, spread
                 continue
             blur = _BLUR * (np.abs(mean) + spread)
-            if model.bounded:  # the mean of a cut Gaussian is found from an end, which may be far away
+            if model.bounded:  # the mean of a cut Gaussian is computed from an end, which may be far away
                 blur += 1e-15 * np.maximum(*(np.abs(end) for end in model.support()))
             box[:, 0], box[:, 1] = mean - blur, mean + blur
             box[:, 2], box[:, 3] = spread * (1.0 - _SPREAD_BLUR), spread * (1.0 + _SPREAD_BLUR)
-        box[~np.isfinite(box).all(axis=1)] = -np.inf, np.inf, 0.0, np.inf  # moments that no double holds
+        box[~np.isfinite(box).all(axis=1)] = -np.inf, np.inf, 0.0, np.inf  # moments beyond doubles
     return boxes
 
 
@@ -212,7 +212,7 @@ _CUT = 1e-5
 
 
 def _domain(model: OneDimensional) -> tuple[np.ndarray, np.ndarray, float]:
-    """Where a probe's values lie, and how much of them lies beyond either end."""
+    """Return the range of a probe's values, and their mass beyond either end."""
     if isinstance(model, Gaussian):
         mean = model.mean()
         return mean - _FAR * model.sd, mean + _FAR * model.sd, float(normal_cdf(-_FAR))
@@ -224,15 +224,15 @@ def _domain(model: OneDimensional) -> tuple[np.ndarray, np.ndarray, float]:
 def xbound_boxes(
     models: Sequence[OneDimensional], probes: Sequence[OneDimensional], threshold: Threshold
 ) -> np.ndarray:
-    """The baseline's keys, ``l`` and ``u``: at most the threshold of a row lies below ``l``, and as much above ``u``.
+    """Return the baseline's keys: at most the threshold of a row lies below ``l``, and as much above ``u``.
 
-    A probe's domain is cut to where almost all of it lies; the keys are taken at a threshold that is smaller by what
-    is cut, so that no pair is lost.
+    A probe's domain is cut to where almost all of it lies; the keys are taken at a threshold that is lower by the cut
+    mass, so that no pair is lost.
     """
     boxes = np.empty((len(models[0]), 4 * len(models)))
     for k, (model, probe) in enumerate(zip(models, probes, strict=True)):
         level = threshold.reject_below - _domain(probe)[2] - _SLACK
-        low = model.quantile_low(level) if level > 0.0 else -np.inf  # what is cut may be all that is asked for
+        low = model.quantile_low(level) if level > 0.0 else -np.inf  # the cut may be as large as the threshold
         high = model.quantile_high(level) if level > 0.0 else np.inf
         boxes[:, 4 * k] = boxes[:, 4 * k + 1] = low
         boxes[:, 4 * k + 2] = boxes[:, 4 * k + 3] = high
@@ -240,7 +240,7 @@ def xbound_boxes(
 
 
 def xbound_probes(models: Sequence[OneDimensional], regions: Sequence[Region]) -> np.ndarray:
-    """For each probe the largest ``l`` and the least ``u`` that it can meet: its domain, moved by the condition."""
+    """Return for each probe the largest ``l`` and the least ``u`` that it can meet: its domain, moved by a region."""
     boxes = np.zeros((len(models[0]), 4 * len(models)))
     for k, (model, region) in enumerate(zip(models, regions, strict=True)):
         low, high, _ = _domain(model)
@@ -253,7 +253,7 @@ def xbound_probes(models: Sequence[OneDimensional], regions: Sequence[Region]) -
 
 
 class MomentCondition(NamedTuple):
-    """The conditions (one for each attribute), how nodes are judged, and the threshold, as numbers."""
+    """The conditions (one for each attribute), the tests of nodes, and the threshold, as numbers."""
 
     law: np.ndarray
     low: np.ndarray
@@ -265,11 +265,11 @@ class MomentCondition(NamedTuple):
     accept_from: float
     keep_from: float
     values: bool
-    """Whether the probability of pairs that are accepted whole is wanted."""
+    """Whether the probability of pairs of accepted nodes is wanted."""
 
 
 def question_of(laws: Sequence[int], regions: Sequence[Region], threshold: Threshold, exact: bool) -> MomentCondition:
-    """The question; nodes may be accepted whole where that spares a validation, or where no value is asked for."""
+    """Return the condition; nodes may be accepted whole if that saves a validation, or if no value is asked for."""
     gaussian = all(law == GAUSSIAN for law in laws)
     may_accept = threshold.attainable and XBOUND not in laws and (gaussian or not exact)
     return MomentCondition(
@@ -288,9 +288,9 @@ def question_of(laws: Sequence[int], regions: Sequence[Region], threshold: Thres
 
 @bare
 def _entry_bounds(probe, box, question):
-    """Least and most of the probability of all conditions together, over the rows of an entry.
+    """Bound the probability of all conditions together from below and above, over the rows of an entry.
 
-    The attributes are independent: their bounds multiply.
+    The attributes are independent, so their bounds multiply.
     """
     least, most = 1.0, 1.0
     for k in range(len(question.law)):
@@ -309,13 +309,13 @@ def _entry_bounds(probe, box, question):
 
 @bare
 def _value(probe, box, question):
-    """The probability of all conditions for a row and a probe that are Gaussian in every attribute."""
+    """Return the probability of all conditions for a row and a probe that are Gaussian in every attribute."""
     p = 1.0
     for k in range(len(question.law)):
         low, high, outside = question.low[k], question.high[k], question.outside[k]
         mean, sd = probe[4 * k] - box[4 * k], root_sum(probe[4 * k + 2], box[4 * k + 2])
         if not outside and mean - low > 0.5 * sd and high - mean > 0.5 * sd:
-            # a mean well inside, as of most pairs that are asked: two masses whose sum loses no digits
+            # a mean well inside, as for most pairs here: a sum of two masses loses no digits
             p *= mass_from_centre((high - mean) / sd) - mass_from_centre((low - mean) / sd) if sd > 0.0 else 1.0
         else:
             p *= normal_region(mean, sd, low, high, question.low_closed[k], question.high_closed[k], outside)
@@ -324,10 +324,10 @@ def _value(probe, box, question):
 
 @bare
 def _ask(tree, probes, question, i, settled, stack, out_probe, out_row, out_value, out_state, counts):
-    """Ask the tree from probe ``i`` on, until all is done or the output may overflow; how full it is, where it stopped.
+    """Search the tree for probes from ``i`` on, until all is done or the output may overflow.
 
-    ``settled``: rows are decided here, by their value. ``counts``: nodes and rows that were looked at, and pairs whose
-    node was accepted.
+    Returns how many pairs the output has, and where it stopped. With ``settled`` rows are decided here, by their value.
+    ``counts`` gets the nodes and rows that were tested, and pairs whose node was accepted.
     """
     n, rows, root = 0, len(tree.order), len(tree.first) - 1
     while i < len(probes) and n + rows <= len(out_row):
@@ -367,7 +367,7 @@ def _ask(tree, probes, question, i, settled, stack, out_probe, out_row, out_valu
 
 
 class Answers(NamedTuple):
-    """Pairs that leave the index: numbers of probes and rows, values (NaN if not known), and how they were decided."""
+    """Pairs that leave the index: numbers of probes and rows, values (NaN if unknown), and states."""
 
     probe: np.ndarray
     row: np.ndarray
@@ -376,7 +376,7 @@ class Answers(NamedTuple):
 
 
 class Looks(NamedTuple):
-    """What was looked at for some answers."""
+    """How many nodes and rows were tested for some answers."""
 
     nodes: int
     rows: int
@@ -384,16 +384,16 @@ class Looks(NamedTuple):
 
 
 class Asking:
-    """All probes put to a tree, block by block: candidates of many rows may be too many to hold at once."""
+    """Searches a tree for all probes, block by block: candidates of many rows may be too many to hold at once."""
 
     def __init__(self, tree: MomentTree, probes: np.ndarray, question: MomentCondition) -> None:
         self.tree, self.probes, self.question = tree, np.ascontiguousarray(probes), question
         self.settled = bool((question.law == GAUSSIAN).all())
-        """Whether what is returned are the matches themselves, and no candidates."""
+        """Whether the returned pairs are the matches themselves, not candidates."""
         self._next = 0 if len(tree.order) else len(probes)
 
     def block(self) -> tuple[Answers, Looks] | None:
-        """The next pairs, or None when all probes have been asked."""
+        """Return the next pairs, or None after the last probe."""
         if self._next >= len(self.probes):
             return None
         rows = len(self.tree.order)

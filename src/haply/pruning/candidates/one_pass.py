@@ -1,9 +1,9 @@
-"""One pass: sweep, bounds and exact value in one loop, for pairs so cheap that all else would cost more than they do.
+"""One pass: sweep, bounds and exact value in one loop, for pairs so cheap that all other work would cost more.
 
-This is the driver; ``gaussian.py`` and ``uniform.py`` bring the kernels. Rows come sorted by the lower ends of their
-intervals; a pair is found from the row that begins first. Pairs go through in two steps. The first rejects, without any
-branch on a verdict: every pair is written down, and the place moves on only if the pair stays. A processor that guesses
-verdicts is wrong for one pair in three, and would spend most of its time on that. The second accepts or evaluates.
+This is the driver; ``gaussian.py`` and ``uniform.py`` have the kernels. Rows are sorted by the lower ends of their
+intervals; a pair is found from the row that begins first. Pairs are decided in two steps. The first rejects, without a
+branch on a verdict: every pair is written, and the place moves on only if the pair stays. A processor that predicts
+verdicts is wrong for one pair in three, and would spend most of its time on that. The second step accepts or evaluates.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.threshold import Threshold
 
 HELD = 1 << 12
-"""Pairs between the two steps: what is known of them stays in the nearest cache."""
+"""The most pairs between the two steps: their data stay in the first-level cache."""
 
 _LEAST_SIZE, _MOST_SIZE = 1e-140, 1e140
 _CAPACITY = 1 << 22
 _LEAST_CAPACITY = 1 << 16
 
 U = np.uint64
-"""The type of positions in the kernels. One that may be negative is checked at every use: half of the work."""
+"""The type of positions in the kernels. A signed one would be checked at every use, which is half of the work."""
 
 U0, U1 = U(0), U(1)
 
 
 Labels = tuple[np.ndarray | None, np.ndarray | None]
-"""Integers by which the rows of the two sides are to be named in the result, in place of their numbers."""
+"""Integers for the rows of the two sides that stand in the result instead of their numbers."""
 
 
 class PassOutput(NamedTuple):
@@ -49,19 +49,19 @@ class PassOutput(NamedTuple):
 
 
 def fits(region: Region, threshold: Threshold) -> bool:
-    """Whether the one pass answers this condition: an interval of positive length, with a threshold.
+    """Tell whether one pass can answer this condition: an interval of positive length, with a threshold.
 
-    Below a threshold that rounding hides, rows have no ends, and the pass would not know where to stop.
+    If rounding hides the threshold, rows have no ends, and the pass would not know where to stop.
     """
     bounded = threshold.value is not None and threshold.reject_below > 0.0
     return not (region.outside or region.one_sided) and region.width > 0.0 and bounded
 
 
 def ordinary(sizes: np.ndarray, hopeless: np.ndarray, region: Region) -> bool:
-    """Whether the kernels may square, divide by and scale these lengths of one side's rows, and the region's.
+    """Tell whether the kernels may square, divide by and scale these lengths of one side's rows, and the region's.
 
-    Elsewhere each pair is decided on a scale of its own, which the one pass has no time for. A length of 0 is a point;
-    hopeless rows are passed over anyway.
+    Other rows are decided on a scale of their own, for which one pass has no time. A length of 0 is a point; hopeless
+    rows are skipped anyway.
     """
     odd = (sizes >= _MOST_SIZE) | ((sizes <= _LEAST_SIZE) & (sizes > 0.0))
     return _LEAST_SIZE < region.width < _MOST_SIZE and not (odd & ~hopeless).any()
@@ -77,7 +77,7 @@ class Order(NamedTuple):
 
 
 def in_order(left: Intervals, right: Intervals, labels: Labels) -> tuple[Order, Order]:
-    """Both sides in order, without rows that are hopeless or out of reach of the other side as a whole."""
+    """Sort both sides, without rows that are hopeless or out of reach of the other side as a whole."""
     mine, theirs = (_reach(side.start, side.end, side.hopeless) for side in (left, right))
     return _order(left, theirs, labels[0]), _order(right, mine, labels[1])
 
@@ -92,7 +92,7 @@ def _order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | Non
 
 @kernel
 def _reach(start, end, hopeless):
-    """The least start and the largest end of rows that are not hopeless."""
+    """Return the least start and the largest end of rows that are not hopeless."""
     low, high = np.inf, -np.inf
     for i in range(len(start)):
         if not hopeless[i]:
@@ -102,7 +102,7 @@ def _reach(start, end, hopeless):
 
 @kernel
 def _within(start, end, hopeless, low, high):
-    """Rows that are not hopeless and meet ``[low, high]``, and their lower ends."""
+    """Return rows that are not hopeless and meet ``[low, high]``, and their lower ends."""
     rows, begin = np.empty(len(start), np.int64), np.empty(len(start))
     n = 0
     for i in range(len(start)):
@@ -114,12 +114,12 @@ def _within(start, end, hopeless, low, high):
 def one_pass(
     scan: Callable[..., Any], left: Any, right: Any, from_position: float, question: Any, held: Any
 ) -> PassOutput:
-    """All kept pairs of two sorted sides whose reference point is at or above ``from_position``.
+    """Return all kept pairs of two sorted sides whose reference point is at or above ``from_position``.
 
-    ``scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p)`` goes on from
-    own row ``i`` and other row ``j`` until all is done or the output may overflow; it returns how full the output is,
-    where it stopped, and how many pairs were candidates, rejected and evaluated. ``sign`` is 1 when own rows are the
-    left ones: they then take other rows that begin where they do, too.
+    ``scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p)`` continues from
+    own row ``i`` and other row ``j`` until all is done or the output may overflow; it returns how many pairs the output
+    has, where it stopped, and how many pairs were candidates, rejected and evaluated. ``sign`` is 1 if own rows are the
+    left ones: these also take other rows that begin where they do.
     """
     counts = np.zeros(3, dtype=np.int64)
     parts: list[tuple[np.ndarray, ...]] = []
@@ -144,7 +144,7 @@ def one_pass(
 
 
 def _capacity(left: Any, right: Any, held: int) -> int:
-    """Room for about as many pairs as a sample of the rows has candidates: memory costs time when first used."""
+    """Estimate room for the pairs from the candidates of a sample of rows: memory costs time when first used."""
     candidates = 0.0
     for own, other in ((left, right), (right, left)):
         few = slice(None, None, 1 + len(own.label) // 512)

@@ -1,8 +1,8 @@
 """The probability threshold index: an R-tree of intervals whose entries carry x-bounds (Cheng et al. 2005, 4.3).
 
-A node's x-bounds are the least and the greatest of its children's, so the tests of ``xbounds`` say of a whole subtree
-what they say of a page, and at the leaves of a single value. Nodes lie in flat arrays; those that are given up are used
-again. Values are inserted and deleted one by one: bounds grow with the first and shrink with the second.
+A node's x-bounds are the least and the greatest of its children's, so the tests of ``xbounds`` apply to a whole subtree
+as to a page, and at the leaves to single values. Nodes are stored in flat arrays, and freed nodes are used again.
+Values are inserted and deleted one by one: an insertion extends bounds, a deletion shrinks them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROOT, _USED, _FREE = 0, 1, 2
 
 
 class Nodes(NamedTuple):
-    """Nodes in flat arrays. Children of a leaf are rows; one place more than the fan-out lets a node overflow."""
+    """Nodes in flat arrays. Children of a leaf are rows. A node has one place more than the fan-out, to overflow."""
 
     children: np.ndarray
     size: np.ndarray
@@ -42,9 +42,9 @@ class Nodes(NamedTuple):
     parent: np.ndarray
     is_leaf: np.ndarray
     free: np.ndarray
-    """Nodes given up, as many as ``state`` says."""
+    """Free nodes; ``state`` has their number."""
     state: np.ndarray
-    """The root, how many nodes have ever been used, how many of them are free."""
+    """The root, how many nodes have been used at some time, and how many of these are free."""
 
 
 @kernel
@@ -93,7 +93,7 @@ def _meet_tree(outer, page, bounds, nodes, values, asked, stack, check, include)
 
 @inner
 def _take_over(bounds, node, entry, other, anew):
-    """Let a node's bounds cover an entry's; ``anew`` if they cover nothing else."""
+    """Extend a node's bounds to cover an entry's; with ``anew`` they cover only this entry."""
     for k in range(bounds.left.shape[1]):
         if anew or entry.left[other, k] < bounds.left[node, k]:
             bounds.left[node, k] = entry.left[other, k]
@@ -105,7 +105,7 @@ def _take_over(bounds, node, entry, other, anew):
 
 @inner
 def _tighten(bounds, nodes, values, node):
-    """Take a node's bounds and rows from its children."""
+    """Set a node's bounds and rows from its children."""
     below = 0
     for k in range(nodes.size[node]):
         child = nodes.children[node, k]
@@ -133,7 +133,7 @@ def _new_node(nodes, is_leaf):
 
 @inner
 def _adopt(nodes, leaf_of, node, child):
-    """Hang a child under a node."""
+    """Add a child to a node."""
     nodes.children[node, nodes.size[node]] = child
     nodes.size[node] += 1
     if nodes.is_leaf[node]:
@@ -144,7 +144,7 @@ def _adopt(nodes, leaf_of, node, child):
 
 @kernel
 def _insert(bounds, nodes, values, leaf_of, rows, level):
-    """Insert rows: down to where the box at ``level`` grows least, splitting what overflows on the way back."""
+    """Insert rows: go down where the box at ``level`` grows least, and split overflowing nodes on the way back."""
     state, fan_out = nodes.state, nodes.children.shape[1] - 1
     for row in rows:
         node = state[_ROOT]
@@ -188,7 +188,7 @@ def _insert(bounds, nodes, values, leaf_of, rows, level):
 
 @kernel
 def _delete(bounds, nodes, values, leaf_of, rows):
-    """Delete rows: bounds shrink up to the root, and nodes that become empty are given up."""
+    """Delete rows: shrink bounds up to the root, and free nodes that become empty."""
     state = nodes.state
     for row in rows:
         node, gone = leaf_of[row], row
@@ -220,9 +220,9 @@ def _delete(bounds, nodes, values, leaf_of, rows):
 
 
 class ThresholdTree:
-    """The index over the rows of one model, bulk-loaded: sorted, and cut into full leaves, level by level.
+    """Indexes the rows of one model, bulk-loaded: sorted, and cut into full leaves, level by level.
 
-    Rows keep their numbers; inserted ones are numbered on.
+    Rows keep their numbers; inserted rows get the next numbers.
     """
 
     def __init__(self, model: OneDimensional, levels: np.ndarray, fan_out: int = 50) -> None:
@@ -234,7 +234,7 @@ class ThresholdTree:
         self._load(packing_order(self.values))
 
     def _load(self, rows: np.ndarray) -> None:
-        """Build from nothing over the given rows in the given order."""
+        """Build a new tree over the given rows in the given order."""
         layers: list[tuple[np.ndarray, XBounds]] = []
         entries, held = XBounds(*(column[rows] for column in self.values)), len(rows)
         while not layers or held > 1:
@@ -248,7 +248,7 @@ class ThresholdTree:
         self.nodes = _empty_nodes(total, self.fan_out)
         self.nodes.state[:] = total - 1, total, 0
         self.leaf_of = np.full(len(self.values.peak), NOBODY, np.int64)
-        first, below = 0, 0  # where this layer and the one under it begin
+        first, below = 0, 0  # where this layer and the layer below it begin
         for depth, (start, _) in enumerate(layers):
             count = len(start) - 1
             mine = np.arange(first, first + count)
@@ -270,20 +270,20 @@ class ThresholdTree:
         return int(self.nodes.rows_below[self.nodes.state[_ROOT]])
 
     def insert(self, model: OneDimensional) -> np.ndarray:
-        """Add the rows of a model; returns the numbers they get."""
+        """Add the rows of a model; return their numbers."""
         before, n = len(self.leaf_of), len(model)
         more = value_bounds(model, self.levels)
         self.values = XBounds(*(np.concatenate(columns) for columns in zip(self.values, more, strict=True)))
         self.leaf_of = np.concatenate([self.leaf_of, np.full(n, NOBODY, np.int64)])
         rows = np.arange(before, before + n)
-        for begin in range(0, n, 256):  # every row can split all nodes above it, and make a root
+        for begin in range(0, n, 256):  # each row can split all nodes above it, and make a new root
             some = rows[begin : begin + 256]
             self._make_room(len(some) * (self.height + 2))
             _insert(self.bounds, self.nodes, self.values, self.leaf_of, some, self._level)
         return rows
 
     def delete(self, rows: np.ndarray) -> None:
-        """Take rows out; each must be in the tree."""
+        """Remove rows; each must be in the tree."""
         rows = np.asarray(rows, np.int64)
         known = (rows >= 0) & (rows < len(self.leaf_of))
         present = known.copy()
@@ -299,14 +299,14 @@ class ThresholdTree:
 
     @property
     def height(self) -> int:
-        """Layers of nodes from the root to the leaves."""
+        """How many layers of nodes there are from the root to the leaves."""
         node, layers = int(self.nodes.state[_ROOT]), 1
         while not self.nodes.is_leaf[node]:
             node, layers = int(self.nodes.children[node, 0]), layers + 1
         return layers
 
     def meet(self, outer: XBounds, page: int, asked: PageCondition, room: PageScratch) -> Met:
-        """What becomes of the tree's rows beside one page of the other side."""
+        """Decide the rows of the tree against one page of the other side."""
         if not len(self):
             return Met(room.check[:0], room.include[:0], 0, 0, 0, 0)
         counts = _meet_tree(
@@ -316,7 +316,7 @@ class ThresholdTree:
         return Met(room.check[: counts[0] * listed], room.include[: counts[1] * listed], *counts)
 
     def _make_room(self, wanted: int) -> None:
-        """Have place for so many more nodes."""
+        """Make room for this many more nodes."""
         have, used = len(self.nodes.size), int(self.nodes.state[_USED])
         if used + wanted <= have:
             return

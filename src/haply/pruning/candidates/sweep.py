@@ -1,4 +1,4 @@
-"""The sweep: index pairs of rows whose intervals overlap, each once, in blocks of bounded size."""
+"""The sweep: find index pairs of rows whose intervals overlap, each once, in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from haply.numerics.jit import kernel
 from haply.pruning.candidates.intervals import Intervals
 
 BLOCK_PAIRS = 1 << 17
-"""Candidate pairs per block: small enough for the caches, large enough to forget the cost of a call."""
+"""Candidate pairs per block: small enough for the caches, large enough that a call costs little in comparison."""
 
 
 @kernel
 def _fill(begin, end, first, last, own_start, own_end, other_start, other_end, own, other):
-    """Write the overlapping pairs of own rows ``begin:end`` with the others at ``first[i]:last[i]``; how many."""
+    """Write the overlapping pairs of own rows ``begin:end`` with others at ``first[i]:last[i]``; return how many."""
     n = 0
     for i in range(begin, end):
         for j in range(first[i], last[i]):
@@ -27,12 +27,12 @@ def _fill(begin, end, first, last, own_start, own_end, other_start, other_end, o
 
 
 class Sweep:
-    """Pairs of overlapping intervals of two sides.
+    """Finds pairs of overlapping intervals of two sides.
 
-    Both sides are put in order of their interval's lower end, without the hopeless rows; ``left_order`` and
-    ``right_order`` tell the rows. A pair is found from the row that begins first, at the other's beginning: its
-    *reference point*. Only pairs whose reference point is at or above ``from_position`` are given, so that neighbouring
-    cells that share rows share no pair.
+    Both sides are sorted by the lower end of their intervals, without hopeless rows; ``left_order`` and ``right_order``
+    have the row numbers. A pair is found from the row that begins first, where the other begins: this is its *reference
+    point*. Only pairs whose reference point is at or above ``from_position`` are returned, so that neighbouring cells
+    that share rows share no pair.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Sweep:
         left_groups: np.ndarray | None = None,
         right_groups: np.ndarray | None = None,
     ) -> None:
-        # From a row that begins first others are met up to its end, which for a row with start > end is its beginning.
+        # A row that begins first meets others up to its end, which for a row with start > end is where it begins.
         proper = [(np.minimum(side.start, side.end), side.end) for side in (left, right)]
         if left_groups is not None and right_groups is not None:
             proper, from_keys = _by_group(proper, (left_groups, right_groups), from_position)
@@ -76,7 +76,7 @@ class Sweep:
         )
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Candidate pairs as positions in ``left_order`` and ``right_order``."""
+        """Yield candidate pairs as positions in ``left_order`` and ``right_order``."""
         a_start, a_end, b_start, b_end = self._raw
         for own, other in self._scan(*self._from_left, a_start, a_end, b_start, b_end):
             yield own, other
@@ -124,7 +124,7 @@ def _by_group(
 
 
 def sure_pairs(left: Intervals, right: Intervals, above: bool, below: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of rows (as row numbers) whose left interval lies wholly above or below the right one, range by range."""
+    """Yield pairs of row numbers whose left interval is wholly above or below the right one, range by range."""
     for wanted, ranks in (
         (above, lambda: _prefixes(left.start, np.argsort(right.end), right.end, "left")),
         (below, lambda: _prefixes(-left.end, np.argsort(-right.start), -right.start, "left")),
@@ -136,7 +136,7 @@ def sure_pairs(left: Intervals, right: Intervals, above: bool, below: bool) -> I
 def _prefixes(
     keys: np.ndarray, order: np.ndarray, values: np.ndarray, side: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For every key all rows whose value is smaller: a prefix of the sorted values."""
+    """Yield for every key all rows whose value is smaller: a prefix of the sorted values."""
     counts = np.searchsorted(values[order], keys, side)  # type: ignore[call-overload]
     total = np.concatenate([[0], np.cumsum(counts)])
     begin = 0

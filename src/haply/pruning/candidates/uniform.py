@@ -1,4 +1,4 @@
-"""Uniform pairs in one pass: the sweep, the bounds by lengths of overlaps and the trapezoid together."""
+"""Match uniform pairs in one pass: the sweep, bounds by lengths of overlaps, and the trapezoid together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from haply.pruning.threshold import Threshold
 
 
 class UniformRows(NamedTuple):
-    """One side in order (see ``in_order``): its ends, one over its length, and the most of it that the region spans."""
+    """One side in order (see ``in_order``): ends, 1 over the length, and the largest mass that the region spans."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -48,7 +48,7 @@ class UniformCondition(NamedTuple):
 
 
 class HeldUniforms(NamedTuple):
-    """Which places the pairs have that no bound has rejected."""
+    """The places of pairs that no bound has rejected."""
 
     own: np.ndarray
     other: np.ndarray
@@ -56,13 +56,13 @@ class HeldUniforms(NamedTuple):
 
 @kernel
 def _reject(own, other, sign, from_position, i, j, first, question, held):
-    """Go on at own row ``i`` and other row ``j`` (0: its first) until ``held`` is full or all is done.
+    """Reject pairs from own row ``i`` and other row ``j`` (0: its first) on, until ``held`` is full or all is done.
 
     The bound is that of ``bounds.concentration_bound``: the part of one within reach of the other, times the most of
     the other that one value can meet. Returns how many pairs stay, where it stopped, and how many were candidates.
     """
     n, candidates, room, slack, limit = U0, U0, U(len(held.own)), question.slack, question.reject_below
-    # how far an own value may lie above another, and below it
+    # how far an own value may be above the other value, and below it
     above, below = (question.high, -question.low) if sign > 0.0 else (-question.low, question.high)
     while i < U(len(own.label)) and n < room:
         begin = max(own.begin[i], from_position)
@@ -73,7 +73,7 @@ def _reject(own, other, sign, from_position, i, j, first, question, held):
         stop = j + (room - n)
         candidates -= j
         while other.begin[j] <= end and j < stop:
-            # of floats, and so without branches: the lengths of what each has within reach of the other
+            # in floats, so without branches: the length of the part of each within reach of the other
             from_own, to_own = other.low[j] - below, other.high[j] + above
             from_own = from_own if from_own > low else low
             to_own = to_own if to_own < high else high
@@ -93,7 +93,7 @@ def _reject(own, other, sign, from_position, i, j, first, question, held):
 
 @kernel
 def _sure(a_low, a_high, a_inverse, b_low, b_high, b_inverse, low, high, slack):
-    """Lower bound: the part of one for which all of the other fulfils the condition (``bounds.containment_bound``)."""
+    """Lower bound: the part of one for which every value of the other fulfils the condition (``containment_bound``)."""
     by_a = (min(a_high, b_low + high) - max(a_low, b_high + low) - slack) * a_inverse
     by_b = (min(b_high, a_low - low) - max(b_low, a_high - high) - slack) * b_inverse
     return max(by_a, by_b)
@@ -101,7 +101,7 @@ def _sure(a_low, a_high, a_inverse, b_low, b_high, b_inverse, low, high, slack):
 
 @kernel
 def _decide(own, other, sign, count, question, held, n, out_own, out_other, out_p):
-    """Accept or evaluate the held pairs; returns how full the output then is and how many were evaluated."""
+    """Accept or evaluate the held pairs; return how many pairs the output has, and how many were evaluated."""
     evaluated, low, high = U0, question.low, question.high
     for k in range(count):
         i, j = held.own[k], held.other[k]
@@ -128,7 +128,7 @@ def _decide(own, other, sign, count, question, held, n, out_own, out_other, out_
 
 @kernel
 def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p):
-    """Reject and decide by turns (see ``one_pass``)."""
+    """Reject and decide pairs in turn (see ``one_pass``)."""
     candidates, rejected, evaluated = U0, U0, U0
     while i < U(len(own.label)) and n + U(len(held.own)) <= U(len(out_own)):
         count, i, j, first, seen = _reject(own, other, sign, from_position, i, j, first, question, held)
@@ -150,7 +150,7 @@ def match_uniforms(
     exact: bool,
     labels: Labels = (None, None),
 ) -> PassOutput:
-    """All kept pairs of uniforms of positive length whose reference point is at or above ``from_position``."""
+    """Return all kept pairs of uniforms of positive length whose reference point is at or above ``from_position``."""
     largest = sum(float(np.abs(ends).max(initial=0.0)) for side in (left, right) for ends in (side.lo, side.hi))
     largest += abs(region.low) + abs(region.high)
     question = UniformCondition(

@@ -1,17 +1,17 @@
-"""Time windows between streams: what follows from the given ones, and the kernels that join any number of streams.
+"""Time windows between streams: windows that follow from given ones, and kernels that join any number of streams.
 
 One tuple of each stream makes a combination; it is wanted if all have one key and every given window holds,
 ``|time - time| <= window``. Two algorithms (Hammad, Aref, Elmagarmid, SSDBM 2003), both exactly once:
 
-* backward (BEW): a tuple that arrives is combined with what is stored of the other streams, and stored;
+* backward (BEW): a tuple that arrives is combined with stored tuples of the other streams, and stored;
 * forward (FEW): a tuple waits until the sweep over the oldest tuples of all streams admits it, and is then combined
-  with what has been admitted. Nothing admitted is too far from the rest, so equal windows need no test of time.
+  with admitted tuples. No admitted tuple is too far from the others, so equal windows need no test of time.
 
 Tuples live in slots of flat arrays, each in two lists in the order of time: all of its stream, and those of its stream
-with its key. Row 0 of the lists is for whole streams, row 1 for what waits to be admitted, further rows are for keys.
-Slot 0 is never used: 0 stands for "none".
+with its key. Row 0 of the lists is for whole streams, row 1 for tuples that wait to be admitted, further rows are for
+keys. Slot 0 is never used: 0 stands for "none".
 
-Times are compared as doubles, by their differences: ``a - b`` is rounded monotonously, so that a bound which holds for
+Times are compared as doubles, by their differences: ``a - b`` is rounded monotonically, so that a bound which holds for
 a tuple holds for all beyond it. Bounds that are sums of windows are a little too wide; given windows decide.
 """
 
@@ -32,12 +32,12 @@ MOST_STREAMS = 62
 """The forward sweep has one bit of a number for each stream."""
 
 RULE = "windows"
-"""What decides a combination."""
+"""The rule that decides a combination."""
 
 _WIDER = 1.0 + 1e-14
-"""Sums of up to 61 windows, each held up to rounding, are not larger than their rounded sum times this."""
+"""Up to 61 distances, each within a window up to rounding, add up to at most the rounded sum of windows times this."""
 _MARGIN = 1e-15
-"""Three roundings of numbers up to ``x`` are within this times ``x``."""
+"""Three roundings of numbers up to ``x`` change a result by at most this times ``x``."""
 
 NONE = 0
 OLDER, NEWER = 0, 1
@@ -53,7 +53,7 @@ PEAK, COMPARISONS, CANDIDATES, KEPT, SWEPT, LAGGARD, DEPTH, MADE, POSITION = ran
 
 
 def closure(given: np.ndarray) -> np.ndarray:
-    """The windows that hold between any two streams: shortest paths over the given ones (infinite: none given).
+    """Return the windows that hold between any two streams: shortest paths over the given ones (infinite: none given).
 
     >>> closure(np.array([[0, 1, np.inf], [1, 0, 10], [np.inf, 10, 0]]))[0, 2]
     np.float64(11.0)
@@ -65,12 +65,13 @@ def closure(given: np.ndarray) -> np.ndarray:
 
 
 class WindowQuery(NamedTuple):
-    """What is asked, as numbers for kernels.
+    """The windows and options of a join, as numbers for kernels.
 
-    ``given`` windows decide (infinite: none). ``reach`` is what the policy makes of them: tuples that are further apart
-    are not tried together; ``span`` is a stream's longest reach, ``widest`` that of all. ``delay`` is how far time may
-    go back within a stream. ``refined``: within reach is not enough, whole combinations are tested. ``timed``: tuples
-    are looked for by time. ``scan``: in the whole stream and not by key. ``tight``: drop what has no partner.
+    ``given`` windows decide (infinite: none). ``reach`` follows from them by the policy: tuples that are further apart
+    are not tried together; ``span`` is a stream's longest reach, ``widest`` the longest of all. ``delay`` is how far
+    time may go back within a stream. ``refined``: reach is not enough, whole combinations are tested. ``timed``: tuples
+    are searched by time. ``scan``: they are searched in the whole stream and not by key. ``tight``: tuples without a
+    partner are dropped.
     """
 
     given: np.ndarray
@@ -87,7 +88,7 @@ class WindowQuery(NamedTuple):
 def query(
     given: np.ndarray, delay: np.ndarray, policy: Policy, *, forward: bool, scan: bool, tight: bool
 ) -> WindowQuery:
-    """The question for a matrix of windows with zeros in its diagonal, infinite where none is given.
+    """Return the query for a matrix of windows with zeros in its diagonal, infinite where none is given.
 
     The reach between two streams is their window in the closure (exact), the smaller of the two streams' longest
     windows (local, LCA), or the longest of all (global, GCA).
@@ -115,11 +116,11 @@ def query(
 class State(NamedTuple):
     """The stored tuples, in arrays with room.
 
-    Of a slot: ``time``, ``label`` (what the caller calls the tuple), ``row`` of its key, how many other streams have
+    Of a slot: ``time``, ``label`` (the caller's number of the tuple), ``row`` of its key, how many other streams have
     ``passed`` it, and ``links``: older and newer in its stream, older and newer of its key. Of a row and a stream:
     ``ends`` of the list (oldest and newest) and its ``length``. Of a row: its ``key`` and how many tuples make ``use``
     of it; ``table`` finds it by the key. Of a stream: no tuple to come is older than its ``floor``; ``unpassed[k, v]``
-    is the oldest tuple of ``k`` that a tuple of ``v`` to come may still reach.
+    is the oldest tuple of ``k`` that a later tuple of ``v`` may still reach.
     """
 
     time: np.ndarray
@@ -139,7 +140,7 @@ class State(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Memory of the arrays."""
+        """Memory that the arrays take."""
         return sum(array.nbytes for array in self)
 
     @property
@@ -149,20 +150,20 @@ class State(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """How many keys these have."""
+        """How many keys the stored tuples have."""
         return int(self.free[ROWS])
 
     @property
     def room(self) -> int:
-        """How many more tuples have room, with whatever keys."""
+        """How many more tuples there is room for, with any keys."""
         return min(len(self.time) - 1 - int(self.free[SLOTS]), len(self.key) - FIRST_KEY - int(self.free[ROWS]))
 
 
 def empty_state(streams: int, slots: int, keys: int) -> State:
-    """Room for so many tuples with so many keys."""
+    """Return a state with room for this many tuples with this many keys."""
     rows = FIRST_KEY + keys
     links = np.zeros((slots + 1, 4), np.int32)
-    links[1:-1, NEWER] = np.arange(2, slots + 1)  # free slots are a chain, free rows another
+    links[1:-1, NEWER] = np.arange(2, slots + 1)  # free slots are linked, and so are free rows
     ends = np.zeros((rows, streams, 2), np.int32)
     ends[FIRST_KEY:-1, 0, 0] = np.arange(FIRST_KEY + 1, rows)
     tally = np.zeros(9, np.int64)
@@ -177,12 +178,12 @@ def empty_state(streams: int, slots: int, keys: int) -> State:
 
 
 def stored_keys(state: State) -> np.ndarray:
-    """The keys of what is stored."""
+    """Return the keys of stored tuples."""
     return state.key[state.use > 0]
 
 
 def funnel(state: State) -> WindowCounters:
-    """What became of the combinations so far."""
+    """Return counters of the combinations so far."""
     counters = WindowCounters((RULE,), (RULE,))
     counters.comparisons = int(state.tally[COMPARISONS])
     counters.candidates, counters.kept = int(state.tally[CANDIDATES]), int(state.tally[KEPT])
@@ -191,18 +192,18 @@ def funnel(state: State) -> WindowCounters:
 
 
 class WindowCounters(Counters):
-    """Candidates are combinations before they are refined; comparisons are tuples looked at to find them."""
+    """Counts combinations: candidates are those before refinement, comparisons are the tuples tested to find them."""
 
     comparisons = 0
 
     def add(self, more: Counters) -> None:
-        """Add another's counts to these."""
+        """Add other counts to these."""
         super().add(more)
         if isinstance(more, WindowCounters):
             self.comparisons += more.comparisons
 
     def flat(self) -> dict[str, int]:
-        """All counters under flat names."""
+        """Return all counters under flat names."""
         return {**super().flat(), "comparisons": self.comparisons}
 
 
@@ -217,7 +218,7 @@ def _home(key, table):
 
 @bare
 def _row_of(state, key):
-    """The row of a key, made if there is none."""
+    """Return the row of a key; make it if there is none."""
     table = state.table
     at = _home(key, table)
     while table[at] != NONE:
@@ -235,7 +236,7 @@ def _row_of(state, key):
 
 @bare
 def _forget_unused(state, row):
-    """Give back the row of a key that is no longer stored; those behind it in the table move up (Knuth 6.4 R)."""
+    """Free the row of a key that is no longer stored; rows after it in the table move up (Knuth 6.4 R)."""
     if state.use[row] > 0:
         return
     state.ends[row, 0, 0] = state.free[FREE_ROW]
@@ -284,7 +285,7 @@ def _free_slot(state, slot):
 
 @bare
 def _link(state, row, stream, slot, kind):
-    """Put a slot into a list, behind all that are not newer."""
+    """Insert a slot into a list, after all slots that are not newer."""
     links, ends, time = state.links, state.ends, state.time
     before = ends[row, stream, NEWER]
     while before != NONE and time[before] > time[slot]:
@@ -336,8 +337,10 @@ class TupleBatch(NamedTuple):
 
 
 class WindowScratch(NamedTuple):
-    """Room for one search: the streams in the order they are gone through, where each begins and which way, the tuple
-    looked at next, the time and label chosen of each stream, and the period it is chosen from.
+    """Arrays for one search.
+
+    They hold the streams in the order of the search, where each begins and in which direction, the next tuple, the time
+    and label chosen of each stream, and the period it is chosen from.
     """
 
     order: np.ndarray
@@ -350,7 +353,7 @@ class WindowScratch(NamedTuple):
 
 
 def room_to_work(streams: int) -> WindowScratch:
-    """Room for a search among so many streams."""
+    """Return arrays for a search among this many streams."""
     numbers = np.zeros((5, streams), np.int64)
     order, begin, way, following, label = numbers
     return WindowScratch(order, begin, way, following, np.zeros(streams), label, np.zeros((streams, 4)))
@@ -358,7 +361,7 @@ def room_to_work(streams: int) -> WindowScratch:
 
 @bare
 def _begin(query, state, work, row, kind, stream, low, high):
-    """Where to look for tuples of a period: from the end of the list that is nearer to it; false if there are none."""
+    """Find where tuples of a period begin, from the nearer end of the list; return False if there are none."""
     oldest, newest = np.int64(state.ends[row, stream, OLDER]), np.int64(state.ends[row, stream, NEWER])
     if not query.timed:
         work.begin[stream], work.way[stream] = oldest, NEWER
@@ -380,7 +383,7 @@ def _begin(query, state, work, row, kind, stream, low, high):
 
 @bare
 def _set_period(query, work, depth, margin):
-    """The times from which a tuple can still be chosen, and those from which it surely can."""
+    """Set the times between which a tuple can still be chosen, and those between which it surely can."""
     stream = work.order[depth]
     low, high = -math.inf, math.inf
     if query.timed:
@@ -395,7 +398,7 @@ def _set_period(query, work, depth, margin):
 
 @bare
 def _holds(query, work, depth):
-    """Whether the given windows hold between the tuple chosen at this depth and those before it."""
+    """Tell whether the given windows hold between the tuple chosen at this depth and those before it."""
     stream = work.order[depth]
     for earlier in range(depth):
         chosen = work.order[earlier]
@@ -406,7 +409,7 @@ def _holds(query, work, depth):
 
 @bare
 def _open_search(query, state, work, stream, time, label, key_row):
-    """Prepare to combine a tuple with stored ones of the other streams; nothing is opened if there cannot be any.
+    """Prepare to combine a tuple with stored ones of the other streams; open no search if it has no combination.
 
     Streams with few tuples of the key come first, and all must have one in reach of the new tuple: a stream that lags
     behind costs no search in the others.
@@ -438,9 +441,9 @@ def _open_search(query, state, work, stream, time, label, key_row):
 
 @bare
 def _search(query, state, work, key_row, out):
-    """Write combinations behind those that are ``MADE``: labels by stream, and the ``POSITION``.
+    """Write combinations after the first ``MADE``: labels by stream, and the ``POSITION``.
 
-    Where the output is full, the search stays open, at a ``DEPTH`` above 0, and can go on with an empty one.
+    If the output is full, the search stays open, at a ``DEPTH`` above 0, and can go on with an empty output.
     """
     streams = len(query.span)
     kind = 0 if query.scan else ALIKE
@@ -497,7 +500,7 @@ def _search(query, state, work, key_row, out):
 
 @bare
 def _has_partner(state, row, stream, time, reach):
-    """Whether a stream has a stored tuple of this key within reach of a time; looks from the nearer end."""
+    """Tell whether a stream has a stored tuple of this key within reach of a time; search from the nearer end."""
     oldest, newest = np.int64(state.ends[row, stream, OLDER]), np.int64(state.ends[row, stream, NEWER])
     if oldest == NONE:
         return False
@@ -514,7 +517,7 @@ def _has_partner(state, row, stream, time, reach):
 
 @bare
 def _has_use(query, state, row, stream, time):
-    """Whether a tuple may be in a combination that is still to come."""
+    """Tell whether a tuple may be in a combination that is still to come."""
     open_streams = 0
     for other in range(len(query.span)):
         if other != stream:
@@ -528,7 +531,7 @@ def _has_use(query, state, row, stream, time):
 
 @bare
 def _store(query, state, stream, slot):
-    """Put a tuple into its lists and before those who have not passed it."""
+    """Insert a tuple into its lists, and note which other streams have passed it."""
     _link(state, STORED, stream, slot, 0)
     _link(state, _key_row(state, slot), stream, slot, ALIKE)
     passed = 0
@@ -553,7 +556,7 @@ def _drop(state, stream, slot):
 
 @bare
 def _pass(query, state, stream):
-    """A stream has moved on: drop what all have passed, or (tight) what it leaves behind without a partner in it."""
+    """Drop tuples after a stream has moved on: those that all have passed, or (tight) those left without a partner."""
     floor, others = state.floor[stream], len(query.span) - 1
     for other in range(len(query.span)):
         slot, reach = np.int64(state.unpassed[other, stream]), query.reach[other, stream]
@@ -570,9 +573,10 @@ def _pass(query, state, stream):
 
 @bare
 def arrive_backward(query, state, work, batch, at, out):
-    """Take tuples in the order of their arrival: find what each completes, store it, drop what has become useless.
+    """Take tuples in the order of arrival: find the combinations of each, store it, drop tuples without further use.
 
-    Begins with tuple ``at``; stops when the output is full, and returns where. ``MADE`` says how many there are in it.
+    Begins with tuple ``at``; stops when the output is full, and returns the next tuple. ``MADE`` is the number of
+    combinations in the output.
     """
     state.tally[MADE] = 0
     while at < len(batch.time):
@@ -603,7 +607,7 @@ def arrive_backward(query, state, work, batch, at, out):
 
 @bare
 def move_backward(query, state, _work, stream, floor, _out):
-    """Nothing older than this will come from a stream: drop what has become useless."""
+    """Drop tuples without further use, now that a stream will have no tuple older than ``floor``."""
     state.tally[MADE] = 0
     if floor > state.floor[stream]:
         state.floor[stream] = floor
@@ -615,21 +619,21 @@ def move_backward(query, state, _work, stream, floor, _out):
 
 @bare
 def _front(state, stream):
-    """The oldest tuple of a stream, admitted or not."""
+    """Return the oldest tuple of a stream, admitted or not."""
     slot = np.int64(state.ends[STORED, stream, OLDER])
     return slot if slot != NONE else np.int64(state.ends[PENDING, stream, OLDER])
 
 
 @bare
 def _front_is_sure(state, stream):
-    """Whether there is a front that no tuple to come will precede."""
+    """Tell whether there is a front that no later tuple will precede."""
     slot = state.ends[PENDING, stream, OLDER]
     return state.ends[STORED, stream, OLDER] != NONE or (slot != NONE and state.time[slot] <= state.floor[stream])
 
 
 @bare
 def _earliest(state, stream):
-    """No tuple of the stream is older, stored or to come."""
+    """Return a time such that no tuple of the stream is older, stored or to come."""
     if state.ends[STORED, stream, OLDER] != NONE:
         return state.time[state.ends[STORED, stream, OLDER]]
     slot = state.ends[PENDING, stream, OLDER]
@@ -648,9 +652,9 @@ def _discard(state, stream, slot):
 
 @bare
 def _discard_unreached(query, state, changed):
-    """Discard fronts that no tuple of some stream reaches any more, until none is left (``changed``: bits of streams).
+    """Discard fronts that some stream cannot reach any more, until none is left (``changed``: bits of streams).
 
-    Only a stream whose oldest tuple has changed can be out of reach anew, or put others out of it.
+    Only a stream whose oldest tuple has changed can get out of reach, or put others out of it.
     """
     streams = len(query.span)
     while changed != 0:
@@ -677,7 +681,7 @@ def _discard_unreached(query, state, changed):
 
 @bare
 def _first_to_end(query, state):
-    """The stream whose front's span ends first (of equals, the oldest front); nobody if a front is missing."""
+    """Return the stream whose front's span ends first (if equal, the oldest front); nobody if a front is missing."""
     found, end, begin = NOBODY, math.inf, math.inf
     for stream in range(len(query.span)):
         if not _front_is_sure(state, stream):
@@ -690,7 +694,7 @@ def _first_to_end(query, state):
 
 @bare
 def _next_laggard(query, state, swept):
-    """A stream from which partners of the swept stream's front may still come; nobody if there is none."""
+    """Return a stream that may still have partners of the swept stream's front; nobody if there is none."""
     time = state.time[_front(state, swept)]
     for other in range(len(query.span)):
         if other != swept and not state.floor[other] - time > query.span[swept]:
@@ -700,12 +704,12 @@ def _next_laggard(query, state, swept):
 
 @bare
 def _sweep(query, state, work, stream, had_front, out):
-    """Go on with the sweep after a stream has got a tuple or moved on.
+    """Continue the sweep after a stream has got a tuple or moved on.
 
-    The sweep stands at the front whose span ends first (``SWEPT``) and admits all that is in its span, until every
-    other stream has passed it; then that front can go. It waits for the ``LAGGARD``, or for a front where one is
-    missing: a stream that had one then changes nothing. It stops with a search open when the output is full, and goes
-    on when called again.
+    The sweep stands at the front whose span ends first (``SWEPT``) and admits all tuples in its span, until every other
+    stream has passed it; then that front is discarded. It waits for the ``LAGGARD``, or if a front is missing, for that
+    front: a stream that had a front then changes nothing. It stops with an open search when the output is full, and
+    goes on when called again.
     """
     swept, laggard = state.tally[SWEPT], state.tally[LAGGARD]
     if swept == NOBODY and had_front:
@@ -726,7 +730,7 @@ def _sweep(query, state, work, stream, had_front, out):
             while (
                 slot != NONE
                 and state.time[slot] - start <= query.span[swept]
-                and state.time[slot] <= state.floor[other]  # else one to come may precede it
+                and state.time[slot] <= state.floor[other]  # otherwise a later one may precede it
             ):
                 row = _key_row(state, slot)
                 if state.tally[DEPTH] == 0:
@@ -751,7 +755,7 @@ def _sweep(query, state, work, stream, had_front, out):
 
 @bare
 def arrive_forward(query, state, work, batch, at, out):
-    """Take tuples in the order of their arrival, and sweep on after each; begins, stops and returns as backward."""
+    """Take tuples in the order of arrival, and sweep after each; begin, stop and return as ``arrive_backward``."""
     state.tally[MADE] = 0
     while at < len(batch.time):
         stream, time = batch.stream[at], batch.time[at]
@@ -776,18 +780,18 @@ def arrive_forward(query, state, work, batch, at, out):
 
 @bare
 def move_forward(query, state, work, stream, floor, out):
-    """Nothing older than this will come from a stream: the sweep may go on. To be called again while it is open."""
+    """Continue the sweep: a stream will have no tuple older than ``floor``. Call again while a search is open."""
     had_front = _front_is_sure(state, stream) and state.tally[DEPTH] == 0
     state.floor[stream] = max(state.floor[stream], floor)
     state.tally[MADE], state.tally[POSITION] = 0, NOBODY
     _sweep(query, state, work, stream, had_front, out)
 
 
-# -- moving house -----------------------------------------------------------------------------------------------------
+# -- moving a state ---------------------------------------------------------------------------------------------------
 
 
 class Content(NamedTuple):
-    """What is stored of a stream, in the order of time, and how many of them, at the end, are pending."""
+    """The stored tuples of a stream, in the order of time, and how many of them, at the end, are pending."""
 
     time: np.ndarray
     key: np.ndarray
@@ -796,7 +800,7 @@ class Content(NamedTuple):
 
 
 def content(state: State, stream: int) -> Content:
-    """What is stored of a stream."""
+    """Return the stored tuples of a stream."""
     slots = slots_of(state, stream)
     return Content(
         state.time[slots], state.key[state.row[slots]], state.label[slots], int(state.length[PENDING, stream])
@@ -804,7 +808,7 @@ def content(state: State, stream: int) -> Content:
 
 
 def slots_of(state: State, stream: int) -> np.ndarray:
-    """The slots of a stream's tuples, in the order of time, the pending ones last."""
+    """Return the slots of a stream's tuples, in the order of time, the pending ones last."""
     slots = np.empty(state.stored[stream], np.int64)
     _list_slots(state, stream, slots)
     return slots
@@ -823,7 +827,7 @@ def _list_slots(state, stream, slots):
 
 @bare
 def put_back(query, state, stream, content):
-    """Store what was stored before; there must be room, and the floors of all streams must be set."""
+    """Store tuples of another state; there must be room, and the floors of all streams must be set."""
     admitted = len(content.time) - content.pending
     for i in range(len(content.time)):
         slot = _new_slot(state, content.time[i], content.label[i], _row_of(state, content.key[i]))

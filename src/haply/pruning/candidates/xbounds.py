@@ -1,4 +1,4 @@
-"""x-bounds: what is known of all values of a page at once, and the page pairs that this decides (Cheng et al. 2005, 4).
+"""x-bounds: bounds on all values of a page at once, and the page pairs that they decide (Cheng et al. 2005, 4).
 
 The *left x-bound* of a set of values at level ``x`` is a position with at most ``x`` of each of them below it, the
 *right x-bound* one with at most ``x`` of each above it. Tight ones are the least and the greatest quantile of the set,
@@ -14,9 +14,9 @@ For nodes ``R`` (left) and ``S`` (right) and the condition ``low <= A - B <= hig
 * *contained*: if ``R.right(j) - S.left(k) <= high`` and ``R.left(i) - S.right(l) >= low`` then every pair has
   ``P >= (1 - x_i - x_j)(1 - x_k - x_l)``. Strong tests only.
 
-Bounds on ``P`` from above prune; bounds on ``1 - P`` from above include; for the outside of an interval they change
-places. All are for independent values, and positions are compared with a slack that covers their rounding, so that
-they hold for atoms, ties, and open and closed conditions alike.
+Upper bounds on ``P`` prune; upper bounds on ``1 - P`` include; for the outside of an interval they are exchanged. All
+are for independent values, and positions are compared with a slack that covers their rounding, so that they also hold
+for atoms and ties, and for open and closed conditions.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from haply.probability.region import Region
 from haply.pruning.threshold import CERTAIN_LEVEL, Pairing, Threshold
 
 PRUNE, CHECK, INCLUDE = -1, 0, 1
-"""What a test says of all pairs of two nodes: none is kept, they must be looked at, all are kept."""
+"""The result of a test for all pairs of two nodes: none is kept, they must be tested, all are kept."""
 
 Tests = Literal["none", "box", "paper", "strong"]
 TESTS = ("none", "box", "paper", "strong")
-"""Which tests are made: none at all; on the ends of the supports; the paper's on x-bounds; ours as well."""
+"""Which tests are made: none; on the ends of the supports; the paper's on x-bounds; the strong ones as well."""
 
 PAPER_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The levels that benches of the paper declare (it prints none)."""
@@ -46,11 +46,11 @@ PAPER_LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _GRID = (0.0, CERTAIN_LEVEL, 0.01, 0.05, *PAPER_LEVELS[1:])
 _POSITION_SLACK = 8 * float(np.finfo(np.float64).eps)
 _SURE = 5 * CERTAIN_LEVEL
-"""What four tails that vanish in rounding miss together."""
+"""The probability of four tails together that vanish in rounding."""
 
 
 class XBounds(NamedTuple):
-    """x-bounds of nodes (pages, nodes of a tree, single values), one row each and a column for each level."""
+    """x-bounds of nodes (pages, nodes of a tree, single values): a row for each node and a column for each level."""
 
     left: np.ndarray
     right: np.ndarray
@@ -58,7 +58,7 @@ class XBounds(NamedTuple):
 
 
 class PageCondition(NamedTuple):
-    """What a node test is about, flat for the kernels; ``used`` levels of the tables are looked at."""
+    """The condition of a node test, flat for the kernels; the first ``used`` levels of the tables are used."""
 
     levels: np.ndarray
     used: int
@@ -71,10 +71,10 @@ class PageCondition(NamedTuple):
 
 
 def levels_for(threshold: Threshold, exact: bool) -> np.ndarray:
-    """Levels for one threshold: a grid, and those at which the tests of this threshold come out best.
+    """Return levels for one threshold: a grid, and the levels at which the tests of this threshold are sharpest.
 
-    Two tails of the *core level* make just the threshold, and one tail of the threshold itself does; likewise for
-    including. Unbounded values have infinite ends, so a tail lost in rounding stands in for them.
+    Two tails of the *core level* make exactly the threshold, and so does one tail of the threshold itself; likewise for
+    including. Unbounded values have infinite ends, so a tail lost in rounding is used instead.
     """
     core = threshold.core_level(Pairing.ANY)
     found = {*_GRID, core, threshold.reject_below, threshold.sure_level(exact, Pairing.ANY)}
@@ -82,7 +82,7 @@ def levels_for(threshold: Threshold, exact: bool) -> np.ndarray:
 
 
 def checked_levels(levels: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Levels as an array; refused unless they ascend from 0 and stay below 1."""
+    """Return levels as an array; refuse them unless they ascend from 0 and stay below 1."""
     array = np.array(levels, dtype=np.float64)
     if array.ndim != 1 or not len(array) or array[0] != 0.0 or not (np.diff(array) > 0.0).all() or array[-1] >= 1.0:
         raise HaplyError(
@@ -94,7 +94,7 @@ def checked_levels(levels: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def question(region: Region, threshold: Threshold, exact: bool, levels: np.ndarray, tests: str) -> PageCondition:
-    """What to ask of nodes; with ``exact`` only pairs whose probability is 1.0 may be included unseen."""
+    """Return the condition of node tests; with ``exact`` only pairs of probability 1.0 may be included untested."""
     if tests not in TESTS:
         raise unknown_name("choice of tests", tests, TESTS)
     used = {"none": 0, "box": 1}.get(tests, len(levels))
@@ -104,12 +104,12 @@ def question(region: Region, threshold: Threshold, exact: bool, levels: np.ndarr
 
 
 def mirrored(asked: PageCondition) -> PageCondition:
-    """The same of right values against left ones."""
+    """Return the same condition with right values on the left."""
     return asked._replace(low=-asked.high, high=-asked.low)
 
 
 def value_bounds(model: OneDimensional, levels: np.ndarray) -> XBounds:
-    """The x-bounds of single values: their quantiles."""
+    """Return the x-bounds of single values: their quantiles."""
     left, right = np.empty((len(model), len(levels))), np.empty((len(model), len(levels)))
     for k, level in enumerate(levels.tolist()):
         left[:, k], right[:, k] = model.quantile_low(level), model.quantile_high(level)
@@ -117,7 +117,7 @@ def value_bounds(model: OneDimensional, levels: np.ndarray) -> XBounds:
 
 
 def group_bounds(values: XBounds, start: np.ndarray) -> XBounds:
-    """Tight x-bounds of consecutive groups, the first of which begins at ``start[0] = 0``; none is empty."""
+    """Return tight x-bounds of consecutive groups that begin at ``start``; ``start[0]`` is 0 and no group is empty."""
     if len(start) < 2:
         return XBounds(values.left[:0], values.right[:0], values.peak[:0])
     first = start[:-1]
@@ -130,16 +130,16 @@ def group_bounds(values: XBounds, start: np.ndarray) -> XBounds:
 
 @bare_inner
 def _beyond(above, below, by):
-    """Whether one position lies more than ``by`` above another, whatever their rounding."""
+    """Tell whether one position is more than ``by`` above another, whatever their rounding."""
     return above > below + by + _POSITION_SLACK * (abs(above) + abs(below) + abs(by))
 
 
 @bare_inner
 def _parted(up, i, down, j, levels, used, by):
-    """How likely at most ``X - Y > by`` fails for values of ``up``'s node i and ``down``'s node j.
+    """Upper bound on the probability that ``X - Y > by`` fails, for values of ``up``'s node i and ``down``'s node j.
 
-    By a tail of ``up`` alone (the paper's CheckLeft), of ``down`` alone (its CheckRight), and of both. Both tables
-    are walked once: as ``up``'s bound rises, that of ``down`` may rise as well.
+    It uses a tail of ``up`` alone (the paper's CheckLeft), of ``down`` alone (its CheckRight), and of both. Both tables
+    are walked once: as the bound of ``up`` rises, that of ``down`` may rise as well.
     """
     of_up, of_down, of_both = 1.0, 1.0, 1.0
     b = used - 1
@@ -159,7 +159,7 @@ def _parted(up, i, down, j, levels, used, by):
 
 @bare_inner
 def _escaping(left, i, right, j, levels, used, low, high):
-    """How likely at most a difference of values of left's node i and right's node j is outside ``(low, high)``."""
+    """Upper bound on the probability that a difference of values of nodes i and j is outside ``(low, high)``."""
     best = 1.0
     b = used - 1
     for k in range(used):
@@ -184,12 +184,12 @@ def _escaping(left, i, right, j, levels, used, low, high):
 
 @bare_inner
 def node_verdict(left, i, right, j, asked):
-    """PRUNE, CHECK or INCLUDE all pairs of left's node i and right's node j."""
+    """Return whether to PRUNE, CHECK or INCLUDE all pairs of left's node i and right's node j."""
     used, levels = asked.used, asked.levels
     if used == 0:
         return CHECK
     low, high = asked.low, asked.high
-    holds, fails = 1.0, 1.0  # at most this likely in every pair
+    holds, fails = 1.0, 1.0  # upper bounds for every pair
     if math.isinf(low) and math.isinf(high):
         fails = 0.0
     elif math.isinf(high):
@@ -224,7 +224,7 @@ def node_verdict(left, i, right, j, asked):
 
 @kernel
 def node_verdicts(left, right, asked):
-    """``node_verdict`` of node after node of two lists of one length."""
+    """Return ``node_verdict`` for two lists of nodes of one length, node by node."""
     out = np.empty(len(left.peak), np.int8)
     for i in range(len(out)):
         out[i] = node_verdict(left, i, right, i, asked)
@@ -233,7 +233,7 @@ def node_verdicts(left, right, asked):
 
 @kernel
 def _meet_pages(outer, page, inner, start, asked, check, include):
-    """Sort the inner pages' rows by what is said of them and an outer page; without room they are only counted."""
+    """Sort rows of the inner pages by the verdict on their page and an outer page; without room only count them."""
     checked, included, read = 0, 0, 0
     for other in range(len(start) - 1):
         verdict = node_verdict(outer, page, inner, other, asked)
@@ -255,7 +255,7 @@ def _meet_pages(outer, page, inner, start, asked, check, include):
 
 
 class Pages:
-    """Values in pages: their rows in the order of the pages, where each page begins, and its x-bounds."""
+    """Lays values out in pages: rows in the order of the pages, where each page begins, and its x-bounds."""
 
     def __init__(self, model: OneDimensional, levels: np.ndarray, rows_per_page: int, in_order: bool) -> None:
         if rows_per_page < 1:
@@ -272,11 +272,11 @@ class Pages:
         return len(self.start) - 1
 
     def rows(self, page: int) -> np.ndarray:
-        """The rows of a page."""
+        """Return the rows of a page."""
         return self.order[self.start[page] : self.start[page + 1]]
 
     def meet(self, outer: XBounds, page: int, asked: PageCondition, room: PageScratch) -> Met:
-        """What becomes of these rows beside one page of the other side."""
+        """Decide the rows of all pages against one page of the other side."""
         counts = _meet_pages(outer, page, self.bounds, self.start, asked, room.check, room.include)
         if not len(room.check):
             return Met(room.check, room.include, *counts)
@@ -284,19 +284,19 @@ class Pages:
 
 
 class PageScratch(NamedTuple):
-    """Where a search writes rows: as long as the side that is searched, or empty if rows shall only be counted."""
+    """Arrays where a search writes rows: as long as the searched side, or empty to only count rows."""
 
     check: np.ndarray
     include: np.ndarray
 
     @classmethod
     def of(cls, rows: int) -> PageScratch:
-        """For so many rows."""
+        """Make arrays for this many rows."""
         return cls(np.empty(rows, np.int64), np.empty(rows, np.int64))
 
 
 class Met(NamedTuple):
-    """What one page of the other side has met: rows to check, rows to include, their numbers, and the work."""
+    """The result of a search for a page of the other side: rows to check and to include, their counts, and the work."""
 
     check: np.ndarray
     include: np.ndarray
@@ -305,16 +305,16 @@ class Met(NamedTuple):
     reads: int
     """Pages (or leaves) whose rows are needed: tables of x-bounds are kept in memory."""
     visited: int
-    """Pages, nodes and entries that were looked at by their bounds."""
+    """Pages, nodes and entries that were tested by their bounds."""
 
 
 def packing_order(values: XBounds) -> np.ndarray:
-    """Rows in the order in which pages and leaves are filled: by the middle of what is left without their tails."""
+    """Return rows in the order in which pages and leaves are filled: by the middle of values without their tails."""
     k = packing_level(values)
     return np.argsort(values.left[:, k] + values.right[:, k], kind="stable")
 
 
 def packing_level(values: XBounds) -> int:
-    """The first column in which all bounds are finite, or the last."""
+    """Return the first column in which all bounds are finite, or the last."""
     finite = np.isfinite(values.left).all(axis=0) & np.isfinite(values.right).all(axis=0)
     return int(np.argmax(finite)) if finite.any() else len(finite) - 1
