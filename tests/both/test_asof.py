@@ -88,7 +88,10 @@ def test_certain_times_are_an_ordinary_asof_join(engine, direction):
         assert len(a) + len(b) == 70
 
 
-@pytest.mark.parametrize("kinds", [("uniform", "normal"), ("hist", "uniform"), ("discrete", "discrete")])
+@pytest.mark.parametrize(
+    "kinds",
+    [pytest.param(("uniform", "normal"), marks=pytest.mark.long), ("hist", "uniform"), ("discrete", "discrete")],
+)  # the oracle integrates normal events for a minute; tests/probability/test_nearest.py always does for a few
 def test_the_nearest_event_against_the_oracle(engine, kinds):
     if engine.name == "spark" and kinds[0] != "discrete":
         pytest.skip("one pair of kinds is enough to see that engines agree")
