@@ -12,7 +12,7 @@ from haply.joins.cells.exchange import SLICE_BITS, Blocks, CellEdges, to_blocks,
 from haply.joins.cells.rows import window_ahead
 from haply.models import Certain
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.cells import Layout
+from haply.pruning.cells import Layout, touched_cells
 from haply.pruning.ownership import Places, owned, owns
 
 
@@ -162,6 +162,32 @@ def test_combinations_of_streams_are_owned_by_one_cell(seed):
         own = [side[row] for side, row in zip(times, rows, strict=True)]
         if max(own) - min(own) <= reach and of_one_group(groups, rows):
             assert found[rows] == 1
+
+
+def edges_of_all_kinds(rng):
+    count = int(rng.integers(0, 40))
+    even, ties = np.linspace(-5.0, 5.0, count), np.unique(rng.integers(-9, 9, count)) / 3.0
+    far_apart = np.unique(rng.normal(0.0, 1.0, count) ** 15)  # nearly all in one step of their range
+    huge = np.unique(np.append(rng.uniform(-2.0, 2.0, count), [-1.7e308, 1.7e308]))  # a range beyond doubles
+    return [even, ties, far_apart, huge, np.array([0.25]), np.empty(0)][int(rng.integers(6))]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_find_their_cell_among_edges_of_all_kinds(seed):
+    rng = np.random.default_rng(seed)
+    edges = edges_of_all_kinds(rng)
+    near = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)])
+    places = np.concatenate([near, rng.normal(0.0, 3.0, 50), [0.0, -np.inf, np.inf, 1e308, -1e308]])
+    ends = np.maximum(places, rng.permutation(places))
+    rows, begins_here, cell = touched_cells(places, ends, edges)
+    wanted = [
+        (row, k == first, k)
+        for row, (place, end) in enumerate(zip(places, ends, strict=True))
+        for first in [sum(edge <= place for edge in edges)]
+        for k in range(first, max(first, sum(edge <= end for edge in edges)) + 1)
+    ]
+    assert sorted(zip(rows.tolist(), begins_here.tolist(), cell.tolist(), strict=True)) == sorted(wanted)
+    assert (np.diff(cell) >= 0).all()
 
 
 def test_rows_in_the_order_of_their_cells():
