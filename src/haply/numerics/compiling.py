@@ -9,11 +9,15 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 import llvmlite.binding as llvm
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult, Flags, compile_result
+from numba.core.runtime import rtsys
 
 _OWN = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "forceinline": False}
 """Settings of one kernel that mean nothing to the functions compiled with it."""
@@ -46,10 +50,29 @@ class _KernelFlags(Flags):
         return _PassedOn.of(self)
 
 
+@cache
+def _import_array_functions() -> None:
+    """Import what numba imports at its first use, except SciPy's linear algebra, which takes a quarter of a second.
+
+    Numba only tests whether SciPy is installed, and tests again where a function needs it.
+    """
+    algebra: Any = importlib.import_module("numba.np.linalg")
+    checked, algebra.ensure_blas = algebra.ensure_blas, _assume_blas
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        algebra.ensure_blas = checked
+
+
+def _assume_blas() -> None:
+    pass
+
+
 class KernelCompiler(Compiler):  # type: ignore[misc]
     """Numba's compiler for a kernel that Python calls."""
 
     def __init__(self, *args: Any) -> None:
+        _import_array_functions()
         super().__init__(*args)
         self.state.flags = _KernelFlags(self.state.flags)
 
@@ -118,3 +141,16 @@ def rebuild_inside(target_context: Any, kept: tuple[Any, ...]) -> CompileResult:
         reload_init=reload_init,
         referenced_envs=referenced,
     )
+
+
+def load_alone(load: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return how a kept kernel is loaded without all that numba needs to compile one: it takes a quarter of a second.
+
+    Machine code needs numba's functions for memory, and nothing else of its compiler.
+    """
+
+    def load_kept(signature: Any, target_context: Any) -> Any:
+        rtsys.initialize(target_context)
+        return load(signature, target_context)
+
+    return load_kept

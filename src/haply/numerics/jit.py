@@ -33,7 +33,7 @@ from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
 from haply.folders import private_folder
-from haply.numerics.compiling import InsideCompiler, KernelCompiler, rebuild_inside
+from haply.numerics.compiling import InsideCompiler, KernelCompiler, load_alone, rebuild_inside
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNEL_ROOMS = ("numerics", "probability", "pruning")
@@ -286,27 +286,8 @@ class Kernel:
         return (Kernel, (self._function, self._options)) if "<locals>" in name else name
 
 
-@cache
-def _import_array_functions() -> None:
-    """Import what numba imports at its first use, except SciPy's linear algebra, which takes a quarter of a second.
-
-    Numba only tests whether SciPy is installed, and tests again where a function needs it.
-    """
-    algebra: Any = importlib.import_module("numba.np.linalg")
-    checked, algebra.ensure_blas = algebra.ensure_blas, _assume_blas
-    try:
-        importlib.import_module("numba.np.arraymath")
-    finally:
-        algebra.ensure_blas = checked
-
-
-def _assume_blas() -> None:
-    pass
-
-
 def _compiled(function: Callable[..., Any], inside: bool, options: dict[str, Any]) -> Any:
     """Return numba's object for a function that Python calls, or that is compiled into other kernels."""
-    _import_array_functions()
     settings: Any = numba.core.config
     before = settings.CACHE_LOCATOR_CLASSES
     settings.CACHE_LOCATOR_CLASSES = f"{__name__}.KernelLocator"  # only for haply's own functions
@@ -323,6 +304,7 @@ def _compiled(function: Callable[..., Any], inside: bool, options: dict[str, Any
     kind = "inside" if inside else "called"
     if inside:
         kept._impl.rebuild = rebuild_inside
+    kept.load_overload = load_alone(kept._load_overload)
     kept._cache_file = KernelFiles(kept.cache_path, f"{kept._impl.filename_base}-{kind}", fingerprint())
     dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
     return dispatcher
