@@ -11,9 +11,6 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import sqlglot
-from sqlglot import TokenType
-
 from haply.errors import HaplyError
 from haply.query.expressions import (
     MAX_DEPTH,
@@ -134,29 +131,30 @@ def tokens_of(source: str, start: int, stop: int) -> list[Token]:
         written = source[first:last]
         if tokens and first < tokens[-1].stop:
             continue  # sqlglot turns the suffix of a number, as in 10L, into further tokens at the same place
-        if raw.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+        kind = raw.token_type.name
+        if kind in ("STRING", "RAW_STRING"):
             tokens.append(Token("string", raw.text, first, last))
-        elif raw.token_type == TokenType.IDENTIFIER:
+        elif kind == "IDENTIFIER":
             tokens.append(Token("name", raw.text, first, last))
-        elif raw.token_type == TokenType.HEX_STRING and "'" in written:
+        elif kind == "HEX_STRING" and "'" in written:
             tokens.append(Token("bytes", written, first, last))
-        elif raw.token_type == TokenType.NUMBER:
+        elif kind == "NUMBER":
             if _is_symbol_before(".", tokens, first) and (len(tokens) < 2 or not _owns_dot(*tokens[-2:])):
                 first, written = tokens.pop().start, "." + written  # sqlglot cuts .5 in two
             tokens.append(Token("number", written, first, last))
-        elif raw.token_type == TokenType.HINT and written.endswith("*/"):
+        elif kind == "HINT" and written.endswith("*/"):
             tokens.append(Token("symbol", "/*+", first, first + 3))
             tokens += tokens_of(source, first + 3, last - 2)[:-1]
             tokens.append(Token("symbol", "*/", last - 2, last))
         else:  # sqlglot makes one token of some pairs of words, of 5.x and of |>, and two of **
             for piece in re.finditer(r"\w+|\|(?=>)|[^\w\s]+", written):
-                kind = "number" if piece[0].isdigit() else "word" if re.match(r"\w", piece[0]) else "symbol"
+                of = "number" if piece[0].isdigit() else "word" if re.match(r"\w", piece[0]) else "symbol"
                 begin, text = first + piece.start(), piece[0]
                 if text == "*" and _is_symbol_before("*", tokens, begin):
                     begin, text = tokens.pop().start, "**"
                 elif text == "=" and _is_symbol_before(">", tokens, begin):
                     begin, text = tokens.pop().start, ">="
-                tokens.append(Token(kind, text, begin, first + piece.end()))
+                tokens.append(Token(of, text, begin, first + piece.end()))
     tokens.append(Token("end", "", stop, stop))
     return tokens
 
@@ -179,6 +177,8 @@ def _raw_tokens(source: str, start: int, stop: int) -> list[Any]:
 
 
 def _tokenize(text: str) -> list[Any] | None:
+    import sqlglot  # here, as it takes a tenth of a second, and conditions that Python makes need none of it
+
     try:
         return sqlglot.tokenize(text, read="spark")
     except Exception:  # whatever the tokenizer raises for bad text, people see a HaplyError

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from haply.engines.local import sql
 from haply.engines.local.constructors import constructed
-from haply.engines.local.dialect import columns_in
 from haply.engines.local.files.write import write_tables
 from haply.engines.local.marks import remember
 from haply.engines.local.times import time_numbers
@@ -356,6 +355,11 @@ class LocalFrame:
 
     def _used(self, text: str) -> list[str]:
         """The columns that an expression uses."""
+        alone = sql.name_alone(self.schema.names, text)
+        if alone is not None:
+            return [alone]
+        from haply.engines.local.dialect import columns_in  # here: many joins need neither it nor sqlglot
+
         return columns_in(text, self.schema.names)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from haply.engines.local.dialect import MACROS, to_duckdb
 from haply.errors import HaplyError
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ _local = threading.local()
 def connection() -> duckdb.DuckDBPyConnection:
     """Return this thread's connection to a database in memory, which is empty."""
     import duckdb  # here: many joins do not need it, and its import takes as long as a small join
+
+    from haply.engines.local.dialect import MACROS
 
     if not hasattr(_local, "connection"):
         _local.connection = duckdb.connect(":memory:")
@@ -45,14 +46,22 @@ def run(query: str, **tables: pa.Table) -> pa.Table:
             database.unregister(name)
 
 
+def name_alone(names: Sequence[str], sql: str) -> str | None:
+    """Return the name of the column if an expression is just that, in backticks: it needs no DuckDB."""
+    found = [name for name in names if sql.strip() == "`" + name.replace("`", "``") + "`"]
+    return found[0] if len(found) == 1 else None
+
+
 def column_alone(table: pa.Table, sql: str) -> pa.ChunkedArray | None:
-    """Return the column if an expression is just its name in backticks: it needs no DuckDB."""
-    names = [name for name in table.column_names if sql.strip() == "`" + name.replace("`", "``") + "`"]
-    return table[names[0]] if len(names) == 1 else None
+    """Return the column if an expression is just its name."""
+    name = name_alone(table.column_names, sql)
+    return None if name is None else table[name]
 
 
 def evaluated(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     """Compute expressions of Spark SQL over the rows of a table, in their order."""
+    from haply.engines.local.dialect import to_duckdb  # here: many joins need neither it nor sqlglot
+
     shown = ", ".join(f"{to_duckdb(sql)} AS {quoted(name)}" for name, sql in columns.items())
     return run(f"SELECT {shown} FROM given", given=table)
 
