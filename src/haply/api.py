@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from haply.beside import AskedPairs, planned
 from haply.errors import HaplyError, one_of
 from haply.indexing.index import PAGE_ROWS
 from haply.inputs import engine_of, frame_of, spark_runs, together
-from haply.joins.operators.window import Algorithm
 from haply.planning.answers.options import Answer, How, Keep, Ties
 from haply.planning.explain import Description
 from haply.planning.frames import (
@@ -36,12 +35,14 @@ from haply.planning.history.marks import without_earlier_probability
 from haply.planning.nodes import JoinOptions, Strategy, condition_of, shown_of
 from haply.planning.plans import ExplainedPair, Plan, PlannedQuery
 from haply.planning.selection import plan_selection
-from haply.planning.windows import plan_windows
-from haply.pruning.candidates.windows import Policy
 from haply.pruning.threshold import Threshold
 from haply.query import Expression
 from haply.report.funnel import Funnel
 from haply.selection.select import Planning
+
+if TYPE_CHECKING:
+    from haply.joins.operators.window import Algorithm
+    from haply.pruning.candidates.windows import Policy
 
 IndexMode = Literal["error", "overwrite", "append"]
 """What to do if an index exists: refuse, replace it, or add rows to it."""
@@ -465,6 +466,8 @@ def window_join(
     """
     frames = {name: frame_of(stream, f"Stream '{name}'") for name, stream in streams.items()}
     together({f"stream '{name}'": frame for name, frame in frames.items()})
+    from haply.planning.windows import plan_windows  # here: other queries need nothing of it
+
     plan = plan_windows(
         frames, windows, key=key, on=on, threshold=threshold, time=time, max_delay=max_delay, algorithm=algorithm,
         windows_policy=windows_policy,
