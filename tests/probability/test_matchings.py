@@ -445,6 +445,8 @@ def test_errors_tell_what_is_wrong():
     one = np.array([0])
     with pytest.raises(HaplyError, match="right row that does not exist"):
         components(one, np.array([3]), 1, 3)
+    with pytest.raises(HaplyError, match=r"left row that does not exist.*(?s:.*)-1"):
+        components(np.array([0, -1]), np.array([0, 1]), 1, 3)
     with pytest.raises(HaplyError, match="out of range"):
         marginals(one, one, np.array([math.inf]), 1, 1)
     with pytest.raises(HaplyError, match="out of range"):

@@ -79,7 +79,7 @@ STORIES: dict[str, Callable[[], None]] = {
 }  # fmt: skip
 """What compiles the kernels of each part of the demo, in the order in which they are needed."""
 
-_TOGETHER = {("readings", "alarms", "cameras"): 54, ("walk",): 34, ("sky", "counterparts"): 25}
+_TOGETHER = {("readings", "alarms", "cameras"): 32, ("walk",): 18, ("sky", "counterparts"): 12}
 """Parts that share kernels, which one process compiles after each other, and about how many seconds they take."""
 
 

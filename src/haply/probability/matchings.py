@@ -867,9 +867,10 @@ def _checked(left: np.ndarray, right: np.ndarray, n_left: int, n_right: int) -> 
     sides = []
     for name, rows, count in (("left", left, n_left), ("right", right, n_right)):
         numbers = np.ascontiguousarray(rows, np.int64)
-        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < count):
+        missing = numbers[(numbers < 0) | (numbers >= count)]
+        if len(missing):
             raise HaplyError(
-                f"A pair has a {name} row that does not exist", expected=f"0 to {count - 1}", found=f"{numbers.max()}"
+                f"A pair has a {name} row that does not exist", expected=f"0 to {count - 1}", found=str(missing[0])
             )
         sides.append(numbers)
     if len(sides[0]) != len(sides[1]):

@@ -33,6 +33,7 @@ class Sorted(NamedTuple):
 
 def sort_streams(times: list[np.ndarray], keys: list[np.ndarray], labels: list[np.ndarray]) -> Sorted:
     """Sort the tuples of all streams, which may come in any order; keys and labels are integers."""
+    times, keys, labels = list(times), list(keys), list(labels)
     for k, own in enumerate(times):
         if not (own[1:] >= own[:-1]).all():
             order = np.argsort(own, kind="stable")
