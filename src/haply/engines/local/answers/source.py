@@ -1,0 +1,77 @@
+"""Pairs whose columns are taken when they are needed: most answers look at few of them before some pairs are left out.
+
+A join knows pairs by the numbers of their rows. The columns of the result are many, and taking them for pairs that are
+then left out takes longer than telling which these are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from haply.engines.local.frame import LocalFrame, no_rows
+from haply.engines.local.pairs import FoundPairs, LocalJoin
+from haply.engines.local.threads import on_threads
+from haply.planning.pairs import PairPlan
+from haply.planning.plans import Chosen
+
+_LEFT, _RIGHT = "__left_number", "__right_number"
+"""The numbers of the rows of pairs, in the tables of their join."""
+_PAIRS_AT_ONCE = 1 << 18
+
+
+class PairSource:
+    """Where pairs come from, as tables that have some of their columns; ``columns`` returns others.
+
+    This one is for pairs that have all columns at once.
+    """
+
+    def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of pairs that came from here."""
+        return pairs.select(list(names))
+
+    def finished(self, pairs: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+        """Yield pairs that came from here with the columns of a result."""
+
+        def shown(begin: int) -> pa.Table:
+            return self.columns(pairs.slice(begin, _PAIRS_AT_ONCE), schema.names).cast(schema)
+
+        yield from on_threads(shown, range(0, pairs.num_rows, _PAIRS_AT_ONCE))
+
+
+class PlannedPairs(PairSource):
+    """The pairs of a plan. Joins with an index, and joins by several conditions, have all columns at once."""
+
+    def __init__(self, plan: Chosen, engine: Any, funnel: Any) -> None:
+        self._plan, self._engine, self._funnel = plan, engine, funnel
+        query = plan.query
+        self._join = LocalJoin(query, funnel) if isinstance(query, PairPlan) and query.indexed is None else None
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the pairs, some at a time, with their probability if it is computed; the first table has none."""
+        if self._join is None:
+            found = self._plan.run(self._engine, self._funnel)
+            assert isinstance(found, LocalFrame)
+            yield no_rows(found.schema)
+            yield from found.tables()
+            return
+        nothing = FoundPairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+        for pairs in itertools.chain([nothing], self._join.found()):
+            columns = {_LEFT: pairs.left, _RIGHT: pairs.right}
+            if self._join.join.exact:
+                columns["probability"] = pairs.probability
+            yield pa.table({name: pa.array(column) for name, column in columns.items()})
+
+    def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return columns of pairs that came from here: those that they have, and those that are taken now."""
+        missing = [name for name in names if name not in pairs.column_names]
+        if not missing:
+            return pairs.select(list(names))
+        assert self._join is not None
+        found = FoundPairs(pairs[_LEFT].to_numpy(), pairs[_RIGHT].to_numpy(), np.empty(0))
+        taken = self._join.columns(found, missing)
+        return pa.table([(taken if name in missing else pairs)[name] for name in names], names=list(names))
