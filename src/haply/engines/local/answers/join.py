@@ -14,6 +14,7 @@ import pyarrow as pa
 from haply.engines.local import sql
 from haply.engines.local.answers.source import PairSource, PlannedPairs
 from haply.engines.local.frame import LocalFrame
+from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs
 from haply.models.columns import view_column
@@ -129,16 +130,14 @@ class LocalAnswers:
         """Return which of all pairs are kept."""
         answer = self.join.answer
         if answer.keep == "one_to_one":
-            rows = [self._ids(pairs, side) for side in answer.ranked]
+            rows = [self.source.rows(pairs, side) for side in answer.ranked]
             return most_pairs(rows[0], rows[1], pairs[self.join.ranked_by].to_numpy())
-        chosen = np.ones(pairs.num_rows, bool)
-        for side in answer.ranked:
-            chosen &= self._best(pairs, side, answer.ties == "all")
-        return chosen
+        best = on_threads(lambda side: self._best(pairs, side, answer.ties == "all"), answer.ranked)
+        return np.logical_and.reduce(list(best))
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
         """Return which pairs are among the best of their row of a side."""
-        rows, count = _numbered(self._ids(pairs, side))
+        rows, count = _numbered(self.source.rows(pairs, side))
         ranked = RankedPairs(
             rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))
         )

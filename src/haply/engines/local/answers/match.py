@@ -47,6 +47,6 @@ class LocalMatches(LocalWeighed):
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
         if self.join.answer.keep != "one_to_one":
             return super()._chosen(pairs)
-        rows = [self._ids(pairs, side) for side in self.join.answer.ranked]
+        rows = [self.source.rows(pairs, side) for side in self.join.answer.ranked]
         with np.errstate(divide="ignore"):
             return most_pairs(rows[0], rows[1], np.log(self.join.options.odds * pairs["bayes_factor"].to_numpy()))

@@ -16,6 +16,8 @@ import pyarrow as pa
 from haply.engines.local.frame import LocalFrame, no_rows
 from haply.engines.local.pairs import FoundPairs, LocalJoin
 from haply.engines.local.threads import on_threads
+from haply.planning.answers.join import ROW_IDS
+from haply.planning.frames import SideName
 from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen
 
@@ -33,6 +35,10 @@ class PairSource:
     def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return columns of pairs that came from here."""
         return pairs.select(list(names))
+
+    def rows(self, pairs: pa.Table, side: SideName) -> np.ndarray:
+        """Return numbers that tell the rows of a side apart, for some pairs that came from here."""
+        return self.columns(pairs, [ROW_IDS[side]])[ROW_IDS[side]].to_numpy()
 
     def finished(self, pairs: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
         """Yield pairs that came from here with the columns of a result."""
@@ -75,3 +81,9 @@ class PlannedPairs(PairSource):
         found = FoundPairs(pairs[_LEFT].to_numpy(), pairs[_RIGHT].to_numpy(), np.empty(0))
         taken = self._join.columns(found, missing)
         return pa.table([(taken if name in missing else pairs)[name] for name in names], names=list(names))
+
+    def rows(self, pairs: pa.Table, side: SideName) -> np.ndarray:
+        """Return numbers that tell the rows of a side apart, for some pairs that came from here."""
+        if self._join is None:
+            return super().rows(pairs, side)
+        return pairs[_LEFT if side == "left" else _RIGHT].to_numpy()
