@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -327,6 +327,15 @@ class LocalJoin:
         """Return columns of the result, of pairs that were found."""
         inner = {one.name: self.join.side(one.side).inner_name(one.column) for one in self.join.result}
         return self._taken(found, [inner[name] for name in names]).rename_columns(list(names))
+
+    def numbers_of(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """Return a column of numbers of all rows of each side, by its side, where there is one of that name."""
+        found = {}
+        for side, whole in zip(self.join.sides, self._whole, strict=True):
+            inner = side.inner_name(names[side.name]) if names[side.name] in side.original else ""
+            if inner in whole.column_names:
+                found[side.name] = whole[inner].to_numpy()
+        return found
 
     def _fulfilling(self, found: FoundPairs) -> FoundPairs:
         """The pairs that fulfil all certain conditions and the window."""

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from haply.engines.local.frame import LocalFrame, no_rows
 from haply.engines.local.pairs import FoundPairs, LocalJoin
-from haply.engines.local.threads import on_threads
+from haply.engines.local.threads import Once, on_threads
 from haply.planning.answers.join import ROW_IDS
 from haply.planning.frames import SideName
 from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen
 
-_LEFT, _RIGHT = "__left_number", "__right_number"
+_NUMBERS: dict[SideName, str] = {"left": "__left_number", "right": "__right_number"}
 """The numbers of the rows of pairs, in the tables of their join."""
 _PAIRS_AT_ONCE = 1 << 18
 
@@ -67,23 +67,31 @@ class PlannedPairs(PairSource):
             return
         nothing = FoundPairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
         for pairs in itertools.chain([nothing], self._join.found()):
-            columns = {_LEFT: pairs.left, _RIGHT: pairs.right}
+            columns = dict(zip(_NUMBERS.values(), (pairs.left, pairs.right), strict=True))
             if self._join.join.exact:
                 columns["probability"] = pairs.probability
             yield pa.table({name: pa.array(column) for name, column in columns.items()})
 
     def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return columns of pairs that came from here: those that they have, and those that are taken now."""
-        missing = [name for name in names if name not in pairs.column_names]
-        if not missing:
-            return pairs.select(list(names))
-        assert self._join is not None
-        found = FoundPairs(pairs[_LEFT].to_numpy(), pairs[_RIGHT].to_numpy(), np.empty(0))
-        taken = self._join.columns(found, missing)
-        return pa.table([(taken if name in missing else pairs)[name] for name in names], names=list(names))
+        known = {name: pairs[name] for name in names if name in pairs.column_names}
+        known |= {ROW_IDS[side]: pairs[_NUMBERS[side]] for side in self._unmoved if ROW_IDS[side] in names}
+        missing = [name for name in names if name not in known]
+        if missing:
+            assert self._join is not None
+            numbers = [pairs[name].to_numpy() for name in _NUMBERS.values()]
+            taken = self._join.columns(FoundPairs(numbers[0], numbers[1], np.empty(0)), missing)
+            known |= {name: taken[name] for name in missing}
+        return pa.table([known[name] for name in names], names=list(names))
 
     def rows(self, pairs: pa.Table, side: SideName) -> np.ndarray:
         """Return numbers that tell the rows of a side apart, for some pairs that came from here."""
         if self._join is None:
             return super().rows(pairs, side)
-        return pairs[_LEFT if side == "left" else _RIGHT].to_numpy()
+        return pairs[_NUMBERS[side]].to_numpy()
+
+    @Once
+    def _unmoved(self) -> tuple[SideName, ...]:
+        """The sides whose row ids are the numbers of their rows: no row was left out before the join."""
+        ids = {} if self._join is None else self._join.numbers_of(ROW_IDS)
+        return tuple(side for side in _NUMBERS if side in ids and np.array_equal(ids[side], np.arange(len(ids[side]))))
