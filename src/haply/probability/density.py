@@ -478,8 +478,9 @@ def _each_sky(a, b, left, right, logs, out):
 
 def sky_rows(model: Sky) -> np.ndarray:
     """Return positions on the sky as the kernels take them, a line for each."""
-    lines = np.zeros((len(model), _LINE))
-    _read_sky(*(solid(column) for column in model.columns), isinstance(model, SkyEllipse), lines)
+    ra, dec, one, other, third = (solid(column) for column in model.columns)
+    lines = np.zeros((len(ra), _LINE))
+    _read_sky(ra, dec, one, other, third, isinstance(model, SkyEllipse), lines)
     return lines
 
 

@@ -330,7 +330,7 @@ class LocalJoin:
 
     def numbers_of(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
         """Return a column of numbers of all rows of each side, by its side, where there is one of that name."""
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for side, whole in zip(self.join.sides, self._whole, strict=True):
             inner = side.inner_name(names[side.name]) if names[side.name] in side.original else ""
             if inner in whole.column_names:

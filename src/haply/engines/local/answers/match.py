@@ -8,7 +8,6 @@ import pyarrow as pa
 from haply.engines.local.answers.source import PlannedPairs
 from haply.engines.local.answers.weighed import LocalWeighed
 from haply.joins.ranks import most_pairs
-from haply.planning.answers.join import ROW_IDS
 from haply.planning.answers.match import MatchPlan
 from haply.probability.matchings import marginals, shares_of_rows
 

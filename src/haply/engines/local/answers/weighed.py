@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from haply.engines.local.answers.join import LocalAnswers, only
-from haply.planning.answers.join import ROW_IDS
 
 
 class LocalWeighed(LocalAnswers):
