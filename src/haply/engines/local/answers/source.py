@@ -74,6 +74,8 @@ class PlannedPairs(PairSource):
 
     def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return columns of pairs that came from here: those that they have, and those that are taken now."""
+        if not names:
+            return pairs.select([])  # which has as many rows
         known = {name: pairs[name] for name in names if name in pairs.column_names}
         known |= {ROW_IDS[side]: pairs[_NUMBERS[side]] for side in self._unmoved if ROW_IDS[side] in names}
         missing = [name for name in names if name not in known]
