@@ -190,6 +190,33 @@ def test_how_keep_and_threshold(engine):
     assert {row["id"] for row in anti.collect()} == set(range(12)) - {i for i, _ in likely}
 
 
+@pytest.mark.parametrize("keep", ["all", "best_left", "mutual", "one_to_one"])
+def test_rows_that_a_certain_condition_leaves_out(engine, keep):
+    """The numbers of the rows that are left are not those of the table: each pair still has the right columns."""
+    lefts, rights = values("normal", 14, 41, (-3, 3)), values("normal", 16, 42, (-3, 3))
+    on = "left.id % 3 <> 0 AND right.id >= 2"
+    rows, others = [i for i in range(14) if i % 3], list(range(2, 16))
+    odds = weights_of([lefts[i] for i in rows], [rights[j] for j in others])
+    share = [[float(p) for p in row.p_match] for row in referee.match_rows(odds)]
+    likely = {(i, j): p for i, row in zip(rows, share, strict=True) for j, p in zip(others, row, strict=True)}
+    found = hp.match(frame(engine, lefts), frame(engine, rights), "x", on=on, keep=keep, how="left", **FIELD).collect()
+    pairs = {(row["id_left"], row["id_right"]): row for row in found if row["id_right"] is not None}
+    for (i, j), row in pairs.items():
+        assert row["p_match"] == pytest.approx(likely[i, j], abs=3e-9)
+        assert row["x_left"]["mean"] == lefts[i].mean
+        assert row["x_right"]["mean"] == rights[j].mean
+        if keep in ("best_left", "mutual"):
+            assert row["p_match"] == pytest.approx(max(p for (k, _), p in likely.items() if k == i), abs=3e-9)
+        if keep == "mutual":
+            assert row["p_match"] == pytest.approx(max(p for (_, k), p in likely.items() if k == j), abs=3e-9)
+    if keep == "all":
+        assert set(pairs) >= {pair for pair, p in likely.items() if p > 1e-6}
+    if keep == "best_left":
+        assert {i for i, _ in pairs} == set(rows)
+    alone = [row["id_left"] for row in found if row["id_right"] is None]
+    assert sorted(alone) == sorted(set(range(14)) - {i for i, _ in pairs})
+
+
 def test_samples_within_a_distance(engine):
     types = "id long, xy struct<points:array<double>,probs:array<double>,dim:int>"
     left = engine.createDataFrame([(0, ([0.0, 0.0, 1.0, 0.0], None, 2)), (1, ([9.0, 9.0], None, 2))], types)

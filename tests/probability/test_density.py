@@ -555,6 +555,23 @@ def test_the_beginning_of_right_ascension_and_the_poles():
     assert row_by_row(a, b) == pytest.approx(np.exp(-(apart**2) / 4) / (4 * math.pi), rel=1e-9)
 
 
+@pytest.mark.parametrize("dec", [0.0, 60.0, -89.7])
+def test_circles_near_and_far_on_the_sky(dec):
+    """Equal errors have no direction: only the arc matters, on both sides of where short series end."""
+    rng = np.random.default_rng(3)
+    size = np.degrees(1e-3) * np.concatenate([rng.uniform(0.0, 3.0, 40), 10.0 ** rng.uniform(-9, 0, 40)])
+    side = rng.uniform(0.0, 2.0 * np.pi, len(size))
+    ra, height = 30.0 + size * np.sin(side) / np.cos(np.radians(dec)), dec + size * np.cos(side)
+    found = row_by_row(Sky(30.0, dec, 150.0, 150.0), Sky(ra, height, 200.0, 200.0), logs=True)
+    with mp.workdps(40):
+        for got, a, d in zip(found, ra.tolist(), height.tolist(), strict=True):
+            first, turn, second = (mp.radians(mpf(angle)) for angle in (dec, a - 30.0, d))
+            chord = mp.sin((second - first) / 2) ** 2 + mp.cos(first) * mp.cos(second) * mp.sin(turn / 2) ** 2
+            arc = 2 * mp.asin(mp.sqrt(chord)) * 180 * 3600 / mp.pi
+            wanted = -(arc**2) / (2 * mpf(62500)) - mp.log(2 * mp.pi * 62500)
+            assert got == pytest.approx(float(wanted), rel=1e-13)
+
+
 def test_plain_positions_on_the_sky():
     """A catalogue without errors has the density of the other at its places."""
     found = row_by_row(Sky(0.0, 0.0, 0.5, 0.5), Sky([0.0, 0.5 / 3600], 0.0, 0.0, 0.0))

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 
 from haply.errors import HaplyError
 from haply.probability import matchings
-from haply.probability.matchings import DECIDED_BY, best_world, components, marginals
+from haply.probability.matchings import DECIDED_BY, best_world, components, marginals, shares_of_rows
 
 # -- the referees -----------------------------------------------------------------------------------------------------
 
@@ -455,3 +455,22 @@ def test_errors_tell_what_is_wrong():
         best_world(one, one, np.array([math.nan]), 1, 1)
     with pytest.raises(HaplyError, match="two rows"):
         components(one, np.array([0, 0]), 1, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_of_rows_by_themselves(seed):
+    """A pair's weight beside all weights of its row and 1; infinite ones share all of it."""
+    rng = np.random.default_rng(seed)
+    count, pairs = int(rng.integers(1, 8)), int(rng.integers(0, 25))
+    rows, factor = rng.integers(0, count, pairs), rng.integers(0, 40, pairs) / 8.0
+    factor[rng.random(pairs) < 0.2 * (seed % 2)] = math.inf
+    shares, some = shares_of_rows(0.75, factor, rows, count)
+    for row in range(count):
+        own = np.flatnonzero(rows == row)
+        if np.isinf(factor[own]).any():
+            wanted = [Fraction(int(np.isinf(one)), int(np.isinf(factor[own]).sum())) for one in factor[own]]
+        else:
+            weights = [Fraction(3, 4) * Fraction(one) for one in factor[own].tolist()]
+            wanted = [weight / (1 + sum(weights)) for weight in weights]
+        assert shares[own] == pytest.approx(list(map(float, wanted)), rel=1e-14)
+        assert some[row] == pytest.approx(float(sum(wanted)), rel=1e-14)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haply.joins.ranks import RankedPairs
+from haply.joins.match import Matches
+from haply.joins.ranks import RankedPairs, best_of_cell
+from haply.models import Gaussian
 from haply.numerics.multivariate.disc import disc_chance
-from haply.pruning.best import best_pairs, hold, likeliest_pairs, score
+from haply.pruning.best import Best, best_pairs, hold, likeliest_pairs, score
 from haply.pruning.bounds.discs import along_at_most, disc_at_most
+from haply.pruning.cascade import Counters
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -64,6 +67,31 @@ def test_the_likeliest_pairs_are_the_best_ones():
         kept, tied = likeliest_pairs(rows, probability, 6)
         assert kept.tolist() == best_pairs(rows, score(probability), np.zeros(30), none, 6, 1, True).tolist()
         assert tied.tolist() == [k for k in np.flatnonzero(kept) if (rows[kept] == rows[k]).sum() > 1]
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
+def test_a_cell_keeps_all_pairs_that_are_the_best_of_a_row(seed, sides):
+    """Of pairs that are not, it may leave out any: those of two sides are carried along where there are few."""
+    rng = np.random.default_rng(seed)
+    counts, pairs = rng.integers(1, 7, 2), int(rng.integers(0, 30))
+    models = tuple(Gaussian(rng.integers(0, 3, count) * 1.0, np.ones(count)) for count in counts)
+    rows = tuple(rng.integers(0, count, pairs) for count in counts)
+    probability, nothing = rng.integers(0, 5, pairs) / 4, np.zeros(pairs, np.int8)
+    found = best_of_cell(Matches(*rows, probability, nothing, Counters(), {}), models, Best(sides))
+    got = set(zip(found.left.tolist(), found.right.tolist(), found.probability.tolist(), strict=True))
+    apart = (models[0].mean()[rows[0]] - models[1].mean()[rows[1]]) ** 2
+    wanted = set()
+    for side in sides:
+        for row in range(counts[side]):
+            own = np.flatnonzero(rows[side] == row)
+            if len(own):
+                first = min((-probability[k], apart[k]) for k in own)
+                wanted |= {k for k in own.tolist() if (-probability[k], apart[k]) == first}
+    keys = [(int(rows[0][k]), int(rows[1][k]), float(probability[k])) for k in range(pairs)]
+    assert {keys[k] for k in wanted} <= got <= set(keys)
+    if len(sides) == 1:
+        assert got == {keys[k] for k in wanted}
 
 
 def test_probabilities_that_only_rounding_tells_apart_tie():

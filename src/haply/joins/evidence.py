@@ -49,6 +49,18 @@ class Evidence:
     attributes: tuple[Attribute, ...] = ()
     categories: tuple[Category, ...] = ()
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of pairs that are needed."""
+        names = ["probability"]
+        if self.within is not None:
+            names.append(self.first)
+        for one in self.attributes:
+            names += [one.left, one.right, *([one.among] if isinstance(one.among, str) else [])]
+        for category in self.categories:
+            names += [category.left, category.right]
+        return list(dict.fromkeys([*names, *([self.density] if isinstance(self.density, str) else [])]))
+
     def bayes_factors(self, pairs: pa.Table) -> np.ndarray:
         """Compute the Bayes factor of each pair; a null value leaves the factor as it is."""
         factor = pairs["probability"].to_numpy() / _numbers(pairs, self.density)
@@ -88,20 +100,3 @@ def _attribute_factors(pairs: pa.Table, attribute: Attribute) -> np.ndarray:
         each = np.arange(len(rows))
         factors[rows] = PairDensity(left, right).evaluate(each, each) / _numbers(chosen, attribute.among)
     return factors
-
-
-def share_of(weights: np.ndarray, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the probability of each pair, and for each left row the probability that any of its pairs is right.
-
-    A pair competes with all other pairs of its left row, and with none of them being right. A weight is infinite where
-    two certain values are equal: such pairs share the whole probability.
-    """
-    endless = np.isinf(weights)
-    total = np.bincount(rows, np.where(endless, 0.0, weights), minlength=count)
-    shares, some = weights / (1.0 + total[rows]), total / (1.0 + total)
-    if endless.any():
-        times = np.bincount(rows[endless], minlength=count)
-        some[times > 0] = 1.0
-        alike = times[rows]
-        shares = np.where(alike > 0, endless / np.maximum(alike, 1), shares)
-    return shares, some

@@ -14,6 +14,11 @@ from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
 from haply.pruning.best import Best, best_pairs, crowded_pairs, likeliest_pairs, score
 
+_CACHED = 1 << 17
+"""Rows of which a number each stays in the cache: it is then not worth while to tell first which have a choice."""
+_FEW = 2
+"""Pairs of a row, on the average, of which it takes longer to tell which are beaten than to rank all of them once."""
+
 
 @dataclass(frozen=True)
 class Centres:
@@ -72,7 +77,12 @@ def most_pairs(left: np.ndarray, right: np.ndarray, worth: np.ndarray) -> np.nda
 
 
 def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best) -> Matches:
-    """Leave out pairs of a cell that are not among the best of their rows, nor tie with those."""
+    """Leave out pairs of a cell that are not among the best of their rows, nor tie with those.
+
+    With two sides few are left out where rows have few pairs: those that are the best of either row are wanted.
+    """
+    if len(best.sides) == 2 and len(found.left) < _FEW * min(map(len, models)):
+        return found
     kept = np.zeros(len(found.left), bool)
     for side, rows in enumerate((found.left, found.right)):
         if side not in best.sides:
@@ -116,16 +126,19 @@ class RankedPairs:
         ``ranks`` numbers given pairs by what tells those apart that tie; without it all that tie with the last are
         kept.
         """
-        kept = np.ones(len(self.rows), bool)
-        several = crowded_pairs(self.rows, self.count, most)
-        if not len(several):  # no row has a choice
-            return kept
-        if most == 1:
-            kept[several], tied = likeliest_pairs(self.rows[several], self.probability[several], self.count)
-            tied = several[tied]
+        if most == 1 and self.count <= _CACHED:
+            kept, tied = likeliest_pairs(self.rows, self.probability, self.count)
         else:
-            kept[several] = self._best(several, np.zeros(len(several)), None, most)
-            tied = self._crowded(kept, most)
+            kept = np.ones(len(self.rows), bool)
+            several = crowded_pairs(self.rows, self.count, most)
+            if not len(several):  # no row has a choice
+                return kept
+            if most == 1:
+                kept[several], tied = likeliest_pairs(self.rows[several], self.probability[several], self.count)
+                tied = several[tied]
+            else:
+                kept[several] = self._best(several, np.zeros(len(several)), None, most)
+                tied = self._crowded(kept, most)
         if not len(tied):
             return kept
         spreads = self.spreads(tied)

@@ -377,58 +377,87 @@ def positions_peaks(rows, point):
 # -- the sky ----------------------------------------------------------------------------------------------------------
 
 
-class SkyRows(NamedTuple):
-    """Positions on the sky in degrees, the sine and cosine of the declination, and variances in square arcseconds."""
-
-    ra: np.ndarray
-    dec: np.ndarray
-    sin_dec: np.ndarray
-    cos_dec: np.ndarray
-    east: np.ndarray
-    both: np.ndarray
-    north: np.ndarray
+RA, DEC, SIN_DEC, COS_DEC, EAST, BOTH, NORTH = range(7)
+"""Places in the line of a position on the sky: degrees, sine and cosine, and variances in square arcseconds."""
+_LINE = 8
+"""Numbers of a line: as many as the processor fetches at once."""
+_NEAR, _APART = 1e-3, 1e-280
+"""Angles in radians up to which short series are exact to the last digit; squares of sizes that keep theirs."""
 
 
 @bare
-def _read_sky(one, other, third, is_ellipse, rows):
-    for i in range(len(rows.ra)):
-        rows.east[i], rows.both[i], rows.north[i] = variances(one[i], other[i], third[i], is_ellipse)
-        rows.sin_dec[i], rows.cos_dec[i] = math.sin(math.radians(rows.dec[i])), math.cos(math.radians(rows.dec[i]))
+def _read_sky(ra, dec, one, other, third, is_ellipse, lines):
+    for i in range(len(ra)):
+        line = lines[i]
+        line[RA], line[DEC] = ra[i], dec[i]
+        line[SIN_DEC], line[COS_DEC] = math.sin(math.radians(dec[i])), math.cos(math.radians(dec[i]))
+        line[EAST], line[BOTH], line[NORTH] = variances(one[i], other[i], third[i], is_ellipse)
 
 
 @bare_inner
-def _turned(rows, i, east, north):
-    """Variance along a direction, product, and variance across it, of the errors of one position."""
+def _turned(line, east_east, east_north, north_north):
+    """Variance along a direction, product, and variance across it, of the errors of one position.
+
+    The direction is given by the squares of its parts to the east and north, and their product.
+    """
     return (
-        east * east * rows.east[i] + 2.0 * east * north * rows.both[i] + north * north * rows.north[i],
-        (east * east - north * north) * rows.both[i] + east * north * (rows.north[i] - rows.east[i]),
-        north * north * rows.east[i] - 2.0 * east * north * rows.both[i] + east * east * rows.north[i],
+        east_east * line[EAST] + 2.0 * east_north * line[BOTH] + north_north * line[NORTH],
+        (east_east - north_north) * line[BOTH] + east_north * (line[NORTH] - line[EAST]),
+        north_north * line[EAST] - 2.0 * east_north * line[BOTH] + east_east * line[NORTH],
     )
 
 
 @bare_inner
-def _sky_density(a, i, b, j):
+def _short_sine(angle):
+    """The sine of a small angle: the next term of the series is below its last digit."""
+    square = angle * angle
+    return angle - angle * square * (1.0 / 6.0) * (1.0 - 0.05 * square)
+
+
+@bare_inner
+def _sky_density(a, b):
     """Exponent and factor for two positions, per square arcsecond.
 
     The great circle through both leaves the first and arrives at the second in different directions from north. The
     errors of each are turned into its own, so that nothing is special at the poles. Differences of angles are taken in
     degrees, where those of neighbours are exact.
     """
-    turn = b.ra[j] - a.ra[i]
-    turn = math.radians(turn - 360.0 * math.floor(turn / 360.0 + 0.5))
-    rise = math.radians(b.dec[j] - a.dec[i])
-    half_turn, half_rise = math.sin(0.5 * turn), math.sin(0.5 * rise)
+    turn = b[RA] - a[RA]
+    if abs(turn) > 180.0:
+        turn -= 360.0 * math.floor(turn / 360.0 + 0.5)
+    turn, rise = math.radians(turn), math.radians(b[DEC] - a[DEC])
+    near = abs(turn) < _NEAR and abs(rise) < _NEAR
+    if near:
+        half_turn, half_rise, sine, climb = (
+            _short_sine(0.5 * turn), _short_sine(0.5 * rise), _short_sine(turn), _short_sine(rise)
+        )  # fmt: skip
+    else:
+        half_turn, half_rise, sine, climb = (
+            math.sin(0.5 * turn), math.sin(0.5 * rise), math.sin(turn), math.sin(rise)
+        )  # fmt: skip
     square = half_turn * half_turn
-    chord = half_rise * half_rise + a.cos_dec[i] * b.cos_dec[j] * square  # of half the arc, squared
-    apart = 2.0 * ARCSECONDS * math.atan2(math.sqrt(chord), math.sqrt(max(0.0, 1.0 - chord)))
-    sine, climb = math.sin(turn), math.sin(rise)
-    a_east, a_north = b.cos_dec[j] * sine, climb + 2.0 * a.sin_dec[i] * b.cos_dec[j] * square
-    b_east, b_north = a.cos_dec[i] * sine, climb - 2.0 * b.sin_dec[j] * a.cos_dec[i] * square
-    a_size, b_size = math.hypot(a_east, a_north), math.hypot(b_east, b_north)
-    if not (a_size > 0.0 and b_size > 0.0):  # the same place, or the opposite one: any direction will do
-        a_east, a_north, b_east, b_north, a_size, b_size = 1.0, 0.0, 1.0, 0.0, 1.0, 1.0
-    along, product, across = _turned(a, i, a_east / a_size, a_north / a_size)
-    b_along, b_product, b_across = _turned(b, j, b_east / b_size, b_north / b_size)
+    chord = half_rise * half_rise + a[COS_DEC] * b[COS_DEC] * square  # of half the arc, squared
+    if near:
+        apart = 2.0 * ARCSECONDS * (math.sqrt(chord) * (1.0 + chord * (1.0 / 6.0 + 0.075 * chord)))
+    else:
+        apart = 2.0 * ARCSECONDS * math.atan2(math.sqrt(chord), math.sqrt(max(0.0, 1.0 - chord)))
+    a_east, a_north = b[COS_DEC] * sine, climb + 2.0 * a[SIN_DEC] * b[COS_DEC] * square
+    b_east, b_north = a[COS_DEC] * sine, climb - 2.0 * b[SIN_DEC] * a[COS_DEC] * square
+    a_size, b_size = a_east * a_east + a_north * a_north, b_east * b_east + b_north * b_north
+    if not (a_size > _APART and b_size > _APART):  # squares have lost digits
+        size, other_size = math.hypot(a_east, a_north), math.hypot(b_east, b_north)
+        if size > 0.0 and other_size > 0.0:
+            a_east, a_north, b_east, b_north = a_east / size, a_north / size, b_east / other_size, b_north / other_size
+        else:  # the same place, or the opposite one: any direction will do
+            a_east, a_north, b_east, b_north = 1.0, 0.0, 1.0, 0.0
+        a_size = b_size = 1.0
+    a_finer, b_finer = 1.0 / a_size, 1.0 / b_size
+    along, product, across = _turned(
+        a, a_east * a_east * a_finer, a_east * a_north * a_finer, a_north * a_north * a_finer
+    )
+    b_along, b_product, b_across = _turned(
+        b, b_east * b_east * b_finer, b_east * b_north * b_finer, b_north * b_north * b_finer
+    )
     return _plane_density(apart, 0.0, along + b_along, product + b_product, across + b_across)
 
 
@@ -443,16 +472,16 @@ def sky_densities(a, b, left, right, logs):
 @bare
 def _each_sky(a, b, left, right, logs, out):
     for pair in range(len(left)):
-        exponent, factor = _sky_density(a, left[pair], b, right[pair])
+        exponent, factor = _sky_density(a[left[pair]], b[right[pair]])
         out[pair] = _value(exponent, factor, logs)
 
 
-def sky_rows(model: Sky) -> SkyRows:
-    """Return positions on the sky as the kernels take them."""
+def sky_rows(model: Sky) -> np.ndarray:
+    """Return positions on the sky as the kernels take them, a line for each."""
     ra, dec, one, other, third = (solid(column) for column in model.columns)
-    rows = SkyRows(ra, dec, *(np.empty(len(ra)) for _ in range(5)))
-    _read_sky(one, other, third, isinstance(model, SkyEllipse), rows)
-    return rows
+    lines = np.zeros((len(ra), _LINE))
+    _read_sky(ra, dec, one, other, third, isinstance(model, SkyEllipse), lines)
+    return lines
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -46,6 +46,32 @@ _OUTWARDS = 1e-13
 """Bounds are widened by this share, so that rounding cannot make them wrong."""
 
 
+@kernel
+def shares_of_rows(odds, factor, rows, count):
+    """Compute how likely pairs are, each against all others of its left row and none, and how likely any is, by row.
+
+    A pair weighs ``odds * factor``. A factor is infinite where two certain values are equal: such pairs share the
+    whole probability. ``rows`` are numbers below ``count``.
+    """
+    total, endless = np.zeros(count), np.zeros(count)
+    shares, some = np.empty(len(rows)), np.empty(count)
+    for pair in range(len(rows)):
+        shares[pair] = odds * factor[pair]
+        if shares[pair] == np.inf:
+            endless[rows[pair]] += 1.0
+        else:
+            total[rows[pair]] += shares[pair]
+    for pair in range(len(rows)):
+        row = rows[pair]
+        if endless[row] == 0.0:
+            shares[pair] /= 1.0 + total[row]
+        else:
+            shares[pair] = 1.0 / endless[row] if shares[pair] == np.inf else 0.0
+    for row in range(count):
+        some[row] = total[row] / (1.0 + total[row]) if endless[row] == 0.0 else 1.0
+    return shares, some
+
+
 class PairGroups(NamedTuple):
     """Connected components: the number of the component of every left and right row, or -1 for rows without a pair.
 

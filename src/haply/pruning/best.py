@@ -92,28 +92,30 @@ def crowded_pairs(rows: np.ndarray, count: int, most: int) -> np.ndarray:
 def likeliest_pairs(rows, probability, count):
     """Tell which pairs have the largest probability of their row, as ``score`` rounds it, and which of them tie.
 
-    ``rows`` are numbers below ``count``. The result is that of ``best_pairs`` for one best pair, in two short passes.
+    ``rows`` are numbers below ``count``. The result is that of ``best_pairs`` for one best pair, in two short passes:
+    scores are whole numbers, and a half more marks a row of which several pairs reach the largest.
     """
-    most, pairs = np.full(count, -1.0), np.zeros(count, np.int64)
-    scores = np.empty(len(rows))
-    kept, tied = np.zeros(len(rows), np.bool_), 0
+    most, scores = np.full(count, -1.0), np.empty(len(rows))
+    kept, tied = np.empty(len(rows), np.bool_), 0
     for pair in range(len(rows)):
-        scores[pair] = math.floor(probability[pair] * DECIMALS + 0.5)
-        most[rows[pair]] = max(most[rows[pair]], scores[pair])
+        score, largest = math.floor(probability[pair] * DECIMALS + 0.5), most[rows[pair]]
+        scores[pair] = score
+        if score > largest:
+            most[rows[pair]] = score
+        elif score == largest:
+            most[rows[pair]] = largest + 0.5
     for pair in range(len(rows)):
-        row = rows[pair]
-        if scores[pair] == most[row]:
-            kept[pair] = True
-            pairs[row] += 1
-            tied += pairs[row] > 1
-    ties = np.empty(2 * tied, np.int64)
+        over = most[rows[pair]] - scores[pair]
+        kept[pair] = over < 1.0
+        tied += over == 0.5
+    ties = np.empty(tied, np.int64)
     at = 0
     if tied > 0:
         for pair in range(len(rows)):
-            if kept[pair] and pairs[rows[pair]] > 1:
+            if most[rows[pair]] - scores[pair] == 0.5:
                 ties[at] = pair
                 at += 1
-    return kept, ties[:at]
+    return kept, ties
 
 
 @kernel

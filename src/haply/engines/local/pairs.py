@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -91,6 +91,15 @@ class LocalJoin:
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the pairs, some at a time."""
+        shown, names = [one.name for one in self.join.result], self.schema.names
+        for found in self.found():
+            columns = self.columns(found, shown).columns
+            if self.join.exact:  # it may be the only column
+                columns = [*columns, pa.array(found.probability)]
+            yield pa.table(columns, names=names)
+
+    def found(self) -> Iterator[FoundPairs]:
+        """Yield the pairs that fulfil all conditions, some at a time, without their columns."""
         join = self.join
         if self.funnel is not None:
             self.funnel.start_over()
@@ -106,10 +115,10 @@ class LocalJoin:
         for found in parts:
             for begin in range(0, len(found.left), _PAIRS_AT_ONCE):
                 block = slice(begin, begin + _PAIRS_AT_ONCE)
-                shown = self._shown(FoundPairs(*(column[block] for column in found)))
-                self._counts["kept"] += shown.num_rows
-                if shown.num_rows:
-                    yield shown
+                kept = self._fulfilling(FoundPairs(*(column[block] for column in found)))
+                self._counts["kept"] += len(kept.left)
+                if len(kept.left):
+                    yield kept
         if self.funnel is not None:
             counts = dict(self._counts) if join.method is not None else {}
             self.funnel.follow(lambda: counts)
@@ -312,11 +321,24 @@ class LocalJoin:
         same = np.asarray(pc.fill_null(pc.equal(one, other), False))
         return FoundPairs(*(column[~same] for column in found))
 
-    # -- columns of pairs
-    # -----------------------------------------------------------------------------------------------
+    # -- columns of pairs ----------------------------------------------------------------------------------------------
 
-    def _shown(self, found: FoundPairs) -> pa.Table:
-        """The columns of the result, of pairs that fulfil all certain conditions and the window."""
+    def columns(self, found: FoundPairs, names: Sequence[str]) -> pa.Table:
+        """Return columns of the result, of pairs that were found."""
+        inner = {one.name: self.join.side(one.side).inner_name(one.column) for one in self.join.result}
+        return self._taken(found, [inner[name] for name in names]).rename_columns(list(names))
+
+    def numbers_of(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """Return a column of numbers of all rows of each side, by its side, where there is one of that name."""
+        found: dict[str, np.ndarray] = {}
+        for side, whole in zip(self.join.sides, self._whole, strict=True):
+            inner = side.inner_name(names[side.name]) if names[side.name] in side.original else ""
+            if inner in whole.column_names:
+                found[side.name] = whole[inner].to_numpy()
+        return found
+
+    def _fulfilling(self, found: FoundPairs) -> FoundPairs:
+        """The pairs that fulfil all certain conditions and the window."""
         join = self.join
         window = join.window
         if window is not None:
@@ -336,12 +358,7 @@ class LocalJoin:
             wide = self._taken(found, join.payload).append_column(ROW, pa.array(np.arange(len(found.left))))
             chosen = self._kept_by(wide, texts)[ROW].to_numpy()
             found = FoundPairs(*(column[chosen] for column in found))
-        inner = [join.side(one.side).inner_name(one.column) for one in join.result]
-        names = [one.name for one in join.result]
-        columns = self._taken(found, inner).columns
-        if join.exact:  # it may be the only column
-            names, columns = [*names, "probability"], [*columns, pa.array(found.probability)]
-        return pa.table(columns, names=names)
+        return found
 
     @staticmethod
     def _kept_by(wide: pa.Table, texts: Sequence[str]) -> pa.Table:

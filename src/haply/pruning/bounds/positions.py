@@ -705,18 +705,35 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
 
 
 @bare_inner
+def _nearest(dim, line, lines, at, count):
+    """Which of so many candidates has its centre nearest to that of a row."""
+    least, nearest = math.inf, 0
+    for n in range(count):
+        away = 0.0
+        for c in range(dim):
+            apart = line[c] - lines[at[n], c]
+            away += apart * apart
+        if away < least:
+            least, nearest = away, n
+    return nearest
+
+
+@bare_inner
 def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
     """Make a heap of the candidates of a row that bounds do not reject, by their bounds; return how many there are.
 
     If there are no more candidates than wanted pairs, none can be beaten, and bounds are not computed. If a pair must
-    be beaten on both sides, few are, and bounds of few candidates cost more than they save.
+    be beaten on both sides, few are, and bounds of few candidates cost more than they save. The nearest candidate needs
+    no bound either, as it is computed first: most often no other is better.
     """
-    mine_best, kept = best.left[left.label[i]], 0
+    mine_best, kept, nearest = best.left[left.label[i]], 0, -1
     needless = len(best.held) if len(best.right) == 0 else _NEEDLESS * len(best.held)
+    if count > needless and mine_best == -math.inf:
+        nearest = _nearest(dim, left.near[i], right.near, best.at, count)
     for n in range(count):
         j = best.at[n]
         rule, upper = 0, 1.0
-        if count > needless:
+        if count > needless and n != nearest:
             rule, upper = _bound(dim, left, i, right, j, mixed, limit, room)
         theirs = best.right[right.label[j]] if len(best.right) > 0 else math.inf
         if rule < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from haply.engines.local.answers.source import PairSource
 from haply.engines.local.answers.weighed import LocalWeighed
 from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import row_states
@@ -17,6 +18,7 @@ class LocalAsof(LocalWeighed):
     """Runs a join by the last event."""
 
     join: AsofPlan
+    source = PairSource()
 
     def weighed(self) -> tuple[pa.Table, np.ndarray]:
         """Return all pairs with their probabilities, and the probability of any event of each left row."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from haply.engines.local import sql
+from haply.engines.local.answers.source import PlannedPairs
 from haply.engines.local.frame import LocalFrame
 from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
@@ -36,11 +37,9 @@ class LocalCounts:
     def table(self) -> pa.Table:
         """Return the result."""
         plan = self.plan
-        found = plan.found_pairs(self.engine, self.funnel)
         frame = plan.node.left
-        assert isinstance(found, LocalFrame)
         assert isinstance(frame, LocalFrame)
-        pairs = found.table()
+        pairs = self._pairs()
         checked = plan.node.uncertain_columns("left")
         rows = frame.table(list(dict.fromkeys([*(plan.by or plan.shown), *checked, ROW_IDS["left"]])))
         columns = self._by_row(pairs, rows.num_rows)
@@ -58,6 +57,16 @@ class LocalCounts:
         if plan.options.distribution:
             table = table.append_column(DISTRIBUTION, self._distributions)
         return table.filter(pa.array(good))
+
+    def _pairs(self) -> pa.Table:
+        """All pairs that may match: their row ids, and the columns that are not looked up by these."""
+        plan = self.plan
+        if plan.looked_up:
+            source = PlannedPairs(plan.pairs, self.engine, self.funnel)
+            return pa.concat_tables(source.columns(pairs, list(ROW_IDS.values())) for pairs in source.tables())
+        found = plan.found_pairs(self.engine, self.funnel)
+        assert isinstance(found, LocalFrame)
+        return found.table()
 
     def _by_row(self, pairs: pa.Table, count: int) -> dict[str, np.ndarray]:
         """The numbers of all left rows: those without pairs have no matches."""

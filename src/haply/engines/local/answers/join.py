@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from haply.engines.local import sql
+from haply.engines.local.answers.source import PairSource, PlannedPairs
 from haply.engines.local.frame import LocalFrame
+from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs
 from haply.models.columns import view_column
@@ -27,6 +29,9 @@ _FEW_LEFT_OUT = 256
 
 class LocalAnswers:
     """Runs a join whose pairs are ranked, or whose rows without a pair matter."""
+
+    source: PairSource
+    """Where the pairs come from that are looked at."""
 
     def __init__(self, join: AnsweredJoin, engine: Any, funnel: Any) -> None:
         self.join, self.engine, self.funnel = join, engine, funnel
@@ -49,9 +54,9 @@ class LocalAnswers:
             self._matched[side] = np.zeros(join.side(side).count_rows(), bool)
         for pairs in self._pairs():
             for side, seen in self._matched.items():
-                seen[pairs[ROW_IDS[side]].to_numpy()] = True
-            if not answer.left_only and pairs.num_rows:
-                yield pairs.select(self.schema.names).cast(self.schema)
+                seen[self._ids(pairs, side)] = True
+            if not answer.left_only:
+                yield from self.source.finished(pairs, self.schema)
         if answer.left_only:
             yield from self._rows("left", with_pair=answer.how == "semi")
             return
@@ -69,10 +74,13 @@ class LocalAnswers:
         if join.by_levels:
             yield from self._by_levels()
             return
-        plan = join.ids if join.answer.left_only else join.pairs
-        found = plan.run(self.engine, self.funnel)
-        assert isinstance(found, LocalFrame)
-        yield from self._ranked(found.tables()) if join.answer.ranked else found.tables()
+        source = self.source = PlannedPairs(join.ids if join.answer.left_only else join.pairs, self.engine, self.funnel)
+        found = source.tables()
+        yield from self._ranked(found) if join.answer.ranked else found
+
+    def _ids(self, pairs: pa.Table, side: SideName) -> np.ndarray:
+        """The ids of the rows of pairs."""
+        return self.source.columns(pairs, [ROW_IDS[side]])[ROW_IDS[side]].to_numpy()
 
     # -- the best pairs ------------------------------------------------------------------------------------------------
 
@@ -90,10 +98,10 @@ class LocalAnswers:
         open_rows = np.arange(whole.num_rows)
         for level in LEVELS:
             rows = LocalFrame.of(whole.take(pa.array(open_rows)), frame._give)
-            found = join.at_level(level, side, rows).run(self.engine, self.funnel if level == LEVELS[0] else None)
-            assert isinstance(found, LocalFrame)
-            pairs = found.table()
-            ids = pairs[ROW_IDS[side]].to_numpy()
+            funnel = self.funnel if level == LEVELS[0] else None
+            source = self.source = PlannedPairs(join.at_level(level, side, rows), self.engine, funnel)
+            pairs = pa.concat_tables(source.tables())
+            ids = self._ids(pairs, side)
             above = np.bincount(ids[pairs["probability"].to_numpy() >= level + TIES], minlength=whole.num_rows)
             closed = above >= (join.answer.k or 1) if level != LEVELS[-1] else np.ones(whole.num_rows, bool)
             done = pairs.filter(pa.array(closed[ids]))
@@ -116,22 +124,20 @@ class LocalAnswers:
                 limit = max(_HELD_PAIRS, 2 * count)
         if held:
             whole = pa.concat_tables(held)
-            yield _only(whole, self._chosen(whole))
+            yield only(whole, self._chosen(whole))
 
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
         """Return which of all pairs are kept."""
         answer = self.join.answer
         if answer.keep == "one_to_one":
-            rows = [pairs[ROW_IDS[side]].to_numpy() for side in answer.ranked]
+            rows = [self.source.rows(pairs, side) for side in answer.ranked]
             return most_pairs(rows[0], rows[1], pairs[self.join.ranked_by].to_numpy())
-        chosen = np.ones(pairs.num_rows, bool)
-        for side in answer.ranked:
-            chosen &= self._best(pairs, side, answer.ties == "all")
-        return chosen
+        best = on_threads(lambda side: self._best(pairs, side, answer.ties == "all"), answer.ranked)
+        return np.logical_and.reduce(list(best))
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
         """Return which pairs are among the best of their row of a side."""
-        rows, count = _numbered(pairs[ROW_IDS[side]].to_numpy())
+        rows, count = _numbered(self.source.rows(pairs, side))
         ranked = RankedPairs(
             rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))
         )
@@ -144,9 +150,9 @@ class LocalAnswers:
         known, frame = {(one.side, one.column): one.name for one in self.join.wide}, self.join.side(side)
         names = list(dict.fromkeys(names))
         if all((side, name) in known for name in names):
-            return pairs.select([known[side, name] for name in names]).rename_columns(names)
+            return self.source.columns(pairs, [known[side, name] for name in names]).rename_columns(names)
         assert isinstance(frame, LocalFrame)
-        return frame.table(names).take(pairs[ROW_IDS[side]])
+        return frame.table(names).take(pa.array(self._ids(pairs, side)))
 
     def _spreads(self, pairs: pa.Table) -> np.ndarray:
         """The expected squared differences of pairs; zeros if no columns are compared."""
@@ -205,7 +211,7 @@ class LocalAnswers:
         )
 
 
-def _only(table: pa.Table, chosen: np.ndarray) -> pa.Table:
+def only(table: pa.Table, chosen: np.ndarray) -> pa.Table:
     """The chosen rows of a table: where few are left out, the others are not copied."""
     out = np.flatnonzero(~chosen)
     if len(out) > _FEW_LEFT_OUT:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from haply.engines.local.answers.source import PlannedPairs
 from haply.engines.local.answers.weighed import LocalWeighed
-from haply.engines.local.frame import LocalFrame
-from haply.joins.evidence import share_of
 from haply.joins.ranks import most_pairs
-from haply.planning.answers.join import ROW_IDS
 from haply.planning.answers.match import MatchPlan
-from haply.probability.matchings import marginals
+from haply.probability.matchings import marginals, shares_of_rows
 
 
 class LocalMatches(LocalWeighed):
@@ -21,23 +19,25 @@ class LocalMatches(LocalWeighed):
 
     def weighed(self) -> tuple[pa.Table, np.ndarray]:
         """Return all pairs with their probabilities, and the probability of any partner of each left row."""
-        found = self.join.pairs.run(self.engine, self.funnel)
-        assert isinstance(found, LocalFrame)
-        pairs = found.table().combine_chunks()
-        options = self.join.options
-        factor = self.join.evidence.bayes_factors(pairs)
-        rows = pairs[ROW_IDS["left"]].to_numpy()
+        source = self.source = PlannedPairs(self.join.pairs, self.engine, self.funnel)
+        evidence, options = self.join.evidence, self.join.options
+        parts = []
+        for found in source.tables():
+            factor = evidence.bayes_factors(source.columns(found, evidence.columns))
+            parts.append(found.append_column("bayes_factor", pa.array(factor)))
+        pairs = pa.concat_tables(parts)
+        rows = self._ids(pairs, "left")
         count = self.join.side("left").count_rows()
-        weight = options.odds * factor
-        columns = {"bayes_factor": factor}
+        factor = pairs["bayes_factor"].to_numpy()
         if options.exclusive:
-            others, theirs = np.unique(pairs[ROW_IDS["right"]].to_numpy(), return_inverse=True)
-            worlds = marginals(rows, theirs, weight, count, len(others), options.tolerance)
+            others, theirs = np.unique(self._ids(pairs, "right"), return_inverse=True)
+            worlds = marginals(rows, theirs, options.odds * factor, count, len(others), options.tolerance)
             low, high = worlds.pairs
-            columns |= {"p_match": 0.5 * (low + high), "p_low": low, "p_high": high}
+            columns = {"p_match": 0.5 * (low + high), "p_low": low, "p_high": high}
             some = 1.0 - 0.5 * (worlds.unmatched_left.low + worlds.unmatched_left.high)
         else:
-            columns["p_match"], some = share_of(weight, rows, count)
+            share, some = shares_of_rows(options.odds, factor, rows, count)
+            columns = {"p_match": share}
         columns["p_any"] = some[rows]
         for name, values in columns.items():
             pairs = pairs.append_column(name, pa.array(values))
@@ -46,6 +46,6 @@ class LocalMatches(LocalWeighed):
     def _chosen(self, pairs: pa.Table) -> np.ndarray:
         if self.join.answer.keep != "one_to_one":
             return super()._chosen(pairs)
-        rows = [pairs[name].to_numpy() for name in ROW_IDS.values()]
+        rows = [self.source.rows(pairs, side) for side in self.join.answer.ranked]
         with np.errstate(divide="ignore"):
             return most_pairs(rows[0], rows[1], np.log(self.join.options.odds * pairs["bayes_factor"].to_numpy()))

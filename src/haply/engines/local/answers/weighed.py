@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from haply.engines.local.answers.join import LocalAnswers
-from haply.planning.answers.join import ROW_IDS
+from haply.engines.local.answers.join import LocalAnswers, only
 
 
 class LocalWeighed(LocalAnswers):
@@ -17,24 +16,25 @@ class LocalWeighed(LocalAnswers):
 
     @abstractmethod
     def weighed(self) -> tuple[pa.Table, np.ndarray]:
-        """Return all pairs with their probabilities, and the probability of any partner of each left row."""
+        """Return all pairs with their probabilities, and the probability of any partner of each left row.
+
+        Further columns of them come from ``source``.
+        """
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield pairs, then rows without one."""
         join, answer = self.join, self.join.answer
         pairs, some = self.weighed()
-        likely = join.node.threshold.keep(pairs[join.ranked_by].to_numpy(), counts=False)
-        kept = pairs.filter(pa.array(likely))
+        kept = only(pairs, join.node.threshold.keep(pairs[join.ranked_by].to_numpy(), counts=False))
         if answer.ranked and kept.num_rows:
-            kept = kept.filter(pa.array(self._chosen(kept)))
+            kept = only(kept, self._chosen(kept))
         for side in answer.preserved:
             self._matched[side] = np.zeros(join.side(side).count_rows(), bool)
-            self._matched[side][kept[ROW_IDS[side]].to_numpy()] = True
+            self._matched[side][self._ids(kept, side)] = True
         if answer.left_only:
             yield from self._rows("left", with_pair=answer.how == "semi")
             return
-        if kept.num_rows:
-            yield kept.select(self.schema.names).cast(self.schema)
+        yield from self.source.finished(kept, self.schema)
         counts = {}
         for side in answer.preserved:
             # a row whose candidates are all too unlikely still has its p_any
