@@ -30,6 +30,7 @@ from haply.query.columns import columns_of
 from haply.query.conditions import Misfit, one_range
 from haply.query.expressions import And, Column, Expression, Opaque, is_value
 from haply.query.forms import (
+    Certainty,
     Form,
     Interval,
     Near,
@@ -262,7 +263,7 @@ def split(
     is_point: Callable[[Column], bool] = lambda column: False,
 ) -> Split:
     """The normal form of a condition over one table or several. Certain points connect no conditions."""
-    drafts, columns = [Draft((condition,))], Columns(is_certain, is_point)
+    drafts, columns = [Draft((condition,))], Columns(Certainty(is_certain), is_point)
     for rewrite in REWRITES:
         drafts.append(rewrite.apply(drafts[-1], columns))
     return Split(drafts[-1].certain, drafts[-1].groups, tuple(drafts))
