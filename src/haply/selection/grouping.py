@@ -32,7 +32,7 @@ from haply.selection.cases import (
     without_odd,
 )
 from haply.selection.conditions import NORMALS, Apart, Condition, Polynomial, RowValues, Value
-from haply.selection.group import BOX, CASES, CURVED, DISTANCE, FORM, INTERVAL, LATTICE, NESTED, PARTS, TREE, CaseOfGroups, Group
+from haply.selection.group import BOX, CASES, CURVED, DISTANCE, FORM, INTERVAL, LATTICE, NESTED, PARTS, SUM, TREE, CaseOfGroups, Group
 from haply.selection.methods.cases import CaseRows, PartRows
 from haply.selection.methods.curved import Curved
 from haply.selection.methods.nested import MOST_VALUES, Nested, can_nest, integrals_of
@@ -131,11 +131,17 @@ integral is as exact, and where it is a mean over a lattice."""
 def _at_once(
     leaves: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...], either: Either | None = None
 ) -> Group | None:
-    """Conditions on values of any laws by one integral or, of many values, by a mean over a lattice."""
-    for method, integrals in ((NESTED, MOST_INTEGRALS), (LATTICE, MOST_VALUES - 1)):
+    """Conditions on values of any laws by one integral or, of many values, by convolution if they are one sum, or by a
+    mean over a lattice."""
+    many = SUM if either is None and len(leaves) == 1 and _is_sum(leaves[0]) else LATTICE
+    for method, integrals in ((NESTED, MOST_INTEGRALS), (many, MOST_VALUES - 1)):
         if can_nest(leaves, of, integrals):
             return Group(leaves, of, method, integrals_of(leaves, of) + 1, either)
     return None
+
+
+def _is_sum(condition: Condition) -> bool:
+    return isinstance(condition, Polynomial) and not condition.squares
 
 
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
@@ -284,8 +290,7 @@ def _tied(conditions: Sequence[Condition], expected: str) -> HaplyError:
 
 def _nested(group: Group, batch: RowValues) -> Nested:
     either = group.either or Either(AllOf(group.conditions))
-    tree = without_odd(either.tree, either.text)
-    return Nested(tree, group.kinds, batch, lattice=group.method == LATTICE)
+    return Nested(without_odd(either.tree, either.text), group.kinds, batch, group.method)
 
 
 def _curved(group: Group, batch: RowValues) -> Curved:
@@ -297,5 +302,5 @@ def _curved(group: Group, batch: RowValues) -> Curved:
 
 Group.methods = {
     INTERVAL: IntervalRows, BOX: BoxRows, FORM: FormRows, DISTANCE: DistanceRows, CURVED: _curved, TREE: TreeRows,
-    CASES: CaseRows, NESTED: _nested, LATTICE: _nested, PARTS: PartRows,
+    CASES: CaseRows, NESTED: _nested, SUM: _nested, LATTICE: _nested, PARTS: PartRows,
 }  # fmt: skip
