@@ -955,7 +955,11 @@ def test_values_of_any_law_take_integrals(text):
 
 @pytest.mark.parametrize(
     ("text", "method"),
-    [("u + v + h + t < 1 OR a < 1", "sum"), ("u + v + h + t < 1 OR u < 1", "lattice"), ("u * v + h * t < 1", "lattice")],
+    [
+        ("u + v + h + t < 1 OR a < 1", "sum"),
+        ("u + v + h + t < 1 AND u < 1", "lattice"),
+        ("u * v + h * t < 1", "lattice"),
+    ],
 )
 def test_many_values_of_any_law_take_convolutions_and_lattices(text, method):
     found = split_rows(parse(text), lambda column: KINDS[column.name] is Certain)

@@ -202,7 +202,7 @@ def test_means_over_lattices_are_near_the_value():
 
     whole = Polynomial(tuple(((name, None), 1.0) for name in names), (), (Range(-5.0, INF),), "always")
     asked = (corner("u", "v", 0.5, 0.0), corner("w", "t", -0.2, 0.4), whole)
-    group = group_of(asked, {name: Uniform for name in names})
+    group = group_of(asked, dict.fromkeys(names, Uniform))
     assert group.method == "lattice"
     assert group.error == 1e-3
     found, counted = group.prepare(RowValues(models, {}, 1)).exact()

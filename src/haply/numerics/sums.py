@@ -1,8 +1,8 @@
 """The distribution of a sum of independent values of any law, by convolution.
 
 The law of a part of the values is kept as points and a density, which is a polynomial in each of many panels. Panels
-end where the density may have a kink: at each sum of the ends of two components. Between kinks it is smooth, and a panel
-is halved until its polynomial is right. So a value is added to a part: a point moves the density, a uniform component
+end where the density may have a kink: at each sum of the ends of two components. Between kinks it is smooth, and a
+panel is halved until its polynomial is right. To add a value to a part, a point moves the density, a uniform component
 takes differences of its integral, and a normal one is integrated against it. Of uniform components and points all is
 exact but for rounding. The values are in two parts, so that kinks multiply only within each; at last one part's density
 is integrated with the other's distribution function, piece by piece, by a rule that is exact for both polynomials.

@@ -348,7 +348,9 @@ def _in_both(above: tuple[Interval, ...], below: tuple[Interval, ...]) -> tuple[
     return (Interval(low.low, high.high),)
 
 
-def _of_form(form: Form, condition: Expression, is_certain: Callable[[Column], bool]) -> tuple[Form, tuple[Interval, ...]]:
+def _of_form(
+    form: Form, condition: Expression, is_certain: Callable[[Column], bool]
+) -> tuple[Form, tuple[Interval, ...]]:
     """Solve a condition that must be on the same form as another."""
     found = _solved(condition, is_certain)
     if not same_form(form, found[0]):

@@ -135,7 +135,11 @@ class Group:
         """The name of its cost for one row."""
         if self.method == CURVED and middle_of(self.conditions) is not None:
             return STAR
-        return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE, NESTED, SUM, LATTICE) else self.method
+        return (
+            f"{self.method} {self.size}"
+            if self.method in (BOX, FORM, CURVED, TREE, NESTED, SUM, LATTICE)
+            else self.method
+        )
 
     def prepare(self, batch: RowValues, rows: np.ndarray | None = None) -> Prepared:
         """Rows ready to be computed; all, if none are given."""

@@ -32,7 +32,21 @@ from haply.selection.cases import (
     without_odd,
 )
 from haply.selection.conditions import NORMALS, Apart, Condition, Polynomial, RowValues, Value
-from haply.selection.group import BOX, CASES, CURVED, DISTANCE, FORM, INTERVAL, LATTICE, NESTED, PARTS, SUM, TREE, CaseOfGroups, Group
+from haply.selection.group import (
+    BOX,
+    CASES,
+    CURVED,
+    DISTANCE,
+    FORM,
+    INTERVAL,
+    LATTICE,
+    NESTED,
+    PARTS,
+    SUM,
+    TREE,
+    CaseOfGroups,
+    Group,
+)
 from haply.selection.methods.cases import CaseRows, PartRows
 from haply.selection.methods.curved import Curved
 from haply.selection.methods.nested import MOST_VALUES, Nested, can_nest, integrals_of

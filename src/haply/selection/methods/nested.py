@@ -108,7 +108,10 @@ class Nested:
         )
         low_closed, high_closed = (
             np.array(closed)
-            for closed in ([each.low_closed for each in condition.ranges], [each.high_closed for each in condition.ranges])
+            for closed in (
+                [each.low_closed for each in condition.ranges],
+                [each.high_closed for each in condition.ranges],
+            )
         )
         found = sum_rows(values.laws, solid(factors), solid(low), solid(high), low_closed, high_closed)
         if np.isnan(found).any():
