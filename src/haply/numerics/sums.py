@@ -45,7 +45,7 @@ def _rule() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _X, _W, _SHARES = _rule()
 
 
-class Parts(NamedTuple):
+class Addends(NamedTuple):
     """The components of the values of one row, scaled by their factors: value ``v`` has ``start[v]:start[v + 1]``."""
 
     start: np.ndarray
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
     """From where to where each component has its mass, and the length over which it changes."""
 
 
-class Table(NamedTuple):
+class PartialLaw(NamedTuple):
     """A law: points with their probabilities, and a density as polynomials in panels."""
 
     size: np.ndarray
@@ -77,7 +77,7 @@ class Table(NamedTuple):
 @kernel
 def _table(most):
     """Return room for a law."""
-    return Table(
+    return PartialLaw(
         np.zeros(2, np.int64), np.empty(most + 1), np.empty((most, DEGREE)), np.empty(most, np.int64),
         np.empty(most + 1), np.empty((most, 2)),
     )  # fmt: skip
@@ -349,7 +349,7 @@ def _scaled(laws, factors, row):
     most = 1
     for v in range(n):
         most += laws.start[v, row + 1] - laws.start[v, row]
-    parts = Parts(
+    parts = Addends(
         np.zeros(n + 2, np.int64), np.empty(most, np.int8), np.empty(most), np.empty(most), np.empty(most),
         np.empty(most), np.empty(most), np.empty((most, 3)),
     )  # fmt: skip
