@@ -8,6 +8,7 @@ it is in SQL: neither it nor its opposite holds. ``inward`` brings NOT to single
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -37,12 +38,17 @@ from haply.selection.cases import MOST_CASES, too_many_cases
 
 IsCertain = Callable[[Column], bool]
 
+MOST_COMPARISONS = 4 * MOST_CASES
+"""Comparisons that functions may be written as: each absolute value in a sum doubles their number."""
+
 
 def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
     """Write what is uncertain in a condition as comparisons of sums, with AND, OR and NOT between them."""
 
     def certain(node: Expression) -> bool:
         return all(is_certain(column) for column in columns_of(node))
+
+    made = itertools.count(1)
 
     def out(node: Expression) -> Expression:
         if certain(node):
@@ -64,6 +70,8 @@ def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
                 listed = _as_condition(node, certain) if listed is None else listed
                 return node if listed is None else out(listed)
             case Comparison() | Between():
+                if next(made) > MOST_COMPARISONS:
+                    raise too_many_cases(str(condition))
                 if not isinstance(form_or_reason(node, is_certain), str):
                     return node
                 other = _simpler(node, certain)
