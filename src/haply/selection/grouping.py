@@ -121,7 +121,7 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
     if tree is None:
         raise _tied(
             given,
-            "sums of two columns compared with numbers, three values of other laws at most, or Gaussians and mixtures",
+            f"sums of two columns compared with numbers, {MOST_VALUES} values of other laws at most, or Gaussians and mixtures",
         )
     Joint.of(tree.conditions, dict(of))
     return Group(given, of, TREE, len(given))
