@@ -121,7 +121,8 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
     if tree is None:
         raise _tied(
             given,
-            f"sums of two columns compared with numbers, {MOST_VALUES} values of other laws at most, or Gaussians and mixtures",
+            "sums of two columns compared with numbers, Gaussians and mixtures, or "
+            f"{MOST_VALUES} values of other laws at most",
         )
     Joint.of(tree.conditions, dict(of))
     return Group(given, of, TREE, len(given))
