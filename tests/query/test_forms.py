@@ -11,6 +11,7 @@ import pytest
 from haply.errors import HaplyError
 from haply.probability import Difference, Distance, Region
 from haply.probability.region import Linear
+from haply.query import spelling
 from haply.query.choices import Branch, Choice, Known
 from haply.query.conditions import Misfit
 from haply.query.expressions import (
@@ -377,3 +378,14 @@ def test_conditions_of_many_tables(text, wanted):
 def test_what_cannot_be_part_of_a_join_of_many(text, reason):
     with pytest.raises(HaplyError, match=reason):
         many(text)
+
+
+def test_functions_that_become_too_many_comparisons_are_refused(monkeypatch):
+    """Each absolute value doubles the number: writing them ends where there are too many."""
+    written = []
+    simpler = spelling._simpler
+    monkeypatch.setattr(spelling, "_simpler", lambda *given: written.append(given) or simpler(*given))
+    monkeypatch.setattr(spelling, "MOST_COMPARISONS", 100)
+    with pytest.raises(HaplyError, match="cases that exclude one another"):
+        split_text(" + ".join(f"abs(x - {k})" for k in range(30)) + " < 1")
+    assert len(written) == 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from haply.models import Gaussian, Histogram, Uniform
+from haply.query import forms, rewrites
 from haply.query.rewrites import split_rows
 from haply.query.text import parse
+from haply.selection import cases
 from haply.selection.conditions import RowValues
 from haply.selection.grouping import group_of
 
@@ -64,3 +68,52 @@ def test_cases_and_those_of_the_opposite_are_everything(text):
             chance = chance * group.prepare(RowValues(values, {}, ROWS)).exact()[0]
         total += chance
     assert total == pytest.approx(1.0, abs=1e-8)
+
+
+# -- work --------------------------------------------------------------------------------------------------------------
+
+
+def test_cases_are_counted_before_they_are_made(monkeypatch):
+    """Of 2^30 cases none is made, and the formulas that are looked at grow with the conditions, not with the cases."""
+    text = " AND ".join(f"(a - {k} * b < 0 OR a + {k} * b > 1)" for k in range(1, 31))
+    (either,) = split_rows(parse(text), lambda column: False).groups[0]
+    made, looked = [], []
+    branches = cases._Diagram._branches
+    monkeypatch.setattr(cases, "_cases", lambda *given: made.append(given))
+    monkeypatch.setattr(cases._Diagram, "_branches", lambda *given: looked.append(given) or branches(*given))
+    assert either.cases(dict.fromkeys("ab", Gaussian)) is None
+    assert made == []
+    assert len(looked) <= 30 * 2
+
+
+def test_the_texts_of_rewrites_are_not_made_for_a_plan(monkeypatch):
+    """Only who asks how a condition was rewritten pays for it."""
+    written = []
+    monkeypatch.setattr(rewrites.Draft, "__str__", lambda draft: written.append(draft) or "draft")
+    found = split_rows(parse("(a < 1 OR b < 2) != (a - b < 0)"), lambda column: False)
+    assert written == []
+    assert found.steps == ()
+    assert len(written) == len(rewrites.REWRITES) + 1
+
+
+def test_each_condition_is_solved_once(monkeypatch):
+    """However deep it stands in AND and OR: an OR of each level is asked whether it is about one sum."""
+    solved = []
+    solve = forms._solve
+    monkeypatch.setattr(forms, "_solve", lambda condition, *given: solved.append(condition) or solve(condition, *given))
+    text = "a < 0"
+    for k in range(1, 20):
+        text = f"({text} OR a - {k} * b > 1) AND a + {k} * b < 2"
+    split_rows(parse(text), lambda column: False)
+    assert len(solved) == len({id(condition) for condition in solved})
+    assert len(solved) <= 3 * 40
+
+
+def test_many_lattices_are_one():
+    """Cases in five directions share one mean, whose error is that of one."""
+    names = "abcde"
+    text = " OR ".join(f"{one} * {two} > {k}" for k, (one, two) in enumerate(itertools.combinations(names, 2)))
+    (either,) = split_rows(parse(text), lambda column: False).groups[0]
+    group = group_of([either], dict.fromkeys(names, Gaussian))
+    assert group.method == "lattice"
+    assert group.error == 1e-3

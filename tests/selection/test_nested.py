@@ -15,7 +15,7 @@ from haply.selection.cases import AllOf, AnyOf, Either, Sure
 from haply.selection.conditions import Polynomial, Range, RowValues
 from haply.selection.group import CASES, NESTED
 from haply.selection.grouping import group_of
-from haply.selection.methods.nested import Nested
+from haply.selection.methods.nested import MOST_VALUES, Nested
 from haply.selection.select import Selection
 
 INF = float("inf")
@@ -287,9 +287,10 @@ def test_too_many_points_are_refused():
 
 
 def test_too_many_laws_are_refused():
-    models = dict.fromkeys("abcd", Uniform)
-    with pytest.raises(HaplyError, match="cannot be computed together"):
-        group_of((polynomial(dict.fromkeys("abcd", 1.0), high=0.0),), models)
+    names = [f"x{k}" for k in range(MOST_VALUES + 1)]
+    for squares in ({}, {("x0", "x1"): 1.0}):
+        with pytest.raises(HaplyError, match=r"cannot be computed together|squares several uncertain columns"):
+            group_of((polynomial(dict.fromkeys(names, 1.0), squares, high=0.0),), dict.fromkeys(names, Uniform))
 
 
 ANY_LAWS = {

@@ -919,7 +919,6 @@ REFUSED = {
     "a / b = 1": ["division by `b`", "uncertain"],
     "a - a > 1": ["can never hold"],
     "sin(a) < 1": ["function sin"],
-    "u + v + h + t < 1 OR a < 1": ["cannot be computed together", "three values of other laws"],
     "a": ["does not understand", "compared with something certain"],
 }  # fmt: skip
 
@@ -952,6 +951,20 @@ def test_values_of_any_law_take_integrals(text):
     found = split_rows(parse(text), lambda column: KINDS[column.name] is Certain)
     groups = Selection.of(found.groups, KINDS, Threshold(0.5)).groups
     assert "nested" in {one.method for group in groups for one in (group, *group.inner)}
+
+
+@pytest.mark.parametrize(
+    ("text", "method"),
+    [
+        ("u + v + h + t < 1 OR a < 1", "sum"),
+        ("u + v + h + t < 1 AND u < 1", "lattice"),
+        ("u * v + h * t < 1", "lattice"),
+    ],
+)
+def test_many_values_of_any_law_take_convolutions_and_lattices(text, method):
+    found = split_rows(parse(text), lambda column: KINDS[column.name] is Certain)
+    groups = Selection.of(found.groups, KINDS, Threshold(0.5)).groups
+    assert method in {one.method for group in groups for one in (group, *group.inner)}
 
 
 def test_unknown_planning_and_thresholds():

@@ -1,10 +1,11 @@
 """The probability of polynomial conditions on independent values of any law, by integrals over all values but one.
 
 Values that are points only are enumerated. Of the others the last is integrated in closed form: where the conditions
-hold is a union of intervals, and its distribution function says how likely they are. The others, two at most, are
-integrated by Gauss-Kronrod panels, split where the integrand may have a kink, and halved until the rest is small.
-A kink is where borders of conditions meet, but only if what they bound together depends on all of them. A panel in
-which the conditions hold for all values, or for none, is not integrated.
+hold is a union of intervals, and its distribution function says how likely they are. The others, if they are two at
+most, are integrated by Gauss-Kronrod panels, split where the integrand may have a kink, and halved until the rest is
+small. A kink is where borders of conditions meet, but only if what they bound together depends on all of them. A panel
+in which the conditions hold for all values, or for none, is not integrated. More than two are those of the points of
+shifted lattices.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haply.numerics.components import NORMAL, POINT, component_cdf, smooth_window
+from haply.numerics.components import NORMAL, POINT, component_cdf, component_quantile, smooth_window
 from haply.numerics.jit import kernel
 from haply.numerics.normal import cut_pdf
 
@@ -624,21 +625,26 @@ def _begin_row(laws, asked, room, row):
 
 
 @kernel
-def nested_rows(laws, asked, integrals, found):
-    """The probability that all conditions hold, for each row.
-
-    The values that are enumerated come first, then those that are integrated numerically, then the last.
-    """
-    forms, n = asked.linear.shape[0], asked.linear.shape[1]
-    counted, borders = n - 1 - integrals, len(asked.border_form)
+def _room(laws, asked):
+    """Room to work for any row."""
+    forms, n, borders = asked.linear.shape[0], asked.linear.shape[1], len(asked.border_form)
     # of the last value all borders must be there; of the others those that are left out only cost time
     most = max(_MOST_BREAKS, 2 * borders)
-    room = _Room(
+    return _Room(
         np.zeros((n, forms, n + 1)), np.zeros((forms, n, n)), _windows(laws), np.empty((n, 2)), np.empty((n, 2)),
         np.empty(n, np.int64), np.empty((n, most)), np.empty((n, most + 200, 2)),
         np.empty((borders + 2 * (_MOST_ENDS + 2), 5)), np.empty((forms, 2)),
         np.empty(len(asked.form) + len(asked.known) + len(asked.program), np.int64), np.empty(_BITS),
     )  # fmt: skip
+
+
+@kernel
+def nested_rows(laws, asked, integrals, found):
+    """The probability that all conditions hold, for each row.
+
+    The values that are enumerated come first, then those that are integrated numerically, then the last.
+    """
+    counted, room = asked.linear.shape[1] - 1 - integrals, _room(laws, asked)
     place = np.zeros(counted, np.int64)
     for row in range(len(found)):
         _begin_row(laws, asked, room, row)
@@ -660,3 +666,57 @@ def nested_rows(laws, asked, integrals, found):
                     break
                 place[v] = 0
         found[row] = min(1.0, max(0.0, total))
+
+
+# -- lattices ----------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def _quantile(laws, first, last, share):
+    """The value below which a share of a law's components lies: that share of one of them."""
+    k = first
+    while k < last - 1 and share > laws.weight[k]:
+        share -= laws.weight[k]
+        k += 1
+    if laws.kind[k] == POINT:
+        return laws.low[k]
+    p = min(max(share / laws.weight[k], 1e-16), 1.0 - 1e-16)
+    return component_quantile(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], p)
+
+
+@kernel
+def _at_point(laws, asked, room, point, row):
+    """The probability of the conditions over the last value, where the others are quantiles of a point's numbers."""
+    for v in range(len(point)):
+        _fix(room, v, _quantile(laws, laws.start[v, row], laws.start[v, row + 1], point[v]))
+    return _closed(laws, asked, room, row)
+
+
+@kernel
+def lattice_rows(laws, asked, steps, shifts, tolerance, most, found):
+    """The probability that all conditions hold, for each row: a mean over shifted lattices.
+
+    ``steps`` is the lattice's direction and ``shifts`` has a row for each shift. Points are added until three standard
+    errors of the mean are at most ``tolerance``, or there are ``most``.
+    """
+    room, point, sums = _room(laws, asked), np.empty(len(steps)), np.empty(len(shifts))
+    for row in range(len(found)):
+        _begin_row(laws, asked, room, row)
+        sums[:] = 0.0
+        done, points, mean, more = 0, 512, 0.0, True
+        while more:
+            mean = spread = 0.0
+            for shift in range(len(shifts)):
+                for i in range(done + 1, done + points + 1):
+                    for v in range(len(steps)):
+                        u = i * steps[v] + shifts[shift, v]
+                        point[v] = abs(2.0 * (u - math.floor(u)) - 1.0)  # folded: the integrand is then periodic
+                    sums[shift] += _at_point(laws, asked, room, point, row)
+                mean += sums[shift] / (done + points) / len(shifts)
+            done += points
+            points = done
+            for shift in range(len(shifts)):
+                spread += (sums[shift] / done - mean) ** 2
+            error = 3.0 * math.sqrt(spread / (len(shifts) * (len(shifts) - 1)))
+            more = error > tolerance and done * len(shifts) < most
+        found[row] = min(1.0, max(0.0, mean))

@@ -322,6 +322,10 @@ def _in_words(group: Group) -> str:
         else f"region with curved borders in {group.size} dimension{'s' if group.size > 1 else ''} of",
         "tree": "tree of differences of",
         "nested": f"{_integrals(group)} of",
+        "sum": f"convolution of {group.size} values and more that are points, of"
+        if any(issubclass(kind, (Samples, Certain)) for _, kind in group.kinds)
+        else f"convolution of {group.size} values, of",
+        "lattice": f"mean over a lattice in {group.size - 1} dimensions, the last value in closed form, of",
         "parts": "parts that are independent of each other, of",
         "cases": f"{group.size} case{'s' if group.size > 1 else ''} that exclude one another, of",
     }[group.method]

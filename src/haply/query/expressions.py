@@ -65,13 +65,20 @@ class _Writer:
     for_spark: bool
 
     def text(self, node: Expression, at_least: Level = Level.OR) -> str:
-        written = node._sql(self)
+        if self is not _PLAIN:
+            written = node._sql(self)
+        else:  # rewrites need the text of the same parts many times, and an expression never changes
+            known: str | None = node.__dict__.get("_text")
+            written = node._sql(self) if known is None else known
+            if known is None:
+                object.__setattr__(node, "_text", written)
         return written if node._level() >= at_least else f"({written})"
 
 
 def sql_text(expression: Expression, column: Callable[[Column], str] | None = None, *, for_spark: bool = False) -> str:
     """Write the expression as text: haply's, which `parse` reads, or Spark's, which lacks ``**`` and ``distance``."""
-    return _Writer(column or _column_text, for_spark).text(expression)
+    writer = _PLAIN if column is None and not for_spark else _Writer(column or _column_text, for_spark)
+    return writer.text(expression)
 
 
 class Expression(ABC):
@@ -721,6 +728,10 @@ def _column_text(column: Column) -> str:
     table = f"{quote_name(column.table)}." if column.table is not None else ""
     index = f"[{column.index}]" if column.index is not None else ""
     return f"{table}{quote_name(column.name)}{index}"
+
+
+_PLAIN = _Writer(_column_text, for_spark=False)
+"""Writes what people read."""
 
 
 def _same(a: object, b: object) -> bool:

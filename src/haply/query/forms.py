@@ -170,6 +170,20 @@ class _MisfitError(Exception):
     """Raised inside this module for a condition that has no normal form."""
 
 
+class Certainty:
+    """Tells which columns are certain, and keeps the solved conditions: rewrites ask for those of the same parts often.
+
+    Conditions are kept by their identity, which is why they are kept themselves.
+    """
+
+    def __init__(self, is_certain: Callable[[Column], bool]) -> None:
+        self._is_certain = is_certain
+        self.solved: dict[int, tuple[Expression, tuple[Form, tuple[Interval, ...]] | str]] = {}
+
+    def __call__(self, column: Column) -> bool:
+        return self._is_certain(column)
+
+
 def form_or_reason(condition: Expression, is_certain: Callable[[Column], bool]) -> Part | Near | str:
     """Return the normal form of a single condition, or the reason why it has none."""
     try:
@@ -282,6 +296,22 @@ def _check_tolerance(side: Expression, other: Expression) -> None:
 
 
 def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tuple[Form, tuple[Interval, ...]]:
+    if not isinstance(is_certain, Certainty):
+        return _solve(condition, is_certain)
+    if id(condition) not in is_certain.solved:
+        found: tuple[Form, tuple[Interval, ...]] | str
+        try:
+            found = _solve(condition, is_certain)
+        except _MisfitError as misfit:
+            found = str(misfit)
+        is_certain.solved[id(condition)] = condition, found
+    _, known = is_certain.solved[id(condition)]
+    if isinstance(known, str):
+        raise _MisfitError(known)
+    return known
+
+
+def _solve(condition: Expression, is_certain: Callable[[Column], bool]) -> tuple[Form, tuple[Interval, ...]]:
     match condition:
         case Not(inner):
             form, intervals = _solved(inner, is_certain)
@@ -290,7 +320,8 @@ def _solved(condition: Expression, is_certain: Callable[[Column], bool]) -> tupl
                 raise _MisfitError("a NOT of an OR whose limits are columns: write it as an AND")
             return form, _complement(intervals)
         case Or(conditions):
-            return _any_of([_solved(each, is_certain) for each in conditions])
+            first = _solved(conditions[0], is_certain)
+            return _any_of([first, *(_of_form(first[0], each, is_certain) for each in conditions[1:])])
         case Comparison(op, left, right):
             return _compared(left, right, op, is_certain)
         case Between(Call("abs", _) as value, low, high) if (number_of(low) or 0) < 0 <= (number_of(high) or 0):
@@ -317,11 +348,18 @@ def _in_both(above: tuple[Interval, ...], below: tuple[Interval, ...]) -> tuple[
     return (Interval(low.low, high.high),)
 
 
-def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple[Interval, ...]]:
-    form = found[0][0]
-    if not all(same_form(form, other) for other, _ in found):
+def _of_form(
+    form: Form, condition: Expression, is_certain: Callable[[Column], bool]
+) -> tuple[Form, tuple[Interval, ...]]:
+    """Solve a condition that must be on the same form as another."""
+    found = _solved(condition, is_certain)
+    if not same_form(form, found[0]):
         raise _MisfitError("an OR of conditions on different columns")
-    return form, _merged([interval for _, intervals in found for interval in intervals])
+    return found
+
+
+def _any_of(found: list[tuple[Form, tuple[Interval, ...]]]) -> tuple[Form, tuple[Interval, ...]]:
+    return found[0][0], _merged([interval for _, intervals in found for interval in intervals])
 
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:

@@ -6,6 +6,7 @@ of them changed.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from haply.query.columns import columns_of
 from haply.query.conditions import Misfit, one_range
 from haply.query.expressions import And, Column, Expression, Opaque, is_value
 from haply.query.forms import (
+    Certainty,
     Form,
     Interval,
     Near,
@@ -227,17 +229,32 @@ REWRITES = (
 # -- the results of them -----------------------------------------------------------------------------------------------
 
 
+class Rewritten:
+    """What has been rewritten step by step: ``drafts`` are what each rewrite was given, and the last result."""
+
+    drafts: tuple[Draft, ...]
+
+    @property
+    def steps(self) -> tuple[tuple[str, str], ...]:
+        """The name and the result of each rewrite that changed something: texts are made only for those who ask."""
+        texts = list(map(str, self.drafts))
+        return tuple(
+            (rewrite.name, after)
+            for rewrite, (before, after) in zip(REWRITES, itertools.pairwise(texts), strict=False)
+            if after != before
+        )
+
+
 @dataclass(frozen=True)
-class Split:
+class Split(Rewritten):
     """A condition sorted: what Spark checks, and groups of parts that share uncertain columns.
 
-    Groups are independent of each other, so that their probabilities multiply. ``steps`` has the name and the result
-    of each rewrite that changed something.
+    Groups are independent of each other, so that their probabilities multiply.
     """
 
     certain: tuple[Expression, ...]
     groups: tuple[Group, ...]
-    steps: tuple[tuple[str, str], ...] = ()
+    drafts: tuple[Draft, ...] = ()
 
 
 def split(
@@ -246,23 +263,20 @@ def split(
     is_point: Callable[[Column], bool] = lambda column: False,
 ) -> Split:
     """The normal form of a condition over one table or several. Certain points connect no conditions."""
-    draft, columns, steps = Draft((condition,)), Columns(is_certain, is_point), []
+    drafts, columns = [Draft((condition,))], Columns(Certainty(is_certain), is_point)
     for rewrite in REWRITES:
-        before, draft = str(draft), rewrite.apply(draft, columns)
-        if str(draft) != before:
-            steps.append((rewrite.name, str(draft)))
-    return Split(draft.certain, draft.groups, tuple(steps))
+        drafts.append(rewrite.apply(drafts[-1], columns))
+    return Split(drafts[-1].certain, drafts[-1].groups, tuple(drafts))
 
 
 @dataclass(frozen=True)
-class ManyCondition:
+class ManyCondition(Rewritten):
     """A condition between any number of tables: what Spark checks, and conditions whose names are texts of columns."""
 
     certain: tuple[Expression, ...]
     uncertain: tuple[Difference | Distance | Linear, ...]
     columns: dict[str, Column]
-    steps: tuple[tuple[str, str], ...] = ()
-    """See ``Split``."""
+    drafts: tuple[Draft, ...] = ()
 
 
 def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> ManyCondition | Misfit:
@@ -295,7 +309,7 @@ def split_many(condition: Expression, is_certain: Callable[[Column], bool]) -> M
         if isinstance(part, Near)
     ]
     sums = [_linear_condition(part) for part in parts if isinstance(part, Part)]
-    return ManyCondition(sorted_parts.certain, (*near, *sums), columns, sorted_parts.steps)
+    return ManyCondition(sorted_parts.certain, (*near, *sums), columns, sorted_parts.drafts)
 
 
 def _many_problem(part: Part | Near, before: Sequence[Part | Near]) -> HaplyError | None:
@@ -327,15 +341,14 @@ def _many_problem(part: Part | Near, before: Sequence[Part | Near]) -> HaplyErro
 
 
 @dataclass(frozen=True)
-class RowCondition:
+class RowCondition(Rewritten):
     """A condition on the rows of one table: what Spark checks, groups that share uncertain columns, and certain
     expressions that these need the value of, by the names they use."""
 
     certain: tuple[Expression, ...]
     groups: tuple[tuple[Polynomial | Apart | Either, ...], ...]
     numbers: dict[str, Expression]
-    steps: tuple[tuple[str, str], ...] = ()
-    """See ``Split``."""
+    drafts: tuple[Draft, ...] = ()
 
 
 def split_rows(
@@ -399,7 +412,7 @@ def split_rows(
         return apart(part) if isinstance(part, Near) else polynomial(part)
 
     groups = tuple(tuple(map(condition_of, group)) for group in sorted_parts.groups)
-    return RowCondition(sorted_parts.certain, groups, numbers, sorted_parts.steps)
+    return RowCondition(sorted_parts.certain, groups, numbers, sorted_parts.drafts)
 
 
 def _centred(part: Part) -> Part:

@@ -8,6 +8,7 @@ it is in SQL: neither it nor its opposite holds. ``inward`` brings NOT to single
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -37,12 +38,17 @@ from haply.selection.cases import MOST_CASES, too_many_cases
 
 IsCertain = Callable[[Column], bool]
 
+MOST_COMPARISONS = 2 * MOST_CASES
+"""Comparisons that functions may be written as: each absolute value in a sum doubles their number."""
+
 
 def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
     """Write what is uncertain in a condition as comparisons of sums, with AND, OR and NOT between them."""
 
     def certain(node: Expression) -> bool:
         return all(is_certain(column) for column in columns_of(node))
+
+    made = itertools.count(1)
 
     def out(node: Expression) -> Expression:
         if certain(node):
@@ -64,6 +70,8 @@ def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
                 listed = _as_condition(node, certain) if listed is None else listed
                 return node if listed is None else out(listed)
             case Comparison() | Between():
+                if next(made) > MOST_COMPARISONS:
+                    raise too_many_cases(str(condition))
                 if not isinstance(form_or_reason(node, is_certain), str):
                     return node
                 other = _simpler(node, certain)
@@ -425,11 +433,23 @@ def _split(node: Comparison, certain: Certain) -> Expression | None:
     found = next((inner for inner in _inside(node) if not certain(inner) and _branches(inner, certain)), None)
     if found is None:
         return None
+    counts = sorted(len(_branches(inner, certain)) for inner in _outermost(node, certain))
+    if 2 * math.prod(counts[:-1]) > MOST_COMPARISONS:  # the last may need no branches; each branch of the others is cut
+        raise too_many_cases(str(node))
     each = []
     for condition, result in _branches(found, certain):
         compared = rewritten(node, lambda other, result=result: result if other is found else None)  # type: ignore[misc]
         each.append(compared if condition is None else And((condition, compared)))
     return each[0] if len(each) == 1 else Or(tuple(each))
+
+
+def _outermost(node: Expression, certain: Certain) -> Iterator[Expression]:
+    """Yield the functions with branches in an expression that are in no other such function."""
+    for child in node.children:
+        if not certain(child) and _branches(child, certain):
+            yield child
+        else:
+            yield from _outermost(child, certain)
 
 
 def _inside(node: Expression) -> Iterator[Expression]:

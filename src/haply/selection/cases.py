@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -95,18 +95,13 @@ class Either:
     def cases(self, kinds: Mapping[str, type[Model]]) -> Iterator[Case] | None:
         """Return the cases, which are made one by one; None if there are too many."""
         diagram = _Diagram()
-        paths = diagram.paths(diagram.node(without_odd(self.tree, self.text)))
-        if paths is None:
-            return None
-        known: dict[tuple[int, tuple[int, ...]], list[list[Polynomial | Apart | Sure]]] = {}
-        for number, cells in dict.fromkeys(each for path in paths for each in path.items()):
-            known[number, cells] = diagram.variables[number].asked(cells)
-        if sum(math.prod(len(known[each]) for each in path.items()) for path in paths) > MOST_CASES:
+        whole = diagram.node(without_odd(self.tree, self.text))
+        if diagram.count(whole) > MOST_CASES:
             return None
         return (
             case
-            for path in paths
-            for chosen in itertools.product(*(known[each] for each in sorted(path.items())))
+            for path in diagram.paths(whole)
+            for chosen in itertools.product(*(diagram.asked(*each) for each in sorted(path.items())))
             for case in _cases([one for several in chosen for one in several], kinds)
         )
 
@@ -352,13 +347,86 @@ class _Leaf(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """All, or any, of some parts hold."""
+    """All, or any, of some parts hold, which are named by their numbers."""
 
     all: bool
-    parts: frozenset[_Leaf | _Node]
+    parts: frozenset[int]
 
 
-_Formula = bool | _Leaf | _Node
+_NEVER, _ALWAYS = 0, 1
+"""The numbers of what never holds, and of what always does."""
+
+
+class _Formulas:
+    """Formulas by their numbers: equal ones have one number, so that what is known of one is kept by it."""
+
+    def __init__(self) -> None:
+        self.of: list[_Leaf | _Node | None] = [None, None]
+        self.about: list[int] = [0, 0]
+        """The variables that each is about, as bits."""
+        self.counts: list[Counter[int]] = [Counter(), Counter()]
+        """How many conditions in it are about each variable."""
+        self._numbers: dict[_Leaf | _Node, int] = {}
+        self._restricted: dict[tuple[int, int, int], int] = {}
+
+    def leaf(self, variable: int, cells: frozenset[int], count: int) -> int:
+        """A variable that has ``count`` cells lies in some of them."""
+        if len(cells) in (0, count):
+            return _ALWAYS if cells else _NEVER
+        return self._number(_Leaf(variable, cells))
+
+    def combined(self, all_of: bool, parts: Iterable[int]) -> int:
+        """All, or any, of some formulas, in the simplest way."""
+        nothing, everything = (_ALWAYS, _NEVER) if all_of else (_NEVER, _ALWAYS)
+        found: set[int] = set()
+        for part in parts:
+            if part == everything:
+                return everything
+            inner = self.of[part]
+            if isinstance(inner, _Node) and inner.all == all_of:
+                found |= inner.parts
+            elif part != nothing:
+                found.add(part)
+        if len(found) < 2:
+            return found.pop() if found else nothing
+        return self._number(_Node(all_of, frozenset(found)))
+
+    def restricted(self, number: int, variable: int, cell: int) -> int:
+        """The formula where a variable is known to lie in a cell."""
+        if not self.about[number] >> variable & 1:
+            return number
+        key = number, variable, cell
+        known = self._restricted.get(key)
+        if known is None:
+            formula = self.of[number]
+            if isinstance(formula, _Leaf):
+                known = _ALWAYS if cell in formula.cells else _NEVER
+            else:
+                assert formula is not None
+                known = self.combined(formula.all, (self.restricted(part, variable, cell) for part in formula.parts))
+            self._restricted[key] = known
+        return known
+
+    def most_common(self, number: int) -> int:
+        """The variable that most conditions are about; of several the first."""
+        counts = self.counts[number]
+        return min(counts, key=lambda variable: (-counts[variable], variable))
+
+    def _number(self, formula: _Leaf | _Node) -> int:
+        known = self._numbers.get(formula)
+        if known is not None:
+            return known
+        number = self._numbers[formula] = len(self.of)
+        self.of.append(formula)
+        if isinstance(formula, _Leaf):
+            counts = Counter([formula.variable])
+        else:
+            counts = Counter()
+            for part in formula.parts:
+                counts.update(self.counts[part])
+        self.counts.append(counts)
+        self.about.append(sum(1 << variable for variable in counts))
+        return number
 
 
 class _Diagram:
@@ -367,17 +435,20 @@ class _Diagram:
     def __init__(self) -> None:
         self.variables: list[_Line | _Once | _Known] = []
         self._numbers: dict[object, int] = {}
-        self._known: dict[_Formula, list[dict[int, tuple[int, ...]]]] = {}
+        self.formulas = _Formulas()
+        self._below: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        self._counted: dict[int, int] = {_NEVER: 0, _ALWAYS: 1}
+        self._asked: dict[tuple[int, tuple[int, ...]], list[list[Polynomial | Apart | Sure]]] = {}
 
-    def node(self, tree: Tree) -> _Formula:
+    def node(self, tree: Tree) -> int:
         """The combination as a formula of variables."""
         for leaf in leaves_of(tree):  # lines are cut before cells are counted
             self._variable(leaf)
         return self._formula(tree)
 
-    def _formula(self, tree: Tree) -> _Formula:
+    def _formula(self, tree: Tree) -> int:
         if isinstance(tree, (AllOf, AnyOf)):
-            return _combined(isinstance(tree, AllOf), map(self._formula, tree.parts))
+            return self.formulas.combined(isinstance(tree, AllOf), list(map(self._formula, tree.parts)))
         assert not isinstance(tree, OddOf)
         number = self._variable(tree)
         variable = self.variables[number]
@@ -389,7 +460,7 @@ class _Diagram:
         else:
             assert isinstance(variable, _Once)
             cells = frozenset([1 if _bare(tree) == _bare(variable.condition) else 0])
-        return bool(cells) if len(cells) in (0, variable.cells) else _Leaf(number, cells)
+        return self.formulas.leaf(number, cells, variable.cells)
 
     def _variable(self, leaf: Polynomial | Apart | Sure) -> int:
         """The number of the variable that a condition is about."""
@@ -413,27 +484,45 @@ class _Diagram:
             variable.add(leaf)
         return number
 
-    def paths(self, formula: _Formula) -> list[dict[int, tuple[int, ...]]] | None:
-        """Cells of some variables for each way in which the formula holds; no two of them together.
+    def count(self, formula: int) -> int:
+        """How many cases there are, before any of them is made; once above ``MOST_CASES``, any number that is."""
+        known = self._counted.get(formula)
+        if known is None:
+            known, chosen = 0, self.formulas.most_common(formula)
+            for rest, cells in self._branches(formula):
+                known += self.count(rest) * len(self.asked(chosen, cells))
+                if known > MOST_CASES:
+                    break
+            self._counted[formula] = known
+        return known
 
-        None if there are too many.
-        """
-        if isinstance(formula, bool):
-            return [{}] if formula else []
-        if formula in self._known:
-            return self._known[formula]
-        chosen = _most_common(formula)
-        after: dict[_Formula, list[int]] = {}
-        for cell in range(self.variables[chosen].cells):
-            after.setdefault(_restricted(formula, chosen, cell), []).append(cell)
-        found: list[dict[int, tuple[int, ...]]] = []
-        for rest, cells in after.items():
-            behind = self.paths(rest)
-            if behind is None or len(found) + len(behind) > MOST_CASES:
-                return None
-            found += [{chosen: tuple(cells), **path} for path in behind]
-        self._known[formula] = found
-        return found
+    def asked(self, variable: int, cells: tuple[int, ...]) -> list[list[Polynomial | Apart | Sure]]:
+        """What says that a variable lies in some cells: one of several lists of conditions."""
+        known = self._asked.get((variable, cells))
+        if known is None:
+            known = self._asked[variable, cells] = self.variables[variable].asked(cells)
+        return known
+
+    def paths(self, formula: int) -> Iterator[dict[int, tuple[int, ...]]]:
+        """Yield cells of some variables for each way in which the formula holds; no two of them together."""
+        if formula == _ALWAYS:
+            yield {}
+        elif formula != _NEVER:
+            chosen = self.formulas.most_common(formula)
+            for rest, cells in self._branches(formula):
+                if self.count(rest):
+                    for path in self.paths(rest):
+                        yield {chosen: cells, **path}
+
+    def _branches(self, formula: int) -> list[tuple[int, tuple[int, ...]]]:
+        """What is left of a formula in each cell of its commonest variable; cells that leave the same come together."""
+        known = self._below.get(formula)
+        if known is None:
+            chosen, after = self.formulas.most_common(formula), dict[int, list[int]]()
+            for cell in range(self.variables[chosen].cells):
+                after.setdefault(self.formulas.restricted(formula, chosen, cell), []).append(cell)
+            known = self._below[formula] = [(rest, tuple(cells)) for rest, cells in after.items()]
+        return known
 
 
 def _value(leaf: Polynomial | Apart) -> object:
@@ -452,43 +541,3 @@ def _has_numbers(leaf: Polynomial | Apart) -> bool:
     if isinstance(leaf, Apart):
         return not isinstance(leaf.limit, str)
     return not any(isinstance(end, str) for each in leaf.ranges for end in (each.low, each.high))
-
-
-def _combined(all_of: bool, parts: Iterator[_Formula]) -> _Formula:
-    """All, or any, of some formulas, in the simplest way."""
-    found: set[_Leaf | _Node] = set()
-    for part in parts:
-        if isinstance(part, bool):
-            if part != all_of:
-                return part
-        elif isinstance(part, _Node) and part.all == all_of:
-            found |= part.parts
-        else:
-            found.add(part)
-    if not found:
-        return all_of
-    return next(iter(found)) if len(found) == 1 else _Node(all_of, frozenset(found))
-
-
-def _restricted(formula: _Formula, variable: int, cell: int) -> _Formula:
-    """The formula where a variable is known to lie in a cell."""
-    if isinstance(formula, bool):
-        return formula
-    if isinstance(formula, _Leaf):
-        return cell in formula.cells if formula.variable == variable else formula
-    return _combined(formula.all, (_restricted(part, variable, cell) for part in formula.parts))
-
-
-def _most_common(formula: _Leaf | _Node) -> int:
-    """The variable that most conditions are about; of several the first."""
-    counts: Counter[int] = Counter()
-
-    def count(part: _Leaf | _Node) -> None:
-        if isinstance(part, _Leaf):
-            counts[part.variable] += 1
-        else:
-            for inner in part.parts:
-                count(inner)
-
-    count(formula)
-    return min(counts, key=lambda number: (-counts[number], number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -48,7 +49,7 @@ class Polynomial:
     text: str = ""
     centre: tuple[tuple[Value, float], ...] = ()
 
-    @property
+    @cached_property
     def values(self) -> tuple[Value, ...]:
         """The values that it speaks of, each once."""
         named = [value for value, _ in self.linear] + [value for one, two, _ in self.squares for value in (one, two)]

@@ -21,7 +21,7 @@ from haply._version import __version__
 from haply.folders import private_folder
 from haply.models import Gaussian, GaussianND, Model
 from haply.selection.conditions import Apart, Polynomial, Range, RowValues
-from haply.selection.group import BOX, CURVED, FORM, NESTED, TREE, Group
+from haply.selection.group import BOX, CURVED, FORM, LATTICE, NESTED, SUM, TREE, Group
 from haply.selection.grouping import group_of
 from haply.selection.methods.nested import integrals_of
 
@@ -30,6 +30,8 @@ _GROWTH = {BOX: 4.0, FORM: 1.5, CURVED: 1.5, TREE: 2.0}
 """How much dearer one more dimension is than the largest that was measured."""
 _INTEGRAL = 1e-4
 """Seconds for a row with one numerical integral, about; each more takes a hundred times that."""
+_ABOUT = {SUM: 5e-3, LATTICE: 0.5}
+"""Seconds for a row with a sum of many values, and with a mean over a lattice, about."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Costs:
         """What a row of a group costs, about."""
         if group.method == NESTED:
             return _INTEGRAL * 100.0 ** (integrals_of(group.conditions, group.kinds) - 1)
+        if group.method in _ABOUT:
+            return _ABOUT[group.method]
         if group.either:
             return sum(map(self.of, group.inner), 1e-9)
         known = dict(self.seconds)

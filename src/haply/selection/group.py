@@ -15,7 +15,7 @@ from haply.selection.conditions import Apart, Condition, Polynomial, Prepared, R
 from haply.selection.methods.curved import SINGLY, middle_of
 
 INTERVAL, BOX, FORM, DISTANCE, CURVED, TREE = "interval", "box", "form", "distance", "curved", "tree"
-CASES, NESTED, PARTS = "cases", "nested", "parts"
+CASES, NESTED, SUM, LATTICE, PARTS = "cases", "nested", "sum", "lattice", "parts"
 STAR = "star"
 """The cost of distances from one column to several others, which are curved but have a way of their own."""
 
@@ -26,7 +26,7 @@ RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"
 
 _SPACE_ERROR, _STAR_ERROR, _NESTED_ERROR, _LATTICE_ERROR = 1e-8, 1e-9, 1e-10, 1e-3
 """How far off a probability may be: of curved regions in three directions, of distances from one column to others, of
-integrals over any laws, and of means over a lattice."""
+integrals and sums over any laws, and of means over a lattice."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,20 @@ class Group:
             return sum(self.inner[number].error for case in self.cases for number in case.groups)
         if self.method == PARTS:
             return sum(group.error for group in self.inner)
-        if self.method == NESTED:
+        if self.method in (NESTED, SUM):
             return _NESTED_ERROR
         if self.cost_name == STAR:
             return _STAR_ERROR
+        if self.is_lattice:
+            return _LATTICE_ERROR
         if self.method not in (BOX, CURVED) or self.size < 3 or (self.method == BOX and self.size == 3):
             return 0.0
-        return _SPACE_ERROR if self.size == 3 else _LATTICE_ERROR
+        return _SPACE_ERROR
+
+    @property
+    def is_lattice(self) -> bool:
+        """Whether its probability is a mean over a lattice."""
+        return self.method == LATTICE or (self.method in (BOX, CURVED) and self.size > 3 and self.cost_name != STAR)
 
     @property
     def is_nearly_free(self) -> bool:
@@ -128,7 +135,11 @@ class Group:
         """The name of its cost for one row."""
         if self.method == CURVED and middle_of(self.conditions) is not None:
             return STAR
-        return f"{self.method} {self.size}" if self.method in (BOX, FORM, CURVED, TREE, NESTED) else self.method
+        return (
+            f"{self.method} {self.size}"
+            if self.method in (BOX, FORM, CURVED, TREE, NESTED, SUM, LATTICE)
+            else self.method
+        )
 
     def prepare(self, batch: RowValues, rows: np.ndarray | None = None) -> Prepared:
         """Rows ready to be computed; all, if none are given."""

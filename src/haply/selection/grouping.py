@@ -10,11 +10,13 @@ refuses what none can do, before any data is read.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from haply.errors import HaplyError
 from haply.models import Certain, GaussianND, MixtureND, Model, OneDimensional, Samples
+from haply.numerics.nested import MOST_INTEGRALS
 from haply.probability.joint import POINTS, Joint, independent_groups
 from haply.selection.cases import (
     MOST_CASES,
@@ -30,10 +32,24 @@ from haply.selection.cases import (
     without_odd,
 )
 from haply.selection.conditions import NORMALS, Apart, Condition, Polynomial, RowValues, Value
-from haply.selection.group import BOX, CASES, CURVED, DISTANCE, FORM, INTERVAL, NESTED, PARTS, TREE, CaseOfGroups, Group
+from haply.selection.group import (
+    BOX,
+    CASES,
+    CURVED,
+    DISTANCE,
+    FORM,
+    INTERVAL,
+    LATTICE,
+    NESTED,
+    PARTS,
+    SUM,
+    TREE,
+    CaseOfGroups,
+    Group,
+)
 from haply.selection.methods.cases import CaseRows, PartRows
 from haply.selection.methods.curved import Curved
-from haply.selection.methods.nested import Nested, can_nest, integrals_of
+from haply.selection.methods.nested import MOST_VALUES, Nested, can_nest, integrals_of
 from haply.selection.methods.normals import BoxRows, FormRows
 from haply.selection.methods.values import DistanceRows, IntervalRows, TreeRows, scaled_tree
 
@@ -61,8 +77,9 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
     for condition in given:
         if isinstance(condition, Apart):
             _check_points(condition, kinds)
-    if _needs_integrals(given, of):
-        return Group(given, of, NESTED, integrals_of(given, of) + 1)
+    at_once = _at_once(given, of) if _needs_integrals(given, of) else None
+    if at_once:
+        return at_once
     if computable(given, kinds) != [(1.0, given)]:
         return _case_group(Either(AllOf(given), " AND ".join(condition.text for condition in given)), kinds)
     polynomials = [condition for condition in given if isinstance(condition, Polynomial)]
@@ -104,7 +121,8 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
     if tree is None:
         raise _tied(
             given,
-            "sums of two columns compared with numbers, three values of other laws at most, or Gaussians and mixtures",
+            "sums of two columns compared with numbers, Gaussians and mixtures, or "
+            f"{MOST_VALUES} values of other laws at most",
         )
     Joint.of(tree.conditions, dict(of))
     return Group(given, of, TREE, len(given))
@@ -115,15 +133,30 @@ def _needs_integrals(given: tuple[Condition, ...], of: tuple[tuple[str, type[Mod
     apart = any(isinstance(condition, Apart) for condition in given)
     if len(of) == 1 or all(issubclass(kind, POINTS if apart else NORMALS) for _, kind in of):
         return False
-    if not can_nest(given, of):
-        return False
     one_range = [replace(one, ranges=one.ranges[:1]) if isinstance(one, Polynomial) else one for one in given]
     tree = scaled_tree(one_range)
     return tree is None or Joint.problem(tree.conditions, dict(of)) is not None
 
 
-_FEW_CASES, _FEW_CURVED = 4, 16
-"""Cases that may be integrated one by one: by nested integrals, and as regions in three dimensions."""
+_FEW_CASES, _FEW_CURVED, _MANY_CURVED = 4, 16, 64
+"""Cases that may be integrated one by one: by nested integrals or lattices; as regions in three dimensions, where one
+integral is as exact, and where it is a mean over a lattice."""
+
+
+def _at_once(
+    leaves: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...], either: Either | None = None
+) -> Group | None:
+    """Conditions on values of any laws by one integral or, of many values, by convolution if they are one sum, or by a
+    mean over a lattice."""
+    many = SUM if either is None and len(leaves) == 1 and _is_sum(leaves[0]) else LATTICE
+    for method, integrals in ((NESTED, MOST_INTEGRALS), (many, MOST_VALUES - 1)):
+        if can_nest(leaves, of, integrals):
+            return Group(leaves, of, method, integrals_of(leaves, of) + 1, either)
+    return None
+
+
+def _is_sum(condition: Condition) -> bool:
+    return isinstance(condition, Polynomial) and not condition.squares
 
 
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
@@ -133,18 +166,20 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
         return parts
     of = tuple((name, kinds[name]) for name in dict.fromkeys(name for name, _ in either.values))
     leaves = tuple(leaf for leaf in leaves_of(either.tree) if not isinstance(leaf, Sure))
-    whole = Group(leaves, of, NESTED, integrals_of(leaves, of) + 1, either) if can_nest(leaves, of) else None
+    whole = _at_once(leaves, of, either)
     numbers: dict[tuple[Condition, ...], int] = {}
     inner: list[Group] = []
     cases: list[CaseOfGroups] = []
+    dear: Counter[str] = Counter()
     found = either.cases(kinds)
     for case in () if found is None else found:
         for conditions in case.groups:
             if conditions not in numbers:
                 numbers[conditions] = len(inner)
                 inner.append(group_of(conditions, kinds))
+                dear[_dearness(inner[-1])] += 1
         cases.append(CaseOfGroups(case.sign, case.sure, tuple(numbers[conditions] for conditions in case.groups)))
-        if whole and _are_many(inner, len(cases)):
+        if whole and _are_many(dear, len(cases), whole):
             return whole  # one integral for all cases
     if found is None or len(cases) > MOST_CASES:
         if whole:
@@ -153,13 +188,21 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
     return Group((), of, CASES, len(cases), either, tuple(inner), tuple(cases))
 
 
-def _are_many(inner: Sequence[Group], cases: int) -> bool:
+def _dearness(group: Group) -> str:
+    """What a group of a case adds to those of its kind."""
+    if group.is_lattice:
+        return LATTICE
+    return group.method if group.method == NESTED or (group.method == CURVED and group.size > 2) else ""
+
+
+def _are_many(dear: Mapping[str, int], cases: int, whole: Group) -> bool:
     """Whether one integral over all cases takes less than those of each."""
-    if cases > MOST_CASES:
-        return True
-    integrals = any(group.method == NESTED for group in inner)
-    return (integrals and cases > _FEW_CASES) or (
-        len(inner) > _FEW_CURVED and sum(group.method == CURVED and group.size > 2 for group in inner) > _FEW_CURVED
+    few = _FEW_CURVED if whole.method == NESTED else _MANY_CURVED
+    return (
+        cases > MOST_CASES
+        or dear[LATTICE] > _FEW_CASES
+        or dear[CURVED] > few
+        or (whole.method == NESTED and dear[NESTED] > 0 and cases > _FEW_CASES)
     )
 
 
@@ -262,7 +305,7 @@ def _tied(conditions: Sequence[Condition], expected: str) -> HaplyError:
 
 def _nested(group: Group, batch: RowValues) -> Nested:
     either = group.either or Either(AllOf(group.conditions))
-    return Nested(without_odd(either.tree, either.text), group.kinds, batch)
+    return Nested(without_odd(either.tree, either.text), group.kinds, batch, group.method)
 
 
 def _curved(group: Group, batch: RowValues) -> Curved:
@@ -274,5 +317,5 @@ def _curved(group: Group, batch: RowValues) -> Curved:
 
 Group.methods = {
     INTERVAL: IntervalRows, BOX: BoxRows, FORM: FormRows, DISTANCE: DistanceRows, CURVED: _curved, TREE: TreeRows,
-    CASES: CaseRows, NESTED: _nested, PARTS: PartRows,
+    CASES: CaseRows, NESTED: _nested, SUM: _nested, LATTICE: _nested, PARTS: PartRows,
 }  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from haply.numerics.jit import bare
 from haply.numerics.multivariate.directions import SAME, reduce_rows
-from haply.numerics.multivariate.multinormal import EXACT_ERROR, SEED, SHIFTS
+from haply.numerics.multivariate.multinormal import EXACT_ERROR, SEED, SHIFTS, square_roots
 from haply.numerics.normal import NODE_WEIGHTS, NODES, SQRT_2PI, normal_between, normal_quantile
 
 TOUCH = 2.0**-48
@@ -747,11 +747,8 @@ def curved_rows(
         _space_rows(rows, owns, reduced, own_bent, own_slant, marks, stack, sums, room)
     rows, owns = _places(reduced.dims > 3)
     if len(rows):
-        primes = [2]
-        while len(primes) < dim:
-            primes.append(next(n for n in range(primes[-1] + 1, 2 * primes[-1] + 1) if all(n % p for p in primes)))
         shifts = np.random.default_rng(SEED).random((SHIFTS, dim))
-        lattice = Lattice(z, np.empty(dim), np.sqrt(primes), shifts, np.empty(SHIFTS), float(tolerance), int(most))
+        lattice = Lattice(z, np.empty(dim), square_roots(dim), shifts, np.empty(SHIFTS), float(tolerance), int(most))
         _lattice_rows(rows, owns, reduced, own_bent, own_slant, lattice, room)
     return reduced.chance, reduced.error
 

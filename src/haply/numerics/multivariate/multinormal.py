@@ -589,9 +589,6 @@ def box_rows(
     ``tolerance`` and ``most`` (lattice points for a row) only matter for groups of more than three coordinates.
     """
     dim = means.shape[1]
-    primes = [2]
-    while len(primes) < dim:
-        primes.append(next(n for n in range(primes[-1] + 1, 2 * primes[-1] + 1) if all(n % p for p in primes)))
     shifts = np.random.default_rng(SEED).random((SHIFTS, dim))
 
     def whole() -> np.ndarray:
@@ -599,10 +596,18 @@ def box_rows(
 
     room = BoxScratch(
         whole(), whole(), whole(), np.empty(dim), np.empty(dim), np.empty(3), np.empty(3), np.empty(dim),
-        np.empty((dim, dim)), np.sqrt(primes), shifts, np.empty(SHIFTS), float(tolerance), int(most),
+        np.empty((dim, dim)), square_roots(dim), shifts, np.empty(SHIFTS), float(tolerance), int(most),
     )  # fmt: skip
     chance, error, largest = np.empty(len(means)), np.empty(len(means)), np.empty(len(means), np.int64)
     _box_rows(means, covs, lows, highs, room, chance, error, largest)
     if (largest > 3).any():
         _lattice_rows(np.flatnonzero(largest > 3), means, covs, lows, highs, room, chance, error)
     return chance, error
+
+
+def square_roots(count: int) -> np.ndarray:
+    """The square roots of the first primes: the direction of a lattice."""
+    primes = [2]
+    while len(primes) < count:
+        primes.append(next(n for n in range(primes[-1] + 1, 2 * primes[-1] + 1) if all(n % p for p in primes)))
+    return np.sqrt(primes[:count])

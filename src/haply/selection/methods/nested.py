@@ -1,4 +1,4 @@
-"""Conditions on a few values of any laws: sums, products and squares, by integrals over all values but one."""
+"""Conditions on values of any laws: sums, products and squares, by integrals over all values but one, or means."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ import numpy as np
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Histogram, Mixture, MixtureND, Model, OneDimensional, Samples
 from haply.numerics.jit import solid
+from haply.numerics.multivariate.multinormal import SEED, SHIFTS, square_roots
 from haply.numerics.multivariate.quadratic import root_rows
-from haply.numerics.nested import ALL, ANY, MOST_INTEGRALS, Laws, Polynomials, nested_rows
+from haply.numerics.nested import ALL, ANY, MOST_INTEGRALS, Laws, Polynomials, lattice_rows, nested_rows
+from haply.numerics.sums import MOST_PANELS, sum_rows
+from haply.probability.multivariate import MOST_POINTS, TOLERANCE
 from haply.selection.cases import AllOf, AnyOf, Sure, Tree, leaves_of
 from haply.selection.conditions import Apart, Condition, Polynomial, Range, RowValues, Value
+from haply.selection.group import LATTICE, NESTED, SUM
 from haply.selection.normals import Coordinates
 
+MOST_VALUES = 32
+"""Values that a mean over a lattice may be about."""
 MOST_WORLDS = 10_000_000
 """Combinations of points that are counted for one row."""
 _COUNTED = (Samples, Certain)
@@ -40,8 +46,8 @@ def integrals_of(conditions: Sequence[Condition | Sure], kinds: Sequence[tuple[s
     return max(0, sum(not issubclass(of[name], _COUNTED) for name, _ in values) - 1)
 
 
-def can_nest(conditions: Sequence[Condition], kinds: Sequence[tuple[str, type[Model]]]) -> bool:
-    """Whether these are conditions and laws that ``Nested`` computes."""
+def can_nest(conditions: Sequence[Condition], kinds: Sequence[tuple[str, type[Model]]], integrals: int) -> bool:
+    """Whether these are conditions and laws that ``Nested`` computes, by so many integrals at most."""
     ends = {name for one in conditions if isinstance(one, Apart) for name in (one.one, one.other)}
     alone = {name for one in conditions if isinstance(one, Polynomial) for name, index in one.values if index is None}
     of = dict(kinds)
@@ -49,22 +55,25 @@ def can_nest(conditions: Sequence[Condition], kinds: Sequence[tuple[str, type[Mo
         not ends & alone
         and all(issubclass(of[name], (*_WIDE, Samples)) for name in ends)
         and all(issubclass(kind, (OneDimensional, *_WIDE)) for _, kind in kinds)
-        and integrals_of(conditions, kinds) <= MOST_INTEGRALS
+        and integrals_of(conditions, kinds) <= integrals
     )
 
 
 class Nested:
-    """Values of any laws, of which all but one are enumerated or integrated."""
+    """Values of any laws. All but one are enumerated, integrated or, by ``method``, averaged over a lattice; or one sum
+    of them is asked for."""
 
-    def __init__(self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues) -> None:
-        self.tree, self.kinds, self.batch = tree, kinds, batch
+    def __init__(
+        self, tree: Tree, kinds: Sequence[tuple[str, type[Model]]], batch: RowValues, method: str = NESTED
+    ) -> None:
+        self.tree, self.kinds, self.batch, self.method = tree, kinds, batch, method
         leaves = list(leaves_of(tree))
         self.conditions = [leaf for leaf in leaves if not isinstance(leaf, Sure)]
         self.sure = [leaf for leaf in leaves if isinstance(leaf, Sure)]
 
     def take(self, rows: np.ndarray) -> Nested:
         """Some of the rows."""
-        return Nested(self.tree, self.kinds, self.batch.take(rows))
+        return Nested(self.tree, self.kinds, self.batch.take(rows), self.method)
 
     def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> None:
         """None are cheaper than the value."""
@@ -72,14 +81,46 @@ class Nested:
     def exact(self) -> tuple[np.ndarray, bool]:
         """The probabilities; counts of equally likely cases, if all values are points of equal weight."""
         values = _independent(self.kinds, self.conditions, self.batch)
-        self._refuse_many(values)
         found = np.empty(values.batch.rows)
-        nested_rows(values.laws, self._polynomials(values), values.integrals, found)
+        if self.method == SUM:
+            found = self._of_sum(values)
+        elif self.method == LATTICE:
+            steps = square_roots(len(values.laws.start) - 1)
+            shifts = np.random.default_rng(SEED).random((SHIFTS, len(steps)))
+            lattice_rows(values.laws, self._polynomials(values), steps, shifts, TOLERANCE, MOST_POINTS, found)
+        else:
+            self._refuse_many(values)
+            nested_rows(values.laws, self._polynomials(values), values.integrals, found)
         if values.weight is not None:
             return np.minimum(np.bincount(values.owner, values.weight * found, self.batch.rows), 1.0), False
         counted = all(issubclass(kind, _COUNTED) for _, kind in self.kinds)
         models = [self.batch.values[name] for name, _ in self.kinds]
         return found, counted and all(isinstance(m, OneDimensional) and m.equal_weight_samples() for m in models)
+
+    def _of_sum(self, values: _Values) -> np.ndarray:
+        """The probabilities of the one condition, which is about a sum."""
+        (condition,) = self.conditions
+        assert isinstance(condition, Polynomial)
+        factors, _, constant = values.form(condition)
+        low, high = (
+            np.stack([np.asarray(values.batch.array(end) - constant, np.float64) for end in ends])
+            for ends in ([each.low for each in condition.ranges], [each.high for each in condition.ranges])
+        )
+        low_closed, high_closed = (
+            np.array(closed)
+            for closed in (
+                [each.low_closed for each in condition.ranges],
+                [each.high_closed for each in condition.ranges],
+            )
+        )
+        found = sum_rows(values.laws, solid(factors), solid(low), solid(high), low_closed, high_closed)
+        if np.isnan(found).any():
+            raise HaplyError(
+                f"The density of the sum in `{condition.text}` has too many pieces for a row",
+                expected=f"{MOST_PANELS:,} at most for each half of the values",
+                hint="give histograms fewer bins, thin the samples out, or add up fewer values",
+            )
+        return found
 
     def _refuse_many(self, values: _Values) -> None:
         text = " AND ".join(condition.text for condition in self.conditions)
