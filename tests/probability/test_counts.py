@@ -232,6 +232,7 @@ def test_groups_are_sums_over_all_worlds():
         assert found.variance == pytest.approx(squares - totals**2, abs=2e-14)
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("width", [0.003, 0.6, 2.0, 7.3])
 @pytest.mark.parametrize("far", [0.0, 2.0**31])
 def test_rows_that_share_a_grid_are_those_of_their_own_nodes(width, far):
@@ -252,6 +253,7 @@ def test_rows_that_share_a_grid_are_those_of_their_own_nodes(width, far):
     assert found.probability == pytest.approx(wanted.probability, abs=1e-14)
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("tolerance", [0.05, 1e-3, 1e-6, 1e-9])
 def test_candidates_that_are_left_out_change_no_number_by_more_than_the_tolerance(tolerance):
     rng = np.random.default_rng(23)
