@@ -68,7 +68,7 @@ def _assume_blas() -> None:
     pass
 
 
-class KernelCompiler(Compiler):  # type: ignore[misc]
+class KernelCompiler(Compiler):
     """Numba's compiler for a kernel that Python calls."""
 
     def __init__(self, *args: Any) -> None:
@@ -86,7 +86,7 @@ class InsideCompiler(KernelCompiler):
         return super().compile_extra(func)
 
 
-class _Bitcode(JITCodeLibrary):  # type: ignore[misc]
+class _Bitcode(JITCodeLibrary):
     """A compiled function that is only linked into others: no machine code is made of it."""
 
     @property

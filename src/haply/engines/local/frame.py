@@ -323,12 +323,12 @@ class LocalFrame:
 
     def ordered(self, keys: Sequence[tuple[str, bool, bool | None]]) -> LocalFrame:
         """Sort by expressions, each descending or not, and nulls first or last if that is asked for."""
+        from haply.engines.local.dialect import to_duckdb
+
         texts = []
         for text, descending, nulls_first in keys:
             first = not descending if nulls_first is None else nulls_first
-            texts.append(
-                f"{sql.to_duckdb(text)} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
-            )
+            texts.append(f"{to_duckdb(text)} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}")
         query = f"SELECT * FROM given ORDER BY {', '.join(texts)}"
         return self._made(self.schema, lambda wanted: sql.run(query, given=self.table()).select(list(wanted)))
 
