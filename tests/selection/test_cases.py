@@ -86,6 +86,16 @@ def test_cases_are_counted_before_they_are_made(monkeypatch):
     assert len(looked) <= 30 * 2
 
 
+def test_a_leaf_and_a_node_with_equal_numbers_are_two_formulas():
+    """Both are tuples: a leaf of variable 1 with some cells, and all of the parts of those numbers."""
+    formulas = cases._Formulas()
+    first, second = formulas.leaf(0, frozenset([0]), 4), formulas.leaf(0, frozenset([1]), 4)
+    both = formulas.combined(True, [first, second])
+    assert formulas.of[both] == formulas.of[formulas.leaf(1, frozenset([first, second]), 4)]
+    assert both != formulas.leaf(1, frozenset([first, second]), 4)
+    assert formulas.combined(False, [first, second]) != formulas.leaf(0, frozenset([first, second]), 4)
+
+
 def test_the_texts_of_rewrites_are_not_made_for_a_plan(monkeypatch):
     """Only who asks how a condition was rewritten pays for it."""
     written = []

@@ -481,7 +481,6 @@ def test_its_size_is_the_number_of_directions(text, size):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x * u < 1 AND p[0] * p[1] > x", ["has squares and shares uncertain columns", "Gaussians or mixtures"]),
         ("distance(s, t) < 1 AND distance(s, u) < 1", ["'u'", "points, samples"]),
         (
             "x * y < 1 AND " + " AND ".join(f"(x - {k} * y < -{k} OR x - {k} * y > {k})" for k in range(1, 33)),

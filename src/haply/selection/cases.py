@@ -366,7 +366,8 @@ class _Formulas:
         """The variables that each is about, as bits."""
         self.counts: list[Counter[int]] = [Counter(), Counter()]
         """How many conditions in it are about each variable."""
-        self._numbers: dict[_Leaf | _Node, int] = {}
+        self._numbers: dict[tuple[bool, _Leaf | _Node], int] = {}
+        """The number of each formula, by whether it is a node: as tuples, a leaf and a node may be equal."""
         self._restricted: dict[tuple[int, int, int], int] = {}
 
     def leaf(self, variable: int, cells: frozenset[int], count: int) -> int:
@@ -413,10 +414,11 @@ class _Formulas:
         return min(counts, key=lambda variable: (-counts[variable], variable))
 
     def _number(self, formula: _Leaf | _Node) -> int:
-        known = self._numbers.get(formula)
+        key = isinstance(formula, _Node), formula
+        known = self._numbers.get(key)
         if known is not None:
             return known
-        number = self._numbers[formula] = len(self.of)
+        number = self._numbers[key] = len(self.of)
         self.of.append(formula)
         if isinstance(formula, _Leaf):
             counts = Counter([formula.variable])
