@@ -15,9 +15,9 @@ from haply.probability.multivariate import parts
 from haply.pruning.best import Best, best_pairs, crowded_pairs, likeliest_pairs, score
 
 _CACHED = 1 << 17
-"""Rows of which a number each stays in the cache: it is then not worth while to tell first which have a choice."""
+"""With at most this many rows, all pairs are ranked at once: one number per row stays in the cache."""
 _FEW = 2
-"""Pairs of a row, on the average, of which it takes longer to tell which are beaten than to rank all of them once."""
+"""With fewer pairs per row on average, a cell does not leave out beaten pairs: ranking all later is faster."""
 
 
 @dataclass(frozen=True)

@@ -24,19 +24,19 @@ MOST_PANELS = 8192
 DEGREE = 16
 """Coefficients of a polynomial, and places at which it is found."""
 _ENOUGH = 1e-14
-"""The probability that the last coefficients of a panel may stand for: all panels together are right to 1e-10."""
+"""The largest probability in the last coefficients of a panel: the sum over all panels is then right to 1e-10."""
 _MOST_HALVED = 12
-"""How often a panel is halved at most."""
+"""The most times that a panel is halved."""
 _NOTHING = 3e-16
-"""What coefficients are dropped, beside the largest."""
+"""Coefficients below this share of the largest one are dropped."""
 _NEAR = 1e-3
-"""The share of a panel below which its mass is not a difference, which would cost digits."""
+"""The mass of a shorter share of a panel is integrated: as a difference it would lose digits."""
 _SAME = 1e-14
-"""Kinks that are nearer to each other than this share of their size are one."""
+"""Kinks count as one if they differ by less than this share of their size."""
 
 
 def _rule() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gauss's nodes and weights, and what makes Legendre's coefficients of values at the nodes."""
+    """Return Gauss's nodes and weights, and the matrix from values at the nodes to Legendre coefficients."""
     nodes, weights = np.polynomial.legendre.leggauss(DEGREE)
     shares = [(k + 0.5) * weights * np.polynomial.Legendre.basis(k)(nodes) for k in range(DEGREE)]
     return nodes, weights, np.array(shares)
@@ -68,7 +68,7 @@ class PartialLaw(NamedTuple):
     shares: np.ndarray
     """Legendre's coefficients of the density in each panel."""
     terms: np.ndarray
-    """How many of them are not 0: at least one."""
+    """The number of coefficients in use in each panel: at least one."""
     below: np.ndarray
     """The mass of all panels before each."""
     points: np.ndarray
@@ -88,7 +88,7 @@ def _table(most):
 
 @kernel
 def _panel(table, y):
-    """The number of the panel in which a place lies, of those that there are."""
+    """Return the number of the panel that holds a place, or of the nearest one."""
     first, last = 0, table.size[0] - 1
     while first < last:
         middle = (first + last + 1) // 2
@@ -101,7 +101,7 @@ def _panel(table, y):
 
 @kernel
 def _in_panel(table, k, y):
-    """The polynomial of a panel at a place."""
+    """Return the polynomial of a panel at a place."""
     low, high, shares = table.edges[k], table.edges[k + 1], table.shares[k]
     x = (2.0 * y - low - high) / (high - low)
     before, here, total = 1.0, x, shares[0]
@@ -113,7 +113,7 @@ def _in_panel(table, k, y):
 
 @kernel
 def _density(table, y):
-    """The density at a place."""
+    """Return the density at a place."""
     n = table.size[0]
     if n == 0 or not table.edges[0] <= y < table.edges[n]:
         return 0.0
@@ -122,7 +122,7 @@ def _density(table, y):
 
 @kernel
 def _below(table, y):
-    """The mass of the density up to a place."""
+    """Return the mass of the density up to a place."""
     n = table.size[0]
     if n == 0 or y <= table.edges[0]:
         return 0.0
@@ -141,7 +141,7 @@ def _below(table, y):
 
 @kernel
 def _inside(table, begin, end):
-    """The mass of the density between two places; near ones are not subtracted, which would cost digits."""
+    """Return the mass between two places; between near places it is integrated, as a difference loses digits."""
     n = table.size[0]
     if n == 0:
         return 0.0
@@ -165,7 +165,7 @@ def _inside(table, begin, end):
 
 @kernel
 def _with_normal(table, parts, k, y):
-    """The density of a law and a normal component together: an integral, panel by panel."""
+    """Return the density of the sum of a law and a normal component: an integral, panel by panel."""
     total, begin, end = 0.0, y - parts.window[k, 1], y - parts.window[k, 0]
     if table.size[0] == 0:
         return total
@@ -186,7 +186,7 @@ def _with_normal(table, parts, k, y):
 
 @kernel
 def _summed_density(table, parts, v, y):
-    """The density of a law and a value together, at a place."""
+    """Return the density of the sum of a law and a value, at a place."""
     total = 0.0
     for k in range(parts.start[v], parts.start[v + 1]):
         low, high = parts.low[k], parts.high[k]
@@ -209,7 +209,7 @@ def _summed_density(table, parts, v, y):
 
 @kernel
 def _kinks(table, parts, v, found):
-    """Find where the density of a law and a value together may have kinks, in order; returns how many, or -1."""
+    """Find in order where the density of the sum of a law and a value may have kinks; return how many, or -1."""
     count, n, points = 0, table.size[0], table.size[1]
     for k in range(parts.start[v], parts.start[v + 1]):
         smooth = parts.kind[k] != POINT
@@ -238,7 +238,7 @@ def _kinks(table, parts, v, found):
 
 @kernel
 def _add(table, parts, v, kinks, made):
-    """Make the law of a sum out of that of a part and one value more; returns whether there was room."""
+    """Add one value to a partial sum and compute the law of the result; return whether there was room."""
     count, panels, points = _kinks(table, parts, v, kinks), 0, 0
     if count < 0:
         return False
@@ -293,7 +293,7 @@ def _add(table, parts, v, kinks, made):
 
 @kernel
 def _points_up_to(table, x, closed, moved):
-    """The probability of all points that, moved, are below a number, or at most that."""
+    """Return the probability of the shifted points that are below a number, or at most that number."""
     total = 0.0
     for i in range(table.size[1]):
         place = table.points[i, 0] + moved
@@ -304,7 +304,7 @@ def _points_up_to(table, x, closed, moved):
 
 @kernel
 def _up_to(one, other, x, closed):
-    """The probability that the sum of two values is below a number, or at most that."""
+    """Return the probability that the sum of two values is below a number, or at most that number."""
     total, n = 0.0, other.size[0]
     for i in range(one.size[1]):
         place = one.points[i, 0]

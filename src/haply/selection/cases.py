@@ -347,18 +347,18 @@ class _Leaf(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """All, or any, of some parts hold, which are named by their numbers."""
+    """A conjunction or a disjunction of formulas, given by their numbers."""
 
     all: bool
     parts: frozenset[int]
 
 
 _NEVER, _ALWAYS = 0, 1
-"""The numbers of what never holds, and of what always does."""
+"""The numbers of the formulas that never hold and that always hold."""
 
 
 class _Formulas:
-    """Formulas by their numbers: equal ones have one number, so that what is known of one is kept by it."""
+    """Gives formulas numbers: equal formulas have the same number, so that results are kept by number."""
 
     def __init__(self) -> None:
         self.of: list[_Leaf | _Node | None] = [None, None]
@@ -367,17 +367,17 @@ class _Formulas:
         self.counts: list[Counter[int]] = [Counter(), Counter()]
         """How many conditions in it are about each variable."""
         self._numbers: dict[tuple[bool, _Leaf | _Node], int] = {}
-        """The number of each formula, by whether it is a node: as tuples, a leaf and a node may be equal."""
+        """The number of each formula. The key says whether it is a node, as a leaf and a node may be equal as tuples."""
         self._restricted: dict[tuple[int, int, int], int] = {}
 
     def leaf(self, variable: int, cells: frozenset[int], count: int) -> int:
-        """A variable that has ``count`` cells lies in some of them."""
+        """Return the formula that a variable with ``count`` cells lies in some of them."""
         if len(cells) in (0, count):
             return _ALWAYS if cells else _NEVER
         return self._number(_Leaf(variable, cells))
 
     def combined(self, all_of: bool, parts: Iterable[int]) -> int:
-        """All, or any, of some formulas, in the simplest way."""
+        """Return the conjunction or the disjunction of some formulas, simplified."""
         nothing, everything = (_ALWAYS, _NEVER) if all_of else (_NEVER, _ALWAYS)
         found: set[int] = set()
         for part in parts:
@@ -393,7 +393,7 @@ class _Formulas:
         return self._number(_Node(all_of, frozenset(found)))
 
     def restricted(self, number: int, variable: int, cell: int) -> int:
-        """The formula where a variable is known to lie in a cell."""
+        """Return what remains of a formula if a variable lies in a cell."""
         if not self.about[number] >> variable & 1:
             return number
         key = number, variable, cell
@@ -409,7 +409,7 @@ class _Formulas:
         return known
 
     def most_common(self, number: int) -> int:
-        """The variable that most conditions are about; of several the first."""
+        """Return the variable in the most conditions; the first one if several tie."""
         counts = self.counts[number]
         return min(counts, key=lambda variable: (-counts[variable], variable))
 
@@ -487,7 +487,7 @@ class _Diagram:
         return number
 
     def count(self, formula: int) -> int:
-        """How many cases there are, before any of them is made; once above ``MOST_CASES``, any number that is."""
+        """Count the cases before any of them is made; the count stops above ``MOST_CASES``."""
         known = self._counted.get(formula)
         if known is None:
             known, chosen = 0, self.formulas.most_common(formula)
@@ -499,7 +499,7 @@ class _Diagram:
         return known
 
     def asked(self, variable: int, cells: tuple[int, ...]) -> list[list[Polynomial | Apart | Sure]]:
-        """What says that a variable lies in some cells: one of several lists of conditions."""
+        """Return lists of conditions; a variable lies in some cells if all conditions of one list hold."""
         known = self._asked.get((variable, cells))
         if known is None:
             known = self._asked[variable, cells] = self.variables[variable].asked(cells)
@@ -517,7 +517,7 @@ class _Diagram:
                         yield {chosen: cells, **path}
 
     def _branches(self, formula: int) -> list[tuple[int, tuple[int, ...]]]:
-        """What is left of a formula in each cell of its commonest variable; cells that leave the same come together."""
+        """Return what remains of a formula in the cells of its commonest variable; equal results are joined."""
         known = self._below.get(formula)
         if known is None:
             chosen, after = self.formulas.most_common(formula), dict[int, list[int]]()

@@ -189,7 +189,7 @@ def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
 
 
 def _dearness(group: Group) -> str:
-    """What a group of a case adds to those of its kind."""
+    """Return the kind under which an expensive group is counted; an empty text for others."""
     if group.is_lattice:
         return LATTICE
     return group.method if group.method == NESTED or (group.method == CURVED and group.size > 2) else ""

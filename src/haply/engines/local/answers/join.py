@@ -31,7 +31,7 @@ class LocalAnswers:
     """Runs a join whose pairs are ranked, or whose rows without a pair matter."""
 
     source: PairSource
-    """Where the pairs come from that are looked at."""
+    """The source of the pairs, which returns further columns of them."""
 
     def __init__(self, join: AnsweredJoin, engine: Any, funnel: Any) -> None:
         self.join, self.engine, self.funnel = join, engine, funnel
@@ -79,7 +79,7 @@ class LocalAnswers:
         yield from self._ranked(found) if join.answer.ranked else found
 
     def _ids(self, pairs: pa.Table, side: SideName) -> np.ndarray:
-        """The ids of the rows of pairs."""
+        """Return the row ids of one side of pairs."""
         return self.source.columns(pairs, [ROW_IDS[side]])[ROW_IDS[side]].to_numpy()
 
     # -- the best pairs ------------------------------------------------------------------------------------------------

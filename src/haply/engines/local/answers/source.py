@@ -73,9 +73,9 @@ class PlannedPairs(PairSource):
             yield pa.table({name: pa.array(column) for name, column in columns.items()})
 
     def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return columns of pairs that came from here: those that they have, and those that are taken now."""
+        """Return columns of pairs from this source; columns that the pairs lack are taken from the tables."""
         if not names:
-            return pairs.select([])  # which has as many rows
+            return pairs.select([])  # keeps the number of rows
         known = {name: pairs[name] for name in names if name in pairs.column_names}
         known |= {ROW_IDS[side]: pairs[_NUMBERS[side]] for side in self._unmoved if ROW_IDS[side] in names}
         missing = [name for name in names if name not in known]
