@@ -367,7 +367,7 @@ class _Formulas:
         self.counts: list[Counter[int]] = [Counter(), Counter()]
         """How many conditions in it are about each variable."""
         self._numbers: dict[tuple[bool, _Leaf | _Node], int] = {}
-        """The number of each formula. The key says whether it is a node, as a leaf and a node may be equal as tuples."""
+        """The number of each formula. The key has its kind: as tuples, a leaf and a node may be equal."""
         self._restricted: dict[tuple[int, int, int], int] = {}
 
     def leaf(self, variable: int, cells: frozenset[int], count: int) -> int:
