@@ -2,7 +2,7 @@
 
 ``@pytest.mark.long`` is for tests that only ``--long`` runs (``make test-long``), and ``@pytest.mark.long(keep=3)`` for
 tests of many cases, three of which run always. A test that asks for ``engine`` is answered by the local engine, with
-``--engine both`` by Spark as well.
+``--engine both`` by Spark as well. ``@pytest.mark.uses_spark`` is for cases that ask for ``spark`` only when they run.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank(item.path))  # stable: all else stays as it is
     for item in items:
         # One process runs all tests on Spark, which starts once and is slow at first; the others go by their files.
-        uses_spark = "spark" in getattr(item, "fixturenames", ()) and not config.getoption("long")
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.path.name))
+        uses_spark = "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("uses_spark") is not None
+        in_one = uses_spark and not config.getoption("long")
+        item.add_marker(pytest.mark.xdist_group("spark" if in_one else item.path.name))
 
 
 def pytest_collection_finish() -> None:

@@ -25,7 +25,7 @@ QUERY = """SELECT s.parcel, d.ticket, PROB() AS p
            WHERE abs(s.kg - d.kg) <= 0.05 ORDER BY parcel WITH THRESHOLD 0.5"""
 
 
-@pytest.fixture(params=["local", "spark"])
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.uses_spark)])
 def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two tables in files, as options; on Spark the shared session answers."""
     if request.param == "spark":

@@ -255,15 +255,21 @@ LONG_PAGES = {
 """Pages with many joins or streams on Spark."""
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=[pytest.mark.long] * (page_name(page) in LONG_PAGES)) for page in PAGES],
-    ids=page_name,
-)
+def on_spark(page: Path) -> bool:
+    """Whether a page speaks of a Spark session."""
+    return any(re.search(r"\bspark\b", block.content) for block in blocks(page))
+
+
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    long = [pytest.mark.long] if page_name(page) in LONG_PAGES else []
+    return [*long, pytest.mark.uses_spark] if on_spark(page) else long
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page)) for page in PAGES], ids=page_name)
 def test_page(page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__page__"}
     with contextlib.ExitStack() as stack:
-        if any(re.search(r"\bspark\b", block.content) for block in blocks(page)):
+        if on_spark(page):
             spark = names["spark"] = request.getfixturevalue("spark")
             signature = inspect.signature(hp.local_session)
 
@@ -378,18 +384,29 @@ def test_runner_runs(tmp_path: Path) -> None:
 # -- docstrings -------------------------------------------------------------------------------------------------------
 
 
+def source_of(module: str) -> Path:
+    path = ROOT.joinpath("src", *module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
 def modules() -> list[str]:
     """Every module of the package; ``__main__`` would start the command line."""
     paths = (path.relative_to(ROOT / "src").with_suffix("") for path in (ROOT / "src" / "haply").rglob("*.py"))
     return sorted(".".join(path.parts).removesuffix(".__init__") for path in paths if path.name != "__main__")
 
 
-@pytest.mark.parametrize("name", modules())
+def example_on_spark(module: str) -> bool:
+    """Whether an example in a module's docstrings takes a Spark session."""
+    examples = doctest.DocTestParser().get_examples(source_of(module).read_text(encoding="utf-8"))
+    return any(re.search(r"\bspark\b", e.source) and not e.options.get(doctest.SKIP) for e in examples)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.uses_spark] * example_on_spark(name)) for name in modules()]
+)
 def test_docstrings(name: str, request: pytest.FixtureRequest) -> None:
     module = importlib.import_module(name)
-    examples = [example for test in doctest.DocTestFinder().find(module) for example in test.examples]
-    wanted = any(re.search(r"\bspark\b", e.source) and not e.options.get(doctest.SKIP) for e in examples)
-    extra = {"spark": request.getfixturevalue("spark")} if wanted else {}
+    extra = {"spark": request.getfixturevalue("spark")} if example_on_spark(name) else {}
     assert doctest.testmod(module, extraglobs=extra, optionflags=doctest.ELLIPSIS).failed == 0
 
 

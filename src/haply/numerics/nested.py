@@ -87,7 +87,7 @@ class Polynomials(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What is known of one row while it is integrated, and room to work."""
+    """Holds the numbers of one row while it is integrated, and arrays to work in."""
 
     terms: np.ndarray
     """``terms[v, f]``: the factors of the values from ``v`` on in a form, and its constant, where those before are
@@ -120,7 +120,7 @@ _BITS = 60
 
 @kernel
 def _fix(room, v, value):
-    """Put a number in the place of value ``v``: sets the terms of the values behind it."""
+    """Fix value ``v`` at a number, and compute the terms that are left of the values after it."""
     here, there, n = room.terms[v], room.terms[v + 1], room.squares.shape[1]
     for f in range(len(here)):
         for w in range(v + 1, n):
@@ -130,7 +130,7 @@ def _fix(room, v, value):
 
 @kernel
 def _is_in(asked, c, value, side, row):
-    """Whether condition ``c`` holds where its form has a value, or a little less (``side`` -1) or more (1)."""
+    """Return whether condition ``c`` holds at a value of its form, or just below (``side`` -1) or above it (1)."""
     for k in range(asked.low.shape[1]):
         low, high = asked.low[c, k, row], asked.high[c, k, row]
         above = value > low or (value == low and (side > 0 or (side == 0 and asked.low_closed[c, k])))
@@ -142,7 +142,7 @@ def _is_in(asked, c, value, side, row):
 
 @kernel
 def _combined(asked, room):
-    """Where the combination holds: a bit for each place, as in ``room.truth``."""
+    """Return where the combination holds: a bit for each place, as in ``room.truth``."""
     truth = room.truth
     place = len(truth) - len(asked.program)
     for step in range(len(asked.program)):
@@ -153,7 +153,7 @@ def _combined(asked, room):
 
 @kernel
 def _everywhere(asked, room, v, low, high, row):
-    """Whether the combination holds for all values (1), for none (0) or may hold for some (-1).
+    """Return whether the combination holds for all values (1), for none (0) or perhaps for some (-1).
 
     Values before ``v`` are known, ``v`` lies in a panel, and those behind it anywhere.
     """
@@ -205,7 +205,7 @@ def _everywhere(asked, room, v, low, high, row):
 
 @kernel
 def _add_roots(a, b, c, found, count):
-    """Put the roots of ``a t^2 + b t + c`` behind the others; returns how many there are then."""
+    """Append the roots of ``a t^2 + b t + c``; return how many roots there are then."""
     if a == 0.0:
         if b != 0.0 and count < len(found):
             found[count] = -c / b
@@ -225,7 +225,7 @@ def _add_roots(a, b, c, found, count):
 
 @kernel
 def _ascending(values, count, low, high):
-    """Sort those of some values that lie between two numbers; returns how many there are."""
+    """Keep the values between two numbers, sorted; return how many there are."""
     kept = 0
     for k in range(count):
         value, j = values[k], kept
@@ -241,7 +241,7 @@ def _ascending(values, count, low, high):
 
 @kernel
 def _mass(laws, first, last, low, high):
-    """The probability of an interval, without points."""
+    """Return the probability of an interval under a law without points."""
     total = 0.0
     for k in range(first, last):
         if laws.kind[k] != POINT:
@@ -253,7 +253,7 @@ def _mass(laws, first, last, low, high):
 
 @kernel
 def _closed(laws, asked, room, row):
-    """The probability of the conditions over the last value, where all others are known."""
+    """Return the probability that the conditions hold for the last value, given all others."""
     n = room.squares.shape[1]
     v, terms, cuts = n - 1, room.terms[n - 1], room.breaks[n - 1]
     first, last = laws.start[v, row], laws.start[v, row + 1]
@@ -307,7 +307,7 @@ def _closed(laws, asked, room, row):
 
 @kernel
 def _is_flat(room, f, v):
-    """Whether a form is linear in the values from ``v`` on."""
+    """Return whether a form is linear in the values from ``v`` on."""
     n = room.squares.shape[1]
     for w in range(v, n):
         for u in range(w, n):
@@ -318,7 +318,7 @@ def _is_flat(room, f, v):
 
 @kernel
 def _planes(laws, asked, room, v, row):
-    """Borders that are linear in the values from ``v`` on, and ends of components behind it; returns how many.
+    """Collect borders that are linear in the values from ``v`` on, and ends of later components; return how many.
 
     A plane is the factors of up to three values, their sum, and the number of its border, or -1.
     """
@@ -348,7 +348,7 @@ def _planes(laws, asked, room, v, row):
 
 @kernel
 def _matters(asked, room, v, point, meeting, row):
-    """Whether the integrand has a kink where some planes meet: not if it is a sum of what fewer planes bound.
+    """Return whether the integrand has a kink where planes meet: not if it is a sum of parts bounded by fewer planes.
 
     So it is if the combination, with a sign for each side of each border, does not add up to 0. Where other borders
     are as near, it is taken to matter.
@@ -396,7 +396,7 @@ def _matters(asked, room, v, point, meeting, row):
 
 @kernel
 def _kinks(laws, asked, room, v, row):
-    """Find where the integrand over value ``v`` may have a kink, in order; returns how many.
+    """Find where the integrand over value ``v`` may have a kink, in order; return how many.
 
     Of linear borders all are found, of others some: halving panels finds the rest.
     """
@@ -460,7 +460,7 @@ def _kinks(laws, asked, room, v, row):
 
 @kernel
 def _curved_kinks(laws, asked, room, v, row):
-    """Where borders that are not linear pass ends or middles of the values behind ``v``, or turn back."""
+    """Find where curved borders cross ends or middles of the values after ``v``, or turn back."""
     n, found, count = room.squares.shape[1], room.breaks[v], 0
     inside, here, there = n - 1 - v, 0, 0
     near, far = np.zeros(1), np.zeros(1)
@@ -496,7 +496,7 @@ def _curved_kinks(laws, asked, room, v, row):
 
 @kernel
 def _places(laws, room, v, row, found):
-    """Ends and middles of the components of a value; of many components those of the first and the last."""
+    """Collect ends and middles of the components of a value; if there are many, those of the first and the last."""
     first, last = laws.start[v, row], laws.start[v, row + 1]
     step = 1 if 3 * (last - first) <= len(found) else max(1, last - first - 1)
     count = 0
@@ -512,7 +512,7 @@ def _places(laws, room, v, row, found):
 
 @kernel
 def _integrated(laws, asked, room, v, row, tolerance):
-    """The probability of the conditions over value ``v`` and those behind it, where all before it are known.
+    """Return the probability that the conditions hold for value ``v`` and those after it, given all before it.
 
     The estimated error of a panel is at most ``tolerance``; what counts little in the integral outside has a greater.
     """
@@ -588,7 +588,7 @@ def _integrated(laws, asked, room, v, row, tolerance):
 
 @kernel
 def _windows(laws):
-    """Where each component has all but 1e-17 of its mass, and the length over which it changes."""
+    """Find where each component has all but 1e-17 of its mass, and the length over which its density changes."""
     found = np.empty((len(laws.kind), 3))
     for k in range(len(laws.kind)):
         found[k, 0], found[k, 1], found[k, 2] = laws.low[k], laws.high[k], laws.high[k] - laws.low[k]
@@ -601,7 +601,7 @@ def _windows(laws):
 
 @kernel
 def _begin_row(laws, asked, room, row):
-    """Set what is known of a row before any value is."""
+    """Set up the numbers of a row before any value is fixed."""
     forms, n = asked.linear.shape[0], asked.linear.shape[1]
     for f in range(forms):
         room.terms[0, f, n] = 0.0
@@ -626,7 +626,7 @@ def _begin_row(laws, asked, room, row):
 
 @kernel
 def _room(laws, asked):
-    """Room to work for any row."""
+    """Make arrays that are large enough for any row."""
     forms, n, borders = asked.linear.shape[0], asked.linear.shape[1], len(asked.border_form)
     # of the last value all borders must be there; of the others those that are left out only cost time
     most = max(_MOST_BREAKS, 2 * borders)
@@ -640,7 +640,7 @@ def _room(laws, asked):
 
 @kernel
 def nested_rows(laws, asked, integrals, found):
-    """The probability that all conditions hold, for each row.
+    """Compute the probability that all conditions hold, for each row.
 
     The values that are enumerated come first, then those that are integrated numerically, then the last.
     """
@@ -673,7 +673,7 @@ def nested_rows(laws, asked, integrals, found):
 
 @kernel
 def _quantile(laws, first, last, share):
-    """The value below which a share of a law's components lies: that share of one of them."""
+    """Return a quantile of a law: the share says which component, and which of its quantiles."""
     k = first
     while k < last - 1 and share > laws.weight[k]:
         share -= laws.weight[k]
@@ -686,7 +686,7 @@ def _quantile(laws, first, last, share):
 
 @kernel
 def _at_point(laws, asked, room, point, row):
-    """The probability of the conditions over the last value, where the others are quantiles of a point's numbers."""
+    """Return the probability of the conditions over the last value; the others are quantiles at a point's numbers."""
     for v in range(len(point)):
         _fix(room, v, _quantile(laws, laws.start[v, row], laws.start[v, row + 1], point[v]))
     return _closed(laws, asked, room, row)
@@ -694,7 +694,7 @@ def _at_point(laws, asked, room, point, row):
 
 @kernel
 def lattice_rows(laws, asked, steps, shifts, tolerance, most, found):
-    """The probability that all conditions hold, for each row: a mean over shifted lattices.
+    """Estimate the probability that all conditions hold, for each row, by a mean over shifted lattices.
 
     ``steps`` is the lattice's direction and ``shifts`` has a row for each shift. Points are added until three standard
     errors of the mean are at most ``tolerance``, or there are ``most``.

@@ -33,12 +33,12 @@ class Band:
 
     @property
     def narrow(self) -> bool:
-        """Whether few pairs fulfil it: it is neither open to one side nor an outside."""
+        """Return whether few pairs fulfil it: it is bounded on both sides."""
         return not (self.region.outside or self.region.one_sided)
 
 
 def bands_of(condition: Polynomial, is_left: Callable[[str], bool]) -> list[Band]:
-    """The bands between both sides that a condition implies; none if it is about one side alone, or has no such."""
+    """Return the bands between both sides that a condition implies: none if it is about one side, or has no such."""
     if not condition.squares:
         region = one_region(condition.ranges) or _hull(condition.ranges)
         factors = [(value, factor) for value, factor in condition.linear if isinstance(factor, float)]

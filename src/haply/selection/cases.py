@@ -1,8 +1,8 @@
 """Any combination of conditions with AND and OR, as cases that exclude one another.
 
 A case is a conjunction, whose probability a group of conditions knows how to compute; the probabilities of cases add
-up. Cases come from a decision diagram: what a condition asks of is a variable (the polynomial, the distance, or the
-certain condition), whose values fall into a few cells, and each path through the diagram that ends well is a case.
+up. Cases come from a decision diagram. What a condition is about (a polynomial, a distance, or a certain condition) is
+a variable whose values fall into a few cells. Each path through the diagram that ends in true is a case.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRUE, FALSE, UNKNOWN = 1.0, 0.0, -1.0
 
 @dataclass(frozen=True)
 class Sure:
-    """A certain condition: the number of a row that tells what it is has one of some values."""
+    """A certain condition: a column of the rows has one of some numbers."""
 
     number: str
     values: tuple[float, ...] = (TRUE,)
@@ -51,7 +51,7 @@ class AnyOf:
 
 @dataclass(frozen=True)
 class OddOf:
-    """An odd number of parts hold, which share no uncertain column; each stands beside its opposite.
+    """An odd number of parts hold; parts share no uncertain column, and each is kept with its opposite.
 
     Where something certain is unknown, neither a part nor its opposite holds, and then nothing in it does.
     """
@@ -83,12 +83,12 @@ class Either:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of, each once."""
+        """Return the values that it is about, each once."""
         found = [value for leaf in leaves_of(self.tree) if not isinstance(leaf, Sure) for value in leaf.values]
         return tuple(dict.fromkeys(found))
 
     def without(self, unknown: frozenset[str]) -> Either | None:
-        """What is left where some columns or numbers are null: conditions on them do not hold. Nothing may be left."""
+        """Return what is left where some columns or numbers are null: conditions on them do not hold. May be None."""
         tree = _without(self.tree, unknown)
         return None if tree is None else replace(self, tree=tree)
 
@@ -178,7 +178,7 @@ def too_many_cases(text: str) -> HaplyError:
 
 
 def _cases(asked: Sequence[Polynomial | Apart | Sure], kinds: Mapping[str, type[Model]]) -> list[Case]:
-    """A conjunction in forms that groups can compute: one, or some whose probabilities add up."""
+    """Write a conjunction in forms that groups can compute: one, or several whose probabilities add up."""
     sure = tuple(one for one in asked if isinstance(one, Sure))
     uncertain = [one for one in asked if not isinstance(one, Sure)]
     groups = independent_groups(
@@ -198,7 +198,7 @@ def _cases(asked: Sequence[Polynomial | Apart | Sure], kinds: Mapping[str, type[
 def computable(
     group: tuple[Condition, ...], kinds: Mapping[str, type[Model]]
 ) -> list[tuple[float, tuple[Condition, ...]]]:
-    """Conditions that share columns, with signs.
+    """Return conditions that share columns, with signs.
 
     Joint laws other than normal ones know a range, or what is outside of one, and distances up to a limit: several
     ranges are asked for one by one, and a distance beyond a limit is everything without what is within it.
@@ -230,7 +230,7 @@ _ENDS: tuple[Cut, Cut] = ((-math.inf, 0), (math.inf, 1))
 
 
 class _Line:
-    """A polynomial, or a distance, that is compared with numbers: the line is cut where they are."""
+    """A polynomial or a distance that is compared with numbers, which cut the line into cells."""
 
     def __init__(self, example: Polynomial | Apart) -> None:
         self.example, self.cuts = example, set(_ENDS)
@@ -245,14 +245,14 @@ class _Line:
         return len(self.cuts) - 1
 
     def where(self, condition: Polynomial | Apart) -> frozenset[int]:
-        """The cells in which a condition holds."""
+        """Return the cells in which a condition holds."""
         spans, cells = _spans(condition), itertools.pairwise(sorted(self.cuts))
         return frozenset(
             k for k, (begin, end) in enumerate(cells) if any(low <= begin and end <= high for low, high in spans)
         )
 
     def asked(self, cells: Sequence[int]) -> list[list[Polynomial | Apart | Sure]]:
-        """What says that the value lies in some cells: one of several lists of conditions."""
+        """Return conditions that put the value into some cells: all of one list must hold, of any of the lists."""
         if len(cells) == self.cells:
             return [[]]
         cuts = sorted(self.cuts)
@@ -270,7 +270,7 @@ class _Line:
 
 
 def _between(example: Apart, low: Cut, high: Cut) -> list[Polynomial | Apart | Sure]:
-    """The distance lies in a span; below 0 there is nothing."""
+    """Return conditions that say that a distance lies in a span; no distance is below 0."""
     found: list[Polynomial | Apart | Sure] = []
     if high[0] < math.inf:
         found.append(replace(example, limit=high[0], closed=bool(high[1]), beyond=False))
@@ -305,7 +305,7 @@ class _Once:
 
 
 def _opposite(condition: Polynomial | Apart) -> Polynomial | Apart:
-    """What holds where a condition does not. One on a polynomial has a range, or two that have no outer ends."""
+    """Return the opposite of a condition. One on a polynomial has a range, or two that are open outwards."""
     text = f"NOT {condition.text}"
     if isinstance(condition, Apart):
         return replace(condition, beyond=not condition.beyond, text=text)
@@ -443,7 +443,7 @@ class _Diagram:
         self._asked: dict[tuple[int, tuple[int, ...]], list[list[Polynomial | Apart | Sure]]] = {}
 
     def node(self, tree: Tree) -> int:
-        """The combination as a formula of variables."""
+        """Write the combination as a formula of variables."""
         for leaf in leaves_of(tree):  # lines are cut before cells are counted
             self._variable(leaf)
         return self._formula(tree)
@@ -465,7 +465,7 @@ class _Diagram:
         return self.formulas.leaf(number, cells, variable.cells)
 
     def _variable(self, leaf: Polynomial | Apart | Sure) -> int:
-        """The number of the variable that a condition is about."""
+        """Return the number of the variable that a condition is about."""
         make: Callable[[], _Line | _Once | _Known]
         if isinstance(leaf, Sure):
             key: object = ("sure", leaf.number)
@@ -528,7 +528,7 @@ class _Diagram:
 
 
 def _value(leaf: Polynomial | Apart) -> object:
-    """What a condition compares, without what it is compared with."""
+    """Return what a condition compares, without the numbers that it is compared with."""
     if isinstance(leaf, Apart):
         return tuple(sorted((leaf.one, leaf.other)))
     return leaf.linear, leaf.squares, leaf.centre
@@ -539,7 +539,7 @@ def _bare(leaf: Polynomial | Apart) -> Polynomial | Apart:
 
 
 def _has_numbers(leaf: Polynomial | Apart) -> bool:
-    """Whether it is compared with numbers, not with columns."""
+    """Return whether a condition compares with numbers, not with columns."""
     if isinstance(leaf, Apart):
         return not isinstance(leaf.limit, str)
     return not any(isinstance(end, str) for each in leaf.ranges for end in (each.low, each.high))

@@ -1,4 +1,4 @@
-"""What may be asked of the uncertain values of a row, as plain data, and rows that are decided together."""
+"""Conditions on the uncertain values of a row, as plain data, and rows that are decided together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Polynomial:
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of, each once."""
+        """Return the values that it is about, each once."""
         named = [value for value, _ in self.linear] + [value for one, two, _ in self.squares for value in (one, two)]
         return tuple(dict.fromkeys(named))
 
@@ -69,7 +69,7 @@ class Apart:
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """The values that it speaks of."""
+        """Return the values that it is about."""
         return (self.one, None), (self.other, None)
 
 
@@ -85,39 +85,39 @@ class RowValues:
     rows: int
 
     def take(self, rows: np.ndarray) -> RowValues:
-        """Some of the rows."""
+        """Return some of the rows."""
         if len(rows) == self.rows:
             return self
         models = {name: model if len(model) == 1 else model.take(rows) for name, model in self.values.items()}
         return RowValues(models, {name: numbers[rows] for name, numbers in self.numbers.items()}, len(rows))
 
     def number(self, number: Number) -> Any:
-        """One for all rows, or an array."""
+        """Return one number for all rows, or an array."""
         return self.numbers[number] if isinstance(number, str) else number
 
     def array(self, number: Number) -> np.ndarray:
-        """The same as an array, of one number or of one for each row."""
+        """Return it as an array, with one number or with one for each row."""
         return np.atleast_1d(np.asarray(self.number(number), np.float64))
 
 
 class Prepared(Protocol):
-    """The group's view of some rows, made once: what bounds and exact values are both computed from."""
+    """Some rows as a group needs them, prepared once for bounds and exact values."""
 
     def take(self, rows: np.ndarray) -> Prepared:
-        """Some of the rows."""
+        """Return some of the rows."""
 
     def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
-        """Certified bounds, cheapest first until they are enough; None if there are none cheaper than the value.
+        """Compute certified bounds, cheapest first until they are enough; None if none is cheaper than the value.
 
         ``most`` is how many of the group's rules are asked at most; all by default.
         """
 
     def exact(self) -> tuple[np.ndarray, bool]:
-        """The probabilities, and whether they are counts of equally likely cases, rounded once."""
+        """Compute the probabilities, and tell whether they are counts of equally likely cases, rounded once."""
 
 
 def in_range(conditions: tuple[Condition, ...], batch: RowValues) -> tuple[tuple[Condition, ...], RowValues]:
-    """The same question about values over powers of two, where those of a row are too large or small to be squared.
+    """Divide values by powers of two, and conditions with them, where they are too large or small to be squared.
 
     Each row has a power of its own. Where all may stay as they are, conditions and batch are those that were given.
     """
@@ -160,7 +160,7 @@ LEAST_BESIDE = 1e-140
 
 
 def _over(condition: Condition, over: Callable[[Number, int], Number]) -> Condition:
-    """One condition about values over a power of two; ``over`` divides a number by its ``degree``-th power."""
+    """Write a condition on values divided by a power of two; ``over`` divides a number by its ``degree``-th power."""
     if isinstance(condition, Apart):
         return replace(condition, limit=over(condition.limit, 1))
     degree = 2 if condition.squares else 1
@@ -175,7 +175,7 @@ def _over(condition: Condition, over: Callable[[Number, int], Number]) -> Condit
 
 
 def ends_of(condition: Polynomial, batch: RowValues) -> Ends:
-    """The ranges as closed intervals that do not overlap."""
+    """Return the ranges as closed intervals that do not overlap."""
     smooth = is_smooth(condition, batch)
     found: Ends = []
     for each in condition.ranges:
@@ -202,7 +202,7 @@ def solved(condition: Polynomial, curve: np.ndarray, slope: np.ndarray, batch: R
 
 
 def is_smooth(condition: Polynomial, batch: RowValues) -> Any:
-    """For which rows it is known that the polynomial has no value of positive probability: for all, none, or by row.
+    """Return for which rows the polynomial certainly has no value of positive probability: all, none, or an array.
 
     It is then all the same whether an end is open or closed.
     """
@@ -218,7 +218,7 @@ def is_smooth(condition: Polynomial, batch: RowValues) -> Any:
 
 
 def _without_atoms(model: Model) -> np.ndarray:
-    """Rows of a law that has a density; only those of which that is plain to see."""
+    """Return the rows whose law certainly has a density; only what needs no computation is found."""
     match model:
         case Gaussian():
             return np.asarray(model.sd) > 0.0
@@ -235,7 +235,7 @@ def _without_atoms(model: Model) -> np.ndarray:
 
 
 def one_region(ranges: tuple[Range, ...]) -> Region | None:
-    """The ranges as a region of numbers, if they are one."""
+    """Return the ranges as one region of numbers, if they are one."""
     ends = [end for each in ranges for end in (each.low, each.high)]
     if any(isinstance(end, str) for end in ends):
         return None

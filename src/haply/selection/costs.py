@@ -1,4 +1,4 @@
-"""What the probability of one row costs on this machine, by how it is computed: measured once, and kept in a file.
+"""Measure what the probability of one row costs on this machine, by how it is computed, once; keep it in a file.
 
 Only ratios matter: they tell which group of conditions a row should have computed first.
 """
@@ -41,7 +41,7 @@ class Costs:
     seconds: tuple[tuple[str, float], ...]
 
     def of(self, group: Group) -> float:
-        """What a row of a group costs, about."""
+        """Estimate what a row of a group costs."""
         if group.method == NESTED:
             return _INTEGRAL * 100.0 ** (integrals_of(group.conditions, group.kinds) - 1)
         if group.method in _ABOUT:
@@ -57,12 +57,12 @@ class Costs:
         return known[f"{group.method} {near}"] * _GROWTH[group.method] ** (group.size - near)
 
     def of_bounds(self, group: Group) -> float:
-        """What the bounds of a row cost, about, at a threshold of one half; infinite if that is not known."""
+        """Estimate what the bounds of a row cost at a threshold of one half; infinite if that is not known."""
         return dict(self.seconds).get(_bounds_of(group), math.inf)
 
     @classmethod
     def of_this_machine(cls) -> Costs:
-        """Those that were measured before, or else measured now and kept for later."""
+        """Return the costs measured before, or measure them now and keep them."""
         return _of_this_machine(str(costs_file()))
 
 
@@ -78,7 +78,7 @@ def _of_this_machine(path: str) -> Costs:
 
 
 def costs_file() -> Path:
-    """Where the costs are kept; ``HAPLY_COSTS`` names another place."""
+    """Return where the costs are kept; ``HAPLY_COSTS`` names another place."""
     named = os.environ.get("HAPLY_COSTS")
     return Path(named) if named else private_folder("costs") / "costs.json"
 
@@ -130,7 +130,7 @@ def _names() -> Iterator[str]:
 
 
 def _examples() -> list[tuple[str, Group, RowValues]]:
-    """A group of each kind, and rows for which nothing is clear from afar."""
+    """Make a group of each kind, and rows that no bound decides at once."""
     random = np.random.default_rng(7)
     names = "abcd"
     values: dict[str, Model] = {

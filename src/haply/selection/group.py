@@ -1,4 +1,4 @@
-"""A group of conditions that share uncertain columns: what it is about, how it is computed, and what bounds it."""
+"""A group of conditions that share uncertain columns: its columns, how it is computed, and what bounds it."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ class Group:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Describe the group in words."""
         return self.either.text if self.either else " AND ".join(condition.text for condition in self.conditions)
 
     @property
     def has_bounds(self) -> bool:
-        """Whether there are bounds that may cost less than the value."""
+        """Return whether there are bounds that may cost less than the value."""
         return bool(self.rules)
 
     @property
     def rules(self) -> tuple[int, ...]:
-        """The codes of the rules that may bound its probability, cheapest first."""
+        """Return the codes of the rules that may bound its probability, cheapest first."""
         match self.method:
             case "box":  # in two dimensions the second rule costs as much as the value
                 return BOX_RULES if self.size > 2 else BOX_RULES[: self.size - 1]
@@ -77,7 +77,7 @@ class Group:
 
     @property
     def error(self) -> float:
-        """How far off its probability may be; 0 if it is right to 1e-12."""
+        """Return the largest error of its probability; 0 if it is right to 1e-12."""
         if self.method == CASES:
             return sum(self.inner[number].error for case in self.cases for number in case.groups)
         if self.method == PARTS:
@@ -94,27 +94,27 @@ class Group:
 
     @property
     def is_lattice(self) -> bool:
-        """Whether its probability is a mean over a lattice."""
+        """Return whether its probability is a mean over a lattice."""
         return self.method == LATTICE or (self.method in (BOX, CURVED) and self.size > 3 and self.cost_name != STAR)
 
     @property
     def is_nearly_free(self) -> bool:
-        """Whether it is one value in intervals, or one sum of normals: the value costs no more than a bound."""
+        """Return whether the value costs no more than a bound: one value in intervals, or one sum of normals."""
         return self.method == INTERVAL or (self.method == BOX and self.size == 1)
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The columns of certain numbers that it needs."""
+        """Return the columns of certain numbers that it needs."""
         return tuple(dict.fromkeys(number for leaf in self._leaves for number in numbers_of(leaf)))
 
     @property
     def _leaves(self) -> list[Condition | Sure]:
-        """All conditions, also those of a combination."""
+        """Return all conditions, also those of a combination."""
         return list(leaves_of(self.either.tree)) if self.either else list(self.conditions)
 
     @property
     def shapes(self) -> list[tuple[str, type[Model], int]]:
-        """Its columns, their kinds, and a number of dimensions that they may have: what is asked for, or two.
+        """Return its columns, their kinds, and a number of dimensions: the one of the conditions, or two.
 
         Those of a distance have the same.
         """
@@ -132,7 +132,7 @@ class Group:
 
     @property
     def cost_name(self) -> str:
-        """The name of its cost for one row."""
+        """Return the name of its cost for one row."""
         if self.method == CURVED and middle_of(self.conditions) is not None:
             return STAR
         return (
@@ -142,7 +142,7 @@ class Group:
         )
 
     def prepare(self, batch: RowValues, rows: np.ndarray | None = None) -> Prepared:
-        """Rows ready to be computed; all, if none are given."""
+        """Prepare rows for bounds and values; all, if none are given."""
         if rows is not None and len(rows) < batch.rows:
             mine = {name: batch.values[name] for name, _ in self.kinds}
             batch = RowValues(mine, {name: batch.numbers[name] for name in self.numbers}, batch.rows).take(rows)
@@ -152,7 +152,7 @@ class Group:
         return Group.methods[self.method](self, batch)
 
     def missed(self, batch: RowValues, rows: np.ndarray) -> np.ndarray | None:
-        """Which rows miss a condition with their means; None if that takes more than arithmetic.
+        """Return which rows miss a condition with their means; None if that takes more than arithmetic.
 
         It proves nothing, but tells where bounds are likely to reject.
         """
@@ -186,7 +186,7 @@ class Group:
 
 
 class CaseOfGroups(NamedTuple):
-    """One case: its sign, the certain conditions, and the numbers of the groups whose probabilities multiply."""
+    """One case: its sign, its certain conditions, and the numbers of the groups whose probabilities multiply."""
 
     sign: float
     sure: tuple[Sure, ...]
@@ -194,7 +194,7 @@ class CaseOfGroups(NamedTuple):
 
 
 def _mean_of(model: Model, index: int | None) -> np.ndarray | None:
-    """Of one value of each row."""
+    """Return the mean of one value of each row."""
     if isinstance(model, OneDimensional):
         return model.mean()
     if isinstance(model, GaussianND) and index is not None and index < model.mean().lengths.min(initial=1 << 30):

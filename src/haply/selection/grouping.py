@@ -1,8 +1,8 @@
-"""Which group of conditions is computed how.
+"""Choose how each group of conditions is computed.
 
-A group holds all conditions that share uncertain columns. What can be computed depends on what they ask and of which
-laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; any of
-these together, of normals (see ``methods.curved``); trees of differences of any laws; a few values of any laws (see
+A group holds all conditions that share uncertain columns. What can be computed depends on the conditions and
+the laws: one value of any law in intervals; sums of normals in boxes; one quadratic form of normals; one distance; any
+of these together, of normals (see ``methods.curved``); trees of differences of any laws; a few values of any laws (see
 ``methods.nested``); and any combination of these, case by case (see ``selection.cases``). ``group_of`` picks one, and
 refuses what none can do, before any data is read.
 """
@@ -60,7 +60,7 @@ MOST_BOXES = 64
 
 
 def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[Model]]) -> Group:
-    """How conditions that share uncertain columns are computed; whatever cannot be is refused here."""
+    """Choose how conditions that share uncertain columns are computed; refuse what cannot be."""
     given = tuple(condition for condition in conditions if not isinstance(condition, Either))
     if len(given) < len(conditions):
         (either,) = conditions
@@ -129,7 +129,7 @@ def group_of(conditions: Sequence[Condition | Either], kinds: Mapping[str, type[
 
 
 def _needs_integrals(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> bool:
-    """Whether only integrals give the probability: there is no closed form, nor a tree of differences."""
+    """Return whether only integrals give the probability: there is no closed form, nor a tree of differences."""
     apart = any(isinstance(condition, Apart) for condition in given)
     if len(of) == 1 or all(issubclass(kind, POINTS if apart else NORMALS) for _, kind in of):
         return False
@@ -146,7 +146,7 @@ integral is as exact, and where it is a mean over a lattice."""
 def _at_once(
     leaves: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...], either: Either | None = None
 ) -> Group | None:
-    """Conditions on values of any laws by one integral or, of many values, by convolution if they are one sum, or by a
+    """Plan conditions on values of any laws: by one integral or, for many values, by convolution of one sum, or by a
     mean over a lattice."""
     many = SUM if either is None and len(leaves) == 1 and _is_sum(leaves[0]) else LATTICE
     for method, integrals in ((NESTED, MOST_INTEGRALS), (many, MOST_VALUES - 1)):
@@ -160,7 +160,7 @@ def _is_sum(condition: Condition) -> bool:
 
 
 def _case_group(either: Either, kinds: Mapping[str, type[Model]]) -> Group:
-    """A combination of conditions: by parts that are independent of each other, or by the groups of its cases."""
+    """Plan a combination of conditions: by independent parts, or by the groups of its cases."""
     parts = _independent_parts(either, kinds)
     if parts:
         return parts
@@ -196,7 +196,7 @@ def _dearness(group: Group) -> str:
 
 
 def _are_many(dear: Mapping[str, int], cases: int, whole: Group) -> bool:
-    """Whether one integral over all cases takes less than those of each."""
+    """Return whether one integral over all cases takes less time than one for each."""
     few = _FEW_CURVED if whole.method == NESTED else _MANY_CURVED
     return (
         cases > MOST_CASES
@@ -207,7 +207,7 @@ def _are_many(dear: Mapping[str, int], cases: int, whole: Group) -> bool:
 
 
 def _independent_parts(either: Either, kinds: Mapping[str, type[Model]]) -> Group | None:
-    """A combination with an XOR in it whose parts share no uncertain column: their probabilities make its own."""
+    """Plan a combination with an XOR whose parts share no uncertain column: their probabilities give its own."""
 
     def columns(part: Tree) -> list[str]:
         values = Either(part).values
@@ -236,7 +236,8 @@ def _has_odd(tree: Tree) -> bool:
 
 
 def _curved_group(given: tuple[Condition, ...], of: tuple[tuple[str, type[Model]], ...]) -> Group:
-    """Its size is the number of directions that it depends on at most; points have two, unless more are asked for."""
+    """Plan conditions on normals together. Their size is the greatest number of directions that they depend on;
+    positions have two, unless the conditions name more."""
     for condition in given:
         group_of([condition], dict(of))  # what cannot be computed by itself is refused
     ranges = sum(1 if isinstance(condition, Apart) else len(condition.ranges) for condition in given)
@@ -281,7 +282,7 @@ def _check_value(condition: Condition, name: str, index: int | None, kind: type[
 
 
 def _check_points(condition: Apart, kinds: Mapping[str, type[Model]]) -> None:
-    """On a line any two laws; in more dimensions points and normals."""
+    """Check the laws of a distance: on a line any two; in more dimensions points and normals."""
     ends = [kinds[name] for name in (condition.one, condition.other)]
     for name, kind, other in zip((condition.one, condition.other), ends, reversed(ends), strict=True):
         if not issubclass(kind, POINTS) and not issubclass(other, OneDimensional):
@@ -309,7 +310,7 @@ def _nested(group: Group, batch: RowValues) -> Nested:
 
 
 def _curved(group: Group, batch: RowValues) -> Curved:
-    """With what each condition is by itself, for the bounds."""
+    """Return the method for all conditions, with the method of each one alone, for the bounds."""
     kinds = dict(group.kinds)
     alone = [group_of([condition], kinds).prepare for condition in group.conditions]
     return Curved(group.conditions, list(kinds), alone, batch)

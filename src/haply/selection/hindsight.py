@@ -1,4 +1,4 @@
-"""The best plan for each row in hindsight: what per-row planning is measured against, in experiments.
+"""Find the best plan for each row in hindsight, to measure per-row planning against it in experiments.
 
 All that a plan can find out is known beforehand: the value and the bounds of every group for every row, and what both
 cost in this batch. For each row those steps are taken that decide it for the least cost. A step is a group's value or
@@ -31,7 +31,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What is known of the rows of a batch; arrays have a row for each group."""
+    """The values, bounds and costs of a batch; arrays have a row for each group."""
 
     values: np.ndarray
     lower: np.ndarray
@@ -85,7 +85,7 @@ class Hindsight:
 
 
 def _combinations(count: int) -> list[tuple[int, ...]]:
-    """All that may be computed of so many groups, or the likeliest of very many."""
+    """Return all combinations of groups that may be computed; of very many, the likeliest."""
     if count <= _MOST_GROUPS:
         return list(itertools.product((NOTHING, BOUNDS, VALUE), repeat=count))
     found = [(VALUE,) * count, (BOUNDS,) * count]
@@ -98,7 +98,7 @@ def _combinations(count: int) -> list[tuple[int, ...]]:
 
 
 def _price(work: Callable[[], Any], rows: int) -> float:
-    """Seconds for a row, at best."""
+    """Return seconds for a row, at best."""
     spent = []
     for _ in range(_ROUNDS):
         begun = time.thread_time()

@@ -1,4 +1,4 @@
-"""The uncertain columns of a group as one vector of normals, or a mixture of such, and what polynomials ask of it."""
+"""The uncertain columns of a group as one vector of normals, or a mixture of such, and polynomials of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Coordinates:
             self.covs.append((at, one.cov[part if len(one.cov) > 1 else np.zeros_like(part)]))
 
     def place(self, condition: Condition, value: Value) -> int:
-        """Which coordinate a value of a condition is."""
+        """Return the number of the coordinate that a value of a condition is."""
         name, index = value
         if index is not None and index >= self.sizes[name]:
             raise HaplyError(
@@ -67,7 +67,7 @@ class Coordinates:
         return self.at[name] + (index or 0)
 
     def form(self, condition: Polynomial, batch: RowValues) -> tuple[np.ndarray, np.ndarray]:
-        """``A`` and ``b`` of a polynomial ``x' A x + b' x``: for all rows or, where columns are factors, for each."""
+        """Return ``A`` and ``b`` of ``x' A x + b' x``: for all rows, or for each if a column is a factor."""
         numbers = [factor for _, factor in condition.linear] + [factor for _, _, factor in condition.squares]
         rows = (batch.rows,) if any(isinstance(factor, str) for factor in numbers) else ()
         matrix, line = np.zeros((*rows, self.size, self.size)), np.zeros((*rows, self.size))
@@ -81,7 +81,7 @@ class Coordinates:
         return matrix, line
 
     def transformed(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariances of ``rows @ x``: (l, k) for all, or (n, l, k) with one for each row."""
+        """Return means and covariances of ``rows @ x``: (l, k) for all rows, or (n, l, k) for each."""
         if rows.ndim == 2:
             means = self.means @ rows.T
         else:
@@ -100,7 +100,7 @@ class Coordinates:
 
 
 def take_parts(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """New starts, and the numbers of the parts of some rows."""
+    """Return the starts and the numbers of the parts of some rows."""
     if start[-1] == len(start) - 1:  # one part each
         return np.arange(len(rows) + 1), rows
     taken = Ragged(np.arange(start[-1]), start).take(rows)
@@ -108,7 +108,7 @@ def take_parts(start: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Directions in which a form changes, as rows, and the form in these: ``x' A x + b' x`` as of fewer variables.
+    """Return the directions in which ``x' A x + b' x`` changes, as rows, and the form in these fewer variables.
 
     Squares are completed one after the other, which leaves the numbers of ``(x - y)^2`` as they are; a form without any
     square, as ``x y``, is turned instead. Whether something is left is asked of each factor beside what it was computed
@@ -141,12 +141,12 @@ def fewer_dimensions(matrix: np.ndarray, line: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _is_left(left: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Which numbers are more than the rounding of those that they are made of."""
+    """Return which differences are more than the rounding error of their terms."""
     return np.abs(left) > _FLAT * size
 
 
 def _turned(matrix: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Directions of a form and its curvatures along them, by eigenvectors, with columns in units of their own."""
+    """Return the directions of a form and its curvatures along them, by eigenvectors; columns have their own units."""
     size = np.abs(matrix).max(axis=1)
     unit = np.where(size > 0.0, 1.0 / np.sqrt(np.where(size > 0.0, size, 1.0)), 1.0)
     value, vector = np.linalg.eigh(unit[:, None] * matrix * unit)

@@ -19,17 +19,17 @@ Ends = list[tuple[np.ndarray, np.ndarray]]
 
 
 def above(end: np.ndarray, closed: Any) -> np.ndarray:
-    """A lower end as a closed one."""
+    """Return a lower end as a closed one."""
     return np.where(closed | np.isinf(end), end, np.nextafter(end, math.inf))
 
 
 def below(end: np.ndarray, closed: Any) -> np.ndarray:
-    """An upper end as a closed one."""
+    """Return an upper end as a closed one."""
     return np.where(closed | np.isinf(end), end, np.nextafter(end, -math.inf))
 
 
 def disjoint(intervals: Ends, smooth: Any = False) -> Ends:
-    """The same set in intervals that do not overlap, but for their ends where it is one of values without atoms."""
+    """Return the same set in intervals that do not overlap; without atoms they may share ends."""
     if len(intervals) < 2:
         return intervals
     shape = np.broadcast_shapes(*(end.shape for interval in intervals for end in interval))
@@ -47,12 +47,12 @@ def disjoint(intervals: Ends, smooth: Any = False) -> Ends:
 
 
 def both(one: Ends, other: Ends) -> Ends:
-    """What lies in both sets."""
+    """Return the intersection of two sets."""
     return [(np.maximum(a, c), np.minimum(b, d)) for a, b in one for c, d in other]
 
 
 def reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A range without an end that a sum of squares never passes: no tail is then computed for it."""
+    """Move an end that a sum of squares never passes to infinity: no tail is then computed for it."""
     if (curves >= 0.0).all():
         return np.where(low <= 0.0, -math.inf, low), high
     if (curves <= 0.0).all():
@@ -63,7 +63,7 @@ def reachable(low: np.ndarray, high: np.ndarray, curves: np.ndarray) -> tuple[np
 def divided(
     slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: Any, high_closed: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``low <= slope x <= high`` solved for x."""
+    """Solve ``low <= slope x <= high`` for x."""
     rising = slope > 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = low / slope, high / slope
@@ -81,7 +81,7 @@ def roots(
     curve: np.ndarray, slope: np.ndarray, low: np.ndarray, high: np.ndarray, low_closed: Any, high_closed: Any,
     centre: float = 0.0,
 ) -> Ends:  # fmt: skip
-    """``low <= curve x^2 + slope x <= high`` solved for x: an interval without a smaller one around the same middle.
+    """Solve ``low <= curve x^2 + slope x <= high`` for x: an interval minus a smaller one around the same middle.
 
     The ends are those of ``x + centre``: an open end is the next double only after the centre is added.
     """

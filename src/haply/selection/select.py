@@ -131,12 +131,12 @@ class Selection:
 
     @property
     def columns(self) -> list[str]:
-        """The uncertain columns, each once."""
+        """Return the uncertain columns, each once."""
         return [name for group in self.groups for name, _ in group.kinds]
 
     @property
     def may_miss_columns(self) -> bool:
-        """Whether rows may be kept in which a column is null."""
+        """Return whether rows may be kept in which a column is null."""
         return any(group.either is not None for group in self.groups)
 
     def without(self, unknown: frozenset[str]) -> Selection | None:
@@ -181,14 +181,14 @@ class Selection:
         return FollowedRow(tuple(run.trace), groups, float(chances.prod()), bool(len(run.result().rows)))
 
     def probabilities(self, batch: RowValues) -> np.ndarray:
-        """Of every group and row."""
+        """Compute the probability of every group and row."""
         found = np.empty((len(self.groups), batch.rows))
         for g, group in enumerate(self.groups):
             found[g] = group.prepare(batch).exact()[0]
         return found
 
     def _static_order(self, batch: RowValues) -> list[int]:
-        """By ascending selectivity, as seen in a sample of the rows."""
+        """Order groups by ascending selectivity in a sample of the rows."""
         sample = batch.take(np.linspace(0, batch.rows - 1, min(batch.rows, _SAMPLE)).astype(np.int64))
         needed = self.threshold.reject_below
         share = [float((chance > needed).mean()) for chance in self.probabilities(sample)] if sample.rows else []
@@ -196,7 +196,7 @@ class Selection:
 
 
 class _Run:
-    """What is known of the rows of one batch while it is decided."""
+    """The rows of one batch while they are decided."""
 
     def __init__(self, selection: Selection, batch: RowValues, effort: Effort) -> None:
         self.selection, self.batch, self.effort = selection, batch, effort
@@ -224,7 +224,7 @@ class _Run:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def compute(self, g: int, rows: np.ndarray) -> None:
-        """The exact probabilities of a group for some of the open rows."""
+        """Compute the exact probabilities of a group for some of the open rows."""
         if not len(rows):
             return
         begun = time.thread_time()
@@ -259,7 +259,7 @@ class _Run:
         self.effort.computed[name] = self.effort.computed.get(name, 0) + len(rows)
 
     def bound(self, g: int) -> None:
-        """Bounds of a group for the open rows where they pay in a sample."""
+        """Compute bounds of a group for the open rows where they paid in a sample."""
         begun, before = time.thread_time(), self.effort.seconds["exact"]
         rows = self.open
         missed = self._surely_missed(g, rows)
@@ -277,7 +277,7 @@ class _Run:
         self.effort.seconds["bounds"] += time.thread_time() - begun - (self.effort.seconds["exact"] - before)
 
     def _surely_missed(self, g: int, rows: np.ndarray) -> np.ndarray | None:
-        """Which rows bounds are likely to reject, if it is plain without a trial that only these should be asked.
+        """Return the rows that bounds are likely to reject, if only these need bounds without a trial; else None.
 
         So it is if bounds are known to be cheap, and there is no other dear group whose order a trial would tell.
         """
@@ -288,7 +288,7 @@ class _Run:
         return self.groups[g].missed(self.batch, rows)
 
     def _bound_rows(self, g: int, rows: np.ndarray) -> None:
-        """Bounds of a group for some rows, as far as these need them."""
+        """Compute bounds of a group for some rows, until each is decided."""
         enough = self._enough(g, rows)
         if self.trace is not None:
             self._bound_step_by_step(g, *enough)
@@ -333,14 +333,14 @@ class _Run:
         self.trace.append(RowStep(self.groups[g].text, asked, cost, selectivity, rank, *known, least, most, verdict))
 
     def _enough(self, g: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the upper and the lower bound of a group that decide each row, with what others leave of it."""
+        """Return the upper and the lower bound of a group that decide each row, given the other groups."""
         below = residual(self.threshold.reject_below, rows, self.upper, g)
         if self.selection.exact:  # once its lower bound is there, this group does not reject the row
             return below, np.maximum(below, 0.0)
         return below, residual(self.threshold.accept_from, rows, self.lower, g)
 
     def _trial(self, g: int, rows: np.ndarray) -> Literal["everywhere", "missed", "nowhere"]:
-        """Ask a sample of the rows where the bounds of a group pay; what is learnt of costs and values is kept."""
+        """Find in a sample of the rows where the bounds of a group pay; keep its costs and values."""
         group = self.groups[g]
         chosen = rows[np.linspace(0, len(rows) - 1, _TRIAL).astype(np.int64)]
         below, enough = self._enough(g, chosen)
@@ -372,7 +372,7 @@ class _Run:
         return where
 
     def settle(self) -> None:
-        """Take the decided rows out of the open ones."""
+        """Remove the decided rows from the open ones."""
         accept_from = math.inf if self.selection.exact else self.threshold.accept_from
         self.open = settle(
             self.open, self.lower, self.upper, self.computed, self.rule, self.threshold.reject_below, accept_from,
@@ -382,13 +382,13 @@ class _Run:
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def in_order(self, order: Sequence[int]) -> None:
-        """One group after the other, for all rows that are still open."""
+        """Compute one group after the other, for all rows that are still open."""
         for g in order:
             self.compute(g, self.open[~self.computed[g, self.open]])
             self.settle()
 
     def _compute_missed(self, g: int) -> bool:
-        """Compute a group for the rows that miss it with their means; returns whether that can be told.
+        """Compute a group for the rows that miss it with their means; return whether means can tell.
 
         To copy the parameters of most rows costs more than to compute the few others as well.
         """
@@ -401,7 +401,7 @@ class _Run:
         return True
 
     def per_row(self) -> None:
-        """Steps in waves; see the top of the module."""
+        """Decide rows in waves, as the top of the module describes."""
         order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
         nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
         bounded = [g for g in others if self.groups[g].has_bounds]
@@ -433,7 +433,7 @@ class _Run:
                 self.settle()
 
     def _bounds_reject_more(self, bounded: int, nearly_free: int) -> bool:
-        """Whether the bounds of one group reject more rows of a sample for their price than another group's value."""
+        """Return whether bounds of one group reject more rows of a sample for their cost than another group's value."""
         if len(self.open) <= MANY:
             return False
         begun = time.thread_time()
@@ -449,7 +449,7 @@ class _Run:
         return bool(worth[0] > worth[1])
 
     def in_hindsight(self, steps: np.ndarray) -> None:
-        """Take the steps that are known to decide each row: values that cost next to nothing, bounds, other values."""
+        """Take the steps that decide each row: values that cost next to nothing, then bounds, then other values."""
         order = sorted(range(len(self.groups)), key=lambda g: self.costs[g])
         nearly_free, others = [g for g in order if not self.dear[g]], [g for g in order if self.dear[g]]
         for g in nearly_free:
@@ -471,7 +471,7 @@ class _Run:
         self.by_rank(order)  # nobody, unless rounding says otherwise
 
     def result(self) -> Selected:
-        """The rows that are kept."""
+        """Return the rows that are kept."""
         probability = np.prod(self.lower, axis=0)
         full = self.computed.all(axis=0)
         kept = self.accepted | (full & self.threshold.keep(probability, counts=self.counts and len(self.groups) == 1))
@@ -493,7 +493,7 @@ def add_codes(counters: Counters, codes: np.ndarray) -> None:
 def _where_bounds_pay(
     decided: np.ndarray, missed: np.ndarray | None, saved: float, price: float
 ) -> Literal["everywhere", "missed", "nowhere"]:
-    """What the rows of a trial tell of bounds: each costs a price, and saves something where it decides."""
+    """Return where bounds pay, from the rows of a trial: a bound has a cost, and saves a value where it decides."""
     everywhere = float(decided.mean()) * saved - price
     there = -math.inf if missed is None else float((decided & missed).mean()) * saved - float(missed.mean()) * price
     if max(everywhere, there) < 0.0:

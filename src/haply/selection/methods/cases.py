@@ -32,7 +32,7 @@ class CaseRows:
         return taken
 
     def _factor(self, case: CaseOfGroups) -> np.ndarray:
-        """The sign of a case, or 0 where something certain excludes it."""
+        """Return the sign of a case, or 0 in rows where a certain condition excludes it."""
         found = np.full(self.rows, case.sign)
         for sure in case.sure:
             found = np.where(np.isin(self.sure[sure.number], sure.values), found, 0.0)
@@ -74,7 +74,7 @@ class CaseRows:
 
 
 class PartRows:
-    """Parts that are independent of each other, all of which hold, or any, or an odd number."""
+    """Independent parts, of which all hold, or any, or an odd number."""
 
     def __init__(self, group: Group, batch: RowValues) -> None:
         assert group.either is not None

@@ -1,7 +1,7 @@
 """Several conditions on normals that share columns, some of them with squares, products or distances.
 
-Each becomes a polynomial of the same independent standard normals, seen from the means, or from its own centre where it
-has one; how likely all lie in their ranges together is then a matter of ``numerics.curved``.
+Each becomes a polynomial of the same independent standard normals, relative to the means or to its own centre.
+``numerics.curved`` then computes how likely all are in their ranges.
 """
 
 from __future__ import annotations
@@ -58,12 +58,11 @@ class Curved:
         self.conditions, self.names, self.alone, self.batch = conditions, names, alone, batch
 
     def take(self, rows: np.ndarray) -> Curved:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Curved(self.conditions, self.names, self.alone, self.batch.take(rows))
 
     def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> Bounds | None:
-        """By single conditions: no likelier than the least likely, nor unlikelier than what is left when each takes
-        away all that it may."""
+        """Bound by single conditions: above by the least likely, below by what is left if no two fail together."""
         lower, upper = np.ones(self.batch.rows), np.ones(self.batch.rows)
         each_from = 1.0 - (1.0 - np.asarray(enough_from, np.float64)) / len(self.alone)
         for prepare in self.alone:
@@ -77,7 +76,7 @@ class Curved:
         return Bounds(np.maximum(lower, 0.0), upper, np.full(self.batch.rows, SINGLY, np.int8))
 
     def exact(self) -> tuple[np.ndarray, bool]:
-        """The probabilities, which are never counts."""
+        """Compute the probabilities, which are never counts."""
         normals = Coordinates(self.names, self.batch)
         chance, _ = self.of_parts(normals)
         if len(chance) == self.batch.rows:
@@ -85,7 +84,7 @@ class Curved:
         return np.minimum(np.bincount(normals.owner, normals.weight * chance, self.batch.rows), 1.0), False
 
     def of_parts(self, normals: Coordinates) -> tuple[np.ndarray, np.ndarray]:
-        """The probability of each part of the mixtures, and how far off it may be."""
+        """Compute the probability of each part of the mixtures, and its error."""
         count, size = normals.means.shape
         roots = np.zeros((count, size, size))
         for at, cov in normals.covs:
@@ -105,7 +104,7 @@ class Curved:
 def _by_directions(
     asked: Sequence[_Asked], normals: Coordinates, roots: np.ndarray, parts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same for some of the parts, by ``curved_rows``."""
+    """Compute the probability of some of the parts by ``curved_rows``."""
     owner, means, roots = normals.owner[parts], normals.means[parts], roots[parts]
     count, size = means.shape
     bent, slant = np.empty((count, len(asked), size, size)), np.empty((count, len(asked), size))
@@ -134,7 +133,7 @@ def _by_directions(
 
 
 def middle_of(conditions: Sequence[Condition]) -> str | None:
-    """The column from which all are distances, to others that are different, if that is what is asked."""
+    """Return the column from which all conditions are distances to different columns; None if they are not."""
     ends = [{one.one, one.other} for one in conditions if isinstance(one, Apart)]
     if len(ends) < 2 or len(ends) < len(conditions):
         return None
@@ -147,7 +146,7 @@ def middle_of(conditions: Sequence[Condition]) -> str | None:
 def _around(
     middle: str, conditions: Sequence[Condition], normals: Coordinates, roots: np.ndarray, batch: RowValues
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The probabilities of distances from one column, and how far off they may be: see ``star_rows``."""
+    """Compute the probabilities of distances from one column, and their errors: see ``star_rows``."""
     rows, dim = len(normals.means), normals.sizes[middle]
     places = {name: slice(at, at + dim) for name, at in normals.at.items()}
     covs = {at: np.broadcast_to(cov, (rows, dim, dim)) for at, cov in normals.covs}
@@ -171,7 +170,7 @@ def _asked(condition: Condition, normals: Coordinates, batch: RowValues) -> _Ask
 
 
 def _polynomial(condition: Polynomial, normals: Coordinates, batch: RowValues) -> _Asked:
-    """A polynomial in as few directions as it changes in; in its coordinates, where columns are factors."""
+    """Write a polynomial in the directions in which it changes; in its coordinates, where columns are factors."""
     size = normals.size
     centre = np.zeros(size)
     for value, place in condition.centre:
@@ -195,7 +194,7 @@ def _polynomial(condition: Polynomial, normals: Coordinates, batch: RowValues) -
 
 
 def _distance(condition: Apart, normals: Coordinates, batch: RowValues) -> _Asked:
-    """The square of a distance, below that of its limit or not."""
+    """Write a distance as its square, below the square of its limit or not."""
     dim, other = normals.sizes[condition.one], normals.sizes[condition.other]
     if dim != other:
         raise HaplyError(

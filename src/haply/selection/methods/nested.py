@@ -36,8 +36,7 @@ _WIDE = (GaussianND, MixtureND)
 
 
 def integrals_of(conditions: Sequence[Condition | Sure], kinds: Sequence[tuple[str, type[Model]]]) -> int:
-    """How many numerical integrals conditions on values of these laws take, of points in the plane; one value takes
-    none."""
+    """Count the integrals that conditions on these laws take, for points in the plane; one value takes none."""
     asked = [condition for condition in conditions if not isinstance(condition, Sure)]
     ends = {name for one in asked if isinstance(one, Apart) for name in (one.one, one.other)}
     values = {value for one in asked if isinstance(one, Polynomial) for value in one.values if value[0] not in ends}
@@ -47,7 +46,7 @@ def integrals_of(conditions: Sequence[Condition | Sure], kinds: Sequence[tuple[s
 
 
 def can_nest(conditions: Sequence[Condition], kinds: Sequence[tuple[str, type[Model]]], integrals: int) -> bool:
-    """Whether these are conditions and laws that ``Nested`` computes, by so many integrals at most."""
+    """Return whether ``Nested`` computes these conditions on these laws with at most so many integrals."""
     ends = {name for one in conditions if isinstance(one, Apart) for name in (one.one, one.other)}
     alone = {name for one in conditions if isinstance(one, Polynomial) for name, index in one.values if index is None}
     of = dict(kinds)
@@ -72,14 +71,14 @@ class Nested:
         self.sure = [leaf for leaf in leaves if isinstance(leaf, Sure)]
 
     def take(self, rows: np.ndarray) -> Nested:
-        """Some of the rows."""
+        """Return some of the rows."""
         return Nested(self.tree, self.kinds, self.batch.take(rows), self.method)
 
     def bounds(self, enough_below: Any, enough_from: Any, most: int | None = None) -> None:
-        """None are cheaper than the value."""
+        """Return no bounds: none are cheaper than the value."""
 
     def exact(self) -> tuple[np.ndarray, bool]:
-        """The probabilities; counts of equally likely cases, if all values are points of equal weight."""
+        """Compute the probabilities; they are counts of equal cases if all values are points of equal weight."""
         values = _independent(self.kinds, self.conditions, self.batch)
         found = np.empty(values.batch.rows)
         if self.method == SUM:
@@ -98,7 +97,7 @@ class Nested:
         return found, counted and all(isinstance(m, OneDimensional) and m.equal_weight_samples() for m in models)
 
     def _of_sum(self, values: _Values) -> np.ndarray:
-        """The probabilities of the one condition, which is about a sum."""
+        """Compute the probabilities of the only condition, which is about a sum."""
         (condition,) = self.conditions
         assert isinstance(condition, Polynomial)
         factors, _, constant = values.form(condition)
@@ -140,7 +139,7 @@ class Nested:
             )
 
     def _polynomials(self, values: _Values) -> Polynomials:
-        """The conditions over independent values, each once; those about the same form share it."""
+        """Write the conditions over independent values, each once; conditions about the same form share it."""
         batch, n = values.batch, len(values.laws.start)
         most = max(1 if isinstance(condition, Apart) else len(condition.ranges) for condition in self.conditions)
         forms: dict[bytes, int] = {}
@@ -192,7 +191,7 @@ class Nested:
         )  # fmt: skip
 
     def _program(self, places: dict[int, int], count: int) -> np.ndarray:
-        """How the conditions are combined, as the kernel reads it; what stands twice in the tree is computed once.
+        """Write how conditions are combined, as the kernel reads it; what stands twice in the tree is computed once.
 
         ``places`` has the numbers of conditions by their ids, ``count`` is that of all.
         """
@@ -237,7 +236,7 @@ class _Values(NamedTuple):
     integrals: int
 
     def polynomial(self, condition: Condition) -> Polynomial:
-        """A condition; of a distance that on its square, whose range is still that of the distance."""
+        """Return a condition as a polynomial; a distance as its square, with the range of the distance."""
         if isinstance(condition, Polynomial):
             return condition
         one, other = ([value for value in self.place if value[0] == name] for name in (condition.one, condition.other))
@@ -253,7 +252,7 @@ class _Values(NamedTuple):
         return Polynomial((), tuple(squares), (Range(limit, math.inf, not closed) if condition.beyond else within,))
 
     def form(self, condition: Polynomial) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The factors of ``u`` and of products of two in a condition, and its constant."""
+        """Return a condition's factors of ``u``, its factors of products, and its constant."""
         batch, n = self.batch, len(self.centre)
         centre = self.centre.copy()
         for value, far in condition.centre:
@@ -283,7 +282,7 @@ class _Values(NamedTuple):
 def _independent(
     kinds: Sequence[tuple[str, type[Model]]], conditions: Sequence[Condition], batch: RowValues
 ) -> _Values:
-    """The values of columns as sums of independent ones, points first and laws of many components last."""
+    """Write the values of columns as sums of independent ones, points first and laws of many components last."""
     ends = {name for one in conditions if isinstance(one, Apart) for name in (one.one, one.other)}
     wide = [name for name, kind in kinds if name in ends or issubclass(kind, _WIDE)]
     flat = sorted((name for name, _ in kinds if name not in wide), key=lambda name: _rank(dict(kinds)[name]))
@@ -329,7 +328,7 @@ def _independent(
 
 
 def _centre(model: Any, counted: bool, plain: bool) -> np.ndarray:
-    """Where a value is seen from: near its middle sums of large numbers lose no digits.
+    """Choose a centre near the middle of a value, from which sums of large numbers lose no digits.
 
     Points are compared as they are, or seen from the first of them: their differences are as exact as they are.
     """
@@ -340,12 +339,12 @@ def _centre(model: Any, counted: bool, plain: bool) -> np.ndarray:
 
 
 def _rank(kind: type[Model]) -> int:
-    """Points come first, laws of many components last."""
+    """Rank laws: points come first, laws of many components last."""
     return 0 if issubclass(kind, _COUNTED) else 2 if issubclass(kind, _LAST) else 1
 
 
 def _laws(models: list[Any], centres: Sequence[np.ndarray], counted: int, normals: int, rows: int) -> Laws:
-    """The components of all values, seen from the centres, with standard normals behind those that are counted."""
+    """Collect the components of all values relative to the centres; standard normals follow the enumerated points."""
     starts, columns = [], []
     begun = 0
     standard = [Gaussian(np.zeros(rows), np.ones(rows))] * normals

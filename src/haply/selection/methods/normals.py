@@ -91,7 +91,7 @@ class BoxRows:
 
 
 def _without_empty(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which rows' boxes are empty, and boxes with something harmless in the place of these."""
+    """Return which rows' boxes are empty, and the boxes with valid ones in place of these."""
     empty = ((low > high) | (low == math.inf) | (high == -math.inf)).any(axis=1)
     if not empty.any():
         return empty, low, high
@@ -178,7 +178,7 @@ class FormRows:
 
 
 def _between(chance: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """``P(low <= X <= high)`` from tails; by those on the side where they are small.
+    """Compute ``P(low <= X <= high)`` from the tails on the side where they are small.
 
     ``chance`` takes an end, whether the tail is above it, and whether the end belongs to it.
     """
@@ -193,7 +193,7 @@ def _between(chance: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 def _with_a_constant(
     means: np.ndarray, covs: np.ndarray, matrix: np.ndarray, line: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A form with linear terms as one without, of one more variable that is always 1."""
+    """Write a form with linear terms as one without, of one more variable that is always 1."""
     n, k = means.shape
     wide = np.zeros((n, k + 1, k + 1))
     wide[:, :k, :k] = covs

@@ -1,4 +1,4 @@
-"""One value of any law, one distance, and differences of any laws that tie values as the branches of a tree do."""
+"""One value of any law, one distance, and differences of any laws that connect values as a tree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from haply.selection.ranges import Ends, both
 
 
 class IntervalRows:
-    """One value, of any law, in a union of intervals: its distribution function says all."""
+    """One value of any law in a union of intervals, by its distribution function."""
 
     def __init__(self, group: Group, batch: RowValues) -> None:
         ((name, _),) = group.kinds
@@ -112,7 +112,7 @@ class DistanceRows:
 
 
 class TreeRows:
-    """Differences that tie values as the branches of a tree do."""
+    """Differences that connect values as a tree."""
 
     def __init__(self, group: Group, batch: RowValues) -> None:
         tree = scaled_tree(group.conditions)
@@ -149,7 +149,7 @@ class ScaledTree(NamedTuple):
 
 
 def scaled_tree(conditions: Sequence[Condition]) -> ScaledTree | None:
-    """Sums of two columns as differences: of ``2 x + y`` those of ``2 x`` and ``-y``. None if they are no such sums."""
+    """Write sums of two columns as differences: ``2 x + y`` as that of ``2 x`` and ``-y``. None if they are others."""
     scales = _scales(conditions)
     if scales is None:
         return None
@@ -172,7 +172,7 @@ def scaled_tree(conditions: Sequence[Condition]) -> ScaledTree | None:
 
 
 def _scales(conditions: Sequence[Condition]) -> dict[str, float] | None:
-    """What each column is multiplied by, so that each sum of two is a multiple of a difference.
+    """Return the factor of each column that makes each sum of two a multiple of a difference.
 
     Columns that are tied by a sum have a fixed ratio. None if a condition is no sum of one or two columns, or a circle
     of them asks for two ratios.
