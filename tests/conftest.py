@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import amounts
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,6 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="local",
         help="what answers queries that both can answer",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    amounts.all_cases = config.getoption("long")
 
 
 def pytest_report_header() -> str:

@@ -127,7 +127,7 @@ def test_trees_of_samples_are_enumerated(engine, seed):
     ), text
 
 
-@pytest.mark.long(keep=20)
+@pytest.mark.long(keep=10)
 @pytest.mark.parametrize("seed", range(1000))
 def test_trees_of_normal_values_against_drawing(engine, seed):
     _leave_to_local(engine, seed)
@@ -151,7 +151,7 @@ def test_trees_of_normal_values_against_drawing(engine, seed):
         assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (text, k)
 
 
-@pytest.mark.long(keep=6)
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("seed", range(2000))
 def test_trees_of_any_laws_against_drawing(engine, seed):
     """Each column of another law."""
@@ -329,7 +329,7 @@ def test_too_many_cases_are_refused(engine):
         hp.where(table, odd, 0.5)
 
 
-@pytest.mark.long(keep=12)
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("seed", range(120))
 def test_chains_of_xor_are_enumerated(engine, seed):
     """Parts that share columns or not, inside other combinations, with certain ones that may be unknown."""
@@ -450,7 +450,7 @@ NEGATED = SCALED | {
 @pytest.mark.parametrize("limit", ["< 2.3", "BETWEEN -0.4 AND 1.7"])
 @pytest.mark.parametrize(("one_factor", "other_factor"), [(1, 1), (2, -0.5), (-1, -3)])
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations_with_replacement(SCALED, 2)))
-@pytest.mark.long(keep=30)
+@pytest.mark.long(keep=15)
 def test_sums_are_differences_of_scaled_values(engine, one, other, one_factor, other_factor, limit):
     """``2 x + y`` is the difference of ``2 x`` and ``-y``, which the constructors can make as well."""
     columns = {"id": [1, 2], "a": [0.0, 1.0], "b": [1.5, 3.0], "s": [0.4, 0.7]}

@@ -64,7 +64,7 @@ def laws_of(seed):
     return discrete, made, drawn
 
 
-@pytest.mark.long(keep=5)
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("seed", range(2000))
 def test_functions_of_any_laws_against_drawing(engine, seed):
     discrete, made, drawn = laws_of(seed)
@@ -83,7 +83,7 @@ def test_functions_of_any_laws_against_drawing(engine, seed):
         assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (asked, sure)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("first", range(0, 300, 50))
 def test_few_trees_are_refused(first):
     """A refusal names its reason, and comes before data is read."""

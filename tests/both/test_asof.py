@@ -40,6 +40,7 @@ def test_golden_g1_and_g2(engine):
     assert best["name_right"] == "b"
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("kinds", [("normal", "normal"), ("hist", "uniform"), ("discrete", "discrete")])
 def test_every_pair_against_the_oracle(engine, kinds):
     if engine.name == "spark" and kinds[0] != "hist":

@@ -104,6 +104,7 @@ def small_cells(monkeypatch):
     monkeypatch.setattr(pairs, "_ROWS_PER_CELL", 16)
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("threshold", [0.02, 0.6])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_best_pairs_are_those_of_brute_force(engine, kind, threshold):
@@ -126,6 +127,7 @@ def test_the_best_pairs_are_those_of_brute_force(engine, kind, threshold):
         assert sum(map(len, got)) == len(found) > 0
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_pairs_that_are_the_best_of_both_rows(engine, kind):
     text, rows, (on, chance) = kind(np.random.default_rng(9))
@@ -140,6 +142,7 @@ def test_pairs_that_are_the_best_of_both_rows(engine, kind):
             assert (i, j) in found
 
 
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("kind", [gaussians, positions, mixed_positions, sky], ids=lambda kind: kind.__name__)
 def test_fewer_pairs_are_evaluated(engine, kind):
     from haply.report.funnel import Funnel

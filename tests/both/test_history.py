@@ -148,7 +148,7 @@ def test_selections_one_after_the_other(engine, seed):
         assert answers(plain(found)) == pytest.approx(answers(wanted.rows), abs=1e-12), text
 
 
-@pytest.mark.long(keep=12)
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("seed", range(120))
 def test_rows_of_a_table_with_a_key_meet_in_joins_and_results(engine, seed):
     """Selections on the table, joins of what they give, and selections on the pairs: as one query."""
@@ -171,7 +171,7 @@ def test_rows_of_a_table_with_a_key_meet_in_joins_and_results(engine, seed):
     assert answers(plain(again)) == pytest.approx(answers(wanted_again.rows), abs=1e-12), text
 
 
-@pytest.mark.long(keep=6)
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize("seed", range(60))
 def test_sql_with_keys(engine, seed):
     """Two and three times the same table in one query."""

@@ -45,7 +45,7 @@ def check_laws(engine, left, right, on, threshold, **options):
     return len(pairs), sum(alone[0].values()), sum(alone[1].values())
 
 
-@pytest.mark.long(keep=12)
+@pytest.mark.long(keep=8)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("on", CONDITIONS.values(), ids=CONDITIONS)
 def test_laws(engine, on, seed):

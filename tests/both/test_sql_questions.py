@@ -11,6 +11,7 @@ import pytest
 
 import both_kit as hp
 import haply
+from amounts import fewer
 from haply.errors import HaplyError
 from mutations import mutated
 
@@ -101,6 +102,7 @@ def test_joins_of_same(tables: dict[str, Any], words: str, how: str) -> None:
     same_rows(found, hp.match(tables["a"], tables["b"], "x", density=0.5, completeness=0.8, threshold=0.3, how=how))
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("how", ["inner", "left", "anti"])
 @pytest.mark.parametrize(
     ("certain", "holds"),
@@ -355,7 +357,7 @@ def test_nothing_but_errors_of_ours_comes_out() -> None:
         haply.plan_sql(query, a=table, b=other)
     chance = random.Random(11)
     planned = 0
-    for _ in range(400):
+    for _ in range(fewer(400)):
         text = mutated(chance.choice(queries), chance)
         try:
             haply.plan_sql(text, a=table, b=other)

@@ -33,6 +33,7 @@ def near(lefts, rights, window=WINDOW):
     }
 
 
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize(
     ("on", "options"),
     [

@@ -144,6 +144,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("text", CASES)
 def test_text_and_expression_against_brute_force(table, text):
     expression, probability = CASES[text]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from amounts import fewer
 from engine import model_of
 from haply.errors import HaplyError
 from haply.joins import PairJoin
@@ -76,7 +77,7 @@ def check_join(
         assert {name for name, count in counters.accepted.items() if count} <= {"sure range"}
 
 
-@pytest.mark.long(keep=40)
+@pytest.mark.long(keep=20)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_all_models_and_conditions(condition, left, right):
@@ -87,7 +88,7 @@ def test_all_models_and_conditions(condition, left, right):
         check_join((left, right), CONDITIONS[condition], level, strict, exact, 100 * seed + number)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150), deadline=None)
 @given(
     st.sampled_from(PAIRS),
     st.sampled_from(list(CONDITIONS.values())),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from amounts import fewer
 from engine import model_of
 from haply.errors import HaplyError
 from haply.joins import PairJoin
@@ -53,7 +54,7 @@ def a_case(rng, kinds, region, level):
     return sides, times, groups, window, wanted, hairline
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=fewer(25), deadline=None)
 @given(
     st.sampled_from(list(product(oracle.KINDS, repeat=2))),
     st.sampled_from(REGIONS),

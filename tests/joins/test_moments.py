@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from amounts import fewer
 from engine import model_of
 from haply.errors import HaplyError
 from haply.joins import PairJoin, TumblingJoin
@@ -85,7 +86,7 @@ def test_all_models_and_conditions(left, right):
         check(sides, region, *((0.3, False), (0.8, True))[number % 2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60), deadline=None)
 @given(
     st.sampled_from(PAIRS),
     st.sampled_from(list(CONDITIONS.values())),

@@ -164,7 +164,7 @@ def sides_of(kind: str, seed: int) -> tuple[OneDimensional, OneDimensional]:
     return tuple(Histogram(part, rng.dirichlet(np.ones(3), ROWS)) for part in parts)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("kind", ["uniform", "gaussian", "histogram", "samples"])
 @pytest.mark.parametrize("region", [CONDITIONS[k] for k in (0, 1, 2, 3, 5)], ids=Region.describe)
 def test_exact_evaluations_do_not_depend_on_the_algorithm(kind, region):

@@ -80,7 +80,7 @@ def check(found, chance, threshold, error, exact=True, strict=False):
     return int(got.sum())
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])
 def test_gaussians_of_all_sizes(dim):
     rng = np.random.default_rng(dim)

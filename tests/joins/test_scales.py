@@ -76,7 +76,7 @@ def _joined(left, right, region, strategy, exact):
     return _sorted(found.left, found.right, found.probability)
 
 
-@pytest.mark.long(keep=10)
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kinds", KINDS)
 def test_difference_joins_find_the_same_pairs_at_every_scale(kinds, strategy):
@@ -125,6 +125,7 @@ def _positions(dim, seed):
     return (lambda s: GaussianND(mean * s, cov * s * s)), (lambda s: Samples(points * s, dim=dim))
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("dim", [1, 2, 3])
 @pytest.mark.parametrize("probability", ["exact", "none"])
 def test_position_joins_find_the_same_pairs_at_every_scale(dim, probability):

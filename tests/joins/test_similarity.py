@@ -133,6 +133,7 @@ def test_windows_of_the_last_objects(batch: int, rules: str | list[str]) -> None
     assert max(join.stored.values()) <= w - 1 + batch
 
 
+@pytest.mark.long(keep=8)
 @pytest.mark.parametrize("rules", RULES, ids=str)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_windows_of_time(batch: int, rules: str | list[str]) -> None:

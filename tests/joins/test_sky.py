@@ -24,7 +24,7 @@ def covariance(east, north, rho):
     return np.array([[east * east, rho * east * north], [rho * east * north, north * north]])
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(("ra", "dec"), PLACES)
 def test_probabilities_are_those_of_points_drawn_on_the_sphere(ra, dec):
     """The partner lies 0.4 arcseconds away, in the directions of the compass, wherever its own coordinates are."""

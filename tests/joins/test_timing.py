@@ -60,7 +60,7 @@ def assert_same(found, lefts, rights, d, delta, strict, exact):
 # -- equality ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(keep=12)
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("seed", range(20))
 def test_each_pair_once_in_any_order(seed, given, monkeypatch):
@@ -93,6 +93,7 @@ def test_the_cases_have_pairs():
     assert len(oracle.timing_pairs(lefts, rights, 10, 0.3)) > 30
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("right", [Gaussian, Uniform, TruncatedGaussian, Samples, Certain])
 @pytest.mark.parametrize("left", [Histogram, Gaussian])
 def test_every_kind_of_time(left, right):
@@ -310,6 +311,7 @@ def own_shapes(rng, places):
     return rows
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("most", "kind"), [(1024, "int"), (5, "int"), (5, "text")])
 def test_pushes_of_one_row_find_what_one_batch_finds(monkeypatch, seed, most, kind):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import haply.joins.operators.window as window
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.joins import WindowJoin, WindowResult, uniform_windows
 from oracle_time import (
@@ -279,7 +280,7 @@ def check_case(rng: np.random.Generator, most: int) -> int:
     return len(expected)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(5))
 def test_every_combination_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -390,7 +391,7 @@ def test_backward_keeps_and_tries_what_the_paper_does(policy: Any) -> None:
     """The reference holds as many rows after every arrival, and tries as many candidates; the tight rule holds less."""
     rng = np.random.default_rng(8)
     tight_held = paper_held = 0
-    for case in range(90):
+    for case in range(fewer(90)):
         names = "abcd"[: int(rng.integers(2, 5))]
         windows, streams = random_windows(rng, names, SHAPES[case % 4]), random_streams(rng, names, until=40)
         arrivals = interleave(rng, streams, str(rng.choice(["time", "any", "bursts"])))
@@ -414,7 +415,7 @@ def test_forward_goes_as_far_as_the_reference(policy: Any) -> None:
     """After every arrival as many combinations are out; of equal fronts another may go first, so held rows differ."""
     rng = np.random.default_rng(9)
     emitted = held = reference_held = 0
-    for case in range(90):
+    for case in range(fewer(90)):
         names = "abcd"[: int(rng.integers(2, 5))]
         windows, streams = random_windows(rng, names, SHAPES[case % 4]), random_streams(rng, names, until=40)
         arrivals = interleave(rng, streams, str(rng.choice(["time", "any", "bursts"])))

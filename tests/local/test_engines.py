@@ -73,7 +73,7 @@ def counted(funnel: hp.Funnel) -> dict[str, Any]:
     }
 
 
-@pytest.mark.long(keep=4)
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("seed", range(160))
 def test_random_joins(seed: int, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     query = query_kit.join_query(np.random.default_rng(seed))
@@ -378,7 +378,7 @@ def on_spark(spark: Any, table: pa.Table) -> Any:
     return frame
 
 
-@pytest.mark.long(keep=12)
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_questions(name: str, spark: Any) -> None:
     make, ask = QUESTIONS[name]

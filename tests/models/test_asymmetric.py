@@ -52,7 +52,7 @@ def test_without_errors_it_is_an_atom_and_with_equal_ones_a_gaussian() -> None:
         assert even.cdf(x)[0] == pytest.approx(plain.cdf(x)[0], rel=1e-13)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("row", ROWS)
 def test_pairs_with_every_model(row: tuple[float, float, float]) -> None:
     value, one, within = SplitNormal(*row), model(row), 0.7

@@ -20,7 +20,7 @@ def values(kind: str, n: int, nasty: bool, seed: int = 0) -> list:
     return [oracle.random_value(rng, kind, nasty=nasty) for _ in range(n)]
 
 
-@pytest.mark.long(keep=4)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_functions(kind, nasty):
@@ -79,7 +79,7 @@ def test_tail_quantiles_leave_what_they_promise(kind):
                 assert float(1 - oracle.cdf(value, place)) <= level + 1e-13
 
 
-@pytest.mark.long(keep=5)
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 @pytest.mark.parametrize("kind", oracle.KINDS)
 def test_concentration_is_an_upper_bound(kind, nasty):

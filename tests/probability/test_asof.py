@@ -244,6 +244,7 @@ def crowd(rng, size, kind):
     return Histogram(edges, np.tile([0.7, 0.3], (size, 1)))
 
 
+@pytest.mark.long(keep=10)
 @pytest.mark.parametrize("direction", ["backward", "forward"])
 @pytest.mark.parametrize("lookback", [None, 2.0])
 @pytest.mark.parametrize("kind", ["certain", "uniform", "gaussian", "samples", "histogram"])

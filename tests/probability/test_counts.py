@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import oracle_answers as referee
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.models import (
     Asymmetric,
@@ -128,7 +129,7 @@ def test_the_product_of_chances_is_no_bound():
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_kinds_are_those_of_many_nodes(kind):
     rng = np.random.default_rng(KINDS.index(kind))
-    for case in range(28):
+    for case in range(fewer(28)):
         count = int(rng.integers(1, 8))
         kinds = [kind if rng.random() < 0.5 else str(rng.choice(KINDS)) for _ in range(count)]
         rights = [random_law(rng, one, 1.5, 0.25) for one in kinds]
@@ -232,7 +233,7 @@ def test_groups_are_sums_over_all_worlds():
         assert found.variance == pytest.approx(squares - totals**2, abs=2e-14)
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("width", [0.003, 0.6, 2.0, 7.3])
 @pytest.mark.parametrize("far", [0.0, 2.0**31])
 def test_rows_that_share_a_grid_are_those_of_their_own_nodes(width, far):
@@ -253,7 +254,7 @@ def test_rows_that_share_a_grid_are_those_of_their_own_nodes(width, far):
     assert found.probability == pytest.approx(wanted.probability, abs=1e-14)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("tolerance", [0.05, 1e-3, 1e-6, 1e-9])
 def test_candidates_that_are_left_out_change_no_number_by_more_than_the_tolerance(tolerance):
     rng = np.random.default_rng(23)
@@ -354,6 +355,7 @@ def test_narrow_values_far_from_zero_keep_their_digits():
         assert found.variance == pytest.approx(here.variance, abs=1e-13)
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("kind", ["normal", "uniform", "histogram", "mixed", "cut"])
 def test_thirty_candidates(kind):
     rng = np.random.default_rng(30)
@@ -383,7 +385,7 @@ def test_rows_that_are_equal_are_different_rows():
 
 def test_sharp_candidates_and_far_cuts():
     rng = np.random.default_rng(8)
-    for case in range(40):
+    for case in range(fewer(40)):
         sharp = [[(1.0, "normal", rng.normal(), 10.0 ** rng.uniform(-7, 0))] for _ in range(1 + case % 6)]
         low = rng.uniform(2.0, 30.0)
         cut = [[(1.0, "cut", -low * 0.3, 0.3, rng.normal(0, 0.1), 2.0)] for _ in range(1 + case % 3)]

@@ -219,6 +219,7 @@ def test_golden_catalogues(odds, golden, referee):
 # -- a line -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long(keep=24)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=IDS)
 def test_against_quadrature(left, right):
     rng = np.random.default_rng([oracle.KINDS.index(left), oracle.KINDS.index(right), 11])
@@ -235,7 +236,7 @@ def touching(a, b):
     return bool(found[0] & found[1])
 
 
-@pytest.mark.long(keep=20)
+@pytest.mark.long(keep=10)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=IDS)
 def test_nasty_values_against_quadrature(left, right):
     """Tiny widths, outliers, atoms in disguise, buckets of probability 0, normals cut far from their means."""

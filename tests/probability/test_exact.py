@@ -46,7 +46,7 @@ def test_against_high_precision(left, right):
         assert abs(found - float(wanted)) <= 1e-12, (a, b, region)
 
 
-@pytest.mark.long(keep=40)
+@pytest.mark.long(keep=20)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=[f"{a}-{b}" for a, b in PAIRS])
 @pytest.mark.parametrize("nasty", [False, True], ids=["plain", "nasty"])
 def test_against_fast_oracle(left, right, nasty):

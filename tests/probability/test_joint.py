@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oracle_time as oracle
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.models import (
     Certain,
@@ -116,7 +117,7 @@ KINDS = ("uniform", "gaussian", "truncated", "mixture", "histogram", "samples", 
 
 def test_any_laws_together():
     rng = np.random.default_rng(3)
-    for _ in range(40):
+    for _ in range(fewer(40)):
         count = rng.integers(3, 6)
         laws = {name: law_of(rng, rng.choice(KINDS)) for name in NAMES[:count]}
         links = random_tree(rng, count)

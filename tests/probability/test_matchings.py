@@ -14,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.probability import matchings
 from haply.probability.matchings import DECIDED_BY, best_world, components, marginals, shares_of_rows
@@ -171,7 +172,7 @@ def test_golden_sum_of_probabilities():
 # -- exact marginals --------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150), deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_marginals_against_all_worlds(n, m, seed):
     rng = np.random.default_rng(seed)
@@ -276,7 +277,7 @@ def assert_contained(problem, pairs, alone):
         assert (bounds.high >= wanted * (1 - 1e-12)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60), deadline=None)
 @given(st.integers(2, 4), st.integers(2, 4), st.integers(0, 2**32 - 1))
 def test_bounds_contain_the_exact_value_at_every_depth(n, m, seed):
     """Without the exact ways, for all depths, with and without pairs left out."""

@@ -60,7 +60,7 @@ def values(rng, kind, count):
         ("hist", "hist"), ("normal", "uniform"), ("uniform", "normal"), ("normal", "normal"), ("hist", "normal"),
     ],
 )  # fmt: skip
-@pytest.mark.long(keep=8)
+@pytest.mark.long(keep=5)
 def test_integrals_are_those_of_the_oracle(asked, events, within):
     rng = np.random.default_rng(3)
     for count in (1, 3):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracle
+from amounts import fewer
 from engine import model_of
 from haply.models import Gaussian, Uniform
 from haply.probability import Region, region_probability
@@ -46,7 +47,7 @@ def probability(a: object, b: object, region: Region) -> float:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=fewer(400), deadline=None)
 @given(st.sampled_from(PAIRS), seeds, THRESHOLDS, st.booleans(), st.booleans(), st.booleans())
 def test_row_intervals_decide_rightly(kinds, seed, level, strict, exact, sharp):
     """A pair whose intervals are disjoint is rejected or accepted by that alone."""
@@ -77,20 +78,20 @@ def test_a_row_has_one_interval_whatever_rows_come_with_it(kind):
     """To the last digit: parts of a plan that see rows in other batches must agree on where they lie."""
     rng = np.random.default_rng(8)
     values = [oracle.random_value(rng, kind, nasty=bool(k % 2)) for k in range(67)]
-    whole, some = model_of(values), np.sort(rng.permutation(67)[:21])
+    whole, few = model_of(values), np.sort(rng.permutation(67)[:21])
     alone = [model_of([value]) for value in values]
-    for _ in range(20):
+    for _ in range(fewer(20)):
         threshold = Threshold(float(rng.choice([0.01, 0.3, 0.8])), bool(rng.integers(2)))
         asked = bool(rng.integers(2)), random_region(rng), threshold, bool(rng.integers(2))
         found = row_intervals(whole, *asked)
-        fewer = row_intervals(model_of([values[k] for k in some]), *asked)
+        part = row_intervals(model_of([values[k] for k in few]), *asked)
         for name in ("start", "end", "hopeless"):
-            np.testing.assert_array_equal(getattr(fewer, name), getattr(found, name)[some])
+            np.testing.assert_array_equal(getattr(part, name), getattr(found, name)[few])
             singly = [getattr(row_intervals(each, *asked), name)[0] for each in alone]
             np.testing.assert_array_equal(singly, getattr(found, name))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fewer(300), deadline=None)
 @given(st.sampled_from(PAIRS), seeds)
 def test_bounds_enclose_the_probability(kinds, seed):
     rng = np.random.default_rng(seed)
@@ -120,7 +121,7 @@ def test_bounds_enclose_the_probability(kinds, seed):
     assert above >= probability(a, b, Region(low, math.inf)) - slack
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fewer(300), deadline=None)
 @given(st.sampled_from(PAIRS), seeds, THRESHOLDS, st.booleans())
 def test_bound_verdicts_agree_with_the_exact_value(kinds, seed, level, strict):
     rng = np.random.default_rng(seed)

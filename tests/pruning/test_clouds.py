@@ -544,6 +544,7 @@ def random_pairs(seed: int, count: int, most_dims: int = 10) -> Iterator[tuple[C
         yield a, b, random_eps(rng, a, b)
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("weighted_centre", [False, True])
 def test_line_bound_encloses_and_is_at_most_a_bin_off(weighted_centre: bool) -> None:
     how = {"weighted_centre": weighted_centre}

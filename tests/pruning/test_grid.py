@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from amounts import fewer
 from haply.pruning.candidates.grid import RadiusList, empty_grid, group_batch, insert, objects_near, union_of_balls
 from oracle_distance import ball_union, batch_groups, radius_maxima
 
@@ -113,7 +114,7 @@ def test_batch_groups_are_the_oracles() -> None:
     """Random walks and jumps; every member's ball lies in the ball of its group."""
     rng = np.random.default_rng(4)
     sizes = []
-    for _ in range(300):
+    for _ in range(fewer(300)):
         dim, count = int(rng.integers(1, 6)), int(rng.integers(1, 30))
         step = float(rng.choice([0.01, 0.3, 3.0]))
         centres = np.cumsum(rng.normal(0, step, (count, dim)), axis=0) + rng.choice(

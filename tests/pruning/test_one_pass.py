@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amounts import fewer
 from haply.joins.match import match_overlapping
 from haply.models import Gaussian, Uniform
 from haply.probability import Region
@@ -36,7 +37,7 @@ def uniforms(rng, n):
     return Uniform(low, low + length)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=fewer(400), deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([0.05, 0.3, 0.5, 0.7, 0.9, 1.0]),

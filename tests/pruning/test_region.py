@@ -11,6 +11,7 @@ from scipy import special
 
 import goldens
 import oracle_region
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.models import GaussianND, MixtureND, Samples
 from haply.probability import box, box_probability, form_probability, quadratic
@@ -116,7 +117,7 @@ def test_chi_square_tails():
 def test_distances_are_the_oracles_and_never_more():
     rng = np.random.default_rng(1)
     tight = 0
-    for case in range(90):
+    for case in range(fewer(90)):
         dim = 2 + case % 3
         root = rng.normal(size=(dim, dim))
         cov = root @ root.T + 1e-3 * np.eye(dim)
@@ -186,7 +187,7 @@ def test_bounds_on_boxes_hold(rule, gaussian):
 def test_bounds_for_any_law_hold_for_the_worst_laws():
     """Two- and three-point laws, which are where moment bounds are sharp."""
     rng = np.random.default_rng(3)
-    for _ in range(3000):
+    for _ in range(fewer(3000)):
         points, weight = rng.normal(size=3), rng.dirichlet(np.ones(3) * 0.5)
         mean = weight @ points
         sd = math.sqrt(weight @ (points - mean) ** 2)

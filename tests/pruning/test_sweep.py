@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amounts import fewer
 from haply.pruning.candidates import sweep as sweep_module
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.candidates.sweep import Sweep, sure_pairs
@@ -58,7 +59,7 @@ def test_groups_keep_apart(seed, n, m):
     assert set(found) == {(i, j) for i, j in overlapping(left, right) if left_groups[i] == right_groups[j]}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150), deadline=None)
 @given(seeds, st.integers(1, 40), st.integers(1, 40), st.integers(1, 12), st.integers(1, 20))
 def test_cells_and_slices_share_out_every_pair_once(seed, n, m, rows_per_cell, cells):
     """What Spark does, done by hand: rows sent to the cells they touch and to slices, each pair found in one."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amounts import fewer
 from haply.pruning.candidates.windows import (
     FIRST_KEY,
     PENDING,
@@ -73,7 +74,7 @@ def test_golden_closures(windows: Any, pair: str, expected: float, longest: list
 def test_closures_and_reaches_of_random_windows() -> None:
     """Shortest paths by all simple paths, and what the policies make of them; a hair wider where they are sums."""
     rng = np.random.default_rng(1)
-    for case in range(120):
+    for case in range(fewer(120)):
         names = "abcdef"[: int(rng.integers(2, 7))]
         windows = random_windows(rng, names, ("uniform", "clique", "path", "graph")[case % 4])
         shortest = closure(matrix(windows, names))

@@ -86,7 +86,7 @@ def extremes(left: OneDimensional, right: OneDimensional, region: Region) -> tup
     return np.min(every, axis=0), np.max(every, axis=0)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("kind", ["uniform", "gaussian", "histogram", "samples"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_no_false_dismissal_and_no_false_inclusion(kind, condition):

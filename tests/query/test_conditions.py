@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.probability.region import Difference, Distance, Region
 from haply.query.columns import columns_of, to_sql
@@ -437,7 +438,7 @@ def _runs(truths: list[bool]) -> int:
     return 1 + sum(one != other for one, other in itertools.pairwise(truths))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fewer(300), deadline=None)
 @given(_conditions(_forms), st.lists(_numbers, min_size=1, max_size=5))
 def test_rewritten_differences_keep_their_meaning(condition: Expression, places: list[float]) -> None:
     try:
@@ -459,7 +460,7 @@ def test_rewritten_differences_keep_their_meaning(condition: Expression, places:
         assert any(reason in message for reason in ("cancel out", "beside further terms", "without columns"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fewer(300), deadline=None)
 @given(_operators, _loose_forms, _loose_forms)
 def test_only_differences_are_understood(op: str, one: Expression, other: Expression) -> None:
     def slope(x: int, y: int) -> Fraction:

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.probability import Difference, Distance, Region
 from haply.probability.region import Linear
@@ -204,7 +205,7 @@ def test_every_rewrite_says_the_same(seed):
     rng = np.random.default_rng(seed)
     told, refused = {True: 0, False: 0}, 0
     changed = dict.fromkeys((rewrite.name for rewrite in REWRITES), 0)
-    for _ in range(90):
+    for _ in range(fewer(90)):
         text = random_conditions(rng)
         condition = parse(text)
         drafts = [Draft((condition,))]
@@ -215,7 +216,7 @@ def test_every_rewrite_says_the_same(seed):
         except HaplyError:  # x and -x cancel out
             refused += 1
             continue
-        for _ in range(12):
+        for _ in range(fewer(12)):
             row = {name: Fraction(int(rng.integers(-8, 9)), 2) for name in ("x", "y", "t", "c")}
             wanted = value_of(condition, row)
             for rewrite, draft in zip(REWRITES, drafts[1:], strict=True):

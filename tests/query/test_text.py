@@ -9,6 +9,7 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.query.columns import columns_of, to_sql
 from haply.query.expressions import (
@@ -279,13 +280,13 @@ def _conditions(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expre
 _trees = _value_trees | st.recursive(_atoms, _conditions, max_leaves=8)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fewer(200), deadline=None)
 @given(_trees)
 def test_trees_print_and_read_back(tree: Expression) -> None:
     assert parse(str(tree)).same_as(tree)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fewer(200), deadline=None)
 @given(_trees)
 def test_sql_for_spark_is_read_by_an_independent_parser(tree: Expression) -> None:
     sql = to_sql(tree, lambda column: "`" + column.name.replace("`", "``") + "`")
@@ -320,13 +321,13 @@ def test_any_text(text: str) -> None:
     _check(text)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=fewer(600), deadline=None)
 @given(st.lists(st.sampled_from(_FRAGMENTS), max_size=14), st.sampled_from(["", " "]))
 def test_any_row_of_fragments(fragments: list[str], between_them: str) -> None:
     _check(between_them.join(fragments))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fewer(200), deadline=None)
 @given(_trees, st.data())
 def test_any_damaged_condition(tree: Expression, data: st.DataObject) -> None:
     text = str(tree)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, Histogram, Mixture, OneDimensional, Samples, TruncatedGaussian, Uniform
 from haply.probability.exact import PairProbability, region_probability
@@ -41,7 +42,7 @@ regions = st.one_of(
 levels = st.floats(0.01, 0.99)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=fewer(200))
 @given(models, models, regions, levels, st.booleans())
 def test_every_bound_holds_and_every_verdict_is_true(
     left: OneDimensional, right: OneDimensional, region: Region, level: float, exact: bool

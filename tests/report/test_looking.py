@@ -48,7 +48,7 @@ def texts(chart: Any) -> str:
 # -- one pair ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(keep=6)
+@pytest.mark.long(keep=4)
 @pytest.mark.parametrize(
     ("left", "right", "on", "threshold"),
     [

@@ -410,6 +410,7 @@ def test_bounds_are_on_the_right_side():
     assert decided > 0.3
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("exact", [True, False])
 def test_every_plan_keeps_the_same_rows(exact):
     rng = np.random.default_rng(331)
@@ -671,7 +672,7 @@ def test_the_error_that_explain_states():
     assert error(cases) == pytest.approx(1e-8 + 1e-3)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(40))
 def test_regions_in_space_are_within_the_stated_error(seed):
     """By their own estimate, and, for the sum of the cases of an OR, by one integral over all of them."""

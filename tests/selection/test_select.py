@@ -82,6 +82,7 @@ def test_one_value(kind):
         check(Question({"x": values}, asks), "interval", wanted, 1e-12)
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("kind", ["discrete", "normal", "mixture", "uniform", "truncated"])
 def test_atoms_at_a_limit(kind, closed):
@@ -483,6 +484,7 @@ def test_one_dimensional_distances():
 # Trees
 
 
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("centre", LAWS)
 def test_trees(centre):
     """Values of all laws tied to one: in ranges, outside of ranges, and with a condition of its own."""
@@ -612,7 +614,7 @@ def any_group(rng, rows, tag):
     ])  # fmt: skip
 
 
-@pytest.mark.long(keep=6)
+@pytest.mark.long(keep=3)
 @pytest.mark.parametrize("seed", range(18))
 def test_selections_are_those_of_brute_force(seed):
     """Random conditions and thresholds, every plan, with probabilities and without: the right rows."""
@@ -1027,6 +1029,7 @@ def test_a_trial_of_bounds_changes_no_answer(monkeypatch, exact, limit, where):
     assert asked
 
 
+@pytest.mark.long(keep=5)
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize(("rows", "far"), [(600, 0.2), (600, -0.3), (9_000, 0.0)])
 @pytest.mark.parametrize("cheap", [0.0, math.inf])

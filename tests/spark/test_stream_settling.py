@@ -294,7 +294,7 @@ def check(case, answer, out):
     return wanted
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("part", range(6))
 @pytest.mark.parametrize("timing", [False, True], ids=["certain times", "uncertain times"])
 @pytest.mark.parametrize("seed", range(5))
@@ -341,6 +341,7 @@ def test_exactly_once_whatever_fails(timing, disturb, monkeypatch):
         assert [Counter(batch) for batch in again] == [Counter(batch) for batch in out]
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("timing", [False, True], ids=["certain times", "uncertain times"])
 def test_late_rows_are_in_no_answer(timing):
     """Rows that come in the last batches, long after their time: usable ones, and such that take no part."""

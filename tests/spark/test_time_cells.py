@@ -362,7 +362,7 @@ def go_back(stream, rows):
         stream_worker._cached_states.update(stream.kept)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_result_once_whatever_a_worker_remembers(kind, seed):
