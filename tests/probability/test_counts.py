@@ -27,7 +27,7 @@ from haply.models import (
 )
 from haply.probability import Region, region_probability, within_distance
 from haply.probability.count_positions import position_counts, position_misfit
-from haply.probability.counts import any_bounds, any_reaches, group_counts, group_variance, match_counts
+from haply.probability.counts import match_counts
 from laws_kit import KINDS, count_reference, law_of_row, model_of_laws, random_law
 from oracle import Normal
 
@@ -106,14 +106,6 @@ def test_the_variance_of_all_pairs():
     assert found.variance == pytest.approx([7 / 16, 1 / 2], abs=1e-15)
     mirrored = all_of(right, left, region)
     assert mirrored.variance == pytest.approx([1 / 2, 11 / 16], abs=1e-15)
-    zeros = np.zeros(2, int)
-    whole = group_variance(zeros, found.variance, zeros, mirrored.variance, np.zeros(4, int), found.probability, 1)
-    assert whole == pytest.approx([19 / 16], abs=1e-15)
-    start, rows = [0, 2, 4], [0, 1, 0, 1]
-    together = group_counts(left, right, region, start, rows, [0, 0], 1)
-    assert (together.expected[0], together.variance[0]) == pytest.approx((7 / 4, 19 / 16), abs=1e-15)
-    apart = group_counts(left, right, region, start, rows, [1, 0], 2)
-    assert apart.variance == pytest.approx([1 / 2, 7 / 16], abs=1e-15)
 
 
 def test_the_product_of_chances_is_no_bound():
@@ -213,26 +205,6 @@ def test_pairs_have_the_probability_of_a_join():
             assert found.p_any == pytest.approx(found.probability, abs=1e-14)
 
 
-def test_groups_are_sums_over_all_worlds():
-    rng = np.random.default_rng(6)
-    for case in range(25):
-        lefts = [rng.integers(0, 5, 2) for _ in range(3)]
-        rights = [rng.integers(0, 5, 2) for _ in range(3)]
-        group, region = np.array([case % 2, 1, 1]), REGIONS[case % len(REGIONS)]
-        mask = rng.random((3, 3)) < 0.8
-        totals, squares = np.zeros(2), np.zeros(2)
-        worlds = list(itertools.product(*lefts, *rights))
-        for world in worlds:
-            number = np.zeros(2)
-            for i, j in np.argwhere(mask):
-                number[group[i]] += region.contains(world[i] - world[3 + j])
-            totals, squares = totals + number / len(worlds), squares + number**2 / len(worlds)
-        start = np.append(0, np.cumsum(mask.sum(axis=1)))
-        found = group_counts(Samples(lefts), Samples(rights), region, start, np.nonzero(mask)[1], group, 2)
-        assert found.expected == pytest.approx(totals, abs=1e-14)
-        assert found.variance == pytest.approx(squares - totals**2, abs=2e-14)
-
-
 @pytest.mark.long(keep=2)
 @pytest.mark.parametrize("width", [0.003, 0.6, 2.0, 7.3])
 @pytest.mark.parametrize("far", [0.0, 2.0**31])
@@ -273,37 +245,6 @@ def test_candidates_that_are_left_out_change_no_number_by_more_than_the_toleranc
         assert max(changed) <= tolerance
         left_out += changed[1] > 1e-12
     assert left_out
-
-
-# -- bounds -----------------------------------------------------------------------------------------------------------
-
-
-def test_bounds_hold_and_decide_as_the_value_does():
-    rng = np.random.default_rng(11)
-    decided = 0
-    for number, (left, right) in enumerate(itertools.product(models_of_many_kinds(rng, 12), repeat=2)):
-        region = REGIONS[number % len(REGIONS)]
-        start, rows = np.arange(13) * 5, rng.integers(0, 12, 60)
-        value = match_counts(left, right, region, start, rows).p_any
-        before = None
-        for cells in (1, 4, 8, 28):
-            lower, upper = any_bounds(left, right, region, start, rows, cells=cells)
-            assert (lower <= value + 1e-15).all()
-            assert (value <= upper + 1e-15).all()
-            if before is not None:
-                assert (upper - lower).sum() <= before + 1e-9
-            before = (upper - lower).sum()
-        for least in (0.1, 0.5, 0.9, 0.999):
-            reached, integrated = any_reaches(left, right, region, start, rows, least)
-            clear = np.abs(value - least) > 1e-12
-            assert (reached == (value >= least))[clear].all()
-            decided += 12 - integrated
-    assert decided > 0.7 * 64 * 4 * 12
-
-
-def test_cells_are_counted():
-    with pytest.raises(HaplyError, match="cannot be cut"):
-        any_bounds(Uniform(0, 1), Uniform(0, 1), NEAR, [0, 1], [0], cells=100)
 
 
 # -- extremes ---------------------------------------------------------------------------------------------------------

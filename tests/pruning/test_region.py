@@ -27,7 +27,6 @@ from haply.pruning.bounds.region import (
     Box,
     Quadratic,
     box_bounds,
-    box_depth,
     box_distance,
     cantelli_form,
     chebyshev,
@@ -142,7 +141,6 @@ def test_distances_are_the_oracles_and_never_more():
         box_distance(np.zeros(2), np.zeros((2, 2)), np.ones(2), 2 * np.ones(2), np.empty(2), np.empty((2, 3)))
         == math.inf
     )
-    assert box_depth(np.zeros(2), np.diag([1.0, 0.0]), -np.ones(2), np.ones(2)) == 1.0
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -21,8 +21,7 @@ from haply.models.ragged import Ragged
 from haply.numerics.components import NORMAL, POINT, UNIFORM, gap, smooth_window
 from haply.numerics.grid import FARTHEST, demand, grid_step, over_grid, room_for_grid, trapezoid_step
 from haply.numerics.jit import bare, kernel
-from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass, normal_between
-from haply.probability.exact import PairProbability
+from haply.numerics.normal import SQRT_2PI, cut_anchor, cut_cdf, cut_mass
 from haply.probability.quadrature import (
     GAIN,
     HIGH,
@@ -30,7 +29,6 @@ from haply.probability.quadrature import (
     MOST_BENDS,
     NODE,
     NODE_WEIGHT,
-    add_cdf,
     add_moving,
     most_pieces,
     only_bends,
@@ -51,11 +49,6 @@ _DUST = 1e-15
 """A chance below this is what rounding leaves of none."""
 _WIDE = 0.5
 """A curve that takes this share of a left value is not a break in it."""
-_INNER = 2.6
-"""Cells of bounds lie within so many standard deviations; the tails are one cell each."""
-MOST_CELLS = BLOCK - 4
-_BOUND_SLACK = 1e-14
-"""What rounding may change of a bound, for each candidate."""
 
 
 class MatchCounts(NamedTuple):
@@ -69,13 +62,6 @@ class MatchCounts(NamedTuple):
     """For each candidate the probability that it matches; of no use if single ones were not asked for."""
     distribution: Ragged | None
     """For each left row the probabilities of 0, 1, 2, ... matches, up to the largest number that is possible."""
-
-
-class GroupCounts(NamedTuple):
-    """How many matches all left rows of a group have together."""
-
-    expected: np.ndarray
-    variance: np.ndarray
 
 
 class Tally(NamedTuple):
@@ -432,99 +418,6 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
     return found
 
 
-@bare
-def _edges(left, right, sd, cells, out):
-    """The ends of cells between two places: of one width, but for the tails of a normal, which are one cell each."""
-    inner_left, inner_right = left, right
-    if sd > 0.0:
-        inner_left, inner_right = max(left, -_INNER * sd), min(right, _INNER * sd)
-    count = 0
-    if left < inner_left:
-        out[count] = left
-        count += 1
-    for cell in range(cells + 1):
-        out[count] = inner_left + (inner_right - inner_left) * (cell / cells)
-        count += 1
-    if inner_right < right:
-        out[count] = right
-        count += 1
-    return count
-
-
-@bare
-def _bound_part(a, k, b, before, candidates, low, high, outside, cells, pieces, tally):
-    """Lower and upper bound of the chance of any match within a uniform or normal component of the left value.
-
-    Within a cell a candidate's chance is at least the share of it between ``x - high`` at the cell's upper end and
-    ``x - low`` at its lower end, and at most that between the others.
-    """
-    sd, curved = a.sd[k], a.kind[k] == NORMAL
-    plain = curved and a.low[k] == -math.inf and a.high[k] == math.inf
-    if curved:
-        origin = min(max(a.mean[k], a.low[k]), a.high[k])
-        left, right, _ = smooth_window(a.mean[k], sd, a.low[k], a.high[k])
-    else:
-        origin, left, right, sd = a.low[k], 0.0, a.high[k] - a.low[k], 0.0
-    _see_all(b, before, candidates, origin, left, right, low, high, False, pieces)
-    least, most, upper, edge = tally.some, tally.mean, tally.own, tally.offset
-    count = _edges(left, right, sd, cells, edge)
-    least[:count] = 0.0
-    most[:count] = 0.0
-    for c in range(len(candidates)):
-        lower = tally.q
-        lower[:count] = 0.0
-        upper[:count] = 0.0
-        add_cdf(pieces, 2 * c, 0.0, edge, count, b.ordered, lower)
-        add_cdf(pieces, 2 * c + 1, 0.0, edge, count, b.ordered, upper)
-        for e in range(count - 1):
-            bottom, top = max(0.0, lower[e] + upper[e + 1]), min(1.0, lower[e + 1] + upper[e])
-            if outside:
-                bottom, top = 1.0 - top, 1.0 - bottom
-            least[e] += bottom * (1.0 - least[e])
-            most[e] += top * (1.0 - most[e])
-    low_total, high_total = 0.0, 0.0
-    for e in range(count - 1):
-        if plain:
-            mass = normal_between(edge[e] / sd, edge[e + 1] / sd)
-        elif curved:
-            mean = gap(a.mean[k], origin, 0.0)
-            ends = gap(a.low[k], origin, 0.0), gap(a.high[k], origin, 0.0)
-            mass = cut_cdf(mean, sd, ends[0], ends[1], edge[e + 1]) - cut_cdf(mean, sd, ends[0], ends[1], edge[e])
-        else:
-            mass = (edge[e + 1] - edge[e]) / (right - left)
-        low_total += mass * least[e]
-        high_total += mass * most[e]
-    return a.weight[k] * low_total, a.weight[k] * high_total
-
-
-@kernel
-def _bound_rows(a, b, start, candidates, low, high, low_closed, high_closed, outside, cells):
-    """Lower and upper bounds of the chance of any match, for all left rows."""
-    rows = len(start) - 1
-    before = weights_before(b)
-    most, components = most_pieces(b, start, candidates)
-    pieces = room_for_pieces(2 * most, 2 * components)
-    tally, place = room_for_tally(most, False), np.empty(BLOCK, np.int64)
-    chances = np.zeros(most)
-    lower, upper = np.zeros(rows), np.zeros(rows)
-    for i in range(rows):
-        mine = candidates[start[i] : start[i + 1]]
-        if len(mine) == 0:
-            continue
-        begin_row(tally, len(mine))
-        _over_points(a, i, b, before, mine, low, high, low_closed, high_closed, outside, False, place, tally, chances)
-        lower[i] = upper[i] = tally.sums[4]
-        for k in range(a.start[i], a.start[i + 1]):
-            if a.kind[k] != POINT:
-                number = max(1, math.ceil(cells * a.weight[k]))
-                bounds = _bound_part(a, k, b, before, mine, low, high, outside, number, pieces, tally)
-                lower[i] += bounds[0]
-                upper[i] += bounds[1]
-        slack = _BOUND_SLACK * (1 + len(mine))
-        lower[i], upper[i] = max(0.0, lower[i] - slack), min(1.0, upper[i] + slack)
-    return lower, upper
-
-
 @kernel
 def _gathered(start, shares, largest):
     """The distributions of all rows without the numbers that cannot be."""
@@ -607,141 +500,3 @@ def counts_of(begins: np.ndarray, found: Found, with_distribution: bool) -> Matc
         starts, values = _gathered(begins, found.shares, found.largest)
         distribution = Ragged(values, starts)
     return MatchCounts(found.some, found.expected, found.variance, found.probability, distribution)
-
-
-def any_bounds(
-    left: OneDimensional, right: OneDimensional, region: Region, start: Any, candidates: Any, *, cells: int = 8
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bound the probability that any candidate matches, from few cells of each left value.
-
-    Parameters
-    ----------
-    left, right, region, start, candidates
-        As of ``match_counts``.
-    cells
-        How many cells a left value is cut into, from 1 to 28. The bounds are the closer, and the slower, the more.
-
-    Returns
-    -------
-    tuple of numpy.ndarray
-        Certified lower and upper bounds for each left row. They are equal but for rounding where it is a point, or
-        samples.
-    """
-    if not 1 <= cells <= MOST_CELLS:
-        raise HaplyError("A left value cannot be cut so", expected=f"1 to {MOST_CELLS} cells", found=str(cells))
-    begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    return _bound_rows(left.components, right.components, begins, rows, *_ends(region), cells)
-
-
-def any_reaches(
-    left: OneDimensional, right: OneDimensional, region: Region, start: Any, candidates: Any, least: float
-) -> tuple[np.ndarray, int]:
-    """Decide for which left rows the probability of any match is at least a number, with few integrals.
-
-    It is at least the largest chance of a candidate, and at most their sum; then bounds from cells decide. Only what is
-    between is integrated.
-
-    Parameters
-    ----------
-    left, right, region, start, candidates
-        As of ``match_counts``.
-    least
-        The least probability that counts.
-
-    Returns
-    -------
-    tuple of numpy.ndarray and int
-        Whether each left row has it, and for how many rows an integral was needed.
-    """
-    begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    owner = np.repeat(np.arange(len(left)), np.diff(begins))
-    chance = PairProbability(left, right, region).evaluate(owner.astype(np.int32), rows.astype(np.int32))
-    most = np.zeros(len(left))
-    np.maximum.at(most, owner, chance)
-    together = np.bincount(owner, chance, len(left))
-    reached = most - _BOUND_SLACK >= least
-    slack = _BOUND_SLACK * (1 + np.diff(begins))
-    open_rows = np.flatnonzero(~reached & (together + slack >= least))
-    lower, upper = any_bounds(left.take(open_rows), right, region, *_of_rows(begins, rows, open_rows))
-    reached[open_rows[lower >= least]] = True
-    open_rows = open_rows[(lower < least) & (upper >= least)]
-    counts = match_counts(left.take(open_rows), right, region, *_of_rows(begins, rows, open_rows))
-    reached[open_rows] = counts.p_any >= least
-    return reached, len(open_rows)
-
-
-def _of_rows(start: np.ndarray, candidates: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The candidates of some left rows."""
-    found = Ragged(candidates, start).take(rows)
-    return found.start.astype(np.int64), found.values
-
-
-def group_variance(
-    left_group: Any, left_variance: Any, right_group: Any, right_variance: Any, pair_group: Any, probability: Any,
-    groups: int,
-) -> np.ndarray:  # fmt: skip
-    """Compute the variance of the number of matches of each group of left rows together.
-
-    Left rows that share right rows are not independent. With ``N`` the matches of a left row, ``M`` those of a right
-    row with the left rows of the group, and ``p`` the probability of a pair, the variance is ``sum Var N + sum Var M -
-    sum p (1 - p)``.
-
-    Parameters
-    ----------
-    left_group, left_variance
-        For each left row the number of its group, and the variance of the number of its matches.
-    right_group, right_variance
-        The same for right rows, each counted with the left rows of one group: as many as there are pairs of a right
-        row and a group.
-    pair_group, probability
-        For each candidate pair the group of its left row, and how likely it matches.
-    groups
-        How many groups there are.
-
-    Returns
-    -------
-    numpy.ndarray
-        A variance for each group.
-    """
-    chance = np.asarray(probability, np.float64)
-    return np.maximum(
-        0.0,
-        np.bincount(left_group, left_variance, groups)
-        + np.bincount(right_group, right_variance, groups)
-        - np.bincount(pair_group, chance * (1.0 - chance), groups),
-    )
-
-
-def group_counts(
-    left: OneDimensional, right: OneDimensional, region: Region, start: Any, candidates: Any, group: Any, groups: int
-) -> GroupCounts:
-    """Compute how many matches the left rows of each group have together: two passes, one from each side.
-
-    Parameters
-    ----------
-    left, right, region, start, candidates
-        As of ``match_counts``.
-    group
-        The number of each left row's group.
-    groups
-        How many groups there are.
-
-    Returns
-    -------
-    GroupCounts
-        For each group the mean and the variance of the number of matches.
-    """
-    begins, rows = candidate_lists(start, candidates, len(left), len(right))
-    owner, of = np.repeat(np.arange(len(left)), np.diff(begins)), np.asarray(group, np.int64)
-    counts = match_counts(left, right, region, begins, rows)
-    keys = of[owner] * len(right) + rows
-    order = np.argsort(keys, kind="stable")
-    found, first = np.unique(keys[order], return_index=True)
-    mirrored = Region(-region.high, -region.low, region.high_closed, region.low_closed, region.outside)
-    again = match_counts(
-        right.take(found % max(1, len(right))), left, mirrored, np.append(first, len(keys)), owner[order]
-    )
-    variance = group_variance(
-        of, counts.variance, found // max(1, len(right)), again.variance, of[owner], counts.probability, groups
-    )
-    return GroupCounts(np.bincount(of, counts.expected, groups), variance)

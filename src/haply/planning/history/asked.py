@@ -156,10 +156,6 @@ def notes_on(*frames: Frame) -> tuple[str, ...]:
     return (f"These numbers ignore that the rows have passed `{asked}`.",)
 
 
-def _all_of(condition: Expression) -> tuple[Expression, ...]:
-    return condition.conditions if isinstance(condition, And) else (condition,)
-
-
 def _variables(condition: Expression, is_certain: Callable[[Expression], bool]) -> Iterator[Name]:
     """The columns that are uncertain, or that uncertain values are made of."""
     if isinstance(condition, Column) and not is_certain(condition):

@@ -195,19 +195,6 @@ def box_distance(mean, cov, low, high, dual, room):
 
 
 @bare
-def box_depth(mean, cov, low, high):
-    """Return the distance, in sds, of the mean from the outside of a box; 0 if the mean is not inside."""
-    depth = math.inf
-    for i in range(len(mean)):
-        room = min(mean[i] - low[i], high[i] - mean[i])
-        if room < 0.0:
-            return 0.0
-        if cov[i, i] > 0.0:
-            depth = min(depth, room / math.sqrt(cov[i, i]))
-    return depth
-
-
-@bare
 def form_distance(curve, slope, sign, limit):
     """Lower bound on the distance, in sds, of the mean from the region ``sign * form < limit`` (without its constant).
 
