@@ -256,21 +256,6 @@ def pass_by(pieces, r, x):
     pieces.at[r] = k
 
 
-@bare
-def add_cdf(pieces, r, base, offset, count, ordered, out):
-    """Add the values of a range at the ascending nodes ``base + offset`` to ``out``."""
-    level, first, last = pieces.level[r], base + offset[0], base + offset[count - 1]
-    for k in range(pieces.at[r], pieces.start[r + 1]):
-        if pieces.number[k, HIGH] <= first:
-            level += pieces.number[k, GAIN]
-        elif pieces.number[k, LOW] < last:
-            add_piece(pieces, k, base, offset, count, out)
-        elif ordered:
-            break
-    for e in range(count):
-        out[e] += level
-
-
 @bare_fused
 def add_piece(pieces, k, base, offset, count, out):
     """Add the values of one piece at the nodes ``base + offset``."""
