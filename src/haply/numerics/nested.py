@@ -17,6 +17,7 @@ import numpy as np
 
 from haply.numerics.components import NORMAL, POINT, component_cdf, component_quantile, smooth_window
 from haply.numerics.jit import kernel
+from haply.numerics.multivariate.multinormal import MISSED, RARE
 from haply.numerics.normal import cut_pdf
 
 MOST_INTEGRALS = 2
@@ -693,15 +694,21 @@ def _at_point(laws, asked, room, point, row):
 
 
 @kernel
-def lattice_rows(laws, asked, steps, shifts, tolerance, most, found):
+def lattice_rows(laws, asked, steps, shifts, tolerance, most, found, errors):
     """Estimate the probability that all conditions hold, for each row, by a mean over shifted lattices.
 
     ``steps`` is the lattice's direction and ``shifts`` has a row for each shift. Points are added until three standard
-    errors of the mean are at most ``tolerance``, or there are ``most``.
+    errors of the mean are at most ``tolerance`` and hardly anything of more than ``RARE`` can have been missed, or there
+    are ``most``. ``errors`` are three standard errors or, if that is more, what may have been missed. Where bounds show
+    that the conditions hold for all values, or for none, no point is taken.
     """
     room, point, sums = _room(laws, asked), np.empty(len(steps)), np.empty(len(shifts))
     for row in range(len(found)):
         _begin_row(laws, asked, room, row)
+        known = _everywhere(asked, room, 0, room.reach[0, 0], room.reach[0, 1], row)
+        if known >= 0:
+            found[row], errors[row] = known, 0.0
+            continue
         sums[:] = 0.0
         done, points, mean, more = 0, 512, 0.0, True
         while more:
@@ -718,5 +725,7 @@ def lattice_rows(laws, asked, steps, shifts, tolerance, most, found):
             for shift in range(len(shifts)):
                 spread += (sums[shift] / done - mean) ** 2
             error = 3.0 * math.sqrt(spread / (len(shifts) * (len(shifts) - 1)))
-            more = error > tolerance and done * len(shifts) < most
+            missed = MISSED / (done * len(shifts))
+            more = (error > tolerance or missed > RARE) and done * len(shifts) < most
         found[row] = min(1.0, max(0.0, mean))
+        errors[row] = max(error, missed)

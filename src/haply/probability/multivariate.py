@@ -29,7 +29,10 @@ _BLOCK = 200_000
 
 
 class Estimate(NamedTuple):
-    """Probabilities, and the error of each (closed forms: rounding; lattices: three standard errors)."""
+    """Probabilities, and the error of each.
+
+    It is rounding for closed forms; for lattices three standard errors or, if that is more, what points may have missed.
+    """
 
     value: np.ndarray
     error: np.ndarray

@@ -17,7 +17,7 @@ import numpy as np
 
 from haply.numerics.jit import bare
 from haply.numerics.multivariate.directions import SAME, reduce_rows
-from haply.numerics.multivariate.multinormal import EXACT_ERROR, SEED, SHIFTS, square_roots
+from haply.numerics.multivariate.multinormal import EXACT_ERROR, MISSED, RARE, SEED, SHIFTS, square_roots
 from haply.numerics.normal import NODE_WEIGHTS, NODES, SQRT_2PI, normal_between, normal_quantile
 
 TOUCH = 2.0**-48
@@ -601,7 +601,10 @@ def _mirror(row, normal, dim, length):
 
 @bare
 def _over_lattice(dim, count, bent, slant, lattice, room):
-    """Return the mean over shifted lattices, folded so that the integrand is periodic, and three standard errors."""
+    """Return the mean over shifted lattices, folded so that the integrand is periodic, and its error.
+
+    The error is three standard errors or, if that is more, what so many points may have missed.
+    """
     _smoothest(dim, count, bent, slant, lattice)
     z, steps, shifts, sums = lattice.z, lattice.steps, lattice.shifts, lattice.sums
     sums[:] = 0.0
@@ -621,8 +624,9 @@ def _over_lattice(dim, count, bent, slant, lattice, room):
         for shift in range(SHIFTS):
             spread += (sums[shift] / done - mean) ** 2
         error = 3.0 * math.sqrt(spread / (SHIFTS * (SHIFTS - 1)))
-        if error <= lattice.tolerance or done * SHIFTS >= lattice.most:
-            return mean, error + EXACT_ERROR
+        missed = MISSED / (done * SHIFTS)
+        if (error <= lattice.tolerance and missed <= RARE) or done * SHIFTS >= lattice.most:
+            return mean, max(error, missed) + EXACT_ERROR
         points = done
 
 

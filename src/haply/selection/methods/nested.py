@@ -86,7 +86,8 @@ class Nested:
         elif self.method == LATTICE:
             steps = square_roots(len(values.laws.start) - 1)
             shifts = np.random.default_rng(SEED).random((SHIFTS, len(steps)))
-            lattice_rows(values.laws, self._polynomials(values), steps, shifts, TOLERANCE, MOST_POINTS, found)
+            asked, errors = self._polynomials(values), np.empty(len(found))
+            lattice_rows(values.laws, asked, steps, shifts, TOLERANCE, MOST_POINTS, found, errors)
         else:
             self._refuse_many(values)
             nested_rows(values.laws, self._polynomials(values), values.integrals, found)
