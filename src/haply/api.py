@@ -1,13 +1,10 @@
-"""``hp.join``, ``hp.where``, ``hp.window_join`` and their plans.
-
-The result is a table of the kind of the first argument, so its type is not known in advance.
-"""
+"""``hp.join``, ``hp.where``, ``hp.window_join`` and their plans."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from haply.beside import AskedPairs, planned
 from haply.errors import HaplyError, one_of
@@ -18,11 +15,13 @@ from haply.planning.explain import Description
 from haply.planning.frames import (
     Duration,
     Engine,
+    FilePath,
     Frame,
     InvalidMode,
     ProbabilityMode,
     SideName,
     TableRow,
+    TableT,
     Tabular,
     field_of,
     find_column,
@@ -41,6 +40,7 @@ from haply.report.funnel import Funnel
 from haply.selection.select import Planning
 
 if TYPE_CHECKING:
+    from haply.engines.spark.index import DataFrame, SparkSession
     from haply.joins.operators.window import Algorithm
     from haply.pruning.candidates.windows import Policy
 
@@ -50,7 +50,7 @@ EngineName = Literal["local", "spark"]
 """What answers a query over files: this process, or Spark."""
 
 
-def table(frame: Tabular, key: str | Sequence[str] | None = None) -> Any:
+def table(frame: TableT | FilePath, key: str | Sequence[str] | None = None) -> TableT:
     """Declare which rows of a table are the same: those with equal keys.
 
     In a join of the table with itself, or with a result made from it, the uncertain values of rows with equal keys are
@@ -91,7 +91,7 @@ def table(frame: Tabular, key: str | Sequence[str] | None = None) -> Any:
 
 
 def plan_join(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     on: Expression | str | None = None,
     threshold: float | None = None,
@@ -113,7 +113,7 @@ def plan_join(
     order_by: str | Sequence[str] | None = None,
     ties: Ties = "first",
     funnel: Funnel | None = None,
-) -> Plan:
+) -> Plan[TableT]:
     """Check and plan a join without running it.
 
     Parameters
@@ -190,7 +190,7 @@ def _cut(left: Frame, right: Frame, options: JoinOptions) -> str | None:
 
 
 def join(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     on: Expression | str | None = None,
     threshold: float | None = None,
@@ -212,7 +212,7 @@ def join(
     order_by: str | Sequence[str] | None = None,
     ties: Ties = "first",
     funnel: Funnel | None = None,
-) -> Any:
+) -> TableT:
     """Find the pairs of rows for which a condition on uncertain values is at least as likely as the threshold.
 
     Parameters
@@ -298,7 +298,7 @@ def join(
 
 
 def plan_where(
-    df: Tabular,
+    df: TableT | FilePath,
     condition: Expression | str,
     threshold: float | None = None,
     *,
@@ -307,7 +307,7 @@ def plan_where(
     planning: Planning = "per_row",
     invalid: InvalidMode = "raise",
     funnel: Funnel | None = None,
-) -> Plan:
+) -> Plan[TableT]:
     """Check and plan a selection without running it.
 
     Parameters
@@ -350,7 +350,7 @@ def plan_where(
 
 
 def where(
-    df: Tabular,
+    df: TableT | FilePath,
     condition: Expression | str,
     threshold: float | None = None,
     *,
@@ -359,7 +359,7 @@ def where(
     planning: Planning = "per_row",
     invalid: InvalidMode = "raise",
     funnel: Funnel | None = None,
-) -> Any:
+) -> TableT:
     """Find the rows for which a condition on uncertain columns is at least as likely as the threshold.
 
     Parameters
@@ -405,7 +405,7 @@ def where(
 
 
 def window_join(
-    streams: Mapping[str, Tabular],
+    streams: Mapping[str, TableT | FilePath],
     windows: Mapping[tuple[str, str], Duration],
     *,
     key: str | Mapping[str, str] | None = None,
@@ -416,7 +416,7 @@ def window_join(
     algorithm: Algorithm = "auto",
     windows_policy: Policy = "exact",
     funnel: Funnel | None = None,
-) -> Any:
+) -> TableT:
     """Find the combinations of one row of each table (or stream) in which every given window holds.
 
     Parameters
@@ -475,7 +475,7 @@ def window_join(
     return Plan(plan, engine_of(plan.first), funnel).run()
 
 
-def check(df: Tabular, column: str) -> Any:
+def check(df: TableT | FilePath, column: str) -> TableT:
     """Find the rows of an uncertain column that are not a distribution.
 
     Parameters
@@ -505,7 +505,7 @@ def check(df: Tabular, column: str) -> Any:
     return plan_check(df, column).run()
 
 
-def plan_check(df: Tabular, column: str) -> Plan:
+def plan_check(df: TableT | FilePath, column: str) -> Plan[TableT]:
     """Check a search for bad rows without running it; the arguments are those of ``hp.check``."""
     frame = frame_of(df, "The table")
     field = field_of(frame, find_column(frame, column, "given"))
@@ -584,7 +584,15 @@ def build_index(df: Tabular, column: str, path: str, *, page_rows: int = PAGE_RO
     engine_of(frame).build_index(frame, field.name, path, page_rows, mode)
 
 
-def read_index(path: str, spark: object | None = None, *, engine: EngineName | None = None) -> Any:
+@overload
+def read_index(path: str, spark: SparkSession, *, engine: Literal["spark"] | None = None) -> DataFrame: ...
+
+
+@overload
+def read_index(path: str, spark: object | None = None, *, engine: EngineName | None = None) -> Tabular: ...
+
+
+def read_index(path: str, spark: object | None = None, *, engine: EngineName | None = None) -> Tabular:
     """Read the table of an index; joins with it skip pages, on whichever side it is.
 
     Parameters

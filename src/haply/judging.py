@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,10 @@ from haply.models.moving import GAUSSIANS, moved, rescaled
 from haply.planning.answers.candidates import Assign, CandidatePlan, LearnOptions, learned
 from haply.planning.answers.match import Density
 from haply.planning.frames import (
+    FilePath,
     Frame,
     SideName,
+    TableT,
     Tabular,
     field_of,
     find_column,
@@ -164,7 +166,7 @@ def _model(frame: Frame, column: str) -> type[Model] | None:
 # -- fakes -------------------------------------------------------------------------------------------------------------
 
 
-def shifted(left: Tabular, column: str, by: Sequence[float | Sequence[float]]) -> list[Any]:
+def shifted(left: TableT | FilePath, column: str, by: Sequence[float | Sequence[float]]) -> list[TableT]:
     """Move the values of a column, so that every match of a row is then false.
 
     Choose several shifts, in different directions, that are longer than any error, but not so long that the density
@@ -444,7 +446,7 @@ class ErrorFit:
             ]
         )
 
-    def apply(self, table: Tabular, *, side: SideName | None = None) -> Any:
+    def apply(self, table: TableT | FilePath, *, side: SideName | None = None) -> TableT:
         """Correct the values of a table: means by the offset, variances by ``scale**2 v + extra**2``.
 
         With ``assign="both"``, apply it to both tables: the offset goes to the left one, half of the extra variance to

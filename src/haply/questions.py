@@ -1,12 +1,8 @@
-"""``hp.match``, ``hp.count_matches``, ``hp.asof`` and their plans: questions about rows rather than pairs.
-
-The result is a table of the kind of the first argument, so its type is not known in advance.
-"""
+"""``hp.match``, ``hp.count_matches``, ``hp.asof`` and their plans: questions about rows rather than pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from haply.beside import AskedCounts, AskedEvents, AskedMatches, planned
 from haply.inputs import engine_of, frame_of, together
@@ -15,7 +11,7 @@ from haply.planning.answers.asof import AsofOptions
 from haply.planning.answers.counts import CountOptions
 from haply.planning.answers.match import Density, MatchOptions, Same
 from haply.planning.answers.options import Answer, How, Keep, Ties
-from haply.planning.frames import Duration, InvalidMode, Tabular
+from haply.planning.frames import Duration, FilePath, InvalidMode, TableT, Tabular
 from haply.planning.history.asked import notes_on
 from haply.planning.plans import Plan
 from haply.query import Expression
@@ -50,7 +46,7 @@ def density(*, area: float) -> Density:
 
 
 def plan_match(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     same: Same | Sequence[Same],
     *,
@@ -71,7 +67,7 @@ def plan_match(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     funnel: Funnel | None = None,
-) -> Plan:
+) -> Plan[TableT]:
     """Check and plan a match without running it.
 
     Parameters
@@ -110,7 +106,7 @@ def plan_match(
 
 
 def match(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     same: Same | Sequence[Same],
     *,
@@ -131,7 +127,7 @@ def match(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     funnel: Funnel | None = None,
-) -> Any:
+) -> TableT:
     """Find the rows of two tables that are the same thing, and how likely that is.
 
     A left row has its counterpart among the right rows with probability ``completeness``. All other right rows are
@@ -205,7 +201,7 @@ def match(
 
 
 def plan_count_matches(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     on: Expression | str,
     *,
@@ -219,7 +215,7 @@ def plan_count_matches(
     invalid: InvalidMode = "raise",
     columns: Sequence[str] | None = None,
     funnel: Funnel | None = None,
-) -> Plan:
+) -> Plan[TableT]:
     """Check and plan a count of matches without running it.
 
     Parameters
@@ -252,7 +248,7 @@ def plan_count_matches(
 
 
 def count_matches(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     on: Expression | str,
     *,
@@ -266,7 +262,7 @@ def count_matches(
     invalid: InvalidMode = "raise",
     columns: Sequence[str] | None = None,
     funnel: Funnel | None = None,
-) -> Any:
+) -> TableT:
     """Count how many right rows fulfil a condition with each left row: whether any does, and how many to expect.
 
     All partners of a left row are compared with the same uncertain value, so their probabilities do not multiply. The
@@ -329,7 +325,7 @@ def count_matches(
 
 
 def plan_asof(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     time: str | tuple[str, str],
     *,
@@ -345,7 +341,7 @@ def plan_asof(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     funnel: Funnel | None = None,
-) -> Plan:
+) -> Plan[TableT]:
     """Check and plan a join by the last event without running it.
 
     Parameters
@@ -380,7 +376,7 @@ def plan_asof(
 
 
 def asof(
-    left: Tabular,
+    left: TableT | FilePath,
     right: Tabular,
     time: str | tuple[str, str],
     *,
@@ -396,7 +392,7 @@ def asof(
     suffixes: tuple[str, str] = ("_left", "_right"),
     columns: Sequence[str] | None = None,
     funnel: Funnel | None = None,
-) -> Any:
+) -> TableT:
     """Find for each left row the last right row before it, where times may be uncertain.
 
     A right row is the last one if its time is at or before that of the left row, and no other right row is between

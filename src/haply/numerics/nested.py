@@ -698,8 +698,8 @@ def lattice_rows(laws, asked, steps, shifts, tolerance, most, found, errors):
     """Estimate the probability that all conditions hold, for each row, by a mean over shifted lattices.
 
     ``steps`` is the lattice's direction and ``shifts`` has a row for each shift. Points are added until three standard
-    errors of the mean are at most ``tolerance`` and hardly anything of more than ``RARE`` can have been missed, or there
-    are ``most``. ``errors`` are three standard errors or, if that is more, what may have been missed. Where bounds show
+    errors of the mean are at most ``tolerance`` and little of more than ``RARE`` can have been missed, or there are
+    ``most``. ``errors`` are three standard errors or, if that is more, what may have been missed. Where bounds show
     that the conditions hold for all values, or for none, no point is taken.
     """
     room, point, sums = _room(laws, asked), np.empty(len(steps)), np.empty(len(shifts))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,19 @@ from haply.models import Certain, Model, OneDimensional, Samples
 from haply.models.columns import model_of_type
 from haply.planning.explain import Description
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    TableT = TypeVar("TableT", default=pa.Table)
+else:
+    from typing import TypeVar
+
+    TableT = TypeVar("TableT")
+    """The kind of a result, which is that of the first table; Arrow where that is a path."""
 Tabular: TypeAlias = object
 """A table of pandas, Polars, Arrow or DuckDB, the path of a file, or a Spark DataFrame."""
+FilePath: TypeAlias = str | os.PathLike[str]
+"""The path of a file, or of a folder of files."""
 TableRow: TypeAlias = object
 """A row of a table: a mapping from names of columns to values, a row of pandas, a Row of Spark, a table of one row."""
 Duration: TypeAlias = float | str | timedelta

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_check
 from haply.drawing.inline import drawn
 from haply.errors import HaplyError
 from haply.planning.explain import Description, NotTaken, RowExplanation
-from haply.planning.frames import Engine, Frame, TableRow
+from haply.planning.frames import Engine, Frame, TableRow, TableT
 
 if TYPE_CHECKING:
     import altair
@@ -208,7 +208,7 @@ class Registry(Generic[Node]):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Generic[TableT]):
     """Represents a query that has been checked and planned but not run.
 
     ``hp.plan_join``, ``hp.plan_where`` and ``hp.plan_sql`` make plans.
@@ -233,7 +233,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     pair: Callable[[TableRow, TableRow], ExplainedPair] | None = None
 
-    def run(self) -> Any:
+    def run(self) -> TableT:
         """Run the query and return its result.
 
         Returns
@@ -242,7 +242,8 @@ class Plan:
             On Spark a DataFrame, which is computed by the first action on it. Elsewhere a table of the kind of the
             first table, computed at once.
         """
-        return self.query.run(self.engine, self.funnel).give()
+        found: TableT = self.query.run(self.engine, self.funnel).give()
+        return found
 
     def write(self, path: str) -> int:
         """Run the query and write its result into a new file.

@@ -14,10 +14,11 @@ from haply.planning.explain import Description, RowExplanation
 from haply.planning.frames import (
     Duration,
     Engine,
+    FilePath,
     Frame,
     InvalidMode,
     TableRow,
-    Tabular,
+    TableT,
     field_of,
     find_column,
     names_of,
@@ -45,8 +46,8 @@ def plan_sql(
     max_delay: Duration = 0,
     invalid: InvalidMode = "raise",
     funnel: Funnel | None = None,
-    **tables: Tabular,
-) -> Plan:
+    **tables: TableT | FilePath,
+) -> Plan[TableT]:
     """Check and plan a query in SQL without running it.
 
     Parameters
@@ -108,8 +109,8 @@ def sql(
     max_delay: Duration = 0,
     invalid: InvalidMode = "raise",
     funnel: Funnel | None = None,
-    **tables: Tabular,
-) -> Any:
+    **tables: TableT | FilePath,
+) -> TableT:
     """Answer a query in SQL over tables with uncertain values.
 
     Parameters

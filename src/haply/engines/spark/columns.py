@@ -17,7 +17,7 @@ from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Histogram, Model, Samples
 from haply.models.measurements import RECIPES
 from haply.models.points import flat_matrices, flat_points
-from haply.models.sky import AngleUnit, SkyEllipse, arcseconds_in
+from haply.models.sky import AngleUnit, Sky, SkyEllipse, arcseconds_in
 from haply.planning.constructors import PARAMETERS, PLAIN, fields_of, flattened
 from haply.planning.frames import quoted
 
@@ -240,6 +240,19 @@ CONSTRUCTORS: dict[str, Callable[..., Column]] = {
     **{name: partial(from_recipe, name) for name in RECIPES},
 }
 """By the names that they have in SQL, in lower case."""
+
+
+def sky_position(
+    ra: Value, dec: Value, ra_error: Value, dec_error: Value, corr: Value = 0.0, *, errors_in: AngleUnit = "arcsec"
+) -> Column:
+    """A position from right ascension and declination in degrees, and their standard errors.
+
+    ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
+    Distances of positions are in arcseconds. Its fields are the arguments, with errors in arcseconds.
+    """
+    refuse_constants("sky.position()", Sky, ra=ra, dec=dec, ra_error=ra_error, dec_error=dec_error, corr=corr)
+    east, north = (_in_arcseconds(error, errors_in) for error in (ra_error, dec_error))
+    return numbers(ra=ra, dec=dec, ra_error=east, dec_error=north, corr=corr)
 
 
 def sky_ellipse(
