@@ -222,7 +222,7 @@ def test_every_rewrite_says_the_same(seed):
             for rewrite, draft in zip(REWRITES, drafts[1:], strict=True):
                 assert draft_holds(draft, row) == wanted, (rewrite.name, text, row, str(draft))
             told[wanted] += 1
-    assert min(told.values()) > 55
+    assert min(told.values()) > fewer(fewer(55))  # fewer conditions, and fewer rows of each
     assert refused < 10
     assert all(count > 0 for name, count in changed.items() if name != "independent"), changed
 

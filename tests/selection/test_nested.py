@@ -366,3 +366,33 @@ def test_many_regions_of_normals_become_one_integral():
             holds += (total >= -0.5) & (total <= 0.25 * k)
         share = (holds >= 3).mean()
         assert abs(found - share) <= 5 * np.sqrt(share * (1 - share) / x.shape[1]) + 1e-5
+
+
+# -- regions between the nodes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_small_ellipsoids_are_found_wherever_they_lie(seed):
+    """In a box of uniform values: whole ellipsoids, halves around a point of a face, quarters around one of an edge."""
+    random = np.random.default_rng(seed)
+    ends, cut = random.uniform(1.0, 5.0, 3), int(random.integers(0, 3))
+    turn, _ = np.linalg.qr(random.normal(size=(3, 3)))
+    radii = 10.0 ** random.uniform(-2.5, -0.7) * random.uniform(0.5, 1.0, 3)
+    centre = random.uniform(-0.7, 0.7, 3) * ends
+    faces = random.choice(3, cut, replace=False)
+    centre[faces] = ends[faces] * random.choice([-1.0, 1.0], cut)
+    if cut > 1:  # a quarter is one by symmetry only
+        turn, radii = np.eye(3), random.permutation(radii)
+    matrix = turn @ np.diag(radii**-2.0) @ turn.T
+    names = [(name, None) for name in "xyz"]
+    linear = tuple(zip(names, (-2.0 * matrix @ centre).tolist(), strict=True))
+    squares = tuple(
+        (names[i], names[j], float(matrix[i, j]) * (1.0 if i == j else 2.0)) for i in range(3) for j in range(i, 3)
+    )
+    inside = Polynomial(linear, squares, (Range(-INF, 1.0 - float(centre @ matrix @ centre)),), "ellipsoid")
+    models = {name: Uniform([-end], [end]) for name, end in zip("xyz", ends, strict=True)}
+    group = group_of((inside,), dict.fromkeys("xyz", Uniform))
+    found, _ = group.prepare(RowValues(models, {}, 1)).exact()
+    assert group.method == "nested"
+    wanted = 4.0 / 3.0 * np.pi * radii.prod() / 2.0**cut / (2.0 * ends).prod()
+    assert found[0] == pytest.approx(wanted, abs=1e-10)

@@ -461,7 +461,10 @@ def _kinks(laws, asked, room, v, row):
 
 @kernel
 def _curved_kinks(laws, asked, room, v, row):
-    """Find where curved borders cross ends or middles of the values after ``v``, or turn back."""
+    """Find where curved borders cross ends or middles of the values after ``v``, or turn back.
+
+    What a single border bounds begins and ends there: where nodes of panels are far apart, it may lie between them.
+    """
     n, found, count = room.squares.shape[1], room.breaks[v], 0
     inside, here, there = n - 1 - v, 0, 0
     near, far = np.zeros(1), np.zeros(1)
@@ -476,6 +479,8 @@ def _curved_kinks(laws, asked, room, v, row):
                 far = np.zeros(48)
                 there = _places(laws, room, v + 2, row, far)
         squares, terms = room.squares[f], room.terms[v, f]
+        if inside == 2:
+            count = _turns(squares, terms, v, border, near, here, far, there, found, count)
         for i in range(here):
             for j in range(there):
                 y, z = near[i], far[j]
@@ -491,6 +496,38 @@ def _curved_kinks(laws, asked, room, v, row):
             count = _add_roots(
                 squares[v, v] - 0.25 * cross * cross / curve, terms[v] - 0.5 * slope * cross / curve,
                 terms[n] - border - 0.25 * slope * slope / curve, found, count,
+            )  # fmt: skip
+    return count
+
+
+@kernel
+def _turns(squares, terms, v, border, near, here, far, there, found, count):
+    """Append where a border turns back in the two values after ``v``: in both, or in one where the other has an end."""
+    n, y, z = len(terms) - 1, v + 1, v + 2
+    a, b, c = squares[y, y], squares[z, z], squares[y, z]
+    p, q, s, t = terms[y], squares[v, y], terms[z], squares[v, z]
+    det = 4.0 * a * b - c * c
+    if abs(det) > 1e-14 * (abs(4.0 * a * b) + c * c):
+        count = _add_roots(
+            squares[v, v] - (b * q * q - c * q * t + a * t * t) / det,
+            terms[v] - (2.0 * b * p * q - c * (p * t + q * s) + 2.0 * a * s * t) / det,
+            terms[n] - border - (b * p * p - c * p * s + a * s * s) / det, found, count,
+        )  # fmt: skip
+    if b != 0.0:
+        for i in range(here):
+            u = near[i]
+            line = s + c * u
+            count = _add_roots(
+                squares[v, v] - 0.25 * t * t / b, terms[v] + q * u - 0.5 * line * t / b,
+                terms[n] - border + (p + a * u) * u - 0.25 * line * line / b, found, count,
+            )  # fmt: skip
+    if a != 0.0:
+        for j in range(there):
+            u = far[j]
+            line = p + c * u
+            count = _add_roots(
+                squares[v, v] - 0.25 * q * q / a, terms[v] + t * u - 0.5 * line * q / a,
+                terms[n] - border + (s + b * u) * u - 0.25 * line * line / a, found, count,
             )  # fmt: skip
     return count
 
@@ -698,9 +735,9 @@ def lattice_rows(laws, asked, steps, shifts, tolerance, most, found, errors):
     """Estimate the probability that all conditions hold, for each row, by a mean over shifted lattices.
 
     ``steps`` is the lattice's direction and ``shifts`` has a row for each shift. Points are added until three standard
-    errors of the mean are at most ``tolerance`` and little of more than ``RARE`` can have been missed, or there are
-    ``most``. ``errors`` are three standard errors or, if that is more, what may have been missed. Where bounds show
-    that the conditions hold for all values, or for none, no point is taken.
+    errors of the mean are at most ``tolerance`` and hardly anything above ``RARE`` can have been missed, or there are
+    ``most``. ``errors`` are three standard errors or, if that is more, what may have been missed. Where bounds
+    show that the conditions hold for all values, or for none, no point is taken.
     """
     room, point, sums = _room(laws, asked), np.empty(len(steps)), np.empty(len(shifts))
     for row in range(len(found)):

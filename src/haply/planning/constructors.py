@@ -82,7 +82,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         for column in columns:
             if field_of(frame, named[column.name]).uncertain_model is not None:
                 raise HaplyError(f"`{node}` is made of `{column}`, which is uncertain", expected="certain columns")
-        text = str(with_columns(node, lambda column: replace(column, table=None)))
+        text = str(with_columns(node, lambda column: replace(column, table=None) if column.table else column))
         if (table, text) not in made:
             name = free_name(text, names_of(frame))
             frames[table] = with_made(frame, name, node, lambda column: quoted(named[column.name]))

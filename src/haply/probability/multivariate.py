@@ -31,7 +31,8 @@ _BLOCK = 200_000
 class Estimate(NamedTuple):
     """Probabilities, and the error of each.
 
-    Closed forms: rounding. Lattices: three standard errors or, if that is more, what points may have missed.
+    It is rounding for closed forms. For lattices it is three standard errors or, if that is more, what points may have
+    missed.
     """
 
     value: np.ndarray

@@ -45,7 +45,12 @@ def with_columns(expression: Expression, change: Callable[[Column], Expression])
 
 def respelled(expression: Expression, spell: Callable[[Column], str]) -> Expression:
     """Spell columns as their tables do: two spellings of one column are one variable."""
-    return with_columns(expression, lambda column: replace(column, name=spell(column)))
+
+    def change(column: Column) -> Column:
+        name = spell(column)
+        return column if name == column.name else replace(column, name=name)
+
+    return with_columns(expression, change)
 
 
 def to_sql(expression: Expression, rename: Callable[[Column], str]) -> str:

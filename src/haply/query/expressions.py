@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from enum import IntEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from haply.errors import HaplyError, unknown_name
@@ -81,6 +82,12 @@ def sql_text(expression: Expression, column: Callable[[Column], str] | None = No
     return writer.text(expression)
 
 
+@cache
+def _field_names(kind: type[Expression]) -> tuple[str, ...]:
+    """Name the fields of a kind of node: asking dataclasses for them at each node would take most of its time."""
+    return tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
+
+
 class Expression(ABC):
     """A node of a condition. Operators build further nodes: ``==`` is a condition too, and `same_as` compares trees."""
 
@@ -93,7 +100,7 @@ class Expression(ABC):
     """Recognises differences: set by ``haply.query.conditions``, which builds on this module."""
 
     def __post_init__(self) -> None:
-        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        values = (getattr(self, name) for name in _field_names(type(self)))
         flat = (item for value in values for item in (value if isinstance(value, tuple) else (value,)))
         object.__setattr__(self, "_children", tuple(item for item in flat if isinstance(item, Expression)))
         depth = 1 + max((child._depth for child in self._children), default=0)
@@ -676,7 +683,10 @@ def as_expression(value: Any) -> Expression:
 
 
 def rewritten(node: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """Return the tree with every node replaced for which ``change`` returns another, from the top down."""
+    """Return the tree with every node replaced for which ``change`` returns another, from the top down.
+
+    What is unchanged is not built anew: conditions are rewritten many times, and most of their parts stay.
+    """
     other = change(node)
     if other is not None:
         return other
@@ -686,8 +696,20 @@ def rewritten(node: Expression, change: Callable[[Expression], Expression | None
             return rewritten(value, change)
         return tuple(map(inner, value)) if isinstance(value, tuple) else value
 
-    changed = {field.name: inner(getattr(node, field.name)) for field in fields(node)}  # type: ignore[arg-type]
-    return replace(node, **changed) if node.children else node  # type: ignore[type-var]
+    if not node.children:
+        return node
+    given = {name: getattr(node, name) for name in _field_names(type(node))}
+    changed = {name: inner(value) for name, value in given.items()}
+    if all(_is_same(changed[name], value) for name, value in given.items()):
+        return node
+    return replace(node, **changed)  # type: ignore[type-var]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two values of a field are the same object, or tuples of the same objects."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return one is other
 
 
 def quote_name(name: str) -> str:

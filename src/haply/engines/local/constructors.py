@@ -83,6 +83,8 @@ class _Rows:
             alone = sql.column_alone(self.table, argument.sql)
             if alone is not None and (pa.types.is_integer(alone.type) or alone.type in (pa.float32(), pa.float64())):
                 return _whole(alone.cast(pa.float64(), safe=False))  # rounds large numbers, as SQL does
+            if self.count == 0 and sql.is_plain_arithmetic(self.table, argument.sql):
+                return pa.array([], pa.float64())
             return _whole(sql.evaluated(self.table, {"value": f"CAST({argument.sql} AS DOUBLE)"})["value"])
         return pa.array(np.full(self.count, float(argument)))
 
@@ -159,15 +161,16 @@ def _gaussian_nd(rows: _Rows, given: dict[str, Any]) -> pa.Array:
     assert sd is not None
     if corr is not None and len(sd) != 2:
         raise HaplyError("A single correlation needs two dimensions", found=f"{len(sd)} sds", hint="give cov instead")
-    sds = [np.asarray(rows.number(one).fill_null(np.nan)) for one in sd]
-    rho = np.zeros(rows.count) if corr is None else np.asarray(rows.number(corr).fill_null(np.nan))
+    given_sds, given_corr = [rows.number(one) for one in sd], [] if corr is None else [rows.number(corr)]
+    sds = [np.asarray(column.fill_null(np.nan)) for column in given_sds]
+    rho = np.asarray(given_corr[0].fill_null(np.nan)) if given_corr else np.zeros(rows.count)
     # A negative sd makes a negative variance, which is a bad row; its square would be a good one.
     entries = np.column_stack(
         [a * (np.abs(b) if i == j else b * rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
     )
-    unknown = [rows.number(one) for one in sd] + ([] if corr is None else [rows.number(corr)])
     ends = pa.array(np.arange(rows.count + 1, dtype=np.int32) * entries.shape[1])
-    return _struct({"mean": mean, "cov": pa.ListArray.from_arrays(ends, pa.array(entries.ravel()))}, [mean, *unknown])
+    cov_lists = pa.ListArray.from_arrays(ends, pa.array(entries.ravel()))
+    return _struct({"mean": mean, "cov": cov_lists}, [mean, *given_sds, *given_corr])
 
 
 def _latency(rows: _Rows, given: dict[str, Any]) -> pa.Array:

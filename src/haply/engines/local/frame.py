@@ -29,6 +29,13 @@ Give = Callable[[pa.Table], Any]
 """Converts an Arrow table into the kind that the user gave."""
 
 
+def _described(field: pa.Field) -> Field:
+    """Describe a column of Arrow."""
+    return Field(
+        field.name, plain_type(field.type), type_text(field.type), _metadata(field, b"unit"), _metadata(field, b"haply")
+    )
+
+
 def _metadata(field: pa.Field, name: bytes) -> str | None:
     found = (field.metadata or {}).get(name)
     return None if found is None else found.decode()
@@ -88,13 +95,7 @@ class LocalFrame:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns in their order."""
-        return tuple(
-            Field(
-                field.name, plain_type(field.type), type_text(field.type), _metadata(field, b"unit"),
-                _metadata(field, b"haply"),
-            )
-            for field in self.schema
-        )  # fmt: skip
+        return tuple(map(_described, self.schema))
 
     streaming = False
 
@@ -263,7 +264,10 @@ class LocalFrame:
             table = self.table(list(dict.fromkeys([*given, *used])) or first)
             return table.select(given).append_column(made, compute(table)).select(list(wanted))
 
-        return self._made(schema, load)
+        frame = self._made(schema, load)
+        if at < 0:  # the others are described already
+            frame.__dict__["fields"] = (*self.fields, _described(made))
+        return frame
 
     def marked(self, marks: Mapping[str, str]) -> LocalFrame:
         """Write these marks of its columns into its metadata, and no others."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -56,6 +58,34 @@ def column_alone(table: pa.Table, sql: str) -> pa.ChunkedArray | None:
     """Return the column if an expression is just its name."""
     name = name_alone(table.column_names, sql)
     return None if name is None else table[name]
+
+
+_ARITHMETIC = re.compile(r"(?:`[^`]+`|\d{1,8}(?:\.\d{1,8})?(?![\d.])|[-+*/() ])+")
+_NO_OPERATORS = re.compile(r"\*\*|//|--|/\*|\*/|``")
+"""What Python reads otherwise than SQL, in which some of it begins a comment; and names with quotes."""
+_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Name, ast.Load, ast.Constant)
+_MOST_NUMBERS = 4
+
+
+def is_plain_arithmetic(table: pa.Table, sql: str) -> bool:
+    """Return whether an expression only adds, subtracts, multiplies and divides columns of doubles and a few numbers.
+
+    It is a double then, and nothing has to be asked of DuckDB. The numbers are few and short, so that they make no
+    decimals of too many digits.
+    """
+    names = re.findall(r"`([^`]+)`", sql)
+    if not names or not _ARITHMETIC.fullmatch(sql) or _NO_OPERATORS.search(sql):
+        return False
+    known = dict(zip(table.schema.names, table.schema.types, strict=True))
+    if any(known.get(name) != pa.float64() for name in names):
+        return False
+    try:
+        nodes = list(ast.walk(ast.parse(re.sub(r"`[^`]+`", "x", sql).strip(), mode="eval")))
+    except SyntaxError:
+        return False
+    return all(isinstance(node, _NODES) for node in nodes) and (
+        sum(isinstance(node, ast.Constant) for node in nodes) <= _MOST_NUMBERS
+    )
 
 
 def evaluated(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
