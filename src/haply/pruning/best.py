@@ -157,3 +157,15 @@ def best_pairs(rows, scores, spreads, ranks, count, most, ties):
             if scores[pair] == scores[last] and spreads[pair] == spreads[last]:
                 kept[pair] = True
     return kept
+
+
+@kernel
+def flagged(left, right, probability, codes, kept):
+    """Return the flagged pairs: every pair is written, and the place moves on only if it stays."""
+    size, n = len(left), np.uint64(0)
+    lefts, rights = np.empty(size, left.dtype), np.empty(size, right.dtype)
+    chances, reasons = np.empty(size, probability.dtype), np.empty(size, codes.dtype)
+    for pair in range(size):
+        lefts[n], rights[n], chances[n], reasons[n] = left[pair], right[pair], probability[pair], codes[pair]
+        n += np.uint64(kept[pair])
+    return lefts[:n], rights[:n], chances[:n], reasons[:n]
