@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import oracle_position
 from haply.joins.match import Matches
 from haply.joins.ranks import RankedPairs, best_of_cell
 from haply.models import Gaussian
 from haply.numerics.multivariate.disc import disc_chance
+from haply.probability.multivariate import Parts
 from haply.pruning.best import Best, best_pairs, hold, likeliest_pairs, score
-from haply.pruning.bounds.discs import along_at_most, disc_at_most
+from haply.pruning.bounds import positions
+from haply.pruning.bounds.discs import along_at_most, disc_at_most, half_space_at_most
+from haply.pruning.bounds.positions import limits, near_pairs
 from haply.pruning.cascade import Counters
+from haply.pruning.threshold import Threshold
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -110,6 +115,7 @@ def test_bounds_of_discs_hold_for_every_normal():
         assert exact <= disc_at_most(x, y, xx, xy, yy, size * size)
         along = x * x * xx + 2 * x * y * xy + y * y * yy
         assert exact <= along_at_most(x * x + y * y, along, size)
+        assert exact <= half_space_at_most(x * x + y * y, along, size)
 
 
 def test_the_largest_values_are_held():
@@ -119,3 +125,45 @@ def test_the_largest_values_are_held():
         for n, value in enumerate(values, 1):
             count = hold(value, held, count)
             assert held[:count].tolist() == sorted(values[:n].tolist(), reverse=True)[:most]
+
+
+def _spread_positions(rng, dim, parts):
+    """A row with one covariance or several; reaches differ by far more than a class of rows has.
+
+    In four dimensions they do not: the oracle has few nodes on each axis.
+    """
+    sizes, least = 10.0 ** rng.uniform(-2.0, 0.3, parts), 1e-4 if dim < 4 else 0.1
+    roots = rng.normal(size=(parts, dim, dim)) * sizes[:, None, None]
+    weight = np.ones(1) if parts == 1 else np.array([0.35, 0.65])
+    return weight, rng.uniform(-1.2, 1.2, (parts, dim)), roots @ roots.swapaxes(1, 2) + least * np.eye(dim)
+
+
+@pytest.mark.parametrize("room", [2, 4096])
+@pytest.mark.parametrize("threshold", [0.02, 0.3, 0.7])
+@pytest.mark.parametrize(("dim", "parts"), [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)])
+def test_positions_that_may_be_the_best_are_found(dim, parts, threshold, room, monkeypatch):
+    """With little room for pairs, rows are walked through again and again."""
+    monkeypatch.setattr(positions, "_FIRST_ROOM", room)
+    rng = np.random.default_rng([dim, parts, int(100 * threshold)])
+    sides = [[_spread_positions(rng, dim, parts) for _ in range(count)] for count in (20, 24)]
+    chance = oracle_position.near(*sides, 0.9)
+    apart = 1e-10 if dim < 4 else 1e-6
+    assert (np.abs(chance - threshold) > apart).all()
+    chance = np.where(chance > threshold, chance, -1.0)
+    models = [
+        Parts(np.arange(len(side) + 1) * parts, *(np.concatenate(column) for column in zip(*side, strict=True)))
+        for side in sides
+    ]
+    asked = limits(0.9, Threshold(threshold, False), True, dim)
+    for best in (Best((0,)), Best((1,)), Best((0,), 3), Best((1,), 3), Best((0, 1))):
+        found = near_pairs(*models, asked, best=best)
+        got = dict(zip(zip(*(each.tolist() for each in found.pairs[:2]), strict=True), found.pairs[2], strict=True))
+        assert len(got) == len(found.pairs.left)  # each pair once
+        assert all(p == pytest.approx(chance[pair], abs=apart) for pair, p in got.items())
+        for side in best.sides:
+            for row, own in enumerate(chance.T if side else chance):
+                for other in np.argsort(-own)[: best.k]:
+                    assert own[other] < 0.0 or ((other, row) if side else (row, other)) in got
+        counts = found.counters.flat()
+        decided = sum(count for name, count in counts.items() if name.startswith(("rejected:", "accepted:")))
+        assert counts["candidates"] == decided + counts["evaluated"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from haply.models import Gaussian, OneDimensional, Uniform
 from haply.probability.region import Region
-from haply.pruning.best import Best
+from haply.pruning.best import Best, flagged
 from haply.pruning.bounds.one_dimensional import CONCENTRATION, CONTAINMENT, CURVE, RULES
 from haply.pruning.candidates.gaussian import match_gaussians
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
@@ -43,6 +43,11 @@ class Matches:
             self.left[chosen], self.right[chosen], self.probability[chosen], self.decided_by[chosen],
             self.counters, self.seconds,
         )  # fmt: skip
+
+    def only(self, kept: np.ndarray) -> Matches:
+        """The pairs that are flagged; all that was counted."""
+        columns = flagged(self.left, self.right, self.probability, self.decided_by, kept)
+        return Matches(*columns, self.counters, self.seconds)
 
 
 def match_overlapping(

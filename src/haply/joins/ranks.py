@@ -92,7 +92,7 @@ def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best) -> Mat
             return _spreads(models, found.left[tied], found.right[tied])
 
         kept |= RankedPairs(rows, len(models[side]), found.probability, spreads).best(best.k, None)
-    return found if kept.all() else found.take(np.flatnonzero(kept))
+    return found if kept.all() else found.only(kept)
 
 
 def _spreads(models: tuple[Model, Model], left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -105,6 +105,21 @@ def _spreads(models: tuple[Model, Model], left: np.ndarray, right: np.ndarray) -
             sides.append((Centres.of(model), rows))
     (mine, i), (theirs, j) = sides
     return expected_squares(mine, theirs, i, j)
+
+
+def numbered(ids: np.ndarray) -> tuple[np.ndarray, int]:
+    """Number rows by the order of their ids, and count them: not every id may occur.
+
+    >>> numbered(np.array([900, 7, 900]))
+    (array([1, 0, 1]), 2)
+    """
+    if not len(ids):
+        return ids, 0
+    most = int(ids.max())
+    if most < 4 * len(ids):
+        return ids, most + 1
+    known, numbers = np.unique(ids, return_inverse=True)
+    return numbers, len(known)
 
 
 @dataclass(frozen=True)
@@ -127,35 +142,43 @@ class RankedPairs:
         kept.
         """
         if most == 1 and self.count <= _CACHED:
+            return self._decided(most, ranks)
+        kept = np.ones(len(self.rows), bool)
+        several = crowded_pairs(self.rows, self.count, most)
+        if len(several):  # some row has a choice
+            some = RankedPairs(
+                *numbered(self.rows[several]), self.probability[several], lambda tied: self.spreads(several[tied])
+            )
+            kept[several] = some._decided(most, None if ranks is None else lambda tied: ranks(several[tied]))
+        return kept
+
+    def _decided(self, most: int, ranks: Callable[[np.ndarray], np.ndarray] | None) -> np.ndarray:
+        """Do as ``best``: first by probabilities, then where pairs tie by spreads, then where they still do by ranks.
+
+        A row's pairs tie all together, so each step looks at the pairs alone that the one before has left undecided.
+        """
+        if most == 1:
             kept, tied = likeliest_pairs(self.rows, self.probability, self.count)
         else:
-            kept = np.ones(len(self.rows), bool)
-            several = crowded_pairs(self.rows, self.count, most)
-            if not len(several):  # no row has a choice
-                return kept
-            if most == 1:
-                kept[several], tied = likeliest_pairs(self.rows[several], self.probability[several], self.count)
-                tied = several[tied]
-            else:
-                kept[several] = self._best(several, np.zeros(len(several)), None, most)
-                tied = self._crowded(kept, most)
+            pairs = np.arange(len(self.rows))
+            kept = self._first(pairs, np.zeros(len(pairs)), None, most)
+            tied = self._crowded(np.flatnonzero(kept), most)
         if not len(tied):
             return kept
         spreads = self.spreads(tied)
-        kept[tied] = self._best(tied, spreads, None, most)
+        kept[tied] = self._first(tied, spreads, None, most)
         if ranks is not None:
-            last = self._crowded(kept, most)
+            last = self._crowded(tied[kept[tied]], most)
             if len(last):
-                kept[last] = self._best(last, spreads[np.searchsorted(tied, last)], ranks(last), most)
+                kept[last] = self._first(last, spreads[np.searchsorted(tied, last)], ranks(last), most)
         return kept
 
-    def _crowded(self, kept: np.ndarray, most: int) -> np.ndarray:
-        """The kept pairs of rows that have more of them than are wanted, in their order."""
-        pairs = np.flatnonzero(kept)
-        return pairs[crowded_pairs(self.rows[pairs], self.count, most)]
+    def _crowded(self, pairs: np.ndarray, most: int) -> np.ndarray:
+        """Those of some pairs whose rows have more of them than are wanted, in their order."""
+        return pairs[crowded_pairs(*numbered(self.rows[pairs]), most)]
 
-    def _best(self, pairs: np.ndarray, spreads: np.ndarray, ranks: np.ndarray | None, most: int) -> np.ndarray:
+    def _first(self, pairs: np.ndarray, spreads: np.ndarray, ranks: np.ndarray | None, most: int) -> np.ndarray:
         """Tell which of some pairs are among the best of their rows; without ranks those that tie are as well."""
+        rows, count = numbered(self.rows[pairs])
         order = np.zeros(len(pairs), np.int64) if ranks is None else ranks
-        scores = score(self.probability[pairs])
-        return best_pairs(self.rows[pairs], scores, spreads, order, self.count, most, ranks is None)
+        return best_pairs(rows, score(self.probability[pairs]), spreads, order, count, most, ranks is None)

@@ -67,9 +67,14 @@ def _better(scores, spreads, ranks, one, other):
 
 @kernel
 def _crowded(rows, seen, most):
+    over = 0
     for pair in range(len(rows)):
-        seen[rows[pair]] += seen[rows[pair]] <= most
-    found = np.empty(len(rows), np.int64)
+        row = rows[pair]
+        over += seen[row] >= most
+        seen[row] += seen[row] <= most
+    if over == 0:
+        return np.empty(0, np.int64)
+    found = np.empty(min(len(rows), over * (most + 1)) + 1, np.int64)  # each such row has one pair that is too many
     n = 0
     for pair in range(len(rows)):
         found[n] = pair
@@ -92,27 +97,26 @@ def crowded_pairs(rows: np.ndarray, count: int, most: int) -> np.ndarray:
 def likeliest_pairs(rows, probability, count):
     """Tell which pairs have the largest probability of their row, as ``score`` rounds it, and which of them tie.
 
-    ``rows`` are numbers below ``count``. The result is that of ``best_pairs`` for one best pair, in two short passes:
-    scores are whole numbers, and a half more marks a row of which several pairs reach the largest.
+    ``rows`` are numbers below ``count``. The result is that of ``best_pairs`` for one best pair, in two short passes
+    without a branch on a comparison, which a processor could not predict. Scores are even whole numbers; the odd one
+    above a score marks a row of which several pairs reach it.
     """
-    most, scores = np.full(count, -1.0), np.empty(len(rows))
+    most, scores = np.full(count, -1), np.empty(len(rows), np.int64)
+    for pair in range(len(rows)):
+        row = np.uint64(rows[pair])
+        score, largest = 2 * math.floor(probability[pair] * DECIMALS + 0.5), most[row]
+        scores[pair] = score
+        most[row] = max(score, largest | np.int64(score == largest))
     kept, tied = np.empty(len(rows), np.bool_), 0
     for pair in range(len(rows)):
-        score, largest = math.floor(probability[pair] * DECIMALS + 0.5), most[rows[pair]]
-        scores[pair] = score
-        if score > largest:
-            most[rows[pair]] = score
-        elif score == largest:
-            most[rows[pair]] = largest + 0.5
-    for pair in range(len(rows)):
-        over = most[rows[pair]] - scores[pair]
-        kept[pair] = over < 1.0
-        tied += over == 0.5
+        over = most[np.uint64(rows[pair])] - scores[pair]
+        kept[pair] = over < 2
+        tied += over == 1
     ties = np.empty(tied, np.int64)
     at = 0
     if tied > 0:
         for pair in range(len(rows)):
-            if most[rows[pair]] - scores[pair] == 0.5:
+            if most[rows[pair]] - scores[pair] == 1:
                 ties[at] = pair
                 at += 1
     return kept, ties
@@ -153,3 +157,15 @@ def best_pairs(rows, scores, spreads, ranks, count, most, ties):
             if scores[pair] == scores[last] and spreads[pair] == spreads[last]:
                 kept[pair] = True
     return kept
+
+
+@kernel
+def flagged(left, right, probability, codes, kept):
+    """Return the flagged pairs: every pair is written, and the place moves on only if it stays."""
+    size, n = len(left), np.uint64(0)
+    lefts, rights = np.empty(size, left.dtype), np.empty(size, right.dtype)
+    chances, reasons = np.empty(size, probability.dtype), np.empty(size, codes.dtype)
+    for pair in range(size):
+        lefts[n], rights[n], chances[n], reasons[n] = left[pair], right[pair], probability[pair], codes[pair]
+        n += np.uint64(kept[pair])
+    return lefts[:n], rights[:n], chances[:n], reasons[:n]

@@ -48,3 +48,12 @@ def along_at_most(away, along, radius):
         return 1.0
     away = math.sqrt(away)
     return min(1.0, _within(radius, away, math.sqrt(along) / away) + _ROUNDING)
+
+
+@bare
+def half_space_at_most(away, along, radius):
+    """Upper bound in any dimension, with the arguments of ``along_at_most``: the half-space that holds the ball."""
+    if not along > 0.0:
+        return 1.0
+    away = math.sqrt(away)
+    return 0.5 + mass_from_centre((radius - away) * away / math.sqrt(along)) + _ROUNDING

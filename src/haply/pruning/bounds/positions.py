@@ -34,7 +34,7 @@ from haply.numerics.normal import normal_cdf, normal_quantile
 from haply.numerics.order import ordered
 from haply.probability.multivariate import Parts, parts
 from haply.pruning.best import MARGIN, Best, hold
-from haply.pruning.bounds.discs import along_at_most, disc_at_most
+from haply.pruning.bounds.discs import along_at_most, disc_at_most, half_space_at_most
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.cascade import BEATEN, Counters
 from haply.pruning.ownership import Places, owns
@@ -542,13 +542,16 @@ def _first_of_run(key, right_key, cursor, k):
 
 
 @bare_inner
-def _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
-    """Tell whether this cell owns a pair whose centres are near enough; count it as a candidate."""
+def _apart(dim, left, i, right, j, mixed, placed, limit, counts):
+    """Return the squared distance of the centres of a pair if this cell owns it and they are near enough, else -1.
+
+    Such a pair is counted as a candidate.
+    """
     if placed:
         if not owns(left.begins[i], left.begins_here[i], right.begins[j], right.begins_here[j]):
-            return False
+            return -1.0
         if len(left.group) > 0 and left.group[i] != right.group[j]:
-            return False
+            return -1.0
     away, last = 0.0, left.near.shape[1] - 1
     for c in range(dim):
         apart = left.near[i, c] - right.near[j, c]
@@ -556,8 +559,8 @@ def _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
     counts[_CANDIDATES] += 1
     if _too_far(away, left.near[i, last], right.near[j, last], mixed, limit):
         counts[REACH] += 1
-        return False
-    return True
+        return -1.0
+    return away
 
 
 @bare
@@ -574,7 +577,7 @@ def _walk(dim, left, left_key, begin, right, right_key, offset, cursor, mixed, p
         for k in range(len(offset)):
             j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
-                if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+                if _apart(dim, left, i, right, j, mixed, placed, limit, counts) >= 0.0:
                     if limit.all_near:
                         rule, chance = INSIDE, math.nan
                     elif mixed:
@@ -669,8 +672,23 @@ def _pop(heap, last):
 
 
 @bare_inner
-def _bound(dim, left, i, right, j, mixed, limit, room):
-    """Return the rule that rejects a pair (negative) or 0, and an upper bound on its probability."""
+def _outside(away, along, limit, least):
+    """Do as ``_bound`` by the half-space alone that holds the ball.
+
+    Where ``least`` is above the threshold it decides both, whether a pair is kept and whether it is beaten: two tests
+    would be two branches that a processor cannot predict.
+    """
+    if least >= limit.reject_below:
+        return 0, half_space_at_most(away, along, limit.radius)
+    return (-SLAB, 0.0) if _slab(away, along, limit) else (0, 1.0)
+
+
+@bare_inner
+def _bound(dim, left, i, right, j, mixed, limit, room, least):
+    """Return the rule that rejects a pair (negative) or 0, and an upper bound on its probability.
+
+    A bound below ``least`` need not be a close one: most often the half-space that holds the ball is enough.
+    """
     if mixed:
         most = 0.0
         for k in range(left.first[i], left.first[i] + left.many[i]):
@@ -682,8 +700,10 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
     if dim == 2:
         x, y = one[0] - other[0], one[1] - other[1]
         xx, xy, yy = one[2] + other[2], one[3] + other[3], one[4] + other[4]
-        if _slab(x * x + y * y, x * x * xx + 2.0 * x * y * xy + y * y * yy, limit):
-            return -SLAB, 0.0
+        away, along = x * x + y * y, x * x * xx + 2.0 * x * y * xy + y * y * yy
+        rule, most = _outside(away, along, limit, least)
+        if rule < 0 or most < least:
+            return rule, most
         return 0, disc_at_most(x, y, xx, xy, yy, limit.square)
     if dim == 3:
         x, y, z = one[0] - other[0], one[1] - other[1], one[2] - other[2]
@@ -691,8 +711,9 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
         yy, yz, zz = one[6] + other[6], one[7] + other[7], one[8] + other[8]
         along = x * (x * xx + 2.0 * (y * xy + z * xz)) + y * (y * yy + 2.0 * z * yz) + z * z * zz
         away = x * x + y * y + z * z
-        if _slab(away, along, limit):
-            return -SLAB, 0.0
+        rule, most = _outside(away, along, limit, least)
+        if rule < 0 or most < least:
+            return rule, most
         u, v, uu, uv, vv, off, change = plane_of(x, y, z, xx, xy, xz, yy, yz, zz)
         if change <= FLAT_ENOUGH and off <= limit.square:
             return 0, disc_at_most(u, v, uu, uv, vv, limit.square - off)
@@ -701,44 +722,28 @@ def _bound(dim, left, i, right, j, mixed, limit, room):
     for c in range(dim):
         for d in range(dim):
             along += room.mean[c] * room.cov[c, d] * room.mean[d]
-    return (-SLAB if _slab(away, along, limit) else 0), along_at_most(away, along, limit.radius)
+    rule, most = _outside(away, along, limit, least)
+    return (rule, most) if rule < 0 or most < least else (0, along_at_most(away, along, limit.radius))
 
 
 @bare_inner
-def _nearest(dim, line, lines, at, count):
-    """Which of so many candidates has its centre nearest to that of a row."""
-    least, nearest = math.inf, 0
-    for n in range(count):
-        away = 0.0
-        for c in range(dim):
-            apart = line[c] - lines[at[n], c]
-            away += apart * apart
-        if away < least:
-            least, nearest = away, n
-    return nearest
-
-
-@bare_inner
-def _bounded(dim, left, i, right, count, mixed, limit, room, counts, best):
-    """Make a heap of the candidates of a row that bounds do not reject, by their bounds; return how many there are.
+def _bounded(dim, left, i, right, begin, count, mixed, limit, room, counts, best):
+    """Make a heap of a row's candidates from ``begin`` on that bounds do not reject; return how many there are.
 
     If there are no more candidates than wanted pairs, none can be beaten, and bounds are not computed. If a pair must
-    be beaten on both sides, few are, and bounds of few candidates cost more than they save. The nearest candidate needs
-    no bound either, as it is computed first: most often no other is better.
+    be beaten on both sides, few are, and bounds of few candidates cost more than they save.
     """
-    mine_best, kept, nearest = best.left[left.label[i]], 0, -1
+    mine_best, kept = best.left[left.label[i]], 0
     needless = len(best.held) if len(best.right) == 0 else _NEEDLESS * len(best.held)
-    if count > needless and mine_best == -math.inf:
-        nearest = _nearest(dim, left.near[i], right.near, best.at, count)
-    for n in range(count):
+    for n in range(begin, count):
         j = best.at[n]
-        rule, upper = 0, 1.0
-        if count > needless and n != nearest:
-            rule, upper = _bound(dim, left, i, right, j, mixed, limit, room)
         theirs = best.right[right.label[j]] if len(best.right) > 0 else math.inf
+        rule, upper, least = 0, 1.0, min(mine_best, theirs) - MARGIN
+        if count > needless:
+            rule, upper = _bound(dim, left, i, right, j, mixed, limit, room, least)
         if rule < 0:
             counts[-rule] += 1
-        elif upper < min(mine_best, theirs) - MARGIN:
+        elif upper < least:
             counts[_BEATEN] += 1
         else:
             _push(best, j, upper, kept)
@@ -752,35 +757,45 @@ def _walk_best(
 ):
     """Do as ``_walk`` if only the best pairs of a row are wanted: its candidates are computed by falling bounds.
 
-    A pair is skipped if its bound is below the probability that enough pairs of its row reach; with two sides, of both
-    rows.
+    The nearest candidate comes first, without a bound: most often no other is better. A pair is skipped if its bound is
+    below the probability that enough pairs of its row reach; with two sides, of both rows.
     """
     total, both = len(right_key), len(best.right) > 0
     for i in range(begin, len(left_key)):
-        mark, count = found, 0
+        mark, count, nearest, least = found, 0, 0, math.inf
         for c in range(_COUNTS):
             counts[_COUNTS + c] = counts[c]
         for k in range(len(offset)):
             j, low = _first_of_run(left_key[i] + offset[k], right_key, cursor, k)
             while j < total and right_key[j] <= low + 2:
-                if _may_match(dim, left, i, right, j, mixed, placed, limit, counts):
+                away = _apart(dim, left, i, right, j, mixed, placed, limit, counts)
+                if away >= 0.0:
                     if count == len(best.at):  # repeat this row when there is room
                         for c in range(_COUNTS):
                             counts[c] = counts[_COUNTS + c]
                         return i, mark
                     best.at[count] = j
+                    if away < least:
+                        least, nearest = away, count
                     count += 1
                 j += 1
         if count == 0:  # no candidates: the row's probability stays as it is
             continue
-        count = _bounded(dim, left, i, right, count, mixed, limit, room, counts, best)
-        held, mine_best = 0, best.left[left.label[i]]
-        while count > 0:
-            j, upper = best.at[0], best.upper[0]
+        held, kept, rest = 0, 0, 0
+        if best.left[left.label[i]] == -math.inf:
+            j = best.at[nearest]
+            best.at[nearest] = best.at[0]
+            best.at[0], best.upper[0], kept, rest = j, 1.0, 1, 1
+        while kept > 0 or rest < count:
+            if kept == 0:
+                kept = _bounded(dim, left, i, right, rest, count, mixed, limit, room, counts, best)
+                rest = count
+                continue
+            j, upper, mine_best = best.at[0], best.upper[0], best.left[left.label[i]]
             theirs = best.right[right.label[j]] if both else math.inf
             if upper < min(mine_best, theirs) - MARGIN:
                 if not both:  # all others are beaten, too
-                    counts[_BEATEN] += count
+                    counts[_BEATEN] += kept
                     break
                 counts[_BEATEN] += 1
             else:
@@ -788,10 +803,11 @@ def _walk_best(
                     rule, chance = _mixed_verdict(dim, right, j, left, i, limit, room)
                 elif mixed:
                     rule, chance = _mixed_verdict(dim, left, i, right, j, limit, room)
-                elif best.swapped:
-                    rule, chance = _pair_verdict(dim, right.near[j], left.near[i], limit, room)
-                else:
-                    rule, chance = _pair_verdict(dim, left.near[i], right.near[j], limit, room)
+                else:  # one call, not two: the compiler then inlines it
+                    one, other = left.near[i], right.near[j]
+                    if best.swapped:
+                        one, other = other, one
+                    rule, chance = _pair_verdict(dim, one, other, limit, room)
                 counts[-rule if rule < 0 else rule if rule > 0 else _EVALUATED] += 1
                 if rule > 0 or (rule == 0 and chance >= limit.keep_from):
                     if found == len(out.left):
@@ -803,14 +819,14 @@ def _walk_best(
                     found += 1
                     held = hold(chance, best.held, held)
                     if held == len(best.held):
-                        mine_best = max(mine_best, best.held[held - 1])
+                        best.left[left.label[i]] = max(mine_best, best.held[held - 1])
                     if both:
                         best.right[right.label[j]] = max(theirs, chance)
-            count -= 1
-            if count > 0:
-                _pop(best, count)
-        best.left[left.label[i]] = mine_best
-        found = _without_beaten(out, mark, found, mine_best, best)
+            kept -= 1
+            if kept > 0:
+                _pop(best, kept)
+        if found > mark + 1:
+            found = _without_beaten(out, mark, found, best.left[left.label[i]], best)
     return len(left_key), found
 
 

@@ -16,7 +16,7 @@ from haply.engines.local.answers.source import PairSource, PlannedPairs
 from haply.engines.local.frame import LocalFrame
 from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
-from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs
+from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs, numbered
 from haply.models.columns import view_column
 from haply.planning.answers.join import LEVELS, ROW_IDS, TIES, AnsweredJoin
 from haply.planning.frames import SideName
@@ -137,7 +137,7 @@ class LocalAnswers:
 
     def _best(self, pairs: pa.Table, side: SideName, ties: bool) -> np.ndarray:
         """Return which pairs are among the best of their row of a side."""
-        rows, count = _numbered(self.source.rows(pairs, side))
+        rows, count = numbered(self.source.rows(pairs, side))
         ranked = RankedPairs(
             rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))
         )
@@ -221,11 +221,3 @@ def only(table: pa.Table, chosen: np.ndarray) -> pa.Table:
         [table.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True) if begin < end]
         or [table.slice(0, 0)]
     )
-
-
-def _numbered(ids: np.ndarray) -> tuple[np.ndarray, int]:
-    """Number rows by the order of their ids, and count them: not every id may occur."""
-    if len(ids) and ids.max() < 4 * len(ids):
-        return ids, int(ids.max()) + 1
-    known, numbers = np.unique(ids, return_inverse=True)
-    return numbers, len(known)

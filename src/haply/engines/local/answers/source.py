@@ -77,7 +77,8 @@ class PlannedPairs(PairSource):
         if not names:
             return pairs.select([])  # keeps the number of rows
         known = {name: pairs[name] for name in names if name in pairs.column_names}
-        known |= {ROW_IDS[side]: pairs[_NUMBERS[side]] for side in self._unmoved if ROW_IDS[side] in names}
+        if any(name in ROW_IDS.values() for name in names):
+            known |= {ROW_IDS[side]: pairs[_NUMBERS[side]] for side in self._unmoved if ROW_IDS[side] in names}
         missing = [name for name in names if name not in known]
         if missing:
             assert self._join is not None
