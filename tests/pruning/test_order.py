@@ -47,8 +47,9 @@ def test_values_in_the_order_of_argsort(size, kind, in_buckets):
         "a step of a double apart": np.append(np.full(size - 1, 5e-324), 0.0),
     }.get(kind, values)
     before = values.copy()
-    order = ordered_values(values)
+    order, found = ordered_values(values)
     assert np.array_equal(np.sort(order), np.arange(size))
     assert np.array_equal(values[order], np.sort(values), equal_nan=True)
+    assert np.array_equal(found, values[order], equal_nan=True)
     assert np.array_equal(values, before, equal_nan=True)
-    assert bool(len(_by_buckets(values))) == in_buckets
+    assert bool(len(_by_buckets(values)[0])) == in_buckets

@@ -13,6 +13,8 @@ _DIGIT = 11
 _FEW, _MOST_DIGITS = 1 << 12, 4
 _MOST_OF_BUCKET = 64
 """The most values of a bucket, which are compared with one another."""
+_RUN = 9
+"""A run has two to this power of buckets."""
 
 
 def ordered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,56 +56,71 @@ def _by_digits(keys, low, digits):
     return order, found + low
 
 
-def ordered_values(values: np.ndarray) -> np.ndarray:
-    """Return ``argsort`` of numbers; equal numbers may come in any order.
+def ordered_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``argsort`` of numbers (equal numbers may come in any order) and the sorted numbers.
 
     >>> ordered_values(np.array([0.7, 0.3, 0.9]))
-    array([1, 0, 2])
+    (array([1, 0, 2]), array([0.3, 0.7, 0.9]))
     """
     if len(values) >= _FEW:
-        order = _by_buckets(np.ascontiguousarray(values))
+        order, found = _by_buckets(np.ascontiguousarray(values))
         if len(order):
-            return order
-    return np.argsort(values)
+            return order, found
+    order = np.argsort(values)
+    return order, values[order]
 
 
 @kernel
 def _by_buckets(values):
-    """Return the order of values that are spread about evenly between the least and the largest; empty if they are not.
+    """Sort values that are spread about evenly between the least and the largest; return nothing if they are not.
 
     That range is cut into as many buckets as there are values, so that most hold one or two values, which are compared.
+    Values go to runs of buckets first, then to their bucket in the run: a run fits the first-level cache, while a million
+    buckets do not fit any.
     """
-    size, nothing = len(values), np.empty(0, np.int64)
-    low, high = values[0], values[0]
+    size, nothing = len(values), (np.empty(0, np.int64), np.empty(0))
+    low, high, odd = values[0], values[0], False
     for k in range(size):
-        if np.isnan(values[k]):
-            return nothing
+        odd |= np.isnan(values[k])
         low, high = min(low, values[k]), max(high, values[k])
     scale = (size - 1) / (high - low) if high > low else 0.0
-    if not (0.0 < scale < np.inf):  # equal, infinite, or too close to one another
+    if odd or not (0.0 < scale < np.inf):  # equal, infinite, or too close to one another
         return nothing
-    starts, crowd = np.zeros(size + 1, np.int64), 0
+    runs = ((size - 1) >> _RUN) + 1
+    starts = np.zeros(runs + 1, np.int64)
     for k in range(size):
-        of = int((values[k] - low) * scale) + 1
-        starts[of] += 1
-        crowd = max(crowd, starts[of])
-    if crowd > _MOST_OF_BUCKET:
-        return nothing
-    for k in range(1, size + 1):
-        starts[k] += starts[k - 1]
-    order = np.empty(size, np.int64)
+        starts[(int((values[k] - low) * scale) >> _RUN) + 1] += 1
+    for run in range(runs):
+        starts[run + 1] += starts[run]
+    near_rows, near, ends = np.empty(size, np.int64), np.empty(size), starts[:-1].copy()
     for k in range(size):
-        of = int((values[k] - low) * scale)
-        order[starts[of]] = k
-        starts[of] += 1
-    for at in range(1, size):  # buckets are in order, so values move only within their bucket
-        row = order[at]
-        value, to = values[row], at
-        while to and values[order[to - 1]] > value:
-            order[to] = order[to - 1]
-            to -= 1
-        order[to] = row
-    return order
+        run = int((values[k] - low) * scale) >> _RUN
+        at = ends[run]
+        ends[run] = at + 1
+        near_rows[at], near[at] = k, values[k]
+    order, found, buckets = np.empty(size, np.int64), np.empty(size), np.empty((1 << _RUN) + 1, np.int64)
+    for run in range(runs):
+        begin, end, first = starts[run], starts[run + 1], run << _RUN
+        buckets[:] = 0
+        for k in range(begin, end):
+            buckets[int((near[k] - low) * scale) - first + 1] += 1
+        if buckets.max() > _MOST_OF_BUCKET:
+            return nothing
+        buckets[0] = begin
+        for bucket in range(1 << _RUN):
+            buckets[bucket + 1] += buckets[bucket]
+        for k in range(begin, end):
+            of = int((near[k] - low) * scale) - first
+            at = buckets[of]
+            buckets[of] = at + 1
+            order[at], found[at] = near_rows[k], near[k]
+        for at in range(begin + 1, end):  # buckets are in order, so values move only within their bucket
+            row, value, to = order[at], found[at], at
+            while to > begin and found[to - 1] > value:
+                order[to], found[to] = order[to - 1], found[to - 1]
+                to -= 1
+            order[to], found[to] = row, value
+    return order, found
 
 
 def numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -84,10 +84,10 @@ def in_order(left: Intervals, right: Intervals, labels: Labels) -> tuple[Order, 
 
 def _order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | None) -> Order:
     rows, begin = _within(side.start, side.end, side.hopeless, *reach)
-    order = ordered_values(begin)
+    order, begin = ordered_values(begin)
     rows = rows.take(order)
     label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
-    return Order(rows, np.append(begin.take(order), np.inf), side.end.take(rows), label)
+    return Order(rows, np.append(begin, np.inf), side.end.take(rows), label)
 
 
 @kernel
