@@ -15,9 +15,9 @@ from haply.models import Gaussian, Uniform
 from haply.probability import Region
 from haply.probability.exact import PairProbability
 from haply.pruning.candidates import gaussian, one_pass
-from haply.pruning.candidates.gaussian import match_gaussians
+from haply.pruning.candidates.gaussian import gaussian_pass
 from haply.pruning.candidates.intervals import row_intervals
-from haply.pruning.candidates.uniform import match_uniforms
+from haply.pruning.candidates.uniform import uniform_pass
 from haply.pruning.threshold import Pairing, Threshold
 
 
@@ -46,15 +46,15 @@ def uniforms(rng, n):
     st.sampled_from([(1, 1), (3, 5), (7, 50), (1 << 12, 1 << 12)]),
     st.sampled_from(
         [
-            (gaussians, match_gaussians, Pairing.ANY),
-            (gaussians, match_gaussians, Pairing.GAUSSIAN),
-            (uniforms, match_uniforms, Pairing.ANY),
-            (uniforms, match_uniforms, Pairing.UNIFORM),
+            (gaussians, gaussian_pass, Pairing.ANY),
+            (gaussians, gaussian_pass, Pairing.GAUSSIAN),
+            (uniforms, uniform_pass, Pairing.ANY),
+            (uniforms, uniform_pass, Pairing.UNIFORM),
         ]
     ),
 )
 def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
-    make, match, together = kind
+    make, prepared, together = kind
     rng = np.random.default_rng(seed)
     n, m = rng.integers(0, 60, 2)
     sides = make(rng, n), make(rng, m)
@@ -69,7 +69,7 @@ def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
         patch.setattr(one_pass, "HELD", room[0])
         patch.setattr(one_pass, "_LEAST_CAPACITY", room[1])
         patch.setattr(one_pass, "_CAPACITY", room[1])
-        found = match(*sides, *intervals, -np.inf, region, threshold, exact)
+        found = prepared(*sides, *intervals, -np.inf, region, threshold, exact).whole()
     i, j = (index.astype(np.int32) for index in np.divmod(np.arange(n * m), max(1, m)))
     p = PairProbability(*sides, region).evaluate(i, j)
     kept = threshold.keep(p, False)
@@ -81,7 +81,7 @@ def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
         assert np.abs(found.probability - wanted).max(initial=0.0) < 1e-14
         assert found.accepted == 0
     labels = np.arange(100, 100 + n), np.arange(200, 200 + m)
-    named = match(*sides, *intervals, -np.inf, region, threshold, exact, labels)
+    named = prepared(*sides, *intervals, -np.inf, region, threshold, exact, labels).whole()
     assert sorted(zip(named.left - 100, named.right - 200, strict=True)) == sorted(pairs)
 
 

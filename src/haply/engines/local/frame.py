@@ -379,6 +379,14 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
+def taken(column: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray | pa.Array:
+    """Return rows of a column by their numbers; Arrow takes three times as long for numbers without nulls."""
+    plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if plain and column.num_chunks == 1 and not column.null_count:
+        return pa.array(column.chunk(0).to_numpy().take(rows))
+    return column.take(pa.array(rows))
+
+
 def no_rows(schema: pa.Schema) -> pa.Table:
     """A table with these columns and no rows. Arrow's own way to make one imports pandas, which takes long."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

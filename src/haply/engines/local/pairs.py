@@ -1,8 +1,9 @@
 """Joins of two tables in this process (see ``planning.pairs`` for the parts of a plan).
 
-Rows are identified by their numbers. Only what decides pairs goes through cells: values, keys and times; a cell is a
-slice of rows in the order of their cells. Cells are decided on threads, and the columns of pairs are taken from the
-tables at the end of each.
+Rows are identified by their numbers. One-dimensional values of one kind are sorted once, and threads sweep parts of the
+sorted rows. Everything else, and sides that are too large to hold twice, go through cells: values, keys and times; a
+cell is a slice of rows in the order of their cells. Cells are decided on threads, and the columns of pairs are taken
+from the tables at the end of each.
 """
 
 from __future__ import annotations
@@ -18,26 +19,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.engines.local import sql
-from haply.engines.local.frame import LocalFrame
+from haply.engines.local.frame import LocalFrame, taken
 from haply.engines.local.threads import Once, cores, on_threads, tell_follower
 from haply.errors import count_of
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.exchange import CellEdges, Sent, profile_of, to_cells
 from haply.joins.cells.join import CellJoin
+from haply.joins.match import Matches
 from haply.joins.cells.rows import (
     BEGINS_HERE,
     END,
     FITS,
+    HOPELESS,
     LEFT,
     RIGHT,
     ROW_COUNTS,
     START,
     TIME,
     TIME_BEGINS_HERE,
+    PlacedRows,
     RowSpec,
     good_rows,
     in_window,
-    usable_rows,
+    placed_rows,
+    possible_rows,
 )
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side
@@ -48,6 +53,10 @@ ROW = "__row"
 """The column of row numbers."""
 _PAIRS_AT_ONCE = 1 << 20
 _ROWS_PER_CELL = 1 << 16
+_ROWS_PER_PART = 1 << 16
+"""How many rows of a side a thread sweeps at once, if there are no cells."""
+_MOST_SWEPT = 1 << 24
+"""The most rows of both sides that are swept without cells: their sorted values are held beside the tables."""
 _WINDOW_SLACK = 1e-9
 """How much longer windows are in DuckDB's join, which rounds differently: its pairs are checked again."""
 
@@ -66,10 +75,32 @@ class SideRows:
 
     table: pa.Table
     """Inner columns of all rows that fulfil the side's own certain conditions."""
-    usable: pa.Table
-    """Of rows that may have partners: their numbers, values, keys and times."""
-    intervals: Intervals
-    counts: list[int]
+    placed: PlacedRows
+    """Of rows with good values: their numbers, values, keys, times and intervals."""
+
+    @Once
+    def _possible(self) -> tuple[pa.Table, Intervals]:
+        return possible_rows(self.placed)
+
+    @property
+    def usable(self) -> pa.Table:
+        """The placed rows that may have partners."""
+        return self._possible[0]
+
+    @property
+    def intervals(self) -> Intervals:
+        """Their intervals."""
+        return self._possible[1]
+
+    @property
+    def counts(self) -> list[int]:
+        """Counts of all rows (see ``ROW_COUNTS``)."""
+        return self.placed.counts
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The numbers of the placed rows; None if they are all rows, in their order."""
+        return None if self.placed.table.num_rows == self.table.num_rows else self.placed.table[ROW].to_numpy()
 
 
 class LocalJoin:
@@ -182,8 +213,7 @@ class LocalJoin:
     def _side_rows(self, side: Side) -> SideRows:
         table = self._own_rows(side)
         marked = table.append_column(FITS, pa.array(self._fits(table)))
-        usable, intervals, counts = usable_rows(marked, self._spec(side), self._along())
-        return SideRows(table, usable, intervals, counts)
+        return SideRows(table, placed_rows(marked, self._spec(side), self._along()))
 
     @Once
     def _whole(self) -> tuple[pa.Table, pa.Table]:
@@ -215,16 +245,11 @@ class LocalJoin:
         return CellEdges.of(found, in_time), placed
 
     def _overlapping(self) -> Iterator[FoundPairs]:
-        """Yield pairs of rows whose intervals overlap, cell by cell."""
+        """Yield pairs of rows whose intervals overlap, some at a time."""
         join = self.join
         assert join.method is not None
-        if not all(side.usable.num_rows for side in self.rows):
+        if any(side.placed.table.num_rows == side.counts[HOPELESS] for side in self.rows):
             return
-        edges, placed = self.layout()
-        one_cell = not len(edges.edges) and not len(edges.slices)
-        parts = list(
-            on_threads(lambda side: _by_cell(self.rows[side], placed[side], side, edges, one_cell), (LEFT, RIGHT))
-        )
         left, right = (side.inner_name for side in join.sides)
         keys = tuple(f"__key{position}" for position in join.grouped_keys)
         asked = join.asked(left, right)
@@ -232,25 +257,48 @@ class LocalJoin:
             (left(join.left.column), right(join.right.column)), keys, join.method.match(join.setting), asked,
             join.length, join.setting.best,
         )  # fmt: skip
+        parts, total = self._swept(cell) or self._in_cells(cell)
+        for done, found in enumerate(parts, 1):
+            tell_follower(done, total)
+            if found is not None:
+                counts = Counter(found.counters.flat())
+                counts.pop("kept", None)
+                for stage, seconds in found.seconds.items():
+                    counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
+                self._counts.update(counts)
+                yield FoundPairs(found.left, found.right, found.probability)
+
+    def _swept(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int] | None:
+        """Find pairs in one sweep of sorted rows, part by part; return also how many parts there are."""
+        sizes = [side.placed.table.num_rows for side in self.rows]
+        if cell.whole is None or sum(sizes) > _MOST_SWEPT:
+            return None
+        one, other = (side.placed for side in self.rows)
+        count = -(-max(sizes) // _ROWS_PER_PART)
+        labels = self.rows[0].labels, self.rows[1].labels
+        found = cell.whole.in_parts(
+            (one.model, other.model), (one.intervals, other.intervals), labels, count, on_threads
+        )
+        return None if found is None else (found, count)
+
+    def _in_cells(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int]:
+        """Find pairs cell by cell; return also how many cells there are."""
+        edges, placed = self.layout()
+        one_cell = not len(edges.edges) and not len(edges.slices)
+        parts = list(
+            on_threads(lambda side: _by_cell(self.rows[side], placed[side], side, edges, one_cell), (LEFT, RIGHT))
+        )
         meeting = [number for number in parts[0].slices if number in parts[1].slices]
 
-        def decided(number: int) -> tuple[FoundPairs, Counter[str]] | None:
+        def decided(number: int) -> Matches | None:
             mine, theirs = parts[0].rows(number), parts[1].rows(number)
             found = cell.pairs(mine, theirs)
             if found is None:
                 return None
-            counts = Counter(found.counters.flat())
-            counts.pop("kept", None)
-            for stage, seconds in found.seconds.items():
-                counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
             rows = mine[ROW].to_numpy()[found.left], theirs[ROW].to_numpy()[found.right]
-            return FoundPairs(*rows, found.probability), counts
+            return replace(found, left=rows[0], right=rows[1])
 
-        for done, one in enumerate(on_threads(decided, meeting), 1):
-            tell_follower(done, len(meeting))
-            if one is not None:
-                self._counts.update(one[1])
-                yield one[0]
+        return on_threads(decided, meeting), len(meeting)
 
     # -- pairs that DuckDB joins ---------------------------------------------------------------------------------------
 
@@ -370,10 +418,8 @@ class LocalJoin:
 
     def _taken(self, found: FoundPairs, names: Sequence[str]) -> pa.Table:
         """Inner columns of pairs."""
-        rows = {"l": pa.array(found.left), "r": pa.array(found.right)}
-        whole = {"l": self._whole[0], "r": self._whole[1]}
-        columns = [whole[name[0]][name].take(rows[name[0]]) for name in names]
-        return pa.table(columns, names=list(names))
+        rows, whole = {"l": found.left, "r": found.right}, {"l": self._whole[0], "r": self._whole[1]}
+        return pa.table([taken(whole[name[0]][name], rows[name[0]]) for name in names], names=list(names))
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 

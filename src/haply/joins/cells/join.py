@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.joins.cells.asked import PairSelection, Together
+from haply.joins.cells.difference import MatchDifferences
 from haply.joins.cells.method import Match
 from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, CellRows
 from haply.joins.match import Matches
@@ -36,6 +37,12 @@ class CellJoin:
     out the others."""
     best: Best | None = None
     """Which pairs are wanted, if not all (see ``Setting``)."""
+
+    @property
+    def whole(self) -> MatchDifferences | None:
+        """What may also find the pairs of sides that are not cut into cells, if nothing but values decides them."""
+        plain = not self.keys and self.window is None and self.asked is None
+        return self.match if plain and isinstance(self.match, MatchDifferences) else None
 
     def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
         """Return the kept pairs that this cell owns, by row numbers; None if no two rows can meet."""

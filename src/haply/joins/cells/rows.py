@@ -102,13 +102,33 @@ def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows
 
 def usable_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
     """Return the rows that may have partners, with their intervals, and counts of rows (see ``ROW_COUNTS``)."""
+    placed = placed_rows(table, spec, more)
+    return *possible_rows(placed), placed.counts
+
+
+class PlacedRows(NamedTuple):
+    """Rows that take part, hopeless ones too, with their intervals, and counts of all rows (see ``ROW_COUNTS``)."""
+
+    table: pa.Table
+    model: Model
+    intervals: Intervals
+    counts: list[int]
+
+
+def placed_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> PlacedRows:
+    """Return the rows whose values are all present and good, with their intervals."""
     good = good_rows(table, spec, more)
-    kept, found = good.table, spec.place(good.model)
-    hopeless = int(found.hopeless.sum())
-    if hopeless:
-        rows = np.flatnonzero(~found.hopeless)
-        kept, found = kept.take(pa.array(rows)), found.take(rows)
-    return kept, found, [good.rows, good.null, hopeless, good.bad]
+    found = spec.place(good.model)
+    counts = [good.rows, good.null, int(np.count_nonzero(found.hopeless)), good.bad]
+    return PlacedRows(good.table, good.model, found, counts)
+
+
+def possible_rows(placed: PlacedRows) -> tuple[pa.Table, Intervals]:
+    """Leave out hopeless rows."""
+    if not placed.intervals.hopeless.any():
+        return placed.table, placed.intervals
+    rows = np.flatnonzero(~placed.intervals.hopeless)
+    return placed.table.take(pa.array(rows)), placed.intervals.take(rows)
 
 
 def in_window(times: np.ndarray, window: float) -> Intervals:
