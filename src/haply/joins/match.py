@@ -68,8 +68,8 @@ def match_overlapping(
     left_labels, right_labels = labels
     started = time.perf_counter()
     if left_groups is None:
-        sides: Any = (left, right, left_intervals, right_intervals)
-        one_pass = _one_pass(*sides, from_position, region, threshold, exact, labels, best)
+        intervals = left_intervals, right_intervals
+        one_pass = _one_pass((left, right), intervals, from_position, region, threshold, exact, labels, best)
         if one_pass is not None:
             return _as_matches(one_pass.whole(), type(left), exact, time.perf_counter() - started)
     sweep = Sweep(
@@ -117,22 +117,22 @@ def match_in_parts(
 
     Returns None if these sides are not joined in one pass.
     """
-    sides: Any = (left, right, left_intervals, right_intervals)
-    one_pass = _one_pass(*sides, -np.inf, region, threshold, exact, labels, None)
+    intervals = left_intervals, right_intervals
+    one_pass = _one_pass((left, right), intervals, -np.inf, region, threshold, exact, labels, None)
     if one_pass is None:
         return None
     return (_as_matches(part, type(left), exact, part.seconds) for part in one_pass.parts(parts, run))
 
 
 def _one_pass(
-    left: OneDimensional, right: OneDimensional, left_intervals: Intervals, right_intervals: Intervals,
-    from_position: float, region: Region, threshold: Threshold, exact: bool, labels: Labels, best: Best | None,
+    models: tuple[OneDimensional, OneDimensional], intervals: tuple[Intervals, Intervals], from_position: float,
+    region: Region, threshold: Threshold, exact: bool, labels: Labels, best: Best | None,
 ) -> OnePass | None:  # fmt: skip
     """The join of two sides of these kinds in one pass, if there is one."""
     if not fits(region, threshold):
         return None
-    hopeless = left_intervals.hopeless, right_intervals.hopeless
-    rest: Any = (left_intervals, right_intervals, from_position, region, threshold, exact, labels)
+    (left, right), hopeless = models, [side.hopeless for side in intervals]
+    rest: Any = (*intervals, from_position, region, threshold, exact, labels)
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         if all(ordinary(side.sd, bad, region) for side, bad in zip((left, right), hopeless, strict=True)):
             return gaussian_pass(left, right, *rest, best)

@@ -64,9 +64,9 @@ class GaussianRows(NamedTuple):
     variance: np.ndarray
 
 
-def _rows(model: Gaussian, order: Order) -> GaussianRows:
-    spread = model.sd.take(order.rows)
-    return GaussianRows(order.begin, order.end, order.label, model.values["mean"].take(order.rows), spread * spread)
+def _rows(order: Order) -> GaussianRows:
+    mean, sd = order.columns
+    return GaussianRows(order.begin, order.end, order.label, mean, sd * sd)
 
 
 class GaussianCondition(NamedTuple):
@@ -265,6 +265,6 @@ def gaussian_pass(
           for k, side in enumerate((left, right))),
     )  # fmt: skip
     return OnePass(
-        _scan, (left_intervals, right_intervals), lambda side, order: _rows((left, right)[side], order), labels,
-        from_position, question, lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)),
+        _scan, (left_intervals, right_intervals), ((left.values["mean"], left.sd), (right.values["mean"], right.sd)),
+        _rows, labels, from_position, question, lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)),
     )  # fmt: skip

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haply.numerics.jit import kernel
-from haply.numerics.order import ordered_values
+from haply.numerics.jit import kernel, read_only
+from haply.numerics.order import ordered_rows
 from haply.probability.region import Region
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.threshold import Threshold
@@ -77,29 +77,35 @@ Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 class Order(NamedTuple):
-    """Rows of one side by the lower ends of their intervals: their numbers, lower ends and infinity, ends, labels."""
+    """Rows of one side by the lower ends of their intervals: lower ends and infinity, ends, labels, and columns."""
 
-    rows: np.ndarray
     begin: np.ndarray
     end: np.ndarray
     label: np.ndarray
+    columns: tuple[np.ndarray, ...]
 
 
-def in_order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | None) -> Order:
+def in_order(
+    side: Intervals, columns: tuple[np.ndarray, ...], reach: tuple[float, float], labels: np.ndarray | None
+) -> Order:
     """Sort a side, without rows that are hopeless or out of the other side's reach."""
-    rows, begin = _within(*_read_only(side), *reach)
-    order, begin = ordered_values(begin)
-    rows = rows.take(order)
+    size = len(side.start)
+    rows, begin = np.empty(size, np.int64), np.empty(size)
+    count = _within(*_read_only(side), *reach, rows, begin)
+    rows, begin = rows[:count], begin[:count]
+    rows, begin, (end, *sorted_columns) = ordered_rows(begin, rows, (side.end, *columns))
     label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
-    return Order(rows, np.append(begin, np.inf), side.end.take(rows), label)
+    return Order(np.append(begin, np.inf), end, label, tuple(sorted_columns))
+
+
+def warm_order() -> None:
+    """Compile the sort of many rows, which those of a small join do not need."""
+    values = np.arange(float(1 << 12))
+    in_order(Intervals(values, values, np.zeros(1 << 12, bool)), (values, values), (-np.inf, np.inf), None)
 
 
 def _read_only(side: Intervals) -> list[np.ndarray]:
-    """Return views that cannot be written to: for other views the kernels would be compiled once more."""
-    views = [column.view() for column in (side.start, side.end, side.hopeless)]
-    for view in views:
-        view.flags.writeable = False
-    return views
+    return [read_only(column) for column in (side.start, side.end, side.hopeless)]
 
 
 @kernel
@@ -113,14 +119,13 @@ def _reach(start, end, hopeless):
 
 
 @kernel
-def _within(start, end, hopeless, low, high):
-    """Return rows that are not hopeless and meet ``[low, high]``, and their lower ends."""
-    rows, begin = np.empty(len(start), np.int64), np.empty(len(start))
+def _within(start, end, hopeless, low, high, rows, begin):
+    """Write rows that are not hopeless and meet ``[low, high]``, and their lower ends; return how many there are."""
     n = 0
     for i in range(len(start)):
         rows[n], begin[n] = i, min(start[i], end[i])
         n += int((not hopeless[i]) & (start[i] <= high) & (end[i] >= low))
-    return rows[:n], begin[:n]
+    return n
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,9 @@ class OnePass:
 
     scan: Callable[..., Any]
     intervals: tuple[Intervals, Intervals]
-    rows: Callable[[int, Order], Any]
+    columns: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
+    """What is known of the rows of both sides."""
+    rows: Callable[[Order], Any]
     """Returns the sorted rows of a side as ``scan`` reads them; ``begin`` has one number more than the other columns."""
     labels: Labels
     from_position: float
@@ -153,7 +160,9 @@ class OnePass:
         reaches = [_reach(*_read_only(side)) for side in self.intervals]
 
         def ready(side: int) -> Any:
-            return self.rows(side, in_order(self.intervals[side], reaches[1 - side], self.labels[side]))
+            return self.rows(
+                in_order(self.intervals[side], self.columns[side], reaches[1 - side], self.labels[side])
+            )
 
         left, right = run(ready, (0, 1))
         cuts = [[len(side.label) * k // count for k in range(count + 1)] for side in (left, right)]

@@ -29,8 +29,8 @@ class UniformRows(NamedTuple):
     most: np.ndarray
 
 
-def _rows(model: Uniform, order: Order, width: float) -> UniformRows:
-    low, high = model.lo.take(order.rows), model.hi.take(order.rows)
+def _rows(order: Order, width: float) -> UniformRows:
+    low, high = order.columns
     inverse = 1.0 / (high - low)
     return UniformRows(order.begin, order.end, order.label, low, high, inverse, np.minimum(1.0, width * inverse))
 
@@ -159,7 +159,7 @@ def uniform_pass(
     )  # fmt: skip
     width = region.width * (1.0 + 1e-15)
     return OnePass(
-        _scan, (left_intervals, right_intervals), lambda side, order: _rows((left, right)[side], order, width), labels,
-        from_position, question,
+        _scan, (left_intervals, right_intervals), ((left.lo, left.hi), (right.lo, right.hi)),
+        lambda order: _rows(order, width), labels, from_position, question,
         lambda: HeldUniforms(*(np.empty(one_pass.HELD, np.uint32) for _ in HeldUniforms._fields)),
     )  # fmt: skip
