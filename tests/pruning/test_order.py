@@ -52,14 +52,15 @@ def test_values_in_the_order_of_argsort(size, kind, in_buckets):
     order, found, others = ordered_rows(values, np.arange(size), columns)
     assert np.array_equal(np.sort(order), np.arange(size))
     assert np.array_equal(values[order], np.sort(values), equal_nan=True)
-    assert np.array_equal(found, values[order], equal_nan=True)
+    assert np.array_equal(found, np.append(values[order], np.inf), equal_nan=True)
     for column, other in zip(columns, others, strict=True):
         assert np.array_equal(other, column[order], equal_nan=True)
     some = np.flatnonzero(random.random(size) < 0.99)
     order, found, (other,) = ordered_rows(values[some], some, columns[:1])
     assert np.array_equal(np.sort(order), some)
-    assert np.array_equal(found, values[order], equal_nan=True)
+    assert np.array_equal(found[:-1], np.sort(values[some]), equal_nan=True)
+    assert np.array_equal(found[:-1], values[order], equal_nan=True)
     assert np.array_equal(other, columns[0][order])
     assert np.array_equal(values, before, equal_nan=True)
-    room = np.empty((size, 3)), np.empty(size, np.int64), np.empty((2, size))
+    room = np.empty((size, 3)), np.empty(size, np.int64), np.empty((2, size + 1))
     assert _by_buckets(values, np.arange(size), (read_only(values),), *room) == in_buckets

@@ -104,7 +104,7 @@ class ReadColumn:
 
 def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
     """Which rows are null: the struct itself, a parameter (other than ``probs`` of samples), or a number in a list."""
-    null = np.asarray(pc.is_null(array))
+    null = np.asarray(pc.is_null(array)) if array.null_count else np.zeros(len(array), bool)
     if model is Certain:
         return null
     for parameter in model.parameters:
@@ -147,9 +147,9 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
             "A column holds no uncertain values", expected="a number or a model struct", found=str(array.type)
         )
     array = _as_struct(array)
-    null = null_rows(array, model_class)
-    rows = np.flatnonzero(~null)
-    if len(rows) < len(array):
+    null, rows = null_rows(array, model_class), np.arange(len(array))
+    if null.any():
+        rows = np.flatnonzero(~null)
         array = array.take(pa.array(rows))
     model = model_class.view(model_class.fields(array))
     codes, reasons = model.problem_codes()

@@ -61,20 +61,22 @@ def ordered_rows(
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
     """Sort rows by a number that each of them has; return the rows, their numbers, and columns of all rows for them.
 
-    Rows with equal numbers may come in any order.
+    Infinity is added to the numbers, so that a loop over them needs no other end. Rows with equal numbers may come in
+    any order.
 
     >>> ordered_rows(np.array([0.7, 0.3, 0.9]), np.array([1, 2, 4]), (np.arange(5.0),))
-    (array([2, 1, 4]), array([0.3, 0.7, 0.9]), (array([2., 1., 4.]),))
+    (array([2, 1, 4]), array([0.3, 0.7, 0.9, inf]), (array([2., 1., 4.]),))
     """
     if len(values) >= _FEW:
         size, width = len(values), len(columns)
         # NumPy asks for large pages of memory, which a kernel does not, and which take a quarter of the time
-        near, order, found = np.empty((size, 2 + width)), np.empty(size, np.int64), np.empty((1 + width, size))
+        near, order, found = np.empty((size, 2 + width)), np.empty(size, np.int64), np.empty((1 + width, size + 1))
         if _by_buckets(np.ascontiguousarray(values), rows, tuple(map(read_only, columns)), near, order, found):
-            return order, found[0], tuple(found[1:])
+            found[0, size] = np.inf
+            return order, found[0], tuple(column[:size] for column in found[1:])
     order = np.argsort(values)
     rows = rows[order]
-    return rows, values[order], tuple(column[rows] for column in columns)
+    return rows, np.append(values[order], np.inf), tuple(column[rows] for column in columns)
 
 
 @kernel

@@ -212,7 +212,8 @@ class LocalJoin:
 
     def _side_rows(self, side: Side) -> SideRows:
         table = self._own_rows(side)
-        marked = table.append_column(FITS, pa.array(self._fits(table)))
+        fits = self._fits(table)
+        marked = table if fits.all() else table.append_column(FITS, pa.array(fits))
         return SideRows(table, placed_rows(marked, self._spec(side), self._along()))
 
     @Once

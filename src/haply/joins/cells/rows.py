@@ -47,6 +47,8 @@ def row_states(column: pa.Array | pa.ChunkedArray, raise_as: str | None) -> tupl
     read = read_column(column)
     if len(read.bad_rows) and raise_as is not None:
         raise bad_row(raise_as, read.example)
+    if len(read.rows) == len(column):
+        return np.full(len(column), USABLE, np.int8), read
     states = np.full(len(column), NULL, np.int8)
     states[read.rows], states[read.bad_rows] = USABLE, BAD
     return states, read
@@ -89,7 +91,7 @@ def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows
             states = np.maximum(states, own)
             if name == spec.value and len(read.rows) == table.num_rows:
                 whole = read.model
-    counts = np.bincount(states, minlength=BAD + 1)
+    null, bad = (int(np.count_nonzero(states == state)) for state in (NULL, BAD))
     kept = table.select(list(dict.fromkeys((spec.value, *spec.payload, *more))))
     usable = states == USABLE
     if FITS in table.column_names:
@@ -97,7 +99,7 @@ def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows
     if whole is None or not usable.all():
         kept = kept.filter(pa.array(usable))
         whole = view_column(kept[spec.value])
-    return GoodRows(kept, whole, table.num_rows, int(counts[NULL]), int(counts[BAD]))
+    return GoodRows(kept, whole, table.num_rows, null, bad)
 
 
 def usable_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:

@@ -66,7 +66,7 @@ class GaussianRows(NamedTuple):
 
 def _rows(order: Order) -> GaussianRows:
     mean, sd = order.columns
-    return GaussianRows(order.begin, order.end, order.label, mean, sd * sd)
+    return GaussianRows(order.begin, order.end, order.label, mean, np.square(sd, out=sd))
 
 
 class GaussianCondition(NamedTuple):

@@ -95,7 +95,7 @@ def in_order(
     rows, begin = rows[:count], begin[:count]
     rows, begin, (end, *sorted_columns) = ordered_rows(begin, rows, (side.end, *columns))
     label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
-    return Order(np.append(begin, np.inf), end, label, tuple(sorted_columns))
+    return Order(begin, end, label, tuple(sorted_columns))
 
 
 def warm_order() -> None:
