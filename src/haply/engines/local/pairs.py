@@ -25,7 +25,6 @@ from haply.errors import count_of
 from haply.joins.cells.difference import DifferenceMethod
 from haply.joins.cells.exchange import CellEdges, Sent, profile_of, to_cells
 from haply.joins.cells.join import CellJoin
-from haply.joins.match import Matches
 from haply.joins.cells.rows import (
     BEGINS_HERE,
     END,
@@ -44,6 +43,8 @@ from haply.joins.cells.rows import (
     placed_rows,
     possible_rows,
 )
+from haply.joins.match import Matches
+from haply.models.ragged import as_arrow, as_numpy
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
@@ -100,7 +101,7 @@ class SideRows:
     @property
     def labels(self) -> np.ndarray | None:
         """The numbers of the placed rows; None if they are all rows, in their order."""
-        return None if self.placed.table.num_rows == self.table.num_rows else self.placed.table[ROW].to_numpy()
+        return None if self.placed.table.num_rows == self.table.num_rows else as_numpy(self.placed.table[ROW])
 
 
 class LocalJoin:
@@ -126,7 +127,7 @@ class LocalJoin:
         for found in self.found():
             columns = self.columns(found, shown).columns
             if self.join.exact:  # it may be the only column
-                columns = [*columns, pa.array(found.probability)]
+                columns = [*columns, as_arrow(found.probability)]
             yield pa.table(columns, names=names)
 
     def found(self) -> Iterator[FoundPairs]:
@@ -180,7 +181,7 @@ class LocalJoin:
         assert isinstance(frame, LocalFrame)
         wanted = [*map(side.inner_name, self._needed(side)), *keys, *([TIME] if join.window is not None else [])]
         table = frame.table(wanted or side.inner[:1])
-        return table.append_column(ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
+        return table.append_column(ROW, as_arrow(np.arange(table.num_rows))).combine_chunks()
 
     def _fits(self, table: pa.Table) -> np.ndarray:
         """Return which rows have all that certain conditions need."""
@@ -188,7 +189,7 @@ class LocalJoin:
         for position in range(len(self.join.condition.equalities)):
             fits &= np.asarray(table[f"__key{position}"].is_valid())
         if self.join.window is not None:
-            fits &= np.isfinite(table[TIME].to_numpy())
+            fits &= np.isfinite(table[TIME].to_numpy())  # a null is NaN here
         return fits
 
     def _along(self) -> tuple[str, ...]:
@@ -213,7 +214,7 @@ class LocalJoin:
     def _side_rows(self, side: Side) -> SideRows:
         table = self._own_rows(side)
         fits = self._fits(table)
-        marked = table if fits.all() else table.append_column(FITS, pa.array(fits))
+        marked = table if fits.all() else table.append_column(FITS, as_arrow(fits))
         return SideRows(table, placed_rows(marked, self._spec(side), self._along()))
 
     @Once
@@ -237,7 +238,7 @@ class LocalJoin:
         in_time = False
         if self.join.length is not None:
             length = self.join.length
-            times = tuple(in_window(side.usable[TIME].to_numpy(), length) for side in self.rows)
+            times = tuple(in_window(as_numpy(side.usable[TIME]), length) for side in self.rows)
             by_time = [profile_of(intervals) for intervals in times]
             in_time = expected_candidates(by_time[0], by_time[1]) < expected_candidates(profiles[0], profiles[1])
             if in_time:
@@ -296,7 +297,7 @@ class LocalJoin:
             found = cell.pairs(mine, theirs)
             if found is None:
                 return None
-            rows = mine[ROW].to_numpy()[found.left], theirs[ROW].to_numpy()[found.right]
+            rows = as_numpy(mine[ROW])[found.left], as_numpy(theirs[ROW])[found.right]
             return replace(found, left=rows[0], right=rows[1])
 
         return on_threads(decided, meeting), len(meeting)
@@ -330,7 +331,7 @@ class LocalJoin:
         keys = [f"__key{position}" for position in range(len(self.join.condition.equalities))]
         times = [TIME] if self.join.window is not None else []
         table = whole.select([ROW, *keys, *times]).take(usable[ROW])
-        return table.append_column(START, pa.array(intervals.start)).append_column(END, pa.array(intervals.end))
+        return table.append_column(START, as_arrow(intervals.start)).append_column(END, as_arrow(intervals.end))
 
     def _joined(self, left: pa.Table, right: pa.Table, conditions: Sequence[str]) -> FoundPairs:
         """Join rows by their keys and times and by further conditions, all of them certain."""
@@ -351,7 +352,7 @@ class LocalJoin:
             return
         tables = []
         for table in self._whole:
-            tables.append(table.filter(pa.array(self._fits(table))))
+            tables.append(table.filter(as_arrow(self._fits(table))))
         yield self._joined(tables[0], tables[1], [])
 
     def _counted(self, name: str, parts: Iterator[FoundPairs]) -> Iterator[FoundPairs]:
@@ -364,7 +365,7 @@ class LocalJoin:
         if not self.join.sees_itself:
             return found
         one, other = (
-            whole[self.join.key_of(side)].take(pa.array(rows))
+            whole[self.join.key_of(side)].take(as_arrow(rows))
             for side, whole, rows in zip(self.join.sides, self._whole, (found.left, found.right), strict=True)
         )
         same = np.asarray(pc.fill_null(pc.equal(one, other), False))
@@ -404,7 +405,7 @@ class LocalJoin:
             if position not in grouped
         ]
         if texts and len(found.left):
-            wide = self._taken(found, join.payload).append_column(ROW, pa.array(np.arange(len(found.left))))
+            wide = self._taken(found, join.payload).append_column(ROW, as_arrow(np.arange(len(found.left))))
             chosen = self._kept_by(wide, texts)[ROW].to_numpy()
             found = FoundPairs(*(column[chosen] for column in found))
         return found
@@ -457,10 +458,10 @@ def _by_cell(rows: SideRows, placed: Intervals, side: int, edges: CellEdges, one
         slices = {0: (0, table.num_rows)}
     else:
         sent, slices = to_cells(placed, side, edges, np.arange(table.num_rows)).by_cell()
-        table = table.take(pa.array(sent.rows))
+        table = table.take(as_arrow(sent.rows))
     table = (
-        table.append_column(START, pa.array(intervals.start[sent.rows]))
-        .append_column(END, pa.array(intervals.end[sent.rows]))
-        .append_column(name, pa.array(sent.begins_here))
+        table.append_column(START, as_arrow(intervals.start[sent.rows]))
+        .append_column(END, as_arrow(intervals.end[sent.rows]))
+        .append_column(name, as_arrow(sent.begins_here))
     )
     return _Cells(table.combine_chunks(), slices)

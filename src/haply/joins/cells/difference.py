@@ -165,7 +165,6 @@ class MatchDifferences:
             left_groups=left.groups, right_groups=right.groups, best=self.best,
         )  # fmt: skip
 
-
     def in_parts(
         self, models: tuple[Model, Model], placed: tuple[Intervals, Intervals], labels: Labels, parts: int, run: Run
     ) -> Iterator[Matches] | None:

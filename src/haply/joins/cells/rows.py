@@ -13,6 +13,7 @@ from haply.errors import HaplyError
 from haply.joins.operators.operator import TIME_SLACK, RowBatch
 from haply.models import Certain, Model
 from haply.models.columns import ReadColumn, read_column, view_column
+from haply.models.ragged import as_arrow, as_numpy
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.ownership import Places
 
@@ -95,9 +96,9 @@ def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows
     kept = table.select(list(dict.fromkeys((spec.value, *spec.payload, *more))))
     usable = states == USABLE
     if FITS in table.column_names:
-        usable &= table[FITS].to_numpy(zero_copy_only=False)
+        usable &= as_numpy(table[FITS])
     if whole is None or not usable.all():
-        kept = kept.filter(pa.array(usable))
+        kept = kept.filter(as_arrow(usable))
         whole = view_column(kept[spec.value])
     return GoodRows(kept, whole, table.num_rows, null, bad)
 
@@ -130,7 +131,7 @@ def possible_rows(placed: PlacedRows) -> tuple[pa.Table, Intervals]:
     if not placed.intervals.hopeless.any():
         return placed.table, placed.intervals
     rows = np.flatnonzero(~placed.intervals.hopeless)
-    return placed.table.take(pa.array(rows)), placed.intervals.take(rows)
+    return placed.table.take(as_arrow(rows)), placed.intervals.take(rows)
 
 
 def in_window(times: np.ndarray, window: float) -> Intervals:

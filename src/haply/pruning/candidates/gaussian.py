@@ -266,5 +266,6 @@ def gaussian_pass(
     )  # fmt: skip
     return OnePass(
         _scan, (left_intervals, right_intervals), ((left.values["mean"], left.sd), (right.values["mean"], right.sd)),
-        _rows, labels, from_position, question, lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)),
+        _rows, labels, from_position, question,
+        lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)),
     )  # fmt: skip

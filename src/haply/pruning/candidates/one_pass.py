@@ -2,9 +2,10 @@
 
 This is the driver; ``gaussian.py`` and ``uniform.py`` have the kernels. Rows are sorted by the lower ends of their
 intervals; a pair is found from the row that begins first. So threads can share the work without cutting the sides into
-cells: each takes some rows of both sides, and finds the pairs that begin with one of these. Pairs are decided in two steps. The first rejects, without a
-branch on a verdict: every pair is written, and the place moves on only if the pair stays. A processor that predicts
-verdicts is wrong for one pair in three, and would spend most of its time on that. The second step accepts or evaluates.
+cells: each takes some rows of both sides, and finds the pairs that begin with one of these. Pairs are decided in two
+steps. The first rejects, without a branch on a verdict: every pair is written, and the place moves on only if the pair
+stays. A processor that predicts verdicts is wrong for one pair in three, and would spend most of its time on that. The
+second step accepts or evaluates.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class OnePass:
     columns: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
     """What is known of the rows of both sides."""
     rows: Callable[[Order], Any]
-    """Returns the sorted rows of a side as ``scan`` reads them; ``begin`` has one number more than the other columns."""
+    """Returns the sorted rows of a side as ``scan`` reads them; ``begin`` is longer than the other columns by one."""
     labels: Labels
     from_position: float
     """The least reference point of the pairs that are wanted."""
@@ -160,9 +161,7 @@ class OnePass:
         reaches = [_reach(*_read_only(side)) for side in self.intervals]
 
         def ready(side: int) -> Any:
-            return self.rows(
-                in_order(self.intervals[side], self.columns[side], reaches[1 - side], self.labels[side])
-            )
+            return self.rows(in_order(self.intervals[side], self.columns[side], reaches[1 - side], self.labels[side]))
 
         left, right = run(ready, (0, 1))
         cuts = [[len(side.label) * k // count for k in range(count + 1)] for side in (left, right)]
