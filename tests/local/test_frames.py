@@ -100,13 +100,13 @@ def test_folders_and_patterns_are_all_their_files(tmp_path: Path) -> None:
 
 def test_only_columns_that_are_needed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = written(tmp_path, SHOP, "shop.parquet"), []
-    read = pa.parquet.read_table
+    read = pa.parquet.ParquetFile.read
 
-    def watched(source: Any, columns: Any) -> pa.Table:
+    def watched(file: Any, columns: Any) -> pa.Table:
         asked.append(columns)
-        return read(source, columns=columns)
+        return read(file, columns)
 
-    monkeypatch.setattr("haply.engines.local.files.read.pq.read_table", watched)
+    monkeypatch.setattr("haply.engines.local.files.read.pq.ParquetFile.read", watched)
     hp.join(path, DEPOT, "abs(left.kg - uniform(right.kg, right.kg + 1)) <= 0.5", 0.1, columns=["ticket"])
     assert asked == [["kg"]]
 

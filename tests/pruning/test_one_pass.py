@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import oracle
 from amounts import fewer
 from haply.joins.match import match_overlapping
 from haply.models import Gaussian, Uniform
 from haply.probability import Region
 from haply.probability.exact import PairProbability
 from haply.pruning.candidates import gaussian, one_pass
-from haply.pruning.candidates.gaussian import match_gaussians
+from haply.pruning.candidates.gaussian import gaussian_pass
 from haply.pruning.candidates.intervals import row_intervals
-from haply.pruning.candidates.uniform import match_uniforms
+from haply.pruning.candidates.uniform import uniform_pass
 from haply.pruning.threshold import Pairing, Threshold
 
 
@@ -46,15 +49,15 @@ def uniforms(rng, n):
     st.sampled_from([(1, 1), (3, 5), (7, 50), (1 << 12, 1 << 12)]),
     st.sampled_from(
         [
-            (gaussians, match_gaussians, Pairing.ANY),
-            (gaussians, match_gaussians, Pairing.GAUSSIAN),
-            (uniforms, match_uniforms, Pairing.ANY),
-            (uniforms, match_uniforms, Pairing.UNIFORM),
+            (gaussians, gaussian_pass, Pairing.ANY),
+            (gaussians, gaussian_pass, Pairing.GAUSSIAN),
+            (uniforms, uniform_pass, Pairing.ANY),
+            (uniforms, uniform_pass, Pairing.UNIFORM),
         ]
     ),
 )
 def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
-    make, match, together = kind
+    make, prepared, together = kind
     rng = np.random.default_rng(seed)
     n, m = rng.integers(0, 60, 2)
     sides = make(rng, n), make(rng, m)
@@ -69,7 +72,7 @@ def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
         patch.setattr(one_pass, "HELD", room[0])
         patch.setattr(one_pass, "_LEAST_CAPACITY", room[1])
         patch.setattr(one_pass, "_CAPACITY", room[1])
-        found = match(*sides, *intervals, -np.inf, region, threshold, exact)
+        found = prepared(*sides, *intervals, -np.inf, region, threshold, exact).whole()
     i, j = (index.astype(np.int32) for index in np.divmod(np.arange(n * m), max(1, m)))
     p = PairProbability(*sides, region).evaluate(i, j)
     kept = threshold.keep(p, False)
@@ -81,8 +84,49 @@ def test_finds_every_pair_once(seed, level, strict, exact, room, kind):
         assert np.abs(found.probability - wanted).max(initial=0.0) < 1e-14
         assert found.accepted == 0
     labels = np.arange(100, 100 + n), np.arange(200, 200 + m)
-    named = match(*sides, *intervals, -np.inf, region, threshold, exact, labels)
+    named = prepared(*sides, *intervals, -np.inf, region, threshold, exact, labels).whole()
     assert sorted(zip(named.left - 100, named.right - 200, strict=True)) == sorted(pairs)
+
+
+@settings(max_examples=fewer(150), deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.05, 0.3, 0.5, 0.7, 0.9]),
+    st.booleans(),
+    st.sampled_from([1, 2, 3, 7, 40]),
+    st.sampled_from([(gaussians, gaussian_pass, Pairing.GAUSSIAN), (uniforms, uniform_pass, Pairing.UNIFORM)]),
+)
+def test_parts_find_the_pairs_of_the_oracle_once(seed, level, exact, count, kind):
+    """However the sorted rows are shared, on threads too; and parts together have the candidates of the whole."""
+    make, prepared, together = kind
+    rng = np.random.default_rng(seed)
+    sides = [make(rng, n) for n in rng.integers(0, 12, 2)]
+    wide = rng.random() < 0.5  # some of such rows meet those of all other parts
+    region, threshold = Region(-4.0, 4.0) if wide else Region(-1.0, 1.0), Threshold(level)
+    intervals = [
+        row_intervals(side, left, region, threshold, exact, together)
+        for side, left in zip(sides, (True, False), strict=True)
+    ]
+    labels = tuple(rng.permutation(len(side)) for side in sides)
+    one_pass_of = prepared(*sides, *intervals, -np.inf, region, threshold, exact, labels)
+    with ThreadPoolExecutor(2) as pool:
+        parts = list(one_pass_of.parts(count, pool.map))
+    found = [(int(i), int(j)) for part in parts for i, j in zip(part.left, part.right, strict=True)]
+    assert len(set(found)) == len(found)
+    for i, j in itertools.product(range(len(sides[0])), range(len(sides[1]))):
+        p = oracle.probability_float(as_oracle(sides[0], i), as_oracle(sides[1], j), region.low, region.high)
+        if not oracle.borderline(p, level):
+            assert ((labels[0][i], labels[1][j]) in found) == oracle.keeps(p, level)
+    whole = one_pass_of.whole()
+    assert sorted(found) == sorted(zip(whole.left.tolist(), whole.right.tolist(), strict=True))
+    for name in ("candidates", "rejected", "accepted", "evaluated"):
+        assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
+
+
+def as_oracle(model, row):
+    if isinstance(model, Gaussian):
+        return oracle.Normal(float(model.values["mean"][row]), float(model.sd[row]))
+    return oracle.Uniform(float(model.lo[row]), float(model.hi[row]))
 
 
 def test_thresholds_that_rounding_hides_are_not_for_the_one_pass():

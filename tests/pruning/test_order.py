@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from haply.numerics.order import _by_buckets, ordered, ordered_values
+from haply.numerics.jit import read_only
+from haply.numerics.order import _by_buckets, ordered, ordered_rows
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 5_000, 70_000])
@@ -47,8 +48,19 @@ def test_values_in_the_order_of_argsort(size, kind, in_buckets):
         "a step of a double apart": np.append(np.full(size - 1, 5e-324), 0.0),
     }.get(kind, values)
     before = values.copy()
-    order = ordered_values(values)
+    columns = random.random(size), np.arange(float(size)), values
+    order, found, others = ordered_rows(values, np.arange(size), columns)
     assert np.array_equal(np.sort(order), np.arange(size))
     assert np.array_equal(values[order], np.sort(values), equal_nan=True)
+    assert np.array_equal(found, np.append(values[order], np.inf), equal_nan=True)
+    for column, other in zip(columns, others, strict=True):
+        assert np.array_equal(other, column[order], equal_nan=True)
+    some = np.flatnonzero(random.random(size) < 0.99)
+    order, found, (other,) = ordered_rows(values[some], some, columns[:1])
+    assert np.array_equal(np.sort(order), some)
+    assert np.array_equal(found[:-1], np.sort(values[some]), equal_nan=True)
+    assert np.array_equal(found[:-1], values[order], equal_nan=True)
+    assert np.array_equal(other, columns[0][order])
     assert np.array_equal(values, before, equal_nan=True)
-    assert bool(len(_by_buckets(values))) == in_buckets
+    room = np.empty((size, 3)), np.empty(size, np.int64), np.empty((2, size + 1))
+    assert _by_buckets(values, np.arange(size), (read_only(values),), *room) == in_buckets

@@ -31,7 +31,7 @@ from haply.query.expressions import (
     left,
     right,
 )
-from haply.query.text import as_condition, parse
+from haply.query.text import as_condition, parse, plain_tokens, tokens_of_sql
 
 
 @pytest.mark.parametrize(
@@ -334,3 +334,47 @@ def test_any_damaged_condition(tree: Expression, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(text)))
     removed = data.draw(st.integers(0, 3))
     _check(text[:place] + data.draw(st.sampled_from(_FRAGMENTS)) + text[place + removed :])
+
+
+_SQL_WORDS = sorted({word for word in sqlglot.Dialect.get_or_raise("spark").tokenizer_class.KEYWORDS if len(word) < 30})
+_PLAIN_FRAGMENTS = [
+    *"()<>=,.+-*/!x_e1705",
+    "<=",
+    ">=",
+    "!=",
+    "==",
+    " ",
+    "  ",
+    "\n",
+    "1.5",
+    "1e5",
+    "0.5",
+    "left.x",
+    "left",
+    "b",
+]
+
+
+@settings(max_examples=fewer(3000), deadline=None)
+@given(
+    st.lists(st.one_of(st.sampled_from(_PLAIN_FRAGMENTS), st.sampled_from(_SQL_WORDS)), max_size=12),
+    st.sampled_from(["", " "]),
+)
+def test_plain_tokens_are_those_of_sqlglot(fragments, between_them):
+    text = "x " + between_them.join(fragments)
+    found = plain_tokens(text, 0, len(text))
+    assert found is None or found == tokens_of_sql(text, 0, len(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "abs(left.temp - right.temp) <= 0.5",
+        "left.a=right.b and P(left.x>3)>=0.7",
+        "distance(left.pos, right.pos) <= 2",
+        "-x < 3 or not y != 4 and z between 1 and 2",
+        "SELECT left.id, probability FROM a AS left JOIN b AS right ON x*y/2 > 1",
+    ],
+)
+def test_common_conditions_have_plain_tokens(text):
+    assert plain_tokens(text, 0, len(text)) == tokens_of_sql(text, 0, len(text))

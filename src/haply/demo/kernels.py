@@ -24,8 +24,8 @@ from haply.joins.operators.timing import TimingJoin
 from haply.joins.warm import warm_pair, warm_times, warm_windows
 from haply.models import Gaussian, Histogram, Samples, Sky, SkyEllipse
 from haply.numerics.jit import cache_folder, compile_silently
-from haply.numerics.order import ordered_values
 from haply.probability.region import Distance, Region
+from haply.pruning.candidates.one_pass import warm_order
 from haply.pruning.threshold import Threshold
 from haply.report.explain import density_records, explain_pair
 
@@ -35,7 +35,7 @@ _SHAPES = 100
 
 def _readings() -> None:
     warm_exchange()
-    ordered_values(np.arange(float(1 << 12)))
+    warm_order()
     near, threshold = Region(-1.0, 1.0), Threshold(0.05)
     warm_pair(Gaussian, Gaussian, near, threshold, exact=True, keyed=True)
     explain_pair(Gaussian(0.0, 1.0), Gaussian(0.0, 1.0), near, threshold)

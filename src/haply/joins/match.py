@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ from haply.models import Gaussian, OneDimensional, Uniform
 from haply.probability.region import Region
 from haply.pruning.best import Best, flagged
 from haply.pruning.bounds.one_dimensional import CONCENTRATION, CONTAINMENT, CURVE, RULES
-from haply.pruning.candidates.gaussian import match_gaussians
+from haply.pruning.candidates.gaussian import gaussian_pass
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
-from haply.pruning.candidates.one_pass import Labels, PassOutput, fits, ordinary
+from haply.pruning.candidates.one_pass import Labels, OnePass, PassOutput, Run, fits, ordinary
 from haply.pruning.candidates.sweep import Sweep, sure_pairs
-from haply.pruning.candidates.uniform import match_uniforms
+from haply.pruning.candidates.uniform import uniform_pass
 from haply.pruning.cascade import BEATEN, SURE_RANGE, Cascade, Counters
 from haply.pruning.threshold import Threshold
 
@@ -72,24 +72,11 @@ def match_overlapping(
     """
     left_labels, right_labels = labels
     started = time.perf_counter()
-    if left_groups is None and fits(region, threshold):
-        sides: Any = (left, right, left_intervals, right_intervals)
-        one_pass, rule = _one_pass_for(left, right, left_intervals, right_intervals, region)
+    if left_groups is None:
+        intervals = left_intervals, right_intervals
+        one_pass = _one_pass((left, right), intervals, from_position, region, threshold, exact, labels, best)
         if one_pass is not None:
-            wanted = {"best": best} if one_pass is match_gaussians else {}
-            found = one_pass(*sides, from_position, region, threshold, exact, labels, **wanted)
-            counters = Counters()
-            counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
-            counters.rejected[RULES[rule[0]]] = found.rejected
-            if exact:  # nothing is accepted by a bound: what is neither rejected nor evaluated is beaten
-                counters.rejected[BEATEN] = found.accepted
-            else:
-                counters.accepted[RULES[rule[1]]] = found.accepted
-            decided_by = np.zeros(len(found.left), np.int8)
-            if not exact:
-                decided_by[np.isnan(found.probability)] = rule[1]
-            seconds = {"prepare": 0.0, "sweep": 0.0, "decide": time.perf_counter() - started}
-            return Matches(found.left, found.right, found.probability, decided_by, counters, seconds)
+            return _as_matches(one_pass.whole(), type(left), exact, time.perf_counter() - started)
     sweep = Sweep(
         left_intervals, right_intervals,
         from_position=from_position, left_groups=left_groups, right_groups=right_groups,
@@ -118,21 +105,66 @@ def match_overlapping(
     )  # fmt: skip
 
 
-def _one_pass_for(
-    left: OneDimensional, right: OneDimensional, left_intervals: Intervals, right_intervals: Intervals, region: Region
-) -> tuple[Callable[..., PassOutput] | None, tuple[int, int]]:
-    """The kernel that joins two sides of these kinds in one pass, if there is one, and the rules that are in it."""
-    hopeless = left_intervals.hopeless, right_intervals.hopeless
+def match_in_parts(
+    left: OneDimensional,
+    right: OneDimensional,
+    left_intervals: Intervals,
+    right_intervals: Intervals,
+    region: Region,
+    threshold: Threshold,
+    exact: bool,
+    *,
+    labels: Labels,
+    parts: int,
+    run: Run,
+) -> Iterator[Matches] | None:
+    """Decide as ``match_overlapping``, but in so many parts, which ``run`` may find at the same time.
+
+    Returns None if these sides are not joined in one pass.
+    """
+    intervals = left_intervals, right_intervals
+    one_pass = _one_pass((left, right), intervals, -np.inf, region, threshold, exact, labels, None)
+    if one_pass is None:
+        return None
+    return (_as_matches(part, type(left), exact, part.seconds) for part in one_pass.parts(parts, run))
+
+
+def _one_pass(
+    models: tuple[OneDimensional, OneDimensional], intervals: tuple[Intervals, Intervals], from_position: float,
+    region: Region, threshold: Threshold, exact: bool, labels: Labels, best: Best | None,
+) -> OnePass | None:  # fmt: skip
+    """The join of two sides of these kinds in one pass, if there is one."""
+    if not fits(region, threshold):
+        return None
+    (left, right), hopeless = models, [side.hopeless for side in intervals]
+    rest: Any = (*intervals, from_position, region, threshold, exact, labels)
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         if all(ordinary(side.sd, bad, region) for side, bad in zip((left, right), hopeless, strict=True)):
-            return match_gaussians, (CURVE, CURVE)
+            return gaussian_pass(left, right, *rest, best)
     elif isinstance(left, Uniform) and isinstance(right, Uniform):
         lengths = left.hi - left.lo, right.hi - right.lo
         if all((length > 0.0).all() for length in lengths) and all(
             ordinary(length, bad, region) for length, bad in zip(lengths, hopeless, strict=True)
         ):
-            return match_uniforms, (CONCENTRATION, CONTAINMENT)
-    return None, (0, 0)
+            return uniform_pass(left, right, *rest)
+    return None
+
+
+def _as_matches(found: PassOutput, kind: type[OneDimensional], exact: bool, seconds: float) -> Matches:
+    """Count what one pass found under the names of the rules that are in it."""
+    rejecting, accepting = (CURVE, CURVE) if kind is Gaussian else (CONCENTRATION, CONTAINMENT)
+    counters = Counters()
+    counters.candidates, counters.evaluated, counters.kept = found.candidates, found.evaluated, len(found.left)
+    counters.rejected[RULES[rejecting]] = found.rejected
+    if exact:  # nothing is accepted by a bound: what is neither rejected nor evaluated is beaten
+        counters.rejected[BEATEN] = found.accepted
+    else:
+        counters.accepted[RULES[accepting]] = found.accepted
+    decided_by = np.zeros(len(found.left), np.int8)
+    if not exact:
+        decided_by[np.isnan(found.probability)] = accepting
+    spent = {"prepare": 0.0, "sweep": 0.0, "decide": seconds}
+    return Matches(found.left, found.right, found.probability, decided_by, counters, spent)
 
 
 def match_all(

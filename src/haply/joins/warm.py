@@ -30,13 +30,13 @@ from haply.models import (
     Uniform,
 )
 from haply.models.one_dimensional import ONE_DIMENSIONAL
-from haply.numerics.order import ordered_values
 from haply.probability.distance import clouds, within_distance
 from haply.probability.joint import Joint
 from haply.probability.multivariate import box
 from haply.probability.region import Difference, Distance, Region
 from haply.pruning.bounds.clouds import extents
 from haply.pruning.candidates.intervals import Intervals, row_intervals
+from haply.pruning.candidates.one_pass import warm_order
 from haply.pruning.threshold import Threshold
 from haply.selection.conditions import RowValues
 from haply.selection.costs import calibrate
@@ -208,7 +208,7 @@ def warm_everything() -> Iterator[str]:
         for probability in ("exact", "none"):
             join_positions(points, points, 1.0, 0.5, probability=probability)
     warm_exchange()
-    ordered_values(np.arange(float(1 << 12)))
+    warm_order()
     yield "several dimensions"
     calibrate()
     yield "selections, and what they cost here"

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from haply.errors import HaplyError, count_of
 from haply.models.densities import density_records
 from haply.models.plane import OUTLINED, NormalParts, Plane
-from haply.models.ragged import NumberLists, Ragged, floats
+from haply.models.ragged import NumberLists, Ragged, as_arrow, floats
 from haply.numerics import rows as kernels
 from haply.numerics.rows import Components, Line
 
@@ -410,9 +410,9 @@ class Model:
             elif isinstance(column, Ragged):
                 arrays.append(column.to_arrow())
             elif parameter.shape == "integer":
-                arrays.append(pa.array(column.astype(np.int32)))
+                arrays.append(as_arrow(column.astype(np.int32)))
             else:
-                arrays.append(pa.array(np.ascontiguousarray(column)))
+                arrays.append(as_arrow(np.ascontiguousarray(column)))
         return pa.StructArray.from_arrays(arrays, [parameter.name for parameter in self.parameters])
 
 

@@ -25,6 +25,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
+from haply.models.ragged import as_arrow, as_numpy
 from haply.models.sky import Sky, SkyEllipse
 
 MODELS: tuple[type[Model], ...] = (
@@ -104,13 +105,13 @@ class ReadColumn:
 
 def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
     """Which rows are null: the struct itself, a parameter (other than ``probs`` of samples), or a number in a list."""
-    null = np.asarray(pc.is_null(array))
+    null = as_numpy(pc.is_null(array)) if array.null_count else np.zeros(len(array), bool)
     if model is Certain:
         return null
     for parameter in model.parameters:
         field = array.field(parameter.name)
         if field.null_count and not parameter.shape.startswith("optional"):
-            null = null | np.asarray(pc.is_null(field))
+            null = null | as_numpy(pc.is_null(field))
         if parameter.is_list and isinstance(field, (pa.ListArray, pa.LargeListArray)) and field.values.null_count:
             gaps = np.concatenate([[0], np.cumsum(np.asarray(pc.is_null(field.values)))])
             offsets = np.asarray(field.offsets)
@@ -147,10 +148,10 @@ def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
             "A column holds no uncertain values", expected="a number or a model struct", found=str(array.type)
         )
     array = _as_struct(array)
-    null = null_rows(array, model_class)
-    rows = np.flatnonzero(~null)
-    if len(rows) < len(array):
-        array = array.take(pa.array(rows))
+    null, rows = null_rows(array, model_class), np.arange(len(array))
+    if null.any():
+        rows = np.flatnonzero(~null)
+        array = array.take(as_arrow(rows))
     model = model_class.view(model_class.fields(array))
     codes, reasons = model.problem_codes()
     bad = np.flatnonzero(codes >= 0)

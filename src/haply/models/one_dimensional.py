@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from haply.errors import HaplyError
 from haply.models.base import Model, OneDimensional, Parameter
 from haply.models.plane import NormalParts, one_dimension
-from haply.models.ragged import NumberLists, Ragged, floats
+from haply.models.ragged import NumberLists, Ragged, as_arrow, floats
 from haply.numerics.components import NORMAL, POINT, UNIFORM
 from haply.numerics.normal import normal_quantile
 from haply.numerics.rows import Components, Line, too_long
@@ -97,7 +97,7 @@ class Certain(OneDimensional):
 
     def to_arrow(self) -> pa.Array:
         """Write the values as an array of doubles: a certain value needs no struct."""
-        return pa.array(np.ascontiguousarray(self.values["values"]))
+        return as_arrow(np.ascontiguousarray(self.values["values"]))
 
     def _make_components(self) -> Components:
         values = self.values["values"]

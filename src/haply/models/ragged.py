@@ -116,11 +116,37 @@ class Ragged:
 
     def to_arrow(self) -> pa.Array:
         """An Arrow list array over the same values."""
-        return pa.ListArray.from_arrays(pa.array(self.start, pa.int32()), pa.array(self.values))
+        return pa.ListArray.from_arrays(as_arrow(self.start.astype(np.int32)), as_arrow(self.values))
 
 
 NumberLists: TypeAlias = ArrayLike | Ragged | pa.Array | pa.ChunkedArray
 """A list of numbers for each row: nested lists, a two-dimensional array, or an Arrow list array."""
+
+
+def as_arrow(values: np.ndarray) -> pa.Array:
+    """Return numbers without a copy, or truth values, as an Arrow array.
+
+    ``pa.array`` looks whether they are a column of pandas, and imports pandas for that, which takes longer than a small
+    join.
+    """
+    if values.dtype == bool:
+        bits = np.packbits(values, bitorder="little")
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def as_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """View numbers without nulls as NumPy's, or return truth values; Arrow's ``to_numpy`` imports pandas, too."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    data, begin, end = array.buffers()[1], array.offset, array.offset + len(array)
+    if pa.types.is_boolean(array.type):
+        bits = np.frombuffer(data or b"", np.uint8)
+        return np.unpackbits(bits, count=end, bitorder="little")[begin:].view(bool)
+    found = np.frombuffer(data or b"", array.type.to_pandas_dtype())[begin:end]
+    found.flags.writeable = False
+    return found
 
 
 def floats(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -129,4 +155,4 @@ def floats(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
         array = array.combine_chunks()
     if array.type != pa.float64():
         array = pc.cast(array, pa.float64(), safe=False)
-    return array.to_numpy(zero_copy_only=True)
+    return as_numpy(array)

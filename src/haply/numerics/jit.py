@@ -374,6 +374,13 @@ def bare_inner(function: _Function) -> _Function:
     return _made(function, _nrt=False, forceinline=True)
 
 
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view that cannot be written to, as those of Arrow: so a kernel is compiled for one kind of view."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def solid(array: Any) -> np.ndarray:
     """Return doubles as a contiguous, writable array: for other views a kernel would be compiled once more."""
     return np.require(array, np.float64, ["C", "W"])

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from haply.engines.local import sql
 from haply.errors import HaplyError
 from haply.models.points import flat_matrices, flat_points
+from haply.models.ragged import as_arrow
 from haply.planning.constructors import PARAMETERS, PLAIN, checked_arguments, fields_of, flattened
 from haply.planning.frames import Text
 
@@ -86,7 +87,7 @@ class _Rows:
             if self.count == 0 and sql.is_plain_arithmetic(self.table, argument.sql):
                 return pa.array([], pa.float64())
             return _whole(sql.evaluated(self.table, {"value": f"CAST({argument.sql} AS DOUBLE)"})["value"])
-        return pa.array(np.full(self.count, float(argument)))
+        return as_arrow(np.full(self.count, float(argument)))
 
     def numbers(self, argument: Any) -> pa.Array:
         """A column of lists of doubles."""
@@ -100,7 +101,7 @@ class _Rows:
         unknown = np.logical_or.reduce([np.asarray(column.is_null()) for column in columns])
         mask = np.repeat(unknown, len(columns))
         values_array = pa.array(values, mask=mask) if unknown.any() else pa.array(values)
-        return pa.ListArray.from_arrays(pa.array(ends), values_array)
+        return pa.ListArray.from_arrays(as_arrow(ends), values_array)
 
     def any(self, argument: Any) -> pa.Array:
         """Return a column unchanged."""
@@ -141,7 +142,7 @@ def _samples(rows: _Rows, given: dict[str, Any]) -> pa.Array:
     nested = [point for point in points if isinstance(point, (list, tuple))]
     points, dim = flattened(points, nested, dim)
     flat = rows.numbers(points)
-    return _struct({"points": flat, "probs": weights, "dim": pa.array(np.full(rows.count, dim or 1, np.int32))}, [flat])
+    return _struct({"points": flat, "probs": weights, "dim": as_arrow(np.full(rows.count, dim or 1, np.int32))}, [flat])
 
 
 def _gaussian_nd(rows: _Rows, given: dict[str, Any]) -> pa.Array:
@@ -168,8 +169,8 @@ def _gaussian_nd(rows: _Rows, given: dict[str, Any]) -> pa.Array:
     entries = np.column_stack(
         [a * (np.abs(b) if i == j else b * rho) for i, a in enumerate(sds) for j, b in enumerate(sds)]
     )
-    ends = pa.array(np.arange(rows.count + 1, dtype=np.int32) * entries.shape[1])
-    cov_lists = pa.ListArray.from_arrays(ends, pa.array(entries.ravel()))
+    ends = as_arrow(np.arange(rows.count + 1, dtype=np.int32) * entries.shape[1])
+    cov_lists = pa.ListArray.from_arrays(ends, as_arrow(entries.ravel()))
     return _struct({"mean": mean, "cov": cov_lists}, [mean, *given_sds, *given_corr])
 
 
@@ -177,8 +178,8 @@ def _latency(rows: _Rows, given: dict[str, Any]) -> pa.Array:
     seen, edges, probs = rows.number(given["detected_at"]), rows.numbers(given["edges"]), rows.numbers(given["probs"])
     lengths = np.asarray(pc.list_value_length(edges).fill_null(0))
     repeated = np.repeat(np.asarray(seen.fill_null(np.nan)), lengths)
-    back = pa.array(repeated - _reversed(edges).flatten().to_numpy())
-    ends = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
+    back = as_arrow(repeated - _reversed(edges).flatten().to_numpy())
+    ends = as_arrow(np.append(0, np.cumsum(lengths)).astype(np.int32))
     return _struct({"edges": pa.ListArray.from_arrays(ends, back), "probs": _reversed(probs)}, [seen, edges, probs])
 
 
@@ -188,7 +189,7 @@ def _reversed(lists: pa.Array) -> pa.Array:
     ends = np.append(0, np.cumsum(lengths))
     rows = np.repeat(np.arange(len(lists)), lengths)
     at = ends[rows] + ends[rows + 1] - 1 - np.arange(ends[-1])
-    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), lists.flatten().take(pa.array(at)))
+    return pa.ListArray.from_arrays(as_arrow(ends.astype(np.int32)), lists.flatten().take(as_arrow(at)))
 
 
 _MAKERS: dict[str, Callable[[_Rows, dict[str, Any]], pa.Array]] = {

@@ -19,6 +19,7 @@ from haply.errors import HaplyError
 from haply.joins.cells.rows import BAD, NULL, USABLE
 from haply.joins.cells.selected import Decided
 from haply.models.columns import bad_reasons
+from haply.models.ragged import as_arrow
 from haply.planning.explain import Description
 from haply.planning.frames import Frame
 from haply.planning.pairs import PairPlan
@@ -95,9 +96,9 @@ class LocalEngine:
         if funnel is not None:
             counts = _counts(decided)
             funnel.follow(lambda: counts)
-        rows = table.filter(pa.array(decided.kept))
+        rows = table.filter(as_arrow(decided.kept))
         if exact:
-            rows = rows.append_column("probability", pa.array(decided.probability[decided.kept]))
+            rows = rows.append_column("probability", as_arrow(decided.probability[decided.kept]))
         return _like(frame, rows)
 
     def bad_rows(self, frame: Frame, column: str) -> LocalFrame:

@@ -32,6 +32,7 @@ from haply.joins.cells.join import CellJoin
 from haply.joins.cells.rows import BEGINS_HERE, END, ROW_COUNTS, START
 from haply.models import OneDimensional
 from haply.models.columns import read_column
+from haply.models.ragged import as_arrow
 from haply.numerics.order import ordered
 from haply.planning.pairs import PairPlan
 
@@ -48,7 +49,7 @@ def build_index(frame: LocalFrame, column: str, path: str, page_rows: int, mode:
         _check_alike(before, column, schema, path)
         bounds = read_bounds(path, before)
     table = frame.table().combine_chunks()
-    table = table.take(pa.array(np.argsort(_middles(table[column]), kind="stable")))
+    table = table.take(as_arrow(np.argsort(_middles(table[column]), kind="stable")))
     with building(path, before) as build:
         writer = WritePages(path, build.id, column, page_rows)
         pages = []
@@ -126,10 +127,10 @@ class LocalIndexedJoin(LocalJoin):
         rows = self._side_rows(asking)
         counts = Counter({f"rows_{asked.name}": int(self.index.rows.sum()), "pages_total": len(self.index)})
         counts.update({f"{name}_{asking.name}": n for name, n in zip(ROW_COUNTS, rows.counts, strict=True)})
-        usable = rows.usable.append_column(START, pa.array(rows.intervals.start)).append_column(
-            END, pa.array(rows.intervals.end)
+        usable = rows.usable.append_column(START, as_arrow(rows.intervals.start)).append_column(
+            END, as_arrow(rows.intervals.end)
         )
-        usable = usable.append_column(BEGINS_HERE, pa.array(np.ones(usable.num_rows, bool))).combine_chunks()
+        usable = usable.append_column(BEGINS_HERE, as_arrow(np.ones(usable.num_rows, bool))).combine_chunks()
         met, pages = PageList(self.pages.intervals).met_by(rows.intervals)
         order, sorted_pages = ordered(pages)
         met = met[order]
@@ -144,7 +145,7 @@ class LocalIndexedJoin(LocalJoin):
 
         def decided(cut: tuple[int, int]) -> tuple[pa.Table, Counter[str]] | None:
             page = int(sorted_pages[cut[0]])
-            mine = usable.take(pa.array(met[cut[0] : cut[1]])).combine_chunks()
+            mine = usable.take(as_arrow(met[cut[0] : cut[1]])).combine_chunks()
             theirs = page_rows(self.index, page, asked.inner, spec).combine_chunks()
             sides = (theirs, mine) if asked.is_left else (mine, theirs)
             found = cell.pairs(*sides)
@@ -176,8 +177,8 @@ class LocalIndexedJoin(LocalJoin):
 
     def _wide(self, chosen: dict[str, tuple[pa.Table, np.ndarray]], probability: np.ndarray) -> pa.Table:
         """Inner columns of pairs, and their probabilities."""
-        columns = [chosen[name[0]][0][name].take(pa.array(chosen[name[0]][1])) for name in self.join.payload]
-        return pa.table([*columns, pa.array(probability)], names=[*self.join.payload, "probability"])
+        columns = [chosen[name[0]][0][name].take(as_arrow(chosen[name[0]][1])) for name in self.join.payload]
+        return pa.table([*columns, as_arrow(probability)], names=[*self.join.payload, "probability"])
 
     def _finished(self, wide: pa.Table) -> pa.Table:
         """The columns of the result, of pairs that fulfil all certain conditions."""

@@ -1,8 +1,9 @@
 """Joins of two tables in this process (see ``planning.pairs`` for the parts of a plan).
 
-Rows are identified by their numbers. Only what decides pairs goes through cells: values, keys and times; a cell is a
-slice of rows in the order of their cells. Cells are decided on threads, and the columns of pairs are taken from the
-tables at the end of each.
+Rows are identified by their numbers. One-dimensional values of one kind are sorted once, and threads sweep parts of the
+sorted rows. Everything else, and sides that are too large to hold twice, go through cells: values, keys and times; a
+cell is a slice of rows in the order of their cells. Cells are decided on threads, and the columns of pairs are taken
+from the tables at the end of each.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.engines.local import sql
-from haply.engines.local.frame import LocalFrame
+from haply.engines.local.frame import LocalFrame, taken
 from haply.engines.local.threads import Once, cores, on_threads, tell_follower
 from haply.errors import count_of
 from haply.joins.cells.difference import DifferenceMethod
@@ -28,17 +29,22 @@ from haply.joins.cells.rows import (
     BEGINS_HERE,
     END,
     FITS,
+    HOPELESS,
     LEFT,
     RIGHT,
     ROW_COUNTS,
     START,
     TIME,
     TIME_BEGINS_HERE,
+    PlacedRows,
     RowSpec,
     good_rows,
     in_window,
-    usable_rows,
+    placed_rows,
+    possible_rows,
 )
+from haply.joins.match import Matches
+from haply.models.ragged import as_arrow, as_numpy
 from haply.planning.explain import Description
 from haply.planning.pairs import PairPlan, Side
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
@@ -48,6 +54,10 @@ ROW = "__row"
 """The column of row numbers."""
 _PAIRS_AT_ONCE = 1 << 20
 _ROWS_PER_CELL = 1 << 16
+_ROWS_PER_PART = 1 << 16
+"""How many rows of a side a thread sweeps at once, if there are no cells."""
+_MOST_SWEPT = 1 << 23
+"""The most rows of both sides that are swept without cells: while they are sorted, each takes some hundred bytes."""
 _WINDOW_SLACK = 1e-9
 """How much longer windows are in DuckDB's join, which rounds differently: its pairs are checked again."""
 
@@ -66,10 +76,32 @@ class SideRows:
 
     table: pa.Table
     """Inner columns of all rows that fulfil the side's own certain conditions."""
-    usable: pa.Table
-    """Of rows that may have partners: their numbers, values, keys and times."""
-    intervals: Intervals
-    counts: list[int]
+    placed: PlacedRows
+    """Of rows with good values: their numbers, values, keys, times and intervals."""
+
+    @Once
+    def _possible(self) -> tuple[pa.Table, Intervals]:
+        return possible_rows(self.placed)
+
+    @property
+    def usable(self) -> pa.Table:
+        """The placed rows that may have partners."""
+        return self._possible[0]
+
+    @property
+    def intervals(self) -> Intervals:
+        """Their intervals."""
+        return self._possible[1]
+
+    @property
+    def counts(self) -> list[int]:
+        """Counts of all rows (see ``ROW_COUNTS``)."""
+        return self.placed.counts
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The numbers of the placed rows; None if they are all rows, in their order."""
+        return None if self.placed.table.num_rows == self.table.num_rows else as_numpy(self.placed.table[ROW])
 
 
 class LocalJoin:
@@ -95,7 +127,7 @@ class LocalJoin:
         for found in self.found():
             columns = self.columns(found, shown).columns
             if self.join.exact:  # it may be the only column
-                columns = [*columns, pa.array(found.probability)]
+                columns = [*columns, as_arrow(found.probability)]
             yield pa.table(columns, names=names)
 
     def found(self) -> Iterator[FoundPairs]:
@@ -149,7 +181,7 @@ class LocalJoin:
         assert isinstance(frame, LocalFrame)
         wanted = [*map(side.inner_name, self._needed(side)), *keys, *([TIME] if join.window is not None else [])]
         table = frame.table(wanted or side.inner[:1])
-        return table.append_column(ROW, pa.array(np.arange(table.num_rows))).combine_chunks()
+        return table.append_column(ROW, as_arrow(np.arange(table.num_rows))).combine_chunks()
 
     def _fits(self, table: pa.Table) -> np.ndarray:
         """Return which rows have all that certain conditions need."""
@@ -157,7 +189,7 @@ class LocalJoin:
         for position in range(len(self.join.condition.equalities)):
             fits &= np.asarray(table[f"__key{position}"].is_valid())
         if self.join.window is not None:
-            fits &= np.isfinite(table[TIME].to_numpy())
+            fits &= np.isfinite(table[TIME].to_numpy())  # a null is NaN here
         return fits
 
     def _along(self) -> tuple[str, ...]:
@@ -181,9 +213,9 @@ class LocalJoin:
 
     def _side_rows(self, side: Side) -> SideRows:
         table = self._own_rows(side)
-        marked = table.append_column(FITS, pa.array(self._fits(table)))
-        usable, intervals, counts = usable_rows(marked, self._spec(side), self._along())
-        return SideRows(table, usable, intervals, counts)
+        fits = self._fits(table)
+        marked = table if fits.all() else table.append_column(FITS, as_arrow(fits))
+        return SideRows(table, placed_rows(marked, self._spec(side), self._along()))
 
     @Once
     def _whole(self) -> tuple[pa.Table, pa.Table]:
@@ -206,7 +238,7 @@ class LocalJoin:
         in_time = False
         if self.join.length is not None:
             length = self.join.length
-            times = tuple(in_window(side.usable[TIME].to_numpy(), length) for side in self.rows)
+            times = tuple(in_window(as_numpy(side.usable[TIME]), length) for side in self.rows)
             by_time = [profile_of(intervals) for intervals in times]
             in_time = expected_candidates(by_time[0], by_time[1]) < expected_candidates(profiles[0], profiles[1])
             if in_time:
@@ -215,16 +247,11 @@ class LocalJoin:
         return CellEdges.of(found, in_time), placed
 
     def _overlapping(self) -> Iterator[FoundPairs]:
-        """Yield pairs of rows whose intervals overlap, cell by cell."""
+        """Yield pairs of rows whose intervals overlap, some at a time."""
         join = self.join
         assert join.method is not None
-        if not all(side.usable.num_rows for side in self.rows):
+        if any(side.placed.table.num_rows == side.counts[HOPELESS] for side in self.rows):
             return
-        edges, placed = self.layout()
-        one_cell = not len(edges.edges) and not len(edges.slices)
-        parts = list(
-            on_threads(lambda side: _by_cell(self.rows[side], placed[side], side, edges, one_cell), (LEFT, RIGHT))
-        )
         left, right = (side.inner_name for side in join.sides)
         keys = tuple(f"__key{position}" for position in join.grouped_keys)
         asked = join.asked(left, right)
@@ -232,25 +259,48 @@ class LocalJoin:
             (left(join.left.column), right(join.right.column)), keys, join.method.match(join.setting), asked,
             join.length, join.setting.best,
         )  # fmt: skip
+        parts, total = self._swept(cell) or self._in_cells(cell)
+        for done, found in enumerate(parts, 1):
+            tell_follower(done, total)
+            if found is not None:
+                counts = Counter(found.counters.flat())
+                counts.pop("kept", None)
+                for stage, seconds in found.seconds.items():
+                    counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
+                self._counts.update(counts)
+                yield FoundPairs(found.left, found.right, found.probability)
+
+    def _swept(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int] | None:
+        """Find pairs in one sweep of sorted rows, part by part; return also how many parts there are."""
+        sizes = [side.placed.table.num_rows for side in self.rows]
+        if cell.whole is None or sum(sizes) > _MOST_SWEPT:
+            return None
+        one, other = (side.placed for side in self.rows)
+        count = -(-max(sizes) // _ROWS_PER_PART)
+        labels = self.rows[0].labels, self.rows[1].labels
+        found = cell.whole.in_parts(
+            (one.model, other.model), (one.intervals, other.intervals), labels, count, on_threads
+        )
+        return None if found is None else (found, count)
+
+    def _in_cells(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int]:
+        """Find pairs cell by cell; return also how many cells there are."""
+        edges, placed = self.layout()
+        one_cell = not len(edges.edges) and not len(edges.slices)
+        parts = list(
+            on_threads(lambda side: _by_cell(self.rows[side], placed[side], side, edges, one_cell), (LEFT, RIGHT))
+        )
         meeting = [number for number in parts[0].slices if number in parts[1].slices]
 
-        def decided(number: int) -> tuple[FoundPairs, Counter[str]] | None:
+        def decided(number: int) -> Matches | None:
             mine, theirs = parts[0].rows(number), parts[1].rows(number)
             found = cell.pairs(mine, theirs)
             if found is None:
                 return None
-            counts = Counter(found.counters.flat())
-            counts.pop("kept", None)
-            for stage, seconds in found.seconds.items():
-                counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
-            rows = mine[ROW].to_numpy()[found.left], theirs[ROW].to_numpy()[found.right]
-            return FoundPairs(*rows, found.probability), counts
+            rows = as_numpy(mine[ROW])[found.left], as_numpy(theirs[ROW])[found.right]
+            return replace(found, left=rows[0], right=rows[1])
 
-        for done, one in enumerate(on_threads(decided, meeting), 1):
-            tell_follower(done, len(meeting))
-            if one is not None:
-                self._counts.update(one[1])
-                yield one[0]
+        return on_threads(decided, meeting), len(meeting)
 
     # -- pairs that DuckDB joins ---------------------------------------------------------------------------------------
 
@@ -281,7 +331,7 @@ class LocalJoin:
         keys = [f"__key{position}" for position in range(len(self.join.condition.equalities))]
         times = [TIME] if self.join.window is not None else []
         table = whole.select([ROW, *keys, *times]).take(usable[ROW])
-        return table.append_column(START, pa.array(intervals.start)).append_column(END, pa.array(intervals.end))
+        return table.append_column(START, as_arrow(intervals.start)).append_column(END, as_arrow(intervals.end))
 
     def _joined(self, left: pa.Table, right: pa.Table, conditions: Sequence[str]) -> FoundPairs:
         """Join rows by their keys and times and by further conditions, all of them certain."""
@@ -302,7 +352,7 @@ class LocalJoin:
             return
         tables = []
         for table in self._whole:
-            tables.append(table.filter(pa.array(self._fits(table))))
+            tables.append(table.filter(as_arrow(self._fits(table))))
         yield self._joined(tables[0], tables[1], [])
 
     def _counted(self, name: str, parts: Iterator[FoundPairs]) -> Iterator[FoundPairs]:
@@ -315,7 +365,7 @@ class LocalJoin:
         if not self.join.sees_itself:
             return found
         one, other = (
-            whole[self.join.key_of(side)].take(pa.array(rows))
+            whole[self.join.key_of(side)].take(as_arrow(rows))
             for side, whole, rows in zip(self.join.sides, self._whole, (found.left, found.right), strict=True)
         )
         same = np.asarray(pc.fill_null(pc.equal(one, other), False))
@@ -355,7 +405,7 @@ class LocalJoin:
             if position not in grouped
         ]
         if texts and len(found.left):
-            wide = self._taken(found, join.payload).append_column(ROW, pa.array(np.arange(len(found.left))))
+            wide = self._taken(found, join.payload).append_column(ROW, as_arrow(np.arange(len(found.left))))
             chosen = self._kept_by(wide, texts)[ROW].to_numpy()
             found = FoundPairs(*(column[chosen] for column in found))
         return found
@@ -370,10 +420,8 @@ class LocalJoin:
 
     def _taken(self, found: FoundPairs, names: Sequence[str]) -> pa.Table:
         """Inner columns of pairs."""
-        rows = {"l": pa.array(found.left), "r": pa.array(found.right)}
-        whole = {"l": self._whole[0], "r": self._whole[1]}
-        columns = [whole[name[0]][name].take(rows[name[0]]) for name in names]
-        return pa.table(columns, names=list(names))
+        rows, whole = {"l": found.left, "r": found.right}, {"l": self._whole[0], "r": self._whole[1]}
+        return pa.table([taken(whole[name[0]][name], rows[name[0]]) for name in names], names=list(names))
 
     # -- explaining it -------------------------------------------------------------------------------------------------
 
@@ -410,10 +458,10 @@ def _by_cell(rows: SideRows, placed: Intervals, side: int, edges: CellEdges, one
         slices = {0: (0, table.num_rows)}
     else:
         sent, slices = to_cells(placed, side, edges, np.arange(table.num_rows)).by_cell()
-        table = table.take(pa.array(sent.rows))
+        table = table.take(as_arrow(sent.rows))
     table = (
-        table.append_column(START, pa.array(intervals.start[sent.rows]))
-        .append_column(END, pa.array(intervals.end[sent.rows]))
-        .append_column(name, pa.array(sent.begins_here))
+        table.append_column(START, as_arrow(intervals.start[sent.rows]))
+        .append_column(END, as_arrow(intervals.end[sent.rows]))
+        .append_column(name, as_arrow(sent.begins_here))
     )
     return _Cells(table.combine_chunks(), slices)

@@ -15,6 +15,7 @@ from haply.joins.cells.rows import FITS, ROW_COUNTS, TIME, good_rows
 from haply.joins.operators.operator import RowBatch
 from haply.joins.operators.window import combine_tables
 from haply.models import Certain
+from haply.models.ragged import as_arrow
 from haply.planning.windows import WindowPlan
 
 
@@ -36,17 +37,17 @@ def combinations(plan: WindowPlan, funnel: Any) -> pa.Table:
     counts["candidates"] = len(probability)
     if plan.together is not None and len(probability):
         sides = [
-            tables[name].select(plan.together.columns(number)).take(pa.array(ids[number]))
+            tables[name].select(plan.together.columns(number)).take(as_arrow(ids[number]))
             for number, name in enumerate(plan.names)
         ]
         kept, probability, _ = plan.together.keep(sides, probability)
         ids = tuple(column[kept] for column in ids)
     columns = {
-        inner: tables[name][inner].take(pa.array(ids[number]))
+        inner: tables[name][inner].take(as_arrow(ids[number]))
         for number, name in enumerate(plan.names)
         for inner in plan.inners[name]
     }
-    rows = pa.table(columns).append_column("probability", pa.array(probability))
+    rows = pa.table(columns).append_column("probability", as_arrow(probability))
     if plan.certain_sql:
         kept = sql.evaluated(rows, {"kept": " AND ".join(f"({text})" for text in plan.certain_sql)})["kept"]
         rows = rows.filter(kept)
@@ -67,7 +68,7 @@ def _rows(plan: WindowPlan, name: str, counts: dict[str, int]) -> pa.Table:
     fits = np.isfinite(table[TIME].to_numpy())
     if plan.keys:
         fits &= np.asarray(table[plan.inner(name, plan.keys[name])].is_valid())
-    good = good_rows(table.append_column(FITS, pa.array(fits)), plan.row_spec(name), (TIME,))
+    good = good_rows(table.append_column(FITS, as_arrow(fits)), plan.row_spec(name), (TIME,))
     for what, count in zip(ROW_COUNTS, (good.rows, good.null, 0, good.bad), strict=True):
         counts[f"{what}_{name}"] = count
     return good.table.combine_chunks()

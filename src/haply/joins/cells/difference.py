@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from haply.joins.cells.method import Match, Setting
 from haply.joins.cells.rows import CellRows
-from haply.joins.match import Matches, match_all, match_overlapping
+from haply.joins.match import Matches, match_all, match_in_parts, match_overlapping
 from haply.joins.moments import index_name, match_moments
 from haply.joins.paged import OF_STRATEGY, PagedJoin
 from haply.models import Model, OneDimensional
@@ -18,6 +19,7 @@ from haply.probability.region import Region
 from haply.pruning.best import Best
 from haply.pruning.bounds.one_dimensional import RULES
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
+from haply.pruning.candidates.one_pass import Labels, Run
 from haply.pruning.cascade import Counters
 from haply.pruning.ownership import owned
 from haply.pruning.threshold import Pairing, Threshold
@@ -162,6 +164,19 @@ class MatchDifferences:
             from_position=min(left.first_beginning, right.first_beginning),
             left_groups=left.groups, right_groups=right.groups, best=self.best,
         )  # fmt: skip
+
+    def in_parts(
+        self, models: tuple[Model, Model], placed: tuple[Intervals, Intervals], labels: Labels, parts: int, run: Run
+    ) -> Iterator[Matches] | None:
+        """Return the kept pairs of sides that are not cut into cells; None if one pass cannot find them."""
+        left, right = models
+        if self.strategy in _INDEXES or self.best is not None:
+            return None
+        assert isinstance(left, OneDimensional)
+        assert isinstance(right, OneDimensional)
+        return match_in_parts(
+            left, right, *placed, self.region, self.threshold, self.exact, labels=labels, parts=parts, run=run
+        )
 
 
 @dataclass(frozen=True)

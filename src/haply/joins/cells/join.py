@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from haply.joins.cells.asked import PairSelection, Together
+from haply.joins.cells.difference import MatchDifferences
 from haply.joins.cells.method import Match
 from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HERE, CellRows
 from haply.joins.match import Matches
 from haply.joins.ranks import best_of_cell
 from haply.joins.slots import in_slots
 from haply.models.columns import view_column
+from haply.models.ragged import as_arrow, as_numpy
 from haply.pruning.best import Best
 from haply.selection.select import add_codes
 
@@ -36,6 +38,12 @@ class CellJoin:
     out the others."""
     best: Best | None = None
     """Which pairs are wanted, if not all (see ``Setting``)."""
+
+    @property
+    def whole(self) -> MatchDifferences | None:
+        """What may also find the pairs of sides that are not cut into cells, if nothing but values decides them."""
+        plain = not self.keys and self.window is None and self.asked is None
+        return self.match if plain and isinstance(self.match, MatchDifferences) else None
 
     def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
         """Return the kept pairs that this cell owns, by row numbers; None if no two rows can meet."""
@@ -74,7 +82,7 @@ class CellJoin:
         for begin in range(0, max(1, len(found.left)), _PAIRS_AT_ONCE):
             block = slice(begin, begin + _PAIRS_AT_ONCE)
             rows = [
-                table.select(asked.columns(side)).take(pa.array(chosen[block]))
+                table.select(asked.columns(side)).take(as_arrow(chosen[block]))
                 for side, (table, chosen) in enumerate(((left, found.left), (right, found.right)))
             ]
             kept, probability, codes = asked.keep(rows, found.probability[block])
@@ -90,11 +98,11 @@ def _rows_of(table: pa.Table, value: str, groups: np.ndarray | None) -> CellRows
     names = table.column_names
     return CellRows(
         view_column(table[value]),
-        table[START].to_numpy() if START in names else np.empty(0),
-        table[END].to_numpy() if END in names else np.empty(0),
-        table[BEGINS_HERE].to_numpy(zero_copy_only=False) if BEGINS_HERE in names else None,
+        as_numpy(table[START]) if START in names else np.empty(0),
+        as_numpy(table[END]) if END in names else np.empty(0),
+        as_numpy(table[BEGINS_HERE]) if BEGINS_HERE in names else None,
         groups,
-        table[TIME].to_numpy() if TIME in names else None,
+        as_numpy(table[TIME]) if TIME in names else None,
     )
 
 
@@ -102,7 +110,7 @@ def _elsewhere(table: pa.Table) -> np.ndarray:
     """Tell which rows have times that begin in another cell: no row, if rows are not placed by their times."""
     if TIME_BEGINS_HERE not in table.column_names:
         return np.zeros(table.num_rows, dtype=bool)
-    return ~table[TIME_BEGINS_HERE].to_numpy(zero_copy_only=False)
+    return ~as_numpy(table[TIME_BEGINS_HERE])
 
 
 def shared_codes(keys: list[tuple[pa.ChunkedArray, pa.ChunkedArray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from haply.errors import HaplyError
 from haply.joins.operators.operator import TIME_SLACK, RowBatch
 from haply.models import Certain, Model
 from haply.models.columns import ReadColumn, read_column, view_column
+from haply.models.ragged import as_arrow, as_numpy
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.ownership import Places
 
@@ -47,6 +48,8 @@ def row_states(column: pa.Array | pa.ChunkedArray, raise_as: str | None) -> tupl
     read = read_column(column)
     if len(read.bad_rows) and raise_as is not None:
         raise bad_row(raise_as, read.example)
+    if len(read.rows) == len(column):
+        return np.full(len(column), USABLE, np.int8), read
     states = np.full(len(column), NULL, np.int8)
     states[read.rows], states[read.bad_rows] = USABLE, BAD
     return states, read
@@ -89,26 +92,46 @@ def good_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> GoodRows
             states = np.maximum(states, own)
             if name == spec.value and len(read.rows) == table.num_rows:
                 whole = read.model
-    counts = np.bincount(states, minlength=BAD + 1)
+    null, bad = (int(np.count_nonzero(states == state)) for state in (NULL, BAD))
     kept = table.select(list(dict.fromkeys((spec.value, *spec.payload, *more))))
     usable = states == USABLE
     if FITS in table.column_names:
-        usable &= table[FITS].to_numpy(zero_copy_only=False)
+        usable &= as_numpy(table[FITS])
     if whole is None or not usable.all():
-        kept = kept.filter(pa.array(usable))
+        kept = kept.filter(as_arrow(usable))
         whole = view_column(kept[spec.value])
-    return GoodRows(kept, whole, table.num_rows, int(counts[NULL]), int(counts[BAD]))
+    return GoodRows(kept, whole, table.num_rows, null, bad)
 
 
 def usable_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> tuple[pa.Table, Intervals, list[int]]:
     """Return the rows that may have partners, with their intervals, and counts of rows (see ``ROW_COUNTS``)."""
+    placed = placed_rows(table, spec, more)
+    return *possible_rows(placed), placed.counts
+
+
+class PlacedRows(NamedTuple):
+    """Rows that take part, hopeless ones too, with their intervals, and counts of all rows (see ``ROW_COUNTS``)."""
+
+    table: pa.Table
+    model: Model
+    intervals: Intervals
+    counts: list[int]
+
+
+def placed_rows(table: pa.Table, spec: RowSpec, more: tuple[str, ...]) -> PlacedRows:
+    """Return the rows whose values are all present and good, with their intervals."""
     good = good_rows(table, spec, more)
-    kept, found = good.table, spec.place(good.model)
-    hopeless = int(found.hopeless.sum())
-    if hopeless:
-        rows = np.flatnonzero(~found.hopeless)
-        kept, found = kept.take(pa.array(rows)), found.take(rows)
-    return kept, found, [good.rows, good.null, hopeless, good.bad]
+    found = spec.place(good.model)
+    counts = [good.rows, good.null, int(np.count_nonzero(found.hopeless)), good.bad]
+    return PlacedRows(good.table, good.model, found, counts)
+
+
+def possible_rows(placed: PlacedRows) -> tuple[pa.Table, Intervals]:
+    """Leave out hopeless rows."""
+    if not placed.intervals.hopeless.any():
+        return placed.table, placed.intervals
+    rows = np.flatnonzero(~placed.intervals.hopeless)
+    return placed.table.take(as_arrow(rows)), placed.intervals.take(rows)
 
 
 def in_window(times: np.ndarray, window: float) -> Intervals:

@@ -17,7 +17,7 @@ from haply.pruning.best import MARGIN, Best, hold
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.curve import curve_table
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order
+from haply.pruning.candidates.one_pass import U0, U1, Labels, OnePass, Order, U
 from haply.pruning.threshold import Threshold
 
 _STEP = 1.0 / 128.0
@@ -55,7 +55,7 @@ def mass_from_centre(z):
 
 
 class GaussianRows(NamedTuple):
-    """One side in order (see ``in_order``)."""
+    """One side in order (see ``Order``)."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -64,9 +64,9 @@ class GaussianRows(NamedTuple):
     variance: np.ndarray
 
 
-def _rows(model: Gaussian, order: Order) -> GaussianRows:
-    spread = model.sd.take(order.rows)
-    return GaussianRows(order.begin, order.end, order.label, model.values["mean"].take(order.rows), spread * spread)
+def _rows(order: Order) -> GaussianRows:
+    mean, sd = order.columns
+    return GaussianRows(order.begin, order.end, order.label, mean, np.square(sd, out=sd))
 
 
 class GaussianCondition(NamedTuple):
@@ -237,7 +237,7 @@ def _cuts(threshold: Threshold) -> np.ndarray:
     return np.where(1.0 - tail >= threshold.keeps_from() + MARGIN, cuts, -np.inf)  # a better pair must itself be kept
 
 
-def match_gaussians(
+def gaussian_pass(
     left: Gaussian,
     right: Gaussian,
     left_intervals: Intervals,
@@ -248,8 +248,8 @@ def match_gaussians(
     exact: bool,
     labels: Labels = (None, None),
     best: Best | None = None,
-) -> PassOutput:
-    """Return all kept pairs whose reference point is at or above ``from_position``.
+) -> OnePass:
+    """Prepare to find all kept pairs whose reference point is at or above ``from_position``.
 
     With ``best``, which needs row numbers as labels, pairs that are not wanted may be left out.
     """
@@ -264,6 +264,8 @@ def match_gaussians(
         *(np.full((len(side) * (best is not None and k in best.sides), best.k if best else 1), -np.inf)
           for k, side in enumerate((left, right))),
     )  # fmt: skip
-    held = HeldGaussians(np.empty(one_pass.HELD), np.empty(one_pass.HELD), np.empty(one_pass.HELD))
-    mine, theirs = in_order(left_intervals, right_intervals, labels)
-    return one_pass.one_pass(_scan, _rows(left, mine), _rows(right, theirs), from_position, question, held)
+    return OnePass(
+        _scan, (left_intervals, right_intervals), ((left.values["mean"], left.sd), (right.values["mean"], right.sd)),
+        _rows, labels, from_position, question,
+        lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)),
+    )  # fmt: skip

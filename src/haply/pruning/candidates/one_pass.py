@@ -1,20 +1,25 @@
 """One pass: sweep, bounds and exact value in one loop, for pairs so cheap that all other work would cost more.
 
 This is the driver; ``gaussian.py`` and ``uniform.py`` have the kernels. Rows are sorted by the lower ends of their
-intervals; a pair is found from the row that begins first. Pairs are decided in two steps. The first rejects, without a
-branch on a verdict: every pair is written, and the place moves on only if the pair stays. A processor that predicts
-verdicts is wrong for one pair in three, and would spend most of its time on that. The second step accepts or evaluates.
+intervals; a pair is found from the row that begins first. So threads can share the work without cutting the sides into
+cells: each takes some rows of both sides, and finds the pairs that begin with one of these. Pairs are decided in two
+steps. The first rejects, without a branch on a verdict: every pair is written, and the place moves on only if the pair
+stays. A processor that predicts verdicts is wrong for one pair in three, and would spend most of its time on that. The
+second step accepts or evaluates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from haply.numerics.jit import kernel
-from haply.numerics.order import ordered_values
+from haply.numerics.jit import kernel, read_only
+from haply.numerics.order import ordered_rows
 from haply.probability.region import Region
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.threshold import Threshold
@@ -46,6 +51,7 @@ class PassOutput(NamedTuple):
     rejected: int
     accepted: int
     evaluated: int
+    seconds: float
 
 
 def fits(region: Region, threshold: Threshold) -> bool:
@@ -67,27 +73,40 @@ def ordinary(sizes: np.ndarray, hopeless: np.ndarray, region: Region) -> bool:
     return _LEAST_SIZE < region.width < _MOST_SIZE and not (odd & ~hopeless).any()
 
 
-class Order(NamedTuple):
-    """Rows of one side by the lower ends of their intervals: their numbers, lower ends and infinity, ends, labels."""
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+"""Calls a function with each item and yields the results in order: ``map``, or one that uses threads."""
 
-    rows: np.ndarray
+
+class Order(NamedTuple):
+    """Rows of one side by the lower ends of their intervals: lower ends and infinity, ends, labels, and columns."""
+
     begin: np.ndarray
     end: np.ndarray
     label: np.ndarray
+    columns: tuple[np.ndarray, ...]
 
 
-def in_order(left: Intervals, right: Intervals, labels: Labels) -> tuple[Order, Order]:
-    """Sort both sides, without rows that are hopeless or out of reach of the other side as a whole."""
-    mine, theirs = (_reach(side.start, side.end, side.hopeless) for side in (left, right))
-    return _order(left, theirs, labels[0]), _order(right, mine, labels[1])
-
-
-def _order(side: Intervals, reach: tuple[float, float], labels: np.ndarray | None) -> Order:
-    rows, begin = _within(side.start, side.end, side.hopeless, *reach)
-    order = ordered_values(begin)
-    rows = rows.take(order)
+def in_order(
+    side: Intervals, columns: tuple[np.ndarray, ...], reach: tuple[float, float], labels: np.ndarray | None
+) -> Order:
+    """Sort a side, without rows that are hopeless or out of the other side's reach."""
+    size = len(side.start)
+    rows, begin = np.empty(size, np.int64), np.empty(size)
+    count = _within(*_read_only(side), *reach, rows, begin)
+    rows, begin = rows[:count], begin[:count]
+    rows, begin, (end, *sorted_columns) = ordered_rows(begin, rows, (side.end, *columns))
     label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
-    return Order(rows, np.append(begin.take(order), np.inf), side.end.take(rows), label)
+    return Order(begin, end, label, tuple(sorted_columns))
+
+
+def warm_order() -> None:
+    """Compile the sort of many rows, which those of a small join do not need."""
+    values = np.arange(float(1 << 12))
+    in_order(Intervals(values, values, np.zeros(1 << 12, bool)), (values, values), (-np.inf, np.inf), None)
+
+
+def _read_only(side: Intervals) -> list[np.ndarray]:
+    return [read_only(column) for column in (side.start, side.end, side.hopeless)]
 
 
 @kernel
@@ -101,52 +120,104 @@ def _reach(start, end, hopeless):
 
 
 @kernel
-def _within(start, end, hopeless, low, high):
-    """Return rows that are not hopeless and meet ``[low, high]``, and their lower ends."""
-    rows, begin = np.empty(len(start), np.int64), np.empty(len(start))
+def _within(start, end, hopeless, low, high, rows, begin):
+    """Write rows that are not hopeless and meet ``[low, high]``, and their lower ends; return how many there are."""
     n = 0
     for i in range(len(start)):
         rows[n], begin[n] = i, min(start[i], end[i])
         n += int((not hopeless[i]) & (start[i] <= high) & (end[i] >= low))
-    return rows[:n], begin[:n]
+    return n
 
 
-def one_pass(
-    scan: Callable[..., Any], left: Any, right: Any, from_position: float, question: Any, held: Any
-) -> PassOutput:
-    """Return all kept pairs of two sorted sides whose reference point is at or above ``from_position``.
+@dataclass(frozen=True)
+class OnePass:
+    """One pass over two sides, whole or in parts.
 
     ``scan(own, other, sign, from_position, i, j, first, question, held, n, out_own, out_other, out_p)`` continues from
     own row ``i`` and other row ``j`` until all is done or the output may overflow; it returns how many pairs the output
     has, where it stopped, and how many pairs were candidates, rejected and evaluated. ``sign`` is 1 if own rows are the
     left ones: these also take other rows that begin where they do.
     """
-    counts = np.zeros(3, dtype=np.int64)
-    parts: list[tuple[np.ndarray, ...]] = []
-    capacity = _capacity(left, right, len(held[0]))
-    output, n = _room(capacity), 0
-    for own, other, sign in ((left, right, 1.0), (right, left, -1.0)):
-        i = j = first = 0
-        while i < len(own.label):
-            if n + len(held[0]) > capacity:
-                parts.append(tuple(column[:n] for column in output))
-                output, n = _room(capacity), 0
-            mine, theirs = (output[0], output[1]) if sign > 0 else (output[1], output[0])
-            n, i, j, first, *done = scan(
-                own, other, sign, from_position, U(i), U(j), U(first), question, held, U(n), mine, theirs, output[2]
-            )
-            counts += done
-    parts.append(tuple(column[:n] for column in output))
-    whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-    candidates, rejected, evaluated = (int(count) for count in counts)
-    accepted = candidates - rejected - evaluated
-    return PassOutput(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated)
+
+    scan: Callable[..., Any]
+    intervals: tuple[Intervals, Intervals]
+    columns: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
+    """What is known of the rows of both sides."""
+    rows: Callable[[Order], Any]
+    """Returns the sorted rows of a side as ``scan`` reads them; ``begin`` is longer than the other columns by one."""
+    labels: Labels
+    from_position: float
+    """The least reference point of the pairs that are wanted."""
+    question: Any
+    held: Callable[[], Any]
+    """Returns room for the pairs between the two steps."""
+
+    def whole(self) -> PassOutput:
+        """Return all kept pairs."""
+        return next(self.parts(1, map))
+
+    def parts(self, count: int, run: Run) -> Iterator[PassOutput]:
+        """Return all kept pairs in so many parts, which ``run`` may find at the same time."""
+        reaches = [_reach(*_read_only(side)) for side in self.intervals]
+
+        def ready(side: int) -> Any:
+            return self.rows(in_order(self.intervals[side], self.columns[side], reaches[1 - side], self.labels[side]))
+
+        left, right = run(ready, (0, 1))
+        cuts = [[len(side.label) * k // count for k in range(count + 1)] for side in (left, right)]
+        shares = list(zip(*map(itertools.pairwise, cuts), strict=True))
+        return run(lambda share: self._part(left, right, *share), shares)
+
+    def _part(self, left: Any, right: Any, mine: tuple[int, int], theirs: tuple[int, int]) -> PassOutput:
+        """Return the kept pairs that begin with one of these left or right rows."""
+        started = time.perf_counter()
+        ways = [
+            (_slice(left, *mine), self._facing(right, left, mine[0]), 1.0),
+            (_slice(right, *theirs), self._facing(left, right, theirs[0]), -1.0),
+        ]
+        held = self.held()
+        counts = np.zeros(3, dtype=np.int64)
+        parts: list[tuple[np.ndarray, ...]] = []
+        capacity = _capacity(ways, len(held[0]))
+        output, n = _room(capacity), 0
+        for own, other, sign in ways:
+            i = j = first = 0
+            while i < len(own.label):
+                if n + len(held[0]) > capacity:
+                    parts.append(tuple(column[:n] for column in output))
+                    output, n = _room(capacity), 0
+                one, two = (output[0], output[1]) if sign > 0 else (output[1], output[0])
+                n, i, j, first, *done = self.scan(
+                    own, other, sign, self.from_position, U(i), U(j), U(first), self.question, held, U(n), one, two,
+                    output[2],
+                )  # fmt: skip
+                counts += done
+        parts.append(tuple(column[:n] for column in output))
+        whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        candidates, rejected, evaluated = (int(count) for count in counts)
+        accepted = candidates - rejected - evaluated
+        seconds = time.perf_counter() - started
+        return PassOutput(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated, seconds)
+
+    def _facing(self, others: Any, rows: Any, first: int) -> Any:
+        """Return the other side from where the first of a part's rows begins."""
+        begin = max(float(rows.begin[first]), self.from_position)
+        met = int(np.searchsorted(others.begin[:-1], begin, "left"))
+        return _slice(others, met, len(others.label))
 
 
-def _capacity(left: Any, right: Any, held: int) -> int:
+def _slice(rows: Any, begin: int, end: int) -> Any:
+    """Return some of the sorted rows: ``begin`` of the next one, or infinity, stays behind them."""
+    return rows._replace(
+        begin=rows.begin[begin : end + 1],
+        **{name: column[begin:end] for name, column in zip(rows._fields, rows, strict=True) if name != "begin"},
+    )
+
+
+def _capacity(ways: list[tuple[Any, Any, float]], held: int) -> int:
     """Estimate room for the pairs from the candidates of a sample of rows: memory costs time when first used."""
     candidates = 0.0
-    for own, other in ((left, right), (right, left)):
+    for own, other, _ in ways:
         few = slice(None, None, 1 + len(own.label) // 512)
         begins, ends = own.begin[:-1][few], own.end[few]
         met = np.searchsorted(other.begin, ends, "right") - np.searchsorted(other.begin, begins, "left")

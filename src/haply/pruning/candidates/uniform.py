@@ -13,12 +13,12 @@ from haply.numerics.jit import kernel
 from haply.probability.region import Region
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import U0, U1, Labels, Order, PassOutput, U, in_order
+from haply.pruning.candidates.one_pass import U0, U1, Labels, OnePass, Order, U
 from haply.pruning.threshold import Threshold
 
 
 class UniformRows(NamedTuple):
-    """One side in order (see ``in_order``): ends, 1 over the length, and the largest mass that the region spans."""
+    """One side in order (see ``Order``): ends, 1 over the length, and the largest mass that the region spans."""
 
     begin: np.ndarray
     end: np.ndarray
@@ -29,8 +29,8 @@ class UniformRows(NamedTuple):
     most: np.ndarray
 
 
-def _rows(model: Uniform, order: Order, width: float) -> UniformRows:
-    low, high = model.lo.take(order.rows), model.hi.take(order.rows)
+def _rows(order: Order, width: float) -> UniformRows:
+    low, high = order.columns
     inverse = 1.0 / (high - low)
     return UniformRows(order.begin, order.end, order.label, low, high, inverse, np.minimum(1.0, width * inverse))
 
@@ -139,7 +139,7 @@ def _scan(own, other, sign, from_position, i, j, first, question, held, n, out_o
     return n, i, j, first, candidates, rejected, evaluated
 
 
-def match_uniforms(
+def uniform_pass(
     left: Uniform,
     right: Uniform,
     left_intervals: Intervals,
@@ -149,17 +149,17 @@ def match_uniforms(
     threshold: Threshold,
     exact: bool,
     labels: Labels = (None, None),
-) -> PassOutput:
-    """Return all kept pairs of uniforms of positive length whose reference point is at or above ``from_position``."""
+) -> OnePass:
+    """Prepare to find all kept pairs of uniforms of positive length, from the reference point ``from_position`` on."""
     largest = sum(float(np.abs(ends).max(initial=0.0)) for side in (left, right) for ends in (side.lo, side.hi))
     largest += abs(region.low) + abs(region.high)
     question = UniformCondition(
         float(region.low), float(region.high), threshold.reject_below - 1e-14, threshold.accept_from + 1e-14,
         threshold.keeps_from(), not exact, 1e-15 * largest,
     )  # fmt: skip
-    held = HeldUniforms(np.empty(one_pass.HELD, np.uint32), np.empty(one_pass.HELD, np.uint32))
     width = region.width * (1.0 + 1e-15)
-    mine, theirs = in_order(left_intervals, right_intervals, labels)
-    return one_pass.one_pass(
-        _scan, _rows(left, mine, width), _rows(right, theirs, width), from_position, question, held
-    )
+    return OnePass(
+        _scan, (left_intervals, right_intervals), ((left.lo, left.hi), (right.lo, right.hi)),
+        lambda order: _rows(order, width), labels, from_position, question,
+        lambda: HeldUniforms(*(np.empty(one_pass.HELD, np.uint32) for _ in HeldUniforms._fields)),
+    )  # fmt: skip

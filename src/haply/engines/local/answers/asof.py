@@ -9,6 +9,7 @@ from haply.engines.local.answers.source import PairSource
 from haply.engines.local.answers.weighed import LocalWeighed
 from haply.engines.local.frame import LocalFrame
 from haply.joins.cells.rows import row_states
+from haply.models.ragged import as_arrow
 from haply.planning.answers.asof import AsofPlan
 from haply.planning.answers.join import ROW_IDS
 from haply.planning.frames import SideName
@@ -27,10 +28,10 @@ class LocalAsof(LocalWeighed):
         found = plan.asked.pairs(
             tables["left"], tables["right"], plan.times, len(plan.keys), plan.ordered_events
         )  # fmt: skip
-        rows = {"left": pa.array(found.left), "right": pa.array(found.right)}
+        rows = {"left": as_arrow(found.left), "right": as_arrow(found.right)}
         columns = {one.name: tables[one.side][one.column].take(rows[one.side]) for one in plan.wide}
         columns |= {name: tables[side][name].take(rows[side]) for side, name in ROW_IDS.items()}
-        columns |= {"probability": pa.array(found.probability), "p_any": pa.array(found.some[found.left])}
+        columns |= {"probability": as_arrow(found.probability), "p_any": as_arrow(found.some[found.left])}
         if self.funnel is not None:
             self.funnel.start_over()
             counts = {"rows_left": tables["left"].num_rows, "rows_right": tables["right"].num_rows}

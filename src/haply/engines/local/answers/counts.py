@@ -15,6 +15,7 @@ from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.counting import ANY, DISTRIBUTION, EXPECTED, OWN, VARIANCE, Counting
 from haply.joins.worlds import WorldCounting
+from haply.models.ragged import as_arrow
 from haply.numerics.order import grouped, numbered
 from haply.planning.answers.counts import SD, CountPlan
 from haply.planning.answers.join import ROW_IDS
@@ -53,10 +54,10 @@ class LocalCounts:
         table = rows.select(list(plan.shown))
         columns[SD] = np.sqrt(columns[VARIANCE])
         for name in plan.numbers:
-            table = table.append_column(name, pa.array(columns[name]))
+            table = table.append_column(name, as_arrow(columns[name]))
         if plan.options.distribution:
             table = table.append_column(DISTRIBUTION, self._distributions)
-        return table.filter(pa.array(good))
+        return table.filter(as_arrow(good))
 
     def _pairs(self) -> pa.Table:
         """All pairs that may match: their row ids, and the columns that are not looked up by these."""
@@ -85,13 +86,13 @@ class LocalCounts:
             place = np.full(count, len(known))
             place[known] = np.arange(len(known))
             sure = pa.array([[1.0]], pa.list_(pa.float64()))
-            self._distributions = pa.concat_arrays([found[DISTRIBUTION], sure]).take(pa.array(place))
+            self._distributions = pa.concat_arrays([found[DISTRIBUTION], sure]).take(as_arrow(place))
         return columns
 
     def _groups(self, rows: pa.Table, good: np.ndarray, pairs: pa.Table, columns: dict[str, np.ndarray]) -> pa.Table:
         """The numbers of groups of left rows: those that share right rows are not independent."""
         plan, names = self.plan, list(self.plan.by)
-        given = rows.select(names).append_column("place", pa.array(np.arange(rows.num_rows)))
+        given = rows.select(names).append_column("place", as_arrow(np.arange(rows.num_rows)))
         keys = ", ".join(map(sql.quoted, names))
         ranked = sql.run(f"SELECT place, dense_rank() OVER (ORDER BY {keys}) - 1 AS number FROM given", given=given)
         group = np.empty(rows.num_rows, np.int64)
@@ -109,18 +110,18 @@ class LocalCounts:
             key = of_pair * (int(rights.max()) + 1) + rights
             found_keys, found = self._counted(plan.counting.mirrored, pairs, key, mirrored=True)
             variance += np.bincount(found_keys // (int(rights.max()) + 1), found[VARIANCE].to_numpy(), count)
-        table = rows.select(names).filter(pa.array(good)).take(pa.array(first))
-        table = table.append_column(EXPECTED, pa.array(expected[known]))
-        return table.append_column(SD, pa.array(np.sqrt(np.maximum(variance[known], 0.0))))
+        table = rows.select(names).filter(as_arrow(good)).take(as_arrow(first))
+        table = table.append_column(EXPECTED, as_arrow(expected[known]))
+        return table.append_column(SD, as_arrow(np.sqrt(np.maximum(variance[known], 0.0))))
 
     def _values(self, pairs: pa.Table, side: SideName, name: str, chosen: np.ndarray) -> pa.Array:
         """The compared values of some pairs."""
         if not self.plan.looked_up:
-            return pairs[name].take(pa.array(chosen)).combine_chunks()
+            return pairs[name].take(as_arrow(chosen)).combine_chunks()
         frame = self.plan.node.frames[side]
         assert isinstance(frame, LocalFrame)
         rows = pairs[ROW_IDS[side]].to_numpy()[chosen]
-        return frame.table([name])[name].take(pa.array(rows)).combine_chunks()
+        return frame.table([name])[name].take(as_arrow(rows)).combine_chunks()
 
     def _counted(
         self, counting: Counting | WorldCounting, pairs: pa.Table, keys: np.ndarray, mirrored: bool = False
@@ -136,7 +137,7 @@ class LocalCounts:
         (number, first), *others = on_threads(numbered, both)
         start, members = grouped(number, len(first))
         if isinstance(counting, WorldCounting):
-            return keys[first], counting.rows(pairs.take(pa.array(members)).combine_chunks(), start)
+            return keys[first], counting.rows(pairs.take(as_arrow(members)).combine_chunks(), start)
         partner, first_partner = others[0] if others else (np.arange(pairs.num_rows),) * 2
         partner = partner.take(members)
         left = self._values(pairs, mine, counting.left, first)
@@ -152,7 +153,7 @@ class LocalCounts:
                 if high - low <= 2 * len(mine):
                     mine, theirs = mine - low, right.slice(low, high - low)
                 else:  # few of those between
-                    mine, theirs = np.arange(len(mine)), right.take(pa.array(mine))
+                    mine, theirs = np.arange(len(mine)), right.take(as_arrow(mine))
             return counting.count(left.slice(span[0], span[1] - span[0]), theirs, bounds - bounds[0], mine)
 
         parts = list(on_threads(counted, spans or [(0, 0)]))

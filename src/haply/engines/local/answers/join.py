@@ -18,6 +18,7 @@ from haply.engines.local.threads import on_threads
 from haply.joins.cells.rows import BAD, row_states
 from haply.joins.ranks import Centres, RankedPairs, expected_squares, most_pairs, numbered
 from haply.models.columns import view_column
+from haply.models.ragged import as_arrow
 from haply.planning.answers.join import LEVELS, ROW_IDS, TIES, AnsweredJoin
 from haply.planning.frames import SideName
 
@@ -97,16 +98,16 @@ class LocalAnswers:
         whole = frame.table()
         open_rows = np.arange(whole.num_rows)
         for level in LEVELS:
-            rows = LocalFrame.of(whole.take(pa.array(open_rows)), frame._give)
+            rows = LocalFrame.of(whole.take(as_arrow(open_rows)), frame._give)
             funnel = self.funnel if level == LEVELS[0] else None
             source = self.source = PlannedPairs(join.at_level(level, side, rows), self.engine, funnel)
             pairs = pa.concat_tables(source.tables())
             ids = self._ids(pairs, side)
             above = np.bincount(ids[pairs["probability"].to_numpy() >= level + TIES], minlength=whole.num_rows)
             closed = above >= (join.answer.k or 1) if level != LEVELS[-1] else np.ones(whole.num_rows, bool)
-            done = pairs.filter(pa.array(closed[ids]))
+            done = pairs.filter(as_arrow(closed[ids]))
             if done.num_rows:
-                yield done.filter(pa.array(self._chosen(done)))
+                yield done.filter(as_arrow(self._chosen(done)))
             open_rows = open_rows[~closed[open_rows]]
             if not len(open_rows):
                 return
@@ -119,7 +120,7 @@ class LocalAnswers:
             count += pairs.num_rows
             if count > limit and answer.keep in ("best_left", "best_right"):
                 whole = pa.concat_tables(held)
-                held = [whole.filter(pa.array(self._best(whole, answer.ranked[0], ties=True)))]
+                held = [whole.filter(as_arrow(self._best(whole, answer.ranked[0], ties=True)))]
                 count = held[0].num_rows
                 limit = max(_HELD_PAIRS, 2 * count)
         if held:
@@ -139,10 +140,10 @@ class LocalAnswers:
         """Return which pairs are among the best of their row of a side."""
         rows, count = numbered(self.source.rows(pairs, side))
         ranked = RankedPairs(
-            rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(pa.array(tied)))
+            rows, count, pairs[self.join.ranked_by].to_numpy(), lambda tied: self._spreads(pairs.take(as_arrow(tied)))
         )
         return ranked.best(
-            self.join.answer.k or 1, None if ties else lambda tied: self._ranks(pairs.take(pa.array(tied)), side)
+            self.join.answer.k or 1, None if ties else lambda tied: self._ranks(pairs.take(as_arrow(tied)), side)
         )
 
     def _looked_up(self, pairs: pa.Table, side: SideName, names: Sequence[str]) -> pa.Table:
@@ -152,7 +153,7 @@ class LocalAnswers:
         if all((side, name) in known for name in names):
             return self.source.columns(pairs, [known[side, name] for name in names]).rename_columns(names)
         assert isinstance(frame, LocalFrame)
-        return frame.table(names).take(pa.array(self._ids(pairs, side)))
+        return frame.table(names).take(as_arrow(self._ids(pairs, side)))
 
     def _spreads(self, pairs: pa.Table) -> np.ndarray:
         """The expected squared differences of pairs; zeros if no columns are compared."""
@@ -174,7 +175,7 @@ class LocalAnswers:
             return np.zeros(pairs.num_rows, np.int64)
         keys = ", ".join(f"{sql.quoted(name)} NULLS LAST" for name in names)
         query = f"SELECT place, dense_rank() OVER (ORDER BY {keys}) AS rank FROM given"
-        given = self._looked_up(pairs, other, names).append_column("place", pa.array(np.arange(pairs.num_rows)))
+        given = self._looked_up(pairs, other, names).append_column("place", as_arrow(np.arange(pairs.num_rows)))
         found = sql.run(query, given=given)
         ranks = np.empty(pairs.num_rows, np.int64)
         ranks[found["place"].to_numpy()] = found["rank"].to_numpy()
@@ -197,11 +198,11 @@ class LocalAnswers:
         if not with_pair:
             for name in checked:  # bad rows are never returned: it is not known whether they have a partner
                 chosen &= row_states(table[name], None)[0] != BAD
-        rows = table.filter(pa.array(chosen))
+        rows = table.filter(as_arrow(chosen))
         if not rows.num_rows:
             return
         columns: dict[str, Any] = {one.name: rows[one.column] for one in shown}
-        columns |= {name: pa.array(values[chosen]) for name, values in (numbers or {}).items()}
+        columns |= {name: as_arrow(values[chosen]) for name, values in (numbers or {}).items()}
         yield pa.table(
             [
                 columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
@@ -215,7 +216,7 @@ def only(table: pa.Table, chosen: np.ndarray) -> pa.Table:
     """The chosen rows of a table: where few are left out, the others are not copied."""
     out = np.flatnonzero(~chosen)
     if len(out) > _FEW_LEFT_OUT:
-        return table.filter(pa.array(chosen))
+        return table.filter(as_arrow(chosen))
     begins, ends = [0, *(out + 1).tolist()], [*out.tolist(), table.num_rows]
     return pa.concat_tables(
         [table.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True) if begin < end]

@@ -8,6 +8,7 @@ import pyarrow as pa
 from haply.engines.local.answers.source import PlannedPairs
 from haply.engines.local.answers.weighed import LocalWeighed
 from haply.joins.ranks import most_pairs
+from haply.models.ragged import as_arrow
 from haply.planning.answers.match import MatchPlan
 from haply.probability.matchings import marginals, shares_of_rows
 
@@ -24,7 +25,7 @@ class LocalMatches(LocalWeighed):
         parts = []
         for found in source.tables():
             factor = evidence.bayes_factors(source.columns(found, evidence.columns))
-            parts.append(found.append_column("bayes_factor", pa.array(factor)))
+            parts.append(found.append_column("bayes_factor", as_arrow(factor)))
         pairs = pa.concat_tables(parts)
         rows = self._ids(pairs, "left")
         count = self.join.side("left").count_rows()
@@ -40,7 +41,7 @@ class LocalMatches(LocalWeighed):
             columns = {"p_match": share}
         columns["p_any"] = some[rows]
         for name, values in columns.items():
-            pairs = pairs.append_column(name, pa.array(values))
+            pairs = pairs.append_column(name, as_arrow(values))
         return pairs, some
 
     def _chosen(self, pairs: pa.Table) -> np.ndarray:

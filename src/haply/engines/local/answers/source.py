@@ -16,6 +16,7 @@ import pyarrow as pa
 from haply.engines.local.frame import LocalFrame, no_rows
 from haply.engines.local.pairs import FoundPairs, LocalJoin
 from haply.engines.local.threads import Once, on_threads
+from haply.models.ragged import as_arrow
 from haply.planning.answers.join import ROW_IDS
 from haply.planning.frames import SideName
 from haply.planning.pairs import PairPlan
@@ -70,7 +71,7 @@ class PlannedPairs(PairSource):
             columns = dict(zip(_NUMBERS.values(), (pairs.left, pairs.right), strict=True))
             if self._join.join.exact:
                 columns["probability"] = pairs.probability
-            yield pa.table({name: pa.array(column) for name, column in columns.items()})
+            yield pa.table({name: as_arrow(column) for name, column in columns.items()})
 
     def columns(self, pairs: pa.Table, names: Sequence[str]) -> pa.Table:
         """Return columns of pairs from this source; columns that the pairs lack are taken from the tables."""

@@ -36,7 +36,7 @@ def file_frame(path: str, where: str) -> LocalFrame:
         schema = usual_types(no_rows(written)).schema
 
         def load(names: Sequence[str]) -> pa.Table:
-            return usual_types(pq.read_table(found, columns=list(names))).replace_schema_metadata(None)
+            return usual_types(_parquet(found, list(names))).replace_schema_metadata(None)
 
         frame = LocalFrame(schema.remove_metadata(), load, _as_it_is, path)
         marks = marks_in(written)
@@ -45,6 +45,15 @@ def file_frame(path: str, where: str) -> LocalFrame:
         return _texts(f"{_TEXTS[kind]}([{', '.join(map(_literal, found))}])", path)
     held = usual_types(pa.concat_tables([_whole(kind, one) for one in found]))
     return LocalFrame(held.schema, held.select, _as_it_is, path)
+
+
+def _parquet(files: Sequence[str], names: list[str]) -> pa.Table:
+    """Read columns; of one file each comes in one piece, which need not be put together from many."""
+    # A file by itself takes a dot in a name for a part of a struct, and has no rows without columns.
+    if len(files) > 1 or not names or any("." in name for name in names):
+        return pq.read_table(files, columns=names)
+    with pq.ParquetFile(files[0]) as file:
+        return file.read(names).select(names)
 
 
 def _texts(reader: str, path: str) -> LocalFrame:
