@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
+BESIDE := $(VENV)/.beside
 CODE := src tests benchmarks $(wildcard docs/*.py)
 OVER_CONNECT := tests/spark/test_connect.py tests/both/test_join.py tests/both/test_where.py tests/spark/test_whole.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint bench docs dist clean
+.PHONY: help setup demo test connect test-long lint bench docs dist clean
 
 # Compiled modules are kept: each process of Spark would else compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,8 +33,13 @@ PYTEST := $(BIN)/python -m pytest -q
 export HAPLY_TEST_PYTHONS
 IN_TWO := -n 2 --dist loadgroup --no-loadscope-reorder
 
-test: lint ## check style and types, and run the tests that take minutes
-	$(PYTEST) $(IN_TWO)
+# Style, types and Connect are tested beside the rest, which leaves the processor time now and then; they report last.
+test: $(READY) ## check style and types, and run the tests that take minutes
+	@$(MAKE) --no-print-directory lint connect > $(BESIDE) 2>&1 & beside=$$!; \
+	  $(PYTEST) $(IN_TWO); failed=$$?; \
+	  wait $$beside || failed=1; cat $(BESIDE); exit $$failed
+
+connect: $(READY) ## run a few tests over Spark Connect
 	HAPLY_TEST_CONNECT=1 $(PYTEST) tests/spark/test_connect.py
 
 test-long: lint ## run all tests: kills, soaks, every case, every query on both engines, and Spark Connect
