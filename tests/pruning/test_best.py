@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import oracle_position
+from haply.joins import ranks as ranks_module
 from haply.joins.match import Matches
 from haply.joins.ranks import RankedPairs, best_of_cell
 from haply.models import Gaussian
 from haply.numerics.multivariate.disc import disc_chance
 from haply.probability.multivariate import Parts
-from haply.pruning.best import Best, best_pairs, hold, likeliest_pairs, score
+from haply.pruning.best import Best, best_pairs, crowded_pairs, hold, likeliest_pairs, score
 from haply.pruning.bounds import positions
 from haply.pruning.bounds.discs import along_at_most, disc_at_most, half_space_at_most
 from haply.pruning.bounds.positions import limits, near_pairs
@@ -38,8 +39,20 @@ def test_best_pairs_are_the_first_of_a_sort(seed):
     assert set(np.flatnonzero(best_pairs(rows, scores, spreads, ranks, count, most, True))) == first | tied
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_pairs_of_rows_that_have_a_choice(seed):
+    rng = np.random.default_rng(seed)
+    count, most, pairs = int(rng.integers(1, 9)), int(rng.integers(1, 4)), int(rng.integers(0, 30))
+    rows = rng.integers(0, count, pairs)
+    wanted = [pair for pair in range(pairs) if (rows == rows[pair]).sum() > most]
+    assert crowded_pairs(rows, count, most).tolist() == wanted
+
+
 @pytest.mark.parametrize("seed", range(40))
-def test_spreads_and_ranks_are_asked_for_where_pairs_tie_alone(seed):
+@pytest.mark.parametrize("cached", [0, 1 << 17])
+def test_spreads_and_ranks_are_asked_for_where_pairs_tie_alone(seed, cached, monkeypatch):
+    """With more rows than the cache holds, only pairs of rows that have a choice are ranked."""
+    monkeypatch.setattr(ranks_module, "_CACHED", cached)
     rng = np.random.default_rng(seed)
     count, most, pairs = int(rng.integers(1, 9)), int(rng.integers(1, 4)), int(rng.integers(0, 60))
     rows, probability = rng.integers(0, count, pairs), rng.integers(0, 5, pairs) / 4

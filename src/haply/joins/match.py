@@ -46,8 +46,8 @@ class Matches:
 
     def only(self, kept: np.ndarray) -> Matches:
         """The pairs that are flagged; all that was counted."""
-        columns = flagged(self.left, self.right, self.probability, self.decided_by, kept)
-        return Matches(*columns, self.counters, self.seconds)
+        left, right, probability, reasons = flagged(self.left, self.right, self.probability, self.decided_by, kept)
+        return Matches(left, right, probability, reasons, self.counters, self.seconds)
 
 
 def match_overlapping(
