@@ -135,7 +135,7 @@ def _one_pass(
     rest: Any = (*intervals, from_position, region, threshold, exact, labels)
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         if all(ordinary(side.sd, bad, region) for side, bad in zip((left, right), hopeless, strict=True)):
-            return gaussian_pass(left, right, *rest, best)
+            return gaussian_pass(left, right, *rest, best=best)
     elif isinstance(left, Uniform) and isinstance(right, Uniform):
         lengths = left.hi - left.lo, right.hi - right.lo
         if all((length > 0.0).all() for length in lengths) and all(
