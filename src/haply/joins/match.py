@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -137,16 +136,15 @@ def _one_pass(
     if not fits(region, threshold):
         return None
     (left, right), hopeless = models, [side.hopeless for side in intervals]
-    rest: Any = (*intervals, from_position, region, threshold, exact, labels)
     if isinstance(left, Gaussian) and isinstance(right, Gaussian):
         if all(ordinary(side.sd, bad, region) for side, bad in zip((left, right), hopeless, strict=True)):
-            return gaussian_pass(left, right, *rest, best)
+            return gaussian_pass(left, right, *intervals, from_position, region, threshold, exact, labels, best)
     elif isinstance(left, Uniform) and isinstance(right, Uniform):
         lengths = left.hi - left.lo, right.hi - right.lo
         if all((length > 0.0).all() for length in lengths) and all(
             ordinary(length, bad, region) for length, bad in zip(lengths, hopeless, strict=True)
         ):
-            return uniform_pass(left, right, *rest)
+            return uniform_pass(left, right, *intervals, from_position, region, threshold, exact, labels)
     return None
 
 

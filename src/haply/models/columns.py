@@ -25,7 +25,7 @@ from haply.models.one_dimensional import (
     TruncatedGaussian,
     Uniform,
 )
-from haply.models.ragged import as_arrow, as_numpy
+from haply.models.ragged import as_arrow, as_numpy, in_one_piece
 from haply.models.sky import Sky, SkyEllipse
 
 MODELS: tuple[type[Model], ...] = (
@@ -121,8 +121,7 @@ def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
 
 def view_column(array: pa.Array | pa.ChunkedArray) -> Model:
     """Return a column without null or bad rows as its model, without checks and without a copy."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    array = in_one_piece(array)
     model_class = model_of_type(array.type)
     assert model_class is not None
     return model_class.view(model_class.fields(_as_struct(array)))
@@ -140,8 +139,7 @@ def stacked(models: Sequence[_Model]) -> _Model:
 
 def read_column(array: pa.Array | pa.ChunkedArray) -> ReadColumn:
     """Split a column into good rows (as a model), null rows and bad rows. Without nulls nothing is copied."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    array = in_one_piece(array)
     model_class = model_of_type(array.type)
     if model_class is None:
         raise HaplyError(

@@ -123,6 +123,15 @@ NumberLists: TypeAlias = ArrayLike | Ragged | pa.Array | pa.ChunkedArray
 """A list of numbers for each row: nested lists, a two-dimensional array, or an Arrow list array."""
 
 
+def in_one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, without a copy if it is one; Arrow copies it, and without rows imports pandas."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
+
+
 def as_arrow(values: np.ndarray) -> pa.Array:
     """Return numbers without a copy, or truth values, as an Arrow array.
 
@@ -138,8 +147,7 @@ def as_arrow(values: np.ndarray) -> pa.Array:
 
 def as_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """View numbers without nulls as NumPy's, or return truth values; Arrow's ``to_numpy`` imports pandas, too."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    array = in_one_piece(array)
     data, begin, end = array.buffers()[1], array.offset, array.offset + len(array)
     if pa.types.is_boolean(array.type):
         bits = np.frombuffer(data or b"", np.uint8)
@@ -151,8 +159,7 @@ def as_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 def floats(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """The numbers of an Arrow array without nulls as float64; doubles are viewed, other types converted."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    array = in_one_piece(array)
     if array.type != pa.float64():
         array = pc.cast(array, pa.float64(), safe=False)
     return as_numpy(array)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from haply.engines.local import sql
 from haply.errors import HaplyError
 from haply.models.points import flat_matrices, flat_points
-from haply.models.ragged import as_arrow
+from haply.models.ragged import as_arrow, in_one_piece
 from haply.planning.constructors import PARAMETERS, PLAIN, checked_arguments, fields_of, flattened
 from haply.planning.frames import Text
 
@@ -83,16 +83,16 @@ class _Rows:
         if isinstance(argument, Text):
             alone = sql.column_alone(self.table, argument.sql)
             if alone is not None and (pa.types.is_integer(alone.type) or alone.type in (pa.float32(), pa.float64())):
-                return _whole(alone.cast(pa.float64(), safe=False))  # rounds large numbers, as SQL does
+                return in_one_piece(alone.cast(pa.float64(), safe=False))  # rounds large numbers, as SQL does
             if self.count == 0 and sql.is_plain_arithmetic(self.table, argument.sql):
                 return pa.array([], pa.float64())
-            return _whole(sql.evaluated(self.table, {"value": f"CAST({argument.sql} AS DOUBLE)"})["value"])
+            return in_one_piece(sql.evaluated(self.table, {"value": f"CAST({argument.sql} AS DOUBLE)"})["value"])
         return as_arrow(np.full(self.count, float(argument)))
 
     def numbers(self, argument: Any) -> pa.Array:
         """A column of lists of doubles."""
         if isinstance(argument, Text):
-            return _whole(sql.evaluated(self.table, {"value": argument.sql})["value"]).cast(_NUMBERS)
+            return in_one_piece(sql.evaluated(self.table, {"value": argument.sql})["value"]).cast(_NUMBERS)
         columns = [self.number(one) for one in argument]
         if not columns:
             return pa.array([[]] * self.count, _NUMBERS)
@@ -106,14 +106,7 @@ class _Rows:
     def any(self, argument: Any) -> pa.Array:
         """Return a column unchanged."""
         assert isinstance(argument, Text)
-        return _whole(sql.evaluated(self.table, {"value": argument.sql})["value"])
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece. Arrow's own way for a column without rows imports pandas, which takes long."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
+        return in_one_piece(sql.evaluated(self.table, {"value": argument.sql})["value"])
 
 
 def _struct(fields: dict[str, pa.Array], given: Sequence[pa.Array] | None = None) -> pa.Array:

@@ -18,7 +18,7 @@ from haply.engines.local.marks import remember
 from haply.engines.local.times import time_numbers
 from haply.errors import HaplyError
 from haply.indexing.index import Index
-from haply.models.ragged import as_arrow, as_numpy
+from haply.models.ragged import as_arrow, as_numpy, in_one_piece
 from haply.planning.constructors import refuse_type
 from haply.planning.frames import Field, quoted
 from haply.planning.times import TimeWindow
@@ -192,7 +192,7 @@ class LocalFrame:
         """Add a column, or replace one: what a function makes of the Arrow arrays of columns, row by row."""
 
         def compute(table: pa.Table) -> pa.Array:
-            return function(*(_whole(table[column]) for column in columns))
+            return function(*(in_one_piece(table[column]) for column in columns))
 
         return self._with(name, columns, compute)
 
@@ -377,11 +377,6 @@ def _column(table: pa.Table, text: str) -> pa.ChunkedArray:
     """Compute an expression; a single column is returned unchanged."""
     alone = sql.column_alone(table, text)
     return alone if alone is not None else sql.evaluated(table, {"value": text})["value"]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece; without rows Arrow's own way imports pandas, which takes long."""
-    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def taken(column: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray | pa.Array:

@@ -17,7 +17,7 @@ from haply.pruning.best import MARGIN, Best, hold
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.curve import curve_table
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import U0, U1, Labels, OnePass, Order, U
+from haply.pruning.candidates.one_pass import U0, U1, Labels, OnePass, Order, U, largest
 from haply.pruning.threshold import Threshold
 
 _STEP = 1.0 / 128.0
@@ -255,11 +255,11 @@ def gaussian_pass(
     """
     widest = math.hypot(*(float(side.sd.max(initial=0.0)) for side in (left, right)))
     reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from, widest)
-    largest = sum(float(np.abs(side.values["mean"]).max(initial=0.0)) for side in (left, right))
+    farthest = sum(largest(side.values["mean"]) for side in (left, right))
     question = GaussianCondition(
         float(region.low), float(region.high), region.low_closed, region.high_closed,
         0.5 * (region.low + region.high), (len(inner) - 1) / reach, inner, outer,
-        threshold.keeps_from(), not exact, 1e-15 * largest, 0.5 * region.width,
+        threshold.keeps_from(), not exact, 1e-15 * farthest, 0.5 * region.width,
         np.empty(0) if best is None else _cuts(threshold),
         *(np.full((len(side) * (best is not None and k in best.sides), best.k if best else 1), -np.inf)
           for k, side in enumerate((left, right))),

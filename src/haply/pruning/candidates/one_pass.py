@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -69,11 +69,20 @@ def ordinary(sizes: np.ndarray, hopeless: np.ndarray, region: Region) -> bool:
     Other rows are decided on a scale of their own, for which one pass has no time. A length of 0 is a point; hopeless
     rows are skipped anyway.
     """
+    if not _LEAST_SIZE < region.width < _MOST_SIZE:
+        return False
+    if sizes.min(initial=1.0) > _LEAST_SIZE and sizes.max(initial=1.0) < _MOST_SIZE:  # mostly, and quickly told
+        return True
     odd = (sizes >= _MOST_SIZE) | ((sizes <= _LEAST_SIZE) & (sizes > 0.0))
-    return _LEAST_SIZE < region.width < _MOST_SIZE and not (odd & ~hopeless).any()
+    return not (odd & ~hopeless).any()
 
 
-Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
+def largest(values: np.ndarray) -> float:
+    """Return the largest magnitude of numbers, without a copy of them."""
+    return float(max(-values.min(initial=0.0), values.max(initial=0.0)))
+
+
+Run = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]
 """Calls a function with each item and yields the results in order: ``map``, or one that uses threads."""
 
 
@@ -92,9 +101,10 @@ def in_order(
     """Sort a side, without rows that are hopeless or out of the other side's reach."""
     size = len(side.start)
     rows, begin = np.empty(size, np.int64), np.empty(size)
-    count = _within(*_read_only(side), *reach, rows, begin)
+    start, end, hopeless = _read_only(side)
+    count = _within(start, end, hopeless, reach[0], reach[1], rows, begin)
     rows, begin = rows[:count], begin[:count]
-    rows, begin, (end, *sorted_columns) = ordered_rows(begin, rows, (side.end, *columns))
+    rows, begin, (end, *sorted_columns) = ordered_rows(begin, rows, (end, *columns))
     label = rows if labels is None else labels.take(rows).astype(np.int64, copy=False)
     return Order(begin, end, label, tuple(sorted_columns))
 

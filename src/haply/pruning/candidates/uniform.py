@@ -13,7 +13,7 @@ from haply.numerics.jit import kernel
 from haply.probability.region import Region
 from haply.pruning.candidates import one_pass
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import U0, U1, Labels, OnePass, Order, U
+from haply.pruning.candidates.one_pass import U0, U1, Labels, OnePass, Order, U, largest
 from haply.pruning.threshold import Threshold
 
 
@@ -151,11 +151,11 @@ def uniform_pass(
     labels: Labels = (None, None),
 ) -> OnePass:
     """Prepare to find all kept pairs of uniforms of positive length, from the reference point ``from_position`` on."""
-    largest = sum(float(np.abs(ends).max(initial=0.0)) for side in (left, right) for ends in (side.lo, side.hi))
-    largest += abs(region.low) + abs(region.high)
+    farthest = sum(largest(ends) for side in (left, right) for ends in (side.lo, side.hi))
+    farthest += abs(region.low) + abs(region.high)
     question = UniformCondition(
         float(region.low), float(region.high), threshold.reject_below - 1e-14, threshold.accept_from + 1e-14,
-        threshold.keeps_from(), not exact, 1e-15 * largest,
+        threshold.keeps_from(), not exact, 1e-15 * farthest,
     )  # fmt: skip
     width = region.width * (1.0 + 1e-15)
     return OnePass(
