@@ -104,7 +104,7 @@ class Request:
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         return 2 + int(self.on_spark) + int(self.explains) + int(self.computes) + int(self.report is not None)
 
     def answer(self) -> Iterator[str]:
@@ -251,14 +251,14 @@ class _NoPandas(MetaPathFinder):
 
 
 def _here(path: str) -> Any:
-    """The table in a file, whole."""
+    """Return the table in a file, whole."""
     from haply.engines.local.inputs import local_frame
 
     return local_frame(path, "The table").table()
 
 
 def _on_spark(spark: Any, path: str) -> Any:
-    """A file as a table of Spark; what Spark cannot read goes through this process."""
+    """Return a file as a table of Spark; what Spark cannot read goes through this process."""
     from haply.engines.spark import files
 
     return files.read_table(spark, path) if kind_of(path) in ON_SPARK else spark.createDataFrame(_here(path))

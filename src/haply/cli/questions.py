@@ -246,7 +246,7 @@ def _check_names(statement: Statement, known: Sequence[str]) -> None:
 
 
 def read_query(given: str) -> str:
-    """The query itself, or from standard input (``-``) or a file (``@name``)."""
+    """Return the query itself, or from standard input (``-``) or a file (``@name``)."""
     if given == "-":
         return sys.stdin.read()
     return Path(given[1:]).read_text(encoding="utf-8") if given.startswith("@") else given

@@ -98,7 +98,7 @@ class CompilingAhead:
 
     @property
     def busy(self) -> bool:
-        """Whether kernels are compiled."""
+        """Return whether kernels are compiled."""
         return bool(self._compiler_of)
 
     def wait_for(self, story: str) -> None:
@@ -123,7 +123,7 @@ class CompilingAhead:
 
 
 def _done() -> Path:
-    """The file that says that all these kernels are there."""
+    """Return the file that says that all these kernels are there."""
     return Path(cache_folder()) / "demo"
 
 

@@ -97,7 +97,7 @@ class Score:
         return 2.0 * self.precision * self.recall / both if both else 0.0
 
     def record(self, marked: bool) -> dict[str, Any]:
-        """The score as a record for the charts."""
+        """Return the score as a record for the charts."""
         names = ("method", "setting", "threshold", "precision", "recall", "f1")
         return {name: getattr(self, name) for name in names} | {"marked": marked}
 
@@ -115,7 +115,7 @@ def flags(pairs: pa.Table) -> np.ndarray:
 
 
 def sweep_tolerances(widest: pa.Table, true_pairs: int) -> list[Score]:
-    """Every tolerance up to the widest, scored from the answer to that one."""
+    """Return every tolerance up to the widest, scored from the answer to that one."""
     gap = np.abs(widest["probe_reading"].to_numpy() - widest["logger_reading"].to_numpy())
     right = flags(widest)
     return [
@@ -125,7 +125,7 @@ def sweep_tolerances(widest: pa.Table, true_pairs: int) -> list[Score]:
 
 
 def sweep_thresholds(every: pa.Table, true_pairs: int) -> list[Score]:
-    """Every threshold from the faintest, scored from one answer: each pair carries its probability."""
+    """Return every threshold from the faintest, scored from one answer: each pair carries its probability."""
     probability, right = every["probability"].to_numpy(), flags(every)
     steps = sorted(
         {round(float(t), 3) for t in np.concatenate([np.arange(0.01, 0.3, 0.01), np.arange(0.3, 1.0, 0.02)])}
@@ -155,7 +155,7 @@ class ReadingsResult:
 
     @property
     def tolerances(self) -> list[Score]:
-        """The tolerances that are reported."""
+        """Return the tolerances that are reported."""
         return [score for score in self.swept if score.tolerance in TOLERANCES]
 
     @property
@@ -164,7 +164,7 @@ class ReadingsResult:
         return [score for score in self.curve if score.threshold in (0.5, 0.9)]
 
     def ahead(self) -> tuple[float, float] | None:
-        """The thresholds around the demo's own between which haply's F1 beats that of the best tolerance."""
+        """Return the thresholds around the demo's own between which haply's F1 beats that of the best tolerance."""
         if self.haply.f1 <= self.best_tolerance.f1:
             return None
         wins = {score.threshold: score.f1 > self.best_tolerance.f1 for score in self.curve}
@@ -209,32 +209,32 @@ class PairOfReadings:
 
     @property
     def gap(self) -> float:
-        """How far apart they are."""
+        """Return how far apart they are."""
         return abs(self.readings[0] - self.readings[1])
 
     @property
     def truth(self) -> str:
-        """Whether they are truly of one vessel, as text."""
+        """Return whether they are truly of one vessel, as text."""
         return "one vessel" if self.right else "two vessels"
 
     @property
     def titles(self) -> tuple[str, str]:
-        """Each reading in words."""
+        """Return each reading in words."""
         kinds = zip(("probe", "logger"), self.names, self.readings, self.errors, strict=True)
         one, other = (f"{kind} {name}: {reading:.2f} ± {error:.2f} °C" for kind, name, reading, error in kinds)
         return one, other
 
     def models(self) -> tuple[Gaussian, Gaussian]:
-        """Each reading as a distribution."""
+        """Return each reading as a distribution."""
         one, other = (Gaussian(*each) for each in zip(self.readings, self.errors, strict=True))
         return one, other
 
     def probability(self) -> float:
-        """How likely the two temperatures are within the tolerance of the demo."""
+        """Return how likely the two temperatures are within the tolerance of the demo."""
         return float(equal_within(*self.models(), WITHIN)[0])
 
 
 def precision_at(curve: list[Score], recall: float) -> float:
-    """The precision at which a curve of scores passes a recall."""
+    """Return the precision at which a curve of scores passes a recall."""
     points = sorted((score.recall, score.precision) for score in curve)
     return float(np.interp(recall, [point[0] for point in points], [point[1] for point in points]))

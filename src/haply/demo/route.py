@@ -64,12 +64,12 @@ class Walks:
 
     @property
     def left(self) -> np.ndarray:
-        """Which of today's positions are off the route."""
+        """Return which of today's positions are off the route."""
         return self.off_route > 1e-6
 
     @property
     def away(self) -> np.ndarray:
-        """Which of them are in the next street. On the way there and back a position may count as either."""
+        """Return which of them are in the next street. On the way there and back a position may count as either."""
         return self.off_route > self.off_route.max() - 1e-6
 
     @property
@@ -132,7 +132,7 @@ def _distance_to_route(places: np.ndarray) -> np.ndarray:
 
 
 def without_partner(spark: Any, walks: Walks, funnel: Funnel | None = None) -> np.ndarray:
-    """Which of today's positions have no usual partner, by a join on Spark.
+    """Return which of today's positions have no usual partner, by a join on Spark.
 
     Only the existence of a partner matters: without probabilities, rules may accept pairs as well as reject them.
     """
@@ -152,7 +152,7 @@ def without_partner(spark: Any, walks: Walks, funnel: Funnel | None = None) -> n
 
 
 def nearest_centre_apart(walks: Walks) -> np.ndarray:
-    """How far the nearest usual position is from each of today's, as if there were no errors."""
+    """Return how far the nearest usual position is from each of today's, as if there were no errors."""
     today, usual = (np.column_stack([table["x"], table["y"]]) for table in (walks.today, walks.usual))
     return np.sqrt(((today[:, None] - usual) ** 2).sum(-1)).min(1)
 
@@ -199,7 +199,7 @@ def score_outliers(method: str, outlier: np.ndarray, walks: Walks) -> RouteScore
 
 
 def best_radius(walks: Walks) -> RouteScore:
-    """The naive method with the radius that fits the truth best, which is not known in practice."""
+    """Return the naive method with the radius that fits the truth best, which is not known in practice."""
     apart = nearest_centre_apart(walks)
     tried = [
         score_outliers(f"nearest centre, {radius:g} m (tuned on the truth)", apart > radius, walks) for radius in _RADII
@@ -244,7 +244,7 @@ HEADER = ("method", "alarms", "false alarms", "missed positions", "noticed")
 
 
 def rows(result: RouteResult) -> list[list[str]]:
-    """The lines of the comparison."""
+    """Return the lines of the comparison."""
     return [
         [score.method, str(score.alarms), str(score.false_alarms), str(score.missed), _after(score)]
         for score in (result.haply, result.naive, result.tuned)
@@ -269,7 +269,7 @@ def _columns(walks: Walks) -> str:
 
 
 def verdict(result: RouteResult) -> str:
-    """What the scores say."""
+    """Return what the scores say."""
     ours, naive, tuned = result.haply, result.naive, result.tuned
     return (
         f"haply gives {_count(ours.false_alarms, 'false alarm')}, the nearest centre within the same {WITHIN:g} m "
@@ -330,7 +330,7 @@ def add_section(page: Any, result: RouteResult) -> None:
 
 
 def map_records(result: RouteResult) -> list[dict[str, Any]]:
-    """What the map shows: usual positions as dots, today's as circles that hold most of their samples, and alarms."""
+    """Return what the map shows: usual positions as dots, today's as circles around most samples, and alarms."""
     from haply.report import charts
 
     walks = result.walks

@@ -93,7 +93,7 @@ def score(method: str, setting: str, threshold: float | None, right: np.ndarray)
 
 
 def likely_pairs(spark: Any, sky: SkyField, funnel: Funnel | None = None) -> pa.Table:
-    """Pairs that may be at one place, by a join on Spark: ``probability``, and whether the pair is a true one."""
+    """Return pairs that may be at one place, by a join on Spark: ``probability``, and whether the pair is true."""
     from haply.api import join
     from haply.engines.spark.columns import sky_ellipse
     from haply.query import distance, left, right
@@ -108,7 +108,7 @@ def likely_pairs(spark: Any, sky: SkyField, funnel: Funnel | None = None) -> pa.
 
 
 def within_radius(sky: SkyField) -> tuple[np.ndarray, np.ndarray]:
-    """All pairs within the largest radius as if there were no errors: how far apart, and whether they are true."""
+    """Return all pairs within the largest radius, ignoring errors: their distances, and whether they are true."""
     from haply.joins import join_positions
     from haply.models import Sky
 
@@ -147,7 +147,7 @@ def match_catalogues(spark: Any, seed: int = _SEED) -> SkyResult:
 
 
 def rows(result: SkyResult) -> list[list[str]]:
-    """The lines of the comparison."""
+    """Return the lines of the comparison."""
     named = (
         (f"haply: within {WITHIN:g}″ with {result.haply.setting}", result.haply),
         (f"fixed radius, {result.best_radius.setting} (tuned on the truth)", result.best_radius),
@@ -164,7 +164,7 @@ def _scene() -> str:
 
 
 def verdict(result: SkyResult) -> str:
-    """What the scores say."""
+    """Return what the scores say."""
     ours, naive = result.haply, result.best_radius
     return (
         f"Asking how likely two entries are at one place scores {ours.f1:.3f}, the best of all fixed radii "

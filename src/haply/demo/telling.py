@@ -91,7 +91,7 @@ def told_apart(example: list[PairOfReadings]) -> str:
 
 
 def _plain(probability: float) -> str:
-    """A probability in two digits, without an exponent."""
+    """Return a probability in two digits, without an exponent."""
     return np.format_float_positional(float(f"{probability:.2g}"), trim="-")
 
 
@@ -120,7 +120,7 @@ def timed(result: ReadingsResult) -> str:
 
 
 def _rows(result: ReadingsResult) -> list[tuple[Score, str]]:
-    """The lines of the comparison with the name of each."""
+    """Return the lines of the comparison with the name of each."""
     best = result.best_tolerance
     return [
         (result.haply, f"haply, {result.haply.setting}"),
@@ -196,7 +196,7 @@ def _kept(pair: PairOfReadings) -> bool:
 
 
 def _table(header: tuple[str, ...], lines: Any) -> Any:
-    """A table for the terminal: the first line is haply's, and bold; numbers are on the right."""
+    """Return a table for the terminal: the first line is haply's, and bold; numbers are on the right."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)

@@ -52,12 +52,12 @@ class Night:
 
     @property
     def true_pairs(self) -> np.ndarray:
-        """A flag for each event of each side: whether they are of one passage."""
+        """Return a flag for each event of each side: whether they are of one passage."""
         return np.equal.outer(self.seismic["truth"].to_numpy(), self.acoustic["truth"].to_numpy())
 
     @property
     def detected_apart(self) -> np.ndarray:
-        """How many seconds the acoustic detection is after the seismic one, for each event of each side."""
+        """Return how many seconds the acoustic detection is after the seismic one, for each event of each side."""
         return np.subtract.outer(self.seismic["detected"].to_numpy(), self.acoustic["detected"].to_numpy()) * -1.0
 
 
@@ -99,7 +99,7 @@ def _draw(random: np.random.Generator, edges: tuple[float, ...], probs: tuple[fl
 
 
 def match_occurrences(spark: Any, night: Night) -> np.ndarray:
-    """The probability of each pair that haply keeps, 0 for all others: a row for each seismic event."""
+    """Return the probability of each pair that haply keeps, 0 for all others: a row for each seismic event."""
     from haply.api import join
     from haply.engines.spark.columns import latency
 
@@ -117,17 +117,17 @@ def match_occurrences(spark: Any, night: Night) -> np.ndarray:
 
 
 def _frame(spark: Any, table: pa.Table) -> Any:
-    """A table of Spark. For some hundred rows one task is quicker than one for each core."""
+    """Return a table of Spark. For some hundred rows one task is quicker than one for each core."""
     return spark.createDataFrame(table).coalesce(1)
 
 
 def match_detections(night: Night, window: float = WINDOW) -> np.ndarray:
-    """Which pairs were detected within the window, as if nothing were noticed late."""
+    """Return which pairs were detected within the window, as if nothing were noticed late."""
     return np.abs(night.detected_apart) <= window
 
 
 def match_means(night: Night) -> np.ndarray:
-    """Which pairs are within the window when each event is put back by the mean latency of its sensor."""
+    """Return which pairs are within the window when each event is put back by the mean latency of its sensor."""
     means = {
         name: sum(p * (low + high) / 2.0 for p, (low, high) in zip(probs, pairwise(edges), strict=True))
         for name, (edges, probs) in LATENCIES.items()
@@ -283,7 +283,7 @@ def plant_traffic(seed: int = _SEED) -> Traffic:
 
 
 def follow_windows(spark: Any, traffic: Traffic) -> set[tuple[int, ...]]:
-    """The drives that haply finds: the same plate, in the order of the cameras, within a path of windows."""
+    """Return the drives that haply finds: the same plate, in the order of the cameras, within a path of windows."""
     from haply.api import window_join
 
     frames = {camera: _frame(spark, table) for camera, table in traffic.sightings.items()}
@@ -293,7 +293,7 @@ def follow_windows(spark: Any, traffic: Traffic) -> set[tuple[int, ...]]:
 
 
 def follow_plates(traffic: Traffic, within: float = np.inf) -> set[tuple[int, ...]]:
-    """All combinations of sightings of the same plate in the order of the cameras, all ``within`` so many seconds."""
+    """Return combinations of sightings of one plate in the order of the cameras, all ``within`` so many seconds."""
     by_plate: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for camera, table in traffic.sightings.items():
         for row in table.to_pylist():
@@ -356,7 +356,7 @@ _SHOWN_SECONDS, _SHOWN_LINKS = 120.0, 7
 
 
 def alarm_rows(result: AlarmResult) -> list[list[str]]:
-    """The lines of the comparison of alarms."""
+    """Return the lines of the comparison of alarms."""
     return [
         [score.method, str(score.found), str(score.missed), str(score.false_alarms)]
         for score in (result.haply, result.stricter, result.naive, result.tuned, result.means)
@@ -376,7 +376,7 @@ def _alarm_scene(night: Night) -> str:
 
 
 def alarm_verdict(result: AlarmResult) -> str:
-    """What the scores of the alarms say."""
+    """Return what the scores of the alarms say."""
     ours, naive, tuned, means = result.haply, result.naive, result.tuned, result.means
     return (
         f"Of {ours.found + ours.missed} passages haply finds {ours.found}, with {_falsely(ours)}; within the same "
@@ -398,7 +398,7 @@ def _count(number: int, what: str) -> str:
 
 
 def track_rows(result: TrackResult) -> list[list[str]]:
-    """The lines of the comparison of drives."""
+    """Return the lines of the comparison of drives."""
     return [
         [score.method, str(score.found), str(score.missed), str(score.wrong)]
         for score in (result.haply, result.whole_road, result.plates)
@@ -416,7 +416,7 @@ def _track_scene(traffic: Traffic) -> str:
 
 
 def track_verdict(result: TrackResult) -> str:
-    """What the scores of the drives say."""
+    """Return what the scores of the drives say."""
     ours, road, plates = result.haply, result.whole_road, result.plates
     return (
         f"A window for each leg finds {ours.found} of {ours.found + ours.missed} drives, and "
@@ -485,7 +485,7 @@ def add_tracks(page: Any, tracks: TrackResult) -> None:
 
 
 def alarm_records(result: AlarmResult) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What the timeline of alarms shows: events and links of the stretch that is most like the night."""
+    """Return what the timeline of alarms shows: events and links of the stretch that is most like the night."""
     from haply.report import charts
 
     night, ours = result.night, result.probability > 0.0
@@ -540,7 +540,7 @@ def alarm_records(result: AlarmResult) -> tuple[list[dict[str, Any]], list[dict[
 
 
 def track_records(result: TrackResult) -> list[dict[str, Any]]:
-    """What the timeline of cameras shows: every sighting, with the number of its drive if it has one."""
+    """Return what the timeline of cameras shows: every sighting, with the number of its drive if it has one."""
     rows = {camera: table.to_pylist() for camera, table in result.traffic.sightings.items()}
     ordered = sorted(result.tracks, key=lambda track: rows[CAMERAS[0]][track[0]]["time"])
     drive_of = {

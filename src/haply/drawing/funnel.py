@@ -23,7 +23,7 @@ def in_words(count: float) -> str:
 
 
 def funnel_chart(records: Sequence[Record]) -> alt.LayerChart:
-    """How few pairs had to be looked at: records ``stage, pairs`` as from ``Funnel.stages()``, widest first."""
+    """Return how few pairs had to be looked at: records ``stage, pairs`` as from ``Funnel.stages()``, widest first."""
     need(records, "funnel", ("stage", "pairs"))
     return styled(funnel_bars(records), _funnel_title(records))
 

@@ -103,7 +103,7 @@ def position_panel(shapes: Sequence[Record], titles: tuple[str, str], *, east_le
 
 
 def _colour(field: str, names: Sequence[str]) -> alt.Color:
-    """A colour for each name, and a legend below where there are several."""
+    """Return a colour for each name, and a legend below where there are several."""
     upright = sum(map(len, names)) > _LEGEND_LETTERS
     direction: Any = "vertical" if upright else "horizontal"
     return alt.Color(

@@ -49,7 +49,7 @@ class PagesOfJoin:
 
     @cached_property
     def intervals(self) -> Intervals:
-        """For each page an interval that contains the intervals of its rows."""
+        """Return for each page an interval that contains the intervals of its rows."""
         method = self.method
         ends = interval_ends(self.is_left, method.region, method.threshold, method.exact, method.pairing)
         found = self.index.intervals(ends)

@@ -29,7 +29,7 @@ class CountedNumbers:
 
     @property
     def names(self) -> list[str]:
-        """The numbers of a row besides distributions."""
+        """Return the numbers of a row besides distributions."""
         return [EXPECTED, VARIANCE, ANY, *([OWN] if self.singly else []), *map(quantile_name, self.quantiles)]
 
     def written(self, found: MatchCounts, start: np.ndarray) -> dict[str, pa.Array]:
@@ -68,7 +68,7 @@ class Counting(CountedNumbers):
 
     @property
     def mirrored(self) -> Counting:
-        """The same from the other side; only the variance is of interest there."""
+        """Return the same from the other side; only the variance is of interest there."""
         region = self.region
         if region is not None:
             region = Region(-region.high, -region.low, region.high_closed, region.low_closed, region.outside)
@@ -78,7 +78,7 @@ class Counting(CountedNumbers):
 
     @property
     def columns(self) -> list[str]:
-        """The columns of pairs that are needed."""
+        """Return the columns of pairs that are needed."""
         return [self.left, self.right]
 
     def rows(self, pairs: pa.Table, start: np.ndarray) -> dict[str, pa.Array]:

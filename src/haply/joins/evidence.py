@@ -51,7 +51,7 @@ class Evidence:
 
     @property
     def columns(self) -> list[str]:
-        """The columns of pairs that are needed."""
+        """Return the columns of pairs that are needed."""
         names = ["probability"]
         if self.within is not None:
             names.append(self.first)

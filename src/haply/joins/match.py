@@ -37,14 +37,14 @@ class Matches:
     seconds: dict[str, float]
 
     def take(self, chosen: np.ndarray) -> Matches:
-        """The given pairs; all that was counted."""
+        """Return the given pairs; all that was counted."""
         return Matches(
             self.left[chosen], self.right[chosen], self.probability[chosen], self.decided_by[chosen],
             self.counters, self.seconds,
         )  # fmt: skip
 
     def only(self, kept: np.ndarray) -> Matches:
-        """The pairs that are flagged; all that was counted."""
+        """Return the pairs that are flagged; all that was counted."""
         left, right, probability, reasons = flagged(self.left, self.right, self.probability, self.decided_by, kept)
         return Matches(left, right, probability, reasons, self.counters, self.seconds)
 
@@ -132,7 +132,7 @@ def _one_pass(
     models: tuple[OneDimensional, OneDimensional], intervals: tuple[Intervals, Intervals], from_position: float,
     region: Region, threshold: Threshold, exact: bool, labels: Labels, best: Best | None,
 ) -> OnePass | None:  # fmt: skip
-    """The join of two sides of these kinds in one pass, if there is one."""
+    """Return the join of two sides of these kinds in one pass, if there is one."""
     if not fits(region, threshold):
         return None
     (left, right), hopeless = models, [side.hopeless for side in intervals]
@@ -176,7 +176,7 @@ def match_all(
     *,
     labels: Labels = (None, None),
 ) -> Matches:
-    """Every kept pair: the overlapping ones through the cascade, the sure ones range by range."""
+    """Return every kept pair: the overlapping ones through the cascade, the sure ones range by range."""
     if not threshold.attainable:
         none = np.empty(0, dtype=np.int64)
         left, right = left.take(none), right.take(none)

@@ -133,7 +133,7 @@ class PagedJoin:
 
     @cached_property
     def index(self) -> Pages | ThresholdTree:
-        """The layout of the inner side that the algorithm needs."""
+        """Return the layout of the inner side that the algorithm needs."""
         if self.algorithm in ("INLJ", "U-INLJ"):
             return ThresholdTree(self.inner, self.levels, self.settings.fan_out)
         return self._pages(self.inner)

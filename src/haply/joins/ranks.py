@@ -96,7 +96,7 @@ def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best) -> Mat
 
 
 def _spreads(models: tuple[Model, Model], left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The expected squared differences of pairs; of few pairs, only their rows are looked at."""
+    """Return the expected squared differences of pairs; of few pairs, only their rows are looked at."""
     sides = []
     for model, rows in zip(models, (left, right), strict=True):
         if len(rows) < len(model):

@@ -21,11 +21,11 @@ class TimesAndGroups(Protocol):
 
     @property
     def times(self) -> np.ndarray | None:
-        """The times."""
+        """Return the times."""
 
     @property
     def groups(self) -> np.ndarray | None:
-        """The groups."""
+        """Return the groups."""
 
 
 def sql_slot_length(window: float) -> float:

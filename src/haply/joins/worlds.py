@@ -89,12 +89,12 @@ class WorldCounting(CountedNumbers):
 
     @property
     def mirrored(self) -> WorldCounting:
-        """The same from the other side; only the variance is of interest there."""
+        """Return the same from the other side; only the variance is of interest there."""
         return replace(self, side=1 - self.side, quantiles=(), distribution=False, singly=False)
 
     @property
     def columns(self) -> list[str]:
-        """The columns of pairs that are needed."""
+        """Return the columns of pairs that are needed."""
         return [*self.asked.columns(0), *(name for name in self.asked.columns(1) if name not in self.asked.columns(0))]
 
     def rows(self, pairs: pa.Table, start: np.ndarray) -> dict[str, pa.Array]:
@@ -179,7 +179,7 @@ class WorldCounting(CountedNumbers):
         return _Worlds(begins, weight, values)
 
     def _chances(self, pairs: pa.Table, worlds: _Worlds, pair: np.ndarray, world: np.ndarray) -> np.ndarray:
-        """How likely pairs match, each in one world of its row."""
+        """Return how likely pairs match, each in one world of its row."""
         if not self.windows:
             values = {
                 name: worlds.values[name].take(world) if side == self.side else view_column(pairs[column]).take(pair)
@@ -259,7 +259,7 @@ def _summed(chances: list[np.ndarray], weights: list[np.ndarray], distribution: 
 
 
 def _numbers(chance: np.ndarray) -> np.ndarray:
-    """How likely 0, 1, 2, ... of the partners match, in each world."""
+    """Return how likely 0, 1, 2, ... of the partners match, in each world."""
     found = np.zeros((len(chance), chance.shape[1] + 1))
     found[:, 0] = 1.0
     for k in range(chance.shape[1]):

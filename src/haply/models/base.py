@@ -44,7 +44,7 @@ class Parameter:
 
     @property
     def is_list(self) -> bool:
-        """Whether a row holds several numbers of it."""
+        """Return whether a row holds several numbers of it."""
         return self.shape.endswith("list")
 
 
@@ -158,7 +158,7 @@ class Model:
         )
 
     def sizes(self) -> np.ndarray:
-        """The largest length of each row: of a value, an error or an end, whatever its sign."""
+        """Return the largest length of each row: of a value, an error or an end, whatever its sign."""
         out = np.zeros(len(self))
         for parameter in self.parameters:
             column = self.values[parameter.name]
@@ -193,7 +193,7 @@ class Model:
 
     @property
     def nbytes(self) -> int:
-        """The memory of its parameters."""
+        """Return the memory of its parameters."""
         return sum(column.nbytes for column in self.values.values() if column is not None)
 
     def show(self, row: int) -> dict[str, Any]:
@@ -295,7 +295,7 @@ class Model:
                     yield f"{parameter.name} < {parameter.least:g}", column < parameter.least
 
     def problem_codes(self) -> tuple[np.ndarray, list[str]]:
-        """For each row the index of its first problem in the returned reasons, or -1."""
+        """Find for each row the index of its first problem in the returned reasons, or -1."""
         reasons: list[str] = []
         codes = np.full(len(self), -1, dtype=np.int16)
         for reason, flags in self.reasons():
@@ -378,14 +378,14 @@ class Model:
 
     @classmethod
     def fields(cls, array: pa.Array) -> list[pa.Array]:
-        """The parameters of a struct array as arrays, in declared order; the struct's own nulls are not applied."""
+        """Return the parameters of a struct array as arrays, in declared order, without the struct's own nulls."""
         if not pa.types.is_struct(array.type):
             raise HaplyError(f"A {cls.kind} column cannot be read", expected="a struct", found=str(array.type))
         return [array.field(parameter.name) for parameter in cls.parameters]
 
     @classmethod
     def view(cls: type[_Model], fields: Sequence[pa.Array | None]) -> _Model:
-        """A model over parameter arrays without nulls, in declared order, without validation."""
+        """Return a model over parameter arrays without nulls, in declared order, without validation."""
         columns: dict[str, Any] = {}
         for parameter, field in zip(cls.parameters, fields, strict=True):
             if field is None:
@@ -449,15 +449,15 @@ class OneDimensional(Model, ABC):
 
     @abstractmethod
     def _make_components(self) -> Components:
-        """The components of all rows."""
+        """Return the components of all rows."""
 
     @cached_property
     def components(self) -> Components:
-        """The rows as mixtures of points, uniforms and normals."""
+        """Return the rows as mixtures of points, uniforms and normals."""
         return self._make_components()
 
     def times(self: _Line, factor: float) -> _Line:
-        """The same values times a number other than 0."""
+        """Return the same values times a number other than 0."""
         columns = dict(self.values)
         for parameter in self.parameters:
             column = columns[parameter.name]
@@ -534,11 +534,11 @@ class OneDimensional(Model, ABC):
         return kernels.rows_quantile(self.components, self._level(q), False, 1)
 
     def quantile_low(self, level: Any) -> np.ndarray:
-        """The largest y with ``P(X < y) <= level``: at most ``level`` of the value lies below it."""
+        """Return the largest y with ``P(X < y) <= level``: at most ``level`` of the value lies below it."""
         return kernels.rows_quantile(self.components, self._level(level), True, 1)
 
     def quantile_high(self, level: Any) -> np.ndarray:
-        """The smallest y with ``P(X > y) <= level``: at most ``level`` of the value lies above it."""
+        """Return the smallest y with ``P(X > y) <= level``: at most ``level`` of the value lies above it."""
         return kernels.rows_quantile(self.components, self._level(level), True, -1)
 
     def line(self, low_level: float, high_level: float) -> Line | None:
@@ -614,7 +614,7 @@ class OneDimensional(Model, ABC):
         return self.concentration(width) <= share
 
     def equal_weight_samples(self) -> bool:
-        """Whether every row is a set of equally likely points, so that probabilities are counts."""
+        """Return whether every row is a set of equally likely points, so that probabilities are counts."""
         return False
 
     _on_a_line: bool = True

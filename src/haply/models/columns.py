@@ -62,12 +62,12 @@ _Model = TypeVar("_Model", bound=Model)
 
 
 def model_of_fields(names: Iterable[str]) -> type[Model] | None:
-    """The model whose struct has just these fields, if there is one."""
+    """Return the model whose struct has just these fields, if there is one."""
     return _BY_FIELDS.get(frozenset(names))
 
 
 def model_of_type(arrow_type: pa.DataType) -> type[Model] | None:
-    """The model an Arrow column of this type holds, if any: structs by their field names, numbers are certain.
+    """Return the model an Arrow column of this type holds, if any: structs by their field names, numbers are certain.
 
     A list of numbers is a certain point: a single sample.
     """
@@ -104,7 +104,7 @@ class ReadColumn:
 
 
 def null_rows(array: pa.Array, model: type[Model]) -> np.ndarray:
-    """Which rows are null: the struct itself, a parameter (other than ``probs`` of samples), or a number in a list."""
+    """Mark rows that are null: the struct itself, a parameter but ``probs`` of samples, or a number in a list."""
     null = as_numpy(pc.is_null(array)) if array.null_count else np.zeros(len(array), bool)
     if model is Certain:
         return null
@@ -128,7 +128,7 @@ def view_column(array: pa.Array | pa.ChunkedArray) -> Model:
 
 
 def stacked(models: Sequence[_Model]) -> _Model:
-    """The rows of models of one kind one after the other.
+    """Return the rows of models of one kind one after the other.
 
     In new, writable arrays: for read-only views of Arrow, kernels would be compiled again.
     """

@@ -93,7 +93,7 @@ def _refuse(dims: np.ndarray, given: int) -> None:
 
 
 def _dimensions(array: pa.Array, model: type[Model]) -> np.ndarray:
-    """The dimension of each row that is not null."""
+    """Return the dimension of each row that is not null."""
     known = np.asarray(array.is_valid())
     if model is GaussianND:
         return _counts(array.field("mean"))[known]
@@ -118,7 +118,7 @@ def _moved_list(array: pa.Array, by: Sequence[float]) -> pa.Array:
 
 
 def _moved_on_the_sky(ra: pa.Array, dec: pa.Array, east: float, north: float) -> dict[str, pa.Array]:
-    """The end of the great circle that begins at a place in a direction."""
+    """Return the end of the great circle that begins at a place in a direction."""
     alpha, delta = (np.radians(np.asarray(one.cast(pa.float64()).fill_null(np.nan))) for one in (ra, dec))
     length = float(np.hypot(east, north))
     if length == 0.0:
@@ -175,6 +175,6 @@ def _struct(fields: Mapping[str, pa.Array], like: pa.Array) -> pa.Array:
 
 
 def _replaced(array: pa.Array, fields: Mapping[str, pa.Array]) -> pa.Array:
-    """A struct with other values of some fields."""
+    """Return a struct with other values of some fields."""
     names = [array.type.field(k).name for k in range(array.type.num_fields)]
     return _struct({name: fields.get(name, array.field(name)) for name in names}, array)

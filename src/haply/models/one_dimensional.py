@@ -378,7 +378,7 @@ class Histogram(OneDimensional):
 
 
 def _nested_dimension(points: Any) -> int | None:
-    """The number of coordinates of each point, if points are given as lists of them."""
+    """Return the number of coordinates of each point, if points are given as lists of them."""
     if isinstance(points, (Ragged, pa.Array, pa.ChunkedArray)):
         return None
     rows = points if isinstance(points, np.ndarray) and points.ndim == 3 else [row for row in points if np.size(row)]
@@ -454,7 +454,7 @@ class Samples(OneDimensional):
 
     @cached_property
     def one_dimensional(self) -> bool:
-        """Whether every row's points are single numbers."""
+        """Return whether every row's points are single numbers."""
         return bool((self.dim == 1).all())
 
     @property

@@ -38,7 +38,7 @@ class Positions(Protocol):
 
     @property
     def on_sky(self) -> bool:
-        """Whether its positions are on the sky."""
+        """Return whether its positions are on the sky."""
 
     def normal_parts(self) -> NormalParts:
         """Return its rows as mixtures of normals."""
@@ -141,7 +141,7 @@ def one_dimension(dims: np.ndarray) -> int:
 
 
 def _first_two(found: NormalParts) -> Placed:
-    """The first two coordinates; a number lies on a line."""
+    """Return the first two coordinates; a number lies on a line."""
     mean = found.mean if found.mean.shape[1] > 1 else np.pad(found.mean, ((0, 0), (0, 1)))
     cov = found.cov if found.mean.shape[1] > 1 else np.pad(found.cov, ((0, 0), (0, 1), (0, 1)))
     return Placed(mean[:, 0], mean[:, 1], np.ascontiguousarray(cov[:, :2, :2]))

@@ -26,20 +26,20 @@ class Ragged:
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many numbers each row has."""
+        """Return how many numbers each row has."""
         return np.diff(self.start)
 
     @property
     def nbytes(self) -> int:
-        """The memory of all numbers."""
+        """Return the memory of all numbers."""
         return self.values.nbytes + self.start.nbytes
 
     def row(self, i: int) -> np.ndarray:
-        """The numbers of one row."""
+        """Return the numbers of one row."""
         return self.values[self.start[i] : self.start[i + 1]]
 
     def any_by_row(self, flags: np.ndarray) -> np.ndarray:
-        """For each row, whether a flag given per value is set for one of its values."""
+        """Return for each row whether a flag given per value is set for one of its values."""
         counts = np.concatenate([[0], np.cumsum(flags)])
         return counts[self.start[1:]] > counts[self.start[:-1]]
 
@@ -52,17 +52,17 @@ class Ragged:
         return np.where(self.lengths > 0, sums, 0.0)
 
     def owner(self) -> np.ndarray:
-        """The row that each value belongs to."""
+        """Return the row that each value belongs to."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def reversed(self) -> Ragged:
-        """Each row from its end."""
+        """Return each row from its end."""
         at = np.arange(len(self.values))
         begin, end = (np.repeat(ends, self.lengths) for ends in (self.start[:-1], self.start[1:]))
         return Ragged(self.values[begin + end - 1 - at], self.start)
 
     def take(self, rows: np.ndarray) -> Ragged:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         lengths = self.lengths[rows]
         start = np.concatenate([[0], np.cumsum(lengths)])
         within = np.arange(start[-1]) - np.repeat(start[:-1], lengths)
@@ -115,7 +115,7 @@ class Ragged:
         raise HaplyError("A column cannot be read as lists of numbers", expected="an Arrow list", found=str(array.type))
 
     def to_arrow(self) -> pa.Array:
-        """An Arrow list array over the same values."""
+        """Return an Arrow list array over the same values."""
         return pa.ListArray.from_arrays(as_arrow(self.start.astype(np.int32)), as_arrow(self.values))
 
 
@@ -158,7 +158,7 @@ def as_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
 
 
 def floats(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
-    """The numbers of an Arrow array without nulls as float64; doubles are viewed, other types converted."""
+    """Return the numbers of an Arrow array without nulls as float64; doubles are viewed, other types converted."""
     array = in_one_piece(array)
     if array.type != pa.float64():
         array = pc.cast(array, pa.float64(), safe=False)

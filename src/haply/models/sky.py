@@ -84,7 +84,7 @@ class Sky(Model):
 
     @property
     def columns(self) -> list[np.ndarray]:
-        """Its parameters, one after another."""
+        """Return its parameters, one after another."""
         return [self.values[parameter.name] for parameter in self.parameters]
 
     def normal_parts(self) -> NormalParts:
@@ -92,7 +92,7 @@ class Sky(Model):
         return self._touching(east, self.corr * self.ra_error * self.dec_error, north)
 
     def _touching(self, east: np.ndarray, both: np.ndarray, north: np.ndarray) -> NormalParts:
-        """Rows with these variances in the plane that touches the sky."""
+        """Return rows with these variances in the plane that touches the sky."""
         cov = np.stack([np.stack([east, both], axis=-1), np.stack([both, north], axis=-1)], axis=-1)
         return NormalParts(np.arange(len(self) + 1), np.ones(len(self)), np.column_stack([self.ra, self.dec]), cov)
 
@@ -155,7 +155,7 @@ class SkyEllipse(Sky):
 
 
 def arcseconds_in(unit: str) -> float:
-    """How many arcseconds a unit has."""
+    """Return how many arcseconds a unit has."""
     if unit not in IN_ARCSECONDS:
         raise unknown_name("unit of errors", unit, IN_ARCSECONDS)
     return IN_ARCSECONDS[unit]

@@ -91,7 +91,7 @@ class _Bitcode(JITCodeLibrary):
 
     @property
     def codegen(self) -> _NoEnvironments:
-        """What numba tells where the function's Python objects are."""
+        """Return what numba tells where the function's Python objects are."""
         return _NoEnvironments()
 
     def _optimize_final_module(self) -> None:

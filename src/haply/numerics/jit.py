@@ -261,7 +261,7 @@ class Kernel:
 
     @property
     def _numba_type_(self) -> Any:
-        """The type that numba gives the function when another kernel calls it."""
+        """Return the type that numba gives the function when another kernel calls it."""
         return self._dispatcher(inside=True)._numba_type_
 
     def _dispatcher(self, inside: bool) -> Any:

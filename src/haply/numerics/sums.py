@@ -341,7 +341,7 @@ def _up_to(one, other, x, closed):
 
 @kernel
 def _scaled(laws, factors, row):
-    """The components of all values of a row, times their factors. Normals by themselves become one, the first value.
+    """List the components of all values of a row, times their factors. Single normals become one, the first value.
 
     Numbers without any uncertainty only move it; if there are no normals, it is a point.
     """
@@ -391,7 +391,7 @@ def _scaled(laws, factors, row):
 
 @kernel
 def _ordered(parts, values):
-    """The values in the order in which they are added, and to which part: those of many kinks are in different ones.
+    """Order the values as they are added, and assign each to a part: values of many kinks to different ones.
 
     Normals come first in each, as they are integrated against what is there; then narrow values before wide ones.
     """
@@ -413,7 +413,7 @@ def _ordered(parts, values):
 
 @kernel
 def sum_rows(laws, factors, low, high, low_closed, high_closed):
-    """The probability that ``sum factors[v] x_v`` lies in one of some ranges, for each row.
+    """Return the probability that ``sum factors[v] x_v`` lies in one of some ranges, for each row.
 
     Ranges do not overlap: ``low`` and ``high`` have one row for each. nan where a law has more than ``MOST_PANELS``.
     """

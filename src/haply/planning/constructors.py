@@ -65,7 +65,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
         return make(node, None) if isinstance(node, Call) and node.name in PARAMETERS else None
 
     def make(node: Call, owner: str | None) -> Expression | None:
-        """A column of the table whose columns it is made of, or of the owner."""
+        """Return a column of the table whose columns it is made of, or of the owner."""
         columns = columns_of(node)
         tables = list(dict.fromkeys(column.table for column in columns))
         if len(tables) > 1:
@@ -93,7 +93,7 @@ def bound_constructors(expression: Expression, frames: dict[str | None, Frame]) 
 
 
 def has_fixed_point(node: Expression) -> bool:
-    """Whether it is the distance from a point that is written as an array: ``distance(pos, array(1, 2))``."""
+    """Return whether it is the distance from a point that is written as an array: ``distance(pos, array(1, 2))``."""
     return isinstance(node, Call) and node.name == "distance" and any(map(_is_point, node.args))
 
 

@@ -168,7 +168,7 @@ class RowExplanation:
         return f"group {[text for text, _ in self.groups].index(step.group) + 1}"
 
     def _table(self) -> list[tuple[str, ...]]:
-        """The steps as texts, with their headings."""
+        """Return the steps as texts, with their headings."""
         rows: list[tuple[str, ...]] = [_HEADINGS]
         for number, step in enumerate(self.steps, 1):
             known = written(step.lower) if step.lower == step.upper else _interval(step.lower, step.upper)

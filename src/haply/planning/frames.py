@@ -73,58 +73,58 @@ class Field:
 
     @property
     def model(self) -> type[Model] | None:
-        """The model of its values: ``Certain`` for numbers, None for what cannot be a value of a condition."""
+        """Return the model of its values: ``Certain`` for numbers, None for what cannot be a value of a condition."""
         if self.arrow is None or is_list(self.arrow):
             return None
         return model_of_type(self.arrow) if _all_numbers(self.arrow) else None
 
     @property
     def uncertain_model(self) -> type[Model] | None:
-        """The model of its values; none if they are certain."""
+        """Return the model of its values; none if they are certain."""
         return None if self.model is Certain else self.model
 
     @property
     def point_model(self) -> type[Model] | None:
-        """The model of its values where a list of numbers is a certain point."""
+        """Return the model of its values where a list of numbers is a certain point."""
         if self.arrow is not None and is_list(self.arrow):
             return Samples if _is_number(self.arrow.value_type) else None
         return self.model
 
     @property
     def is_number(self) -> bool:
-        """Whether it holds certain numbers."""
+        """Return whether it holds certain numbers."""
         return self.arrow is not None and _is_number(self.arrow)
 
     @property
     def is_point(self) -> bool:
-        """Whether it holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
+        """Return whether it holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
         return self.arrow is not None and (is_list(self.arrow) or self.model is Certain)
 
     @property
     def is_number_or_null(self) -> bool:
-        """Whether it holds certain numbers, or nothing but NULL, which has the type of anything."""
+        """Return whether it holds certain numbers, or nothing but NULL, which has the type of anything."""
         return self.is_number or self.text == "void"
 
     @property
     def is_boolean(self) -> bool:
-        """Whether its values are those of a condition; NULL has the type of anything."""
+        """Return whether its values are those of a condition; NULL has the type of anything."""
         return self.text in ("boolean", "void")
 
     @property
     def is_list(self) -> bool:
-        """Whether it holds lists."""
+        """Return whether it holds lists."""
         return self.arrow is not None and is_list(self.arrow)
 
     @property
     def is_flat(self) -> bool:
-        """Whether it is a struct of doubles, as most models are."""
+        """Return whether it is a struct of doubles, as most models are."""
         kind = self.arrow
         fields = list(kind) if kind is not None and pa.types.is_struct(kind) else []
         return bool(fields) and all(part.type == pa.float64() for part in fields)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether a type is that of lists, however long."""
+    """Return whether a type is that of lists, however long."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
@@ -133,7 +133,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _all_numbers(kind: pa.DataType) -> bool:
-    """Whether a type, or each field of a struct, is a number or a list of numbers."""
+    """Return whether a type, or each field of a struct, is a number or a list of numbers."""
     if pa.types.is_struct(kind):
         return all(_is_number(f.type.value_type if is_list(f.type) else f.type) for f in kind)
     return _is_number(kind)
@@ -144,23 +144,23 @@ class Frame(Protocol):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The columns in their order."""
+        """Return the columns in their order."""
 
     @property
     def streaming(self) -> bool:
-        """Whether it is a stream."""
+        """Return whether it is a stream."""
 
     @property
     def engine_name(self) -> str:
-        """The name of the engine that holds it."""
+        """Return the name of the engine that holds it."""
 
     @property
     def index(self) -> Any:
-        """The index it was read from; None if it is not an indexed table."""
+        """Return the index it was read from; None if it is not an indexed table."""
 
     @property
     def identity(self) -> Any:
-        """A value that is equal for two frames of the same table of the user."""
+        """Return a value that is equal for two frames of the same table of the user."""
 
     def renamed(self, names: Sequence[str]) -> Frame:
         """Give all columns other names."""
@@ -424,5 +424,5 @@ def position_model(field: Field) -> type[Model] | None:
 
 
 def is_one_dimensional(model: type[Model] | None) -> bool:
-    """Whether a model's values are numbers."""
+    """Return whether a model's values are numbers."""
     return model is not None and issubclass(model, OneDimensional)

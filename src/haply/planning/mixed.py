@@ -91,7 +91,7 @@ class MixedJoin:
 
     @cached_property
     def _columns(self) -> dict[str, Column]:
-        """The columns of the condition by their texts."""
+        """Return the columns of the condition by their texts."""
         return {owner(column): replace(column, index=None) for column in columns_of(self.expression)}
 
     @cached_property
@@ -103,7 +103,7 @@ class MixedJoin:
         return Selection.of(self._rows.groups, self._kinds.models, self.threshold, "per_row", self.exact)
 
     def _row_selection(self, pairs: Frame, certain: bool = False) -> RowSelection:
-        """The selection on a table of pairs, whose columns are called ``side.column``."""
+        """Return the selection on a table of pairs, whose columns are called ``side.column``."""
         rows = self._rows if certain else replace(self._rows, certain=())
         columns = {name: _wide(self._columns[name]) for name in self._selection.columns}
         return RowSelection(
@@ -114,7 +114,7 @@ class MixedJoin:
 
     @cached_property
     def candidates(self) -> PairPlan:
-        """The join that finds the pairs: by a band or a distance, with all certain conditions.
+        """Return the join that finds the pairs: by a band or a distance, with all certain conditions.
 
         Where possible, it also checks all conditions where the pairs are found.
         """
@@ -149,7 +149,7 @@ class MixedJoin:
 
     @cached_property
     def finds_few(self) -> bool:
-        """Whether a condition limits which pairs may match; otherwise all are candidates."""
+        """Return whether a condition limits which pairs may match; otherwise all are candidates."""
         return self._generator() is not None
 
     @cached_property
@@ -207,7 +207,7 @@ class MixedJoin:
         )
 
     def _generator(self) -> Band | Distance | None:
-        """The condition that finds the candidates: the first that few pairs fulfil, or else the first."""
+        """Return the condition that finds the candidates: the first that few pairs fulfil, or else the first."""
         bands: list[Band] = []
         for condition in (condition for group in self._rows.groups for condition in group):
             if isinstance(condition, Either):
@@ -224,7 +224,7 @@ class MixedJoin:
         return next(iter(sorted(bands, key=lambda band: not band.narrow)), None)
 
     def _near(self, condition: Apart) -> Distance | None:
-        """A distance between a column of each side that has an upper limit."""
+        """Return a distance between a column of each side that has an upper limit."""
         if condition.beyond or isinstance(condition.limit, str):
             return None
         ends = sorted((self._columns[condition.one], self._columns[condition.other]), key=lambda one: str(one.table))
@@ -234,20 +234,20 @@ class MixedJoin:
         return Distance(ends[0].name, ends[1].name, condition.limit, condition.closed)
 
     def _bounded(self, band: Band) -> bool:
-        """Whether all values are bounded, which a join without a threshold needs."""
+        """Return whether all values are bounded, which a join without a threshold needs."""
         terms = (*band.left, *band.right)
         return all(getattr(self._kinds.models[name], "bounded", False) for (name, _), _ in terms)
 
     # -- sums as columns -----------------------------------------------------------------------------------------------
 
     def _can_derive(self, terms: Terms) -> bool:
-        """Whether the sum is a column of one law: a single column, or a sum of Gaussians."""
+        """Return whether the sum is a column of one law: a single column, or a sum of Gaussians."""
         models = self._kinds.models
         alone = len(terms) == 1 and terms[0][1] == 1.0 and issubclass(models[terms[0][0][0]], OneDimensional)
         return alone or all(models[name] in (Gaussian, GaussianND) for (name, _), _ in terms)
 
     def _called(self, terms: Terms) -> str:
-        """What messages about bad rows call a sum: by its column, or as it is written."""
+        """Return what messages about bad rows call a sum: by its column, or as it is written."""
         (name, index), factor = terms[0]
         alone = len(terms) == 1 and factor == 1.0 and index is None
         return self._columns[name].name if alone else _text(terms)
@@ -286,7 +286,7 @@ class MixedJoin:
 
     @cached_property
     def used(self) -> tuple[Shown, ...]:
-        """The columns of pairs that ``asked_of_pairs`` needs, under new names."""
+        """Return the columns of pairs that ``asked_of_pairs`` needs, under new names."""
         columns = dict.fromkeys((column.table, column.name) for column in columns_of(self.expression))
         named = [(side, name) for side in _SIDES for of, name in columns if of == side]
         return tuple(Shown(side, name, f"__haply_used_{k}") for k, (side, name) in enumerate(named))
@@ -399,12 +399,12 @@ class MixedJoin:
 
 
 def _wide(column: Column) -> str:
-    """What a column is called in a table of pairs."""
+    """Return what a column is called in a table of pairs."""
     return f"{column.table}.{column.name}"
 
 
 def _product(left: Frame, right: Frame) -> Frame:
-    """Pairs of rows, to find types; never run."""
+    """Return pairs of rows, to find types; never run."""
     one, other = (
         frame.renamed([_wide(Column(side, name)) for name in names_of(frame)])
         for side, frame in zip(_SIDES, (left, right), strict=True)
@@ -413,13 +413,13 @@ def _product(left: Frame, right: Frame) -> Frame:
 
 
 def _side_of(expression: Expression) -> SideName | None:
-    """The one side that a certain expression is about, or None."""
+    """Return the one side that a certain expression is about, or None."""
     sides = {column.table for column in columns_of(expression)}
     return next((side for side in _SIDES if sides == {side}), None)
 
 
 def _text(terms: Terms) -> str:
-    """The name of a sum as a column, which messages about bad rows show."""
+    """Return the name of a sum as a column, which messages about bad rows show."""
     named = [f"{factor:g} * {name}{'' if index is None else f'[{index}]'}" for (name, index), factor in terms]
     return f"band: {' + '.join(named)}"
 
@@ -438,12 +438,12 @@ def _first_stage(funnel: Any) -> Any:
 
 
 def _only_candidates(funnel: Any) -> Any:
-    """The candidates of further alternatives: rows have been counted."""
+    """Return the candidates of further alternatives: rows have been counted."""
     said = ("candidates", "rejected:", "nanoseconds:")
     return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))
 
 
 def _second_stage(funnel: Any) -> Any:
-    """What all conditions together decide."""
+    """Return what all conditions together decide."""
     said = ("rejected:", "accepted:", "evaluated", "kept")
     return None if funnel is None else FunnelStage(funnel, lambda name: name.startswith(said))

@@ -92,12 +92,12 @@ class JoinOptions:
 
     @property
     def exact(self) -> bool:
-        """Whether the result has probabilities."""
+        """Return whether the result has probabilities."""
         return self.probability == "exact" and not self.answer.left_only
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The columns of the result that no table has."""
+        """Return the columns of the result that no table has."""
         return ("probability",) if self.exact else ()
 
 
@@ -109,7 +109,7 @@ class NumbersAdded(JoinOptions):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The columns of the result that no table has."""
+        """Return the columns of the result that no table has."""
         return () if self.answer.left_only else self.numbers
 
 
@@ -163,17 +163,17 @@ class JoinNode:
 
     @property
     def streaming(self) -> bool:
-        """Whether one of the tables is a stream."""
+        """Return whether one of the tables is a stream."""
         return self.left.streaming or self.right.streaming
 
     @property
     def exact(self) -> bool:
-        """Whether the result has probabilities."""
+        """Return whether the result has probabilities."""
         return self.options.exact
 
     @property
     def certain_times(self) -> bool:
-        """Whether there is no uncertain time."""
+        """Return whether there is no uncertain time."""
         return self.window is None or not any(self.window.uncertain)
 
     def field(self, column: Column) -> Field:
@@ -188,11 +188,11 @@ class JoinNode:
         return field_of(frame, find_column(frame, column.name, column.table, self.frames))
 
     def is_certain(self, column: Column) -> bool:
-        """Whether a column of the condition is certain."""
+        """Return whether a column of the condition is certain."""
         return self.field(column).uncertain_model is None
 
     def can_sweep(self, column: Column) -> bool:
-        """Whether a sweep can use a column of certain numbers: doubles hold all of them."""
+        """Return whether a sweep can use a column of certain numbers: doubles hold all of them."""
         kind = self.field(column).arrow
         return kind is not None and (pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind.bit_width < 64))
 
@@ -202,21 +202,21 @@ class JoinNode:
 
     @cached_property
     def pair_condition(self) -> JoinCondition | Misfit:
-        """The condition sorted, if its uncertain part is one on the difference or distance of a column of each side."""
+        """Return the sorted condition, if its uncertain part is a difference or distance of a column of each side."""
         if self.condition is None:
             return JoinCondition()
         return split_join(self.condition, self.is_certain, self.can_sweep)
 
     @cached_property
     def self_keys(self) -> dict[str, str]:
-        """The columns of ``self_key`` by side, if there are any."""
+        """Return the columns of ``self_key`` by side, if there are any."""
         if self.options.self_key is None:
             return {}
         return {side: find_column(frame, self.options.self_key, side) for side, frame in self.frames.items()}
 
     @cached_property
     def ordered_by(self) -> dict[SideName, list[str]]:
-        """The columns that order pairs that tie, of each side whose rows are chosen among."""
+        """Return the columns that order pairs that tie, of each side whose rows are chosen among."""
         answer = self.options.answer
         others: dict[SideName, SideName] = {"left": "right", "right": "left"}
         chosen = [others[side] for side in answer.ranked] if answer.keep != "one_to_one" else []
@@ -233,7 +233,7 @@ class JoinNode:
         return found
 
     def uncertain_columns(self, side: str) -> list[str]:
-        """The uncertain columns of a side that the conditions and the window use."""
+        """Return the uncertain columns of a side that the conditions and the window use."""
         used = [] if self.condition is None else [one.name for one in columns_of(self.condition) if one.table == side]
         if self.window is not None:
             used.append(self.window.column(side == "left"))
@@ -313,16 +313,16 @@ class TablesNode:
 
     @property
     def names(self) -> list[str]:
-        """The names of the tables."""
+        """Return the names of the tables."""
         return list(self.frames)
 
     @property
     def streaming(self) -> bool:
-        """Whether one of the tables is a stream."""
+        """Return whether one of the tables is a stream."""
         return any(frame.streaming for frame in self.frames.values())
 
     def is_certain(self, column: Column) -> bool:
-        """Whether a column of the conditions is certain."""
+        """Return whether a column of the conditions is certain."""
         return field_of(self.frames[str(column.table)], column.name).uncertain_model is None
 
     @property
@@ -332,7 +332,7 @@ class TablesNode:
 
     @property
     def uncertain(self) -> list[Expression]:
-        """All other conditions."""
+        """Return all other conditions."""
         return [one for one in self.conditions if not all(map(self.is_certain, columns_of(one)))]
 
 
@@ -373,7 +373,7 @@ def refuse_no_numbers(condition: Expression, field_at: Callable[[Column], Field]
 
 
 def _is_other_struct(found: Field) -> bool:
-    """Whether a column holds structs with other fields than those of models. Fields of models may hold only nulls."""
+    """Return whether a column holds structs that are of no model. Fields of models may hold only nulls."""
     if found.arrow is None or not pa.types.is_struct(found.arrow) or found.model is not None:
         return False
     fields = {part.name for part in found.arrow}

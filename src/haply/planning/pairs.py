@@ -64,26 +64,26 @@ class Side:
 
     @property
     def is_left(self) -> bool:
-        """Whether it is the left side."""
+        """Return whether it is the left side."""
         return self.name == "left"
 
     @property
     def prefix(self) -> str:
-        """What the names of its columns begin with inside of a plan."""
+        """Return what the names of its columns begin with inside of a plan."""
         return self.name[0]
 
     @cached_property
     def original(self) -> list[str]:
-        """The names of its columns."""
+        """Return the names of its columns."""
         return names_of(self.frame)
 
     @cached_property
     def inner(self) -> list[str]:
-        """The same inside of a plan."""
+        """Return the same inside of a plan."""
         return [f"{self.prefix}{k}" for k in range(len(self.original))]
 
     def inner_name(self, column: str) -> str:
-        """What a column is called inside of a plan."""
+        """Return what a column is called inside of a plan."""
         return self.inner[self.original.index(column)]
 
 
@@ -121,26 +121,26 @@ class PairPlan:
 
     @property
     def streaming(self) -> bool:
-        """Whether the inputs are streams."""
+        """Return whether the inputs are streams."""
         return self.left.frame.streaming
 
     def side(self, name: SideName) -> Side:
-        """The input of this name."""
+        """Return the input of this name."""
         return self.left if name == "left" else self.right
 
     @property
     def length(self) -> float | None:
-        """How far apart certain times may be."""
+        """Return how far apart certain times may be."""
         return None if self.window is None else self.window.length
 
     @property
     def needs_values(self) -> bool:
-        """Whether the probability of the planned condition itself is needed."""
+        """Return whether the probability of the planned condition itself is needed."""
         return self.selection is None and (self.exact or bool(self.condition.further))
 
     @property
     def setting(self) -> Setting:
-        """What the method has to know of the join."""
+        """Return what the method has to know of the join."""
         return Setting(
             self.needs_values, self.invalid == "raise", bool(self.grouped_keys) or self.window is not None,
             self.broadcast is not None, self.length, self.best if self._keeps_what_is_found else None,
@@ -148,7 +148,7 @@ class PairPlan:
 
     @property
     def _keeps_what_is_found(self) -> bool:
-        """Whether all pairs that a cell finds are in the result: only such pairs may replace others."""
+        """Return whether all pairs that a cell finds are in the result: only such pairs may replace others."""
         asked = self.selection is not None or self.condition.further or self.asked_of_pairs
         return not asked and self.window is None and not self.sees_itself and self.exact
 
@@ -156,18 +156,18 @@ class PairPlan:
 
     @property
     def compared(self) -> Difference | Distance | Identity | None:
-        """The uncertain condition that finds the pairs."""
+        """Return the uncertain condition that finds the pairs."""
         return self.condition.compared
 
     @property
     def sees_itself(self) -> bool:
-        """Whether a row of the left and the same row of the right are one variable in this condition."""
+        """Return whether a row of the left and the same row of the right are one variable in this condition."""
         one = self.compared
         return one is not None and self.self_key is not None and one.left == one.right
 
     @property
     def matches_itself(self) -> bool:
-        """Whether the pairs of a row and itself are in the result."""
+        """Return whether the pairs of a row and itself are in the result."""
         return (
             self.sees_itself
             and self.method is not None
@@ -177,7 +177,7 @@ class PairPlan:
         )
 
     def key_of(self, side: Side) -> str:
-        """The column of ``self_key`` of a side; tables may spell it in another case."""
+        """Return the column of ``self_key`` of a side; tables may spell it in another case."""
         return side.inner_name(find_column(side.frame, str(self.self_key), side.name))
 
     # -- columns -------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class PairPlan:
 
     @cached_property
     def payload(self) -> list[str]:
-        """The inner columns that pairs have: those of the result, and what certain conditions on pairs need."""
+        """Return the inner columns that pairs have: those of the result, and what certain conditions on pairs need."""
         used: list[tuple[str, str]] = [(one.side, one.column) for one in self.result]
         for expression in self.asked_of_pairs:
             used += [(str(column.table), column.name) for column in columns_of(expression)]
@@ -231,7 +231,7 @@ class PairPlan:
 
     @cached_property
     def grouped_keys(self) -> list[int]:
-        """The equalities by which a cell groups its rows: keys of one plain type on both sides."""
+        """Return the equalities by which a cell groups its rows: keys of one plain type on both sides."""
         if not self.condition.equalities or self.indexed is not None:  # pages are not made by keys
             return []
         frames = [side.frame.renamed(side.inner) for side in self.sides]
@@ -244,7 +244,7 @@ class PairPlan:
         return grouped
 
     def row_spec(self, side: Side, column_of: Callable[[str], str], raising: bool) -> RowSpec:
-        """The description of a side's rows, by the names of its columns where they are read."""
+        """Return the description of a side's rows, by the names of its columns where they are read."""
         assert self.method is not None
         checked = self.checked_columns(side)
         asked = checked if self.selection is None else self.selection.columns(int(not side.is_left))
@@ -261,7 +261,7 @@ class PairPlan:
         )
 
     def name_in_errors(self, side: Side, column: str) -> str | None:
-        """The name of a column in an error about a bad row; None if bad rows are left out."""
+        """Return the name of a column in an error about a bad row; None if bad rows are left out."""
         called = self.called.get((side.name, column), column)
         return self._column_of(side, called) if self.invalid == "raise" else None
 
@@ -284,7 +284,7 @@ class PairPlan:
         return Together.of(renamed, kinds, self.threshold)
 
     def asked(self, left: Callable[[str], str], right: Callable[[str], str]) -> Together | PairSelection | None:
-        """The conditions on pairs besides the planned one, on columns as they are named where it is computed."""
+        """Return the conditions on pairs besides the planned one, on columns as they are named where it is computed."""
         if self.selection is not None:
             return self.selection.renamed((left, right))
         return self.together(self.condition.further, left, right)
@@ -435,7 +435,7 @@ def broadcast_problem(join: PairPlan) -> HaplyError | None:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether equal values of a type are equal to the last byte."""
+    """Return whether equal values of a type are equal to the last byte."""
     tests: tuple[Any, ...] = (
         pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_date, pa.types.is_timestamp,
         pa.types.is_boolean, pa.types.is_binary, pa.types.is_large_binary,
@@ -444,7 +444,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _holds_at_0(condition: Difference | Distance) -> bool:
-    """Whether a condition holds for one value and itself."""
+    """Return whether a condition holds for one value and itself."""
     return isinstance(condition, Distance) or condition.region.contains(0.0)
 
 

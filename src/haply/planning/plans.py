@@ -41,19 +41,19 @@ class ExplainedPair(Protocol):
 
     @property
     def probability(self) -> float:
-        """The probability that the condition holds."""
+        """Return the probability that the condition holds."""
 
     @property
     def kept(self) -> bool:
-        """Whether the join keeps the pair."""
+        """Return whether the join keeps the pair."""
 
     @property
     def decided_by(self) -> str:
-        """The rule at which the join stops."""
+        """Return the rule at which the join stops."""
 
     @property
     def steps(self) -> tuple[Any, ...]:
-        """The rules that were applied, in order, with the bounds that each proves."""
+        """Return the rules that were applied, in order, with the bounds that each proves."""
 
     def chart(self) -> altair.VConcatChart:
         """Draw the two values, and how the rules close in on the probability."""
@@ -131,7 +131,7 @@ def _says_all(name: str) -> bool:
 
 
 def _says_pairs(name: str) -> bool:
-    """Rows are counted once, whatever the number of joins."""
+    """Return rows are counted once, whatever the number of joins."""
     return not name.startswith(("rows_", "null_", "hopeless_", "invalid_"))
 
 

@@ -88,7 +88,7 @@ class RowSelection:
 
     @property
     def worker(self) -> SelectRows:
-        """The function that decides a batch of rows."""
+        """Return the function that decides a batch of rows."""
         shown = (own if name == quoted(own) else name for name, own in self.columns.items())
         called = tuple(shown) if self.invalid == "raise" else None
         return SelectRows(self.selection, tuple(self.columns), tuple(self.condition.numbers), called)
@@ -270,7 +270,7 @@ class Kinds:
                 self.models[owner(column)] = model
 
     def is_certain(self, column: Column) -> bool:
-        """Whether a column is certain, or a coordinate of a certain point."""
+        """Return whether a column is certain, or a coordinate of a certain point."""
         known = self._certain.get(id(column))  # a condition asks for the same few columns many times
         if known is None:
             found = (self._field(column).is_list and column.index is not None) or owner(column) not in self.models
@@ -278,16 +278,16 @@ class Kinds:
         return known[1]
 
     def is_point(self, column: Column) -> bool:
-        """Whether a column holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
+        """Return whether a column holds certain points, or numbers: it has a model, but nothing of it is uncertain."""
         return self._field(column).is_point
 
     def uncertain_model(self, column: Column) -> type[Model] | None:
-        """The model of a column; none if it is certain."""
+        """Return the model of a column; none if it is certain."""
         return None if self.is_certain(column) else self.models[owner(column)]
 
 
 def _null(values: pa.Array) -> bool:
-    """Whether the first value, or a part of it, is null."""
+    """Return whether the first value, or a part of it, is null."""
     return bool(row_states(values, None)[0][0] == NULL)
 
 

@@ -209,7 +209,7 @@ class ChainedJoin:
 
     @property
     def _lenient(self) -> Threshold:
-        """The threshold of the joins before the last selection, which round differently."""
+        """Return the threshold of the joins before the last selection, which round differently."""
         value = self.threshold.value
         return Threshold(None if value is None else max(value - SLACK, value / 2))
 
@@ -250,7 +250,7 @@ class ChainedJoin:
         return [self._tables[0], *(step.table for step in self._steps)]
 
     def _text(self, condition: Expression) -> str:
-        """A condition as it was written."""
+        """Return a condition as it was written."""
         outer = {inner: Column(*key) for key, inner in self._inner.items()}
 
         def original(column: Column) -> Column:
@@ -414,7 +414,7 @@ class _Narrowed:
 
 
 def _connected(node: TablesNode) -> bool:
-    """Whether windows connect all tables."""
+    """Return whether windows connect all tables."""
     reached = {node.names[0]}
     for _ in node.frames:
         for pair in node.windows:
@@ -451,7 +451,7 @@ def _key(node: TablesNode) -> tuple[dict[str, str] | None, list[Expression]]:
 
 
 def _all(conditions: Sequence[Expression]) -> Expression:
-    """All conditions as one; without any it always holds."""
+    """Return all conditions as one; without any it always holds."""
     if not conditions:
         return Literal(True)
     return conditions[0] if len(conditions) == 1 else And(tuple(conditions))

@@ -42,7 +42,7 @@ class TimeWindow:
     """Which side's times are uncertain values."""
 
     def column(self, is_left: bool) -> str:
-        """The column of times of a side."""
+        """Return the column of times of a side."""
         return self.left if is_left else self.right
 
 

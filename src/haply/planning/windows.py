@@ -91,11 +91,11 @@ class WindowPlan:
 
     @property
     def first(self) -> Frame:
-        """The first table or stream."""
+        """Return the first table or stream."""
         return next(iter(self.frames.values()))
 
     def row_spec(self, name: str) -> RowSpec:
-        """The description of a stream's rows, by the inner names of its columns."""
+        """Return the description of a stream's rows, by the inner names of its columns."""
         called = dict(zip(self.inners[name], (field.name for field in self.frames[name].fields), strict=True))
         uncertain = self.together.columns(self.names.index(name)) if self.together else ()
         further = tuple((column, called[column]) for column in uncertain)
@@ -141,20 +141,20 @@ class WindowPlan:
 
     @cached_property
     def inners(self) -> dict[str, list[str]]:
-        """What the columns of each stream are called inside of the plan."""
+        """Return what the columns of each stream are called inside of the plan."""
         return {name: [f"s{n}_{k}" for k in range(len(self.frames[name].fields))] for n, name in enumerate(self.names)}
 
     def inner(self, name: str, column: str) -> str:
-        """What a column of a stream is called inside of the plan."""
+        """Return what a column of a stream is called inside of the plan."""
         return self.inners[name][names_of(self.frames[name]).index(column)]
 
     def inner_name(self, column: Column) -> str:
-        """What a column of a condition is called inside of the plan."""
+        """Return what a column of a condition is called inside of the plan."""
         assert column.table is not None
         return self.inner(column.table, find_column(self.frames[column.table], column.name, column.table))
 
     def inner_column(self, column: Column) -> str:
-        """The same as SQL text."""
+        """Return the same as SQL text."""
         return quoted(self.inner_name(column))
 
     def describe(self, engine: Engine) -> Description:
@@ -242,7 +242,7 @@ def plan_windows(
 
 
 def _both(conditions: Sequence[Expression]) -> Expression | None:
-    """All conditions as one; none if there are none."""
+    """Return all conditions as one; none if there are none."""
     return And(tuple(conditions)) if len(conditions) > 1 else conditions[0] if conditions else None
 
 

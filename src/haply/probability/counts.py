@@ -220,7 +220,7 @@ def end_row(tally, i, begin, found, chances):
 
 @bare
 def _share_below(x, kind, low, high, mean, sd, end, closed):
-    """The share of a component at or before ``x - end``; a point there counts only if the end is closed."""
+    """Return the share of a component at or before ``x - end``; a point there counts only if the end is closed."""
     if kind == POINT:
         difference = x - low
         return 1.0 if difference > end or (closed and difference == end) else 0.0
@@ -240,7 +240,7 @@ def _below(b, m, x, end, closed):
 
 @bare
 def _points_near(a, place, count, b, before, j, low, high, low_closed, high_closed, outside, tally):
-    """The chances that row ``j`` matches, for left values that are points: the components ``place``."""
+    """Find the chances that row ``j`` matches, for left values that are points: the components ``place``."""
     q, begin, end = tally.q, b.start[j], b.start[j + 1]
     last, first = begin, begin
     for e in range(count):
@@ -420,7 +420,7 @@ def _count_rows(a, b, start, candidates, low, high, low_closed, high_closed, out
 
 @kernel
 def _gathered(start, shares, largest):
-    """The distributions of all rows without the numbers that cannot be."""
+    """Return the distributions of all rows without the numbers that cannot be."""
     begins = np.zeros(len(largest) + 1, np.int64)
     for i in range(len(largest)):
         begins[i + 1] = begins[i] + largest[i] + 1
@@ -494,7 +494,7 @@ def match_counts(
 
 
 def counts_of(begins: np.ndarray, found: Found, with_distribution: bool) -> MatchCounts:
-    """What was found, with the distributions cut after the largest number of matches."""
+    """Return what was found, with the distributions cut after the largest number of matches."""
     distribution = None
     if with_distribution:
         starts, values = _gathered(begins, found.shares, found.largest)

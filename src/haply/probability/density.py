@@ -98,7 +98,7 @@ def component_heights(rows):
 
 @kernel
 def _fall(x, mean, sd, low, high):
-    """The exponent by which the density of a cut normal at a point of ``[low, high]`` is below its greatest."""
+    """Return the exponent by which the density of a cut normal at a point of ``[low, high]`` is below its greatest."""
     anchor = min(max(mean, low), high)
     # (z - z0) (z + z0), the first from the points themselves: in a narrow interval far out nothing cancels
     return -0.5 * ((x - anchor) / sd) * ((x - mean) / sd + (anchor - mean) / sd)
@@ -201,7 +201,7 @@ def _value(exponent, factor, logs):
 
 @kernel
 def components_densities(a, a_height, b, b_height, left, right, logs):
-    """The general case on a line: the sum over pairs of components.
+    """Return the general case on a line: the sum over pairs of components.
 
     Where a point of ``a`` is on an edge between two uniforms of ``b`` the larger density counts, not their sum.
     """
@@ -409,7 +409,7 @@ def _turned(line, east_east, east_north, north_north):
 
 @bare_inner
 def _short_sine(angle):
-    """The sine of a small angle: the next term of the series is below its last digit."""
+    """Return the sine of a small angle: the next term of the series is below its last digit."""
     square = angle * angle
     return angle - angle * square * (1.0 / 6.0) * (1.0 - 0.05 * square)
 
@@ -528,7 +528,7 @@ class PairDensity:
         self._parameters: tuple[Any, ...] = self._read() if self.exists else ()
 
     def _read(self) -> tuple[Any, ...]:
-        """What the kernels of the family take of both sides."""
+        """Return what the kernels of the family take of both sides."""
         left, right = self.left, self.right
         if self.family == "sky":
             return sky_rows(left), sky_rows(right)  # type: ignore[arg-type]
@@ -559,7 +559,7 @@ class PairDensity:
 
 
 def _family(left: Model, right: Model) -> str:
-    """Which kernel computes the densities of two models that have some."""
+    """Return which kernel computes the densities of two models that have some."""
     if isinstance(left, Sky):
         return "sky"
     if not (_on_a_line(left) and _on_a_line(right)):

@@ -93,7 +93,7 @@ class Joint:
 
     @property
     def names(self) -> list[str]:
-        """The names of the values in the conditions, each once."""
+        """Return the names of the values in the conditions, each once."""
         named = dict.fromkeys(name for group in self.groups for one in group for name in one.names)
         return [name for name in named if name != ZERO]
 

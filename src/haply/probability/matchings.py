@@ -792,7 +792,7 @@ class _Problem:
 
     @cached_property
     def least(self) -> np.ndarray:
-        """For every place a lower bound of ``x`` of its node, in the graph without the other end of the place."""
+        """Bound ``x`` of the node of every place from below, in the graph without the other end of the place."""
         return _others(self.links, self.links.weight)
 
     def bound(self) -> None:

@@ -70,7 +70,7 @@ class Region:
 
     @property
     def one_sided(self) -> bool:
-        """Whether the interval is unbounded on a side, as for ``<`` and ``>``."""
+        """Return whether the interval is unbounded on a side, as for ``<`` and ``>``."""
         return math.isinf(self.low) or math.isinf(self.high)
 
     def over(self, factor: float) -> Region:
@@ -141,7 +141,7 @@ class Difference:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the values that it compares."""
+        """Return the names of the values that it compares."""
         return self.left, self.right
 
     def renamed(self, name: Callable[[str], str]) -> Difference:
@@ -185,7 +185,7 @@ class Distance:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the values that it compares."""
+        """Return the names of the values that it compares."""
         return self.left, self.right
 
     def renamed(self, name: Callable[[str], str]) -> Distance:
@@ -203,7 +203,7 @@ class Distance:
 
     @property
     def limit(self) -> float:
-        """The largest distance that satisfies the condition."""
+        """Return the largest distance that satisfies the condition."""
         return self.within if self.closed else math.nextafter(self.within, 0.0)
 
 
@@ -224,7 +224,7 @@ class Linear:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the values in the sum."""
+        """Return the names of the values in the sum."""
         return tuple(name for name, _ in self.terms)
 
     def renamed(self, name: Callable[[str], str]) -> Linear:

@@ -57,14 +57,14 @@ class Threshold:
 
     @property
     def reject_below(self) -> float:
-        """An upper bound of at most this rejects a pair, whatever the rounding of bound and value."""
+        """Return an upper bound of at most this rejects a pair, whatever the rounding of bound and value."""
         if self.value is None:
             return 0.0
         return self.value if self.strict else max(0.0, self.value - 2 * TOLERANCE)
 
     @property
     def accept_from(self) -> float:
-        """A lower bound that reaches this accepts a pair."""
+        """Return a lower bound that reaches this accepts a pair."""
         if self.value is None:
             return TOLERANCE
         return self.value + 2 * TOLERANCE if self.strict else min(1.0, self.value + 2 * TOLERANCE)
@@ -123,7 +123,7 @@ class Threshold:
 
     @property
     def attainable(self) -> bool:
-        """Whether a sure pair is kept; if not, no pair is."""
+        """Return whether a sure pair is kept; if not, no pair is."""
         return bool(self.keep(np.ones(1), False)[0])
 
 
@@ -136,12 +136,12 @@ class Negligible(Threshold):
 
     @property
     def reject_below(self) -> float:
-        """An upper bound of at most this rejects a pair."""
+        """Return an upper bound of at most this rejects a pair."""
         return float(self.value or 0.0)
 
     @property
     def accept_from(self) -> float:
-        """A lower bound that reaches this accepts a pair."""
+        """Return a lower bound that reaches this accepts a pair."""
         return float(self.value or 0.0)
 
     def keeps_from(self, counts: bool = False) -> float:

@@ -50,7 +50,7 @@ def refuse_equalities(condition: Expression, model_of: ModelOf) -> None:
 
 
 def _may_ask_for_equality(node: Expression) -> bool:
-    """Whether there is an equality in it, or something that may be one in disguise, as IN."""
+    """Return whether there is an equality in it, or something that may be one in disguise, as IN."""
     if isinstance(node, Comparison):
         found = node.op in ("=", "!=") and not is_exclusive(node)
     else:

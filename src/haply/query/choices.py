@@ -83,14 +83,14 @@ def leaves(tree: Combination) -> Iterator[Part | Near | Known]:
 
 
 def parts_of(part: Part | Near | Choice) -> list[Part | Near]:
-    """The uncertain conditions of a part: itself, or those of a combination."""
+    """Return the uncertain conditions of a part: itself, or those of a combination."""
     if isinstance(part, Choice):
         return [leaf for leaf in leaves(part.tree) if not isinstance(leaf, Known)]
     return [part]
 
 
 def changed(tree: Combination, change: Callable[[Part], Part]) -> Combination:
-    """The same combination of other parts."""
+    """Return the same combination of other parts."""
     if isinstance(tree, Branch):
         return Branch(tree.all, tuple(changed(part, change) for part in tree.parts))
     if isinstance(tree, Parity):

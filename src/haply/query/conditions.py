@@ -48,7 +48,7 @@ class JoinCondition:
 
     @property
     def compared(self) -> Difference | Distance | Identity | None:
-        """The uncertain condition that finds the pairs."""
+        """Return the uncertain condition that finds the pairs."""
         return self.difference or self.distance or self.identity
 
 

@@ -113,7 +113,7 @@ class Expression(ABC):
 
     @property
     def children(self) -> tuple[Expression, ...]:
-        """The expressions directly inside this one, in the order they are written."""
+        """Return the expressions directly inside this one, in the order they are written."""
         return self._children
 
     def same_as(self, other: object) -> bool:
@@ -132,7 +132,7 @@ class Expression(ABC):
 
     @abstractmethod
     def _sql(self, writer: _Writer) -> str:
-        """The node as SQL text."""
+        """Return the node as SQL text."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expression:
         """Let operators take NumPy numbers, and ``np.abs`` mean ``abs``."""

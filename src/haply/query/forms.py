@@ -68,7 +68,7 @@ class Form:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The columns in it."""
+        """Return the columns in it."""
         return tuple(dict.fromkeys([*self.linear, *(name for pair in self.squares for name in pair)]))
 
     def scaled(self, factor: Scalar) -> Form:
@@ -81,7 +81,7 @@ class Form:
         )
 
     def plus(self, other: Form) -> Form:
-        """The sum of both."""
+        """Return the sum of both."""
         linear, squares = dict(self.linear), dict(self.squares)
         for name, value in other.linear.items():
             linear[name] = plus(linear[name], value) if name in linear else value
@@ -90,7 +90,7 @@ class Form:
         return Form(plus(self.constant, other.constant), linear, squares, self.columns | other.columns)
 
     def product(self, other: Form) -> Form:
-        """The product, of degree two at most."""
+        """Return the product, of degree two at most."""
         if other.is_certain:
             return self.scaled(other.constant)
         if self.is_certain:
@@ -111,7 +111,7 @@ class Form:
 
     @property
     def is_certain(self) -> bool:
-        """Whether no uncertain column is in it."""
+        """Return whether no uncertain column is in it."""
         return not self.linear and not self.squares
 
     def __str__(self) -> str:
@@ -155,14 +155,14 @@ class Near:
 
 
 def uncertain_columns(part: Part | Near, is_certain: Callable[[Column], bool]) -> list[Column]:
-    """The uncertain columns of a part."""
+    """Return the uncertain columns of a part."""
     if isinstance(part, Near):
         return [column for column in (part.one, part.other) if not is_certain(column)]
     return [part.form.columns[name] for name in part.form.variables]
 
 
 def owner_of(column: Column) -> str:
-    """The column as a whole, as text: components of one point belong together."""
+    """Return the column as a whole, as text: components of one point belong together."""
     return str(replace(column, index=None))
 
 
@@ -234,7 +234,7 @@ def never(condition: Expression, is_certain: Callable[[Column], bool]) -> bool:
 
 
 def _turned(part: Part) -> Part:
-    """The same condition on the negative of its sum, as far as its limits are numbers."""
+    """Return the same condition on the negative of its sum, as far as its limits are numbers."""
     found = []
     for each in part.intervals:
         low, high = (None if end is None else times(end, Fraction(-1)) for end in (each.high, each.low))
@@ -243,7 +243,7 @@ def _turned(part: Part) -> Part:
 
 
 def any_value(column: Column) -> Part:
-    """The condition that a value is known, whatever it is."""
+    """Return the condition that a value is known, whatever it is."""
     form = Form(Fraction(0), {str(column): Fraction(1)}, {}, {str(column): column})
     return Part(form, (Interval(None, None),), f"{column} is known")
 
@@ -377,7 +377,7 @@ def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
 
 
 def shared(one: tuple[Interval, ...], other: tuple[Interval, ...]) -> tuple[Interval, ...] | None:
-    """The numbers in both; None if ends are columns."""
+    """Return the numbers in both; None if ends are columns."""
     if any(isinstance(end, Expression) for each in (*one, *other) for end in (each.low, each.high)):
         return None
     found = []
@@ -413,7 +413,7 @@ def _high_cut(interval: Interval) -> Cut:
 def _compared(
     left: Expression, right: Expression, op: str, is_certain: Callable[[Column], bool]
 ) -> tuple[Form, tuple[Interval, ...]]:
-    """The form and where it must lie for ``left op right``; constants are brought to the right."""
+    """Return the form and where it must lie for ``left op right``; constants are brought to the right."""
     absolute = _absolute(left, right, op, is_certain)
     if absolute is not None:
         return absolute
@@ -617,7 +617,7 @@ def _is_zero(value: Scalar) -> bool:
 
 
 def same_form(one: Form, other: Form) -> bool:
-    """Whether both are the same sum of the same columns."""
+    """Return whether both are the same sum of the same columns."""
 
     def same(a: dict[str, Scalar], b: dict[str, Scalar]) -> bool:
         return a.keys() == b.keys() and all(_same_scalar(a[key], b[key]) for key in a)
@@ -633,7 +633,7 @@ def _same_scalar(a: Scalar, b: Scalar) -> bool:
 
 
 def _complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
-    """What lies outside of all intervals, which are in ascending order."""
+    """Return what lies outside of all intervals, which are in ascending order."""
     found, low, closed = [], None, False
     unbounded = True
     for interval in intervals:
@@ -649,7 +649,7 @@ def _complement(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 
 
 def plus(a: Scalar, b: Scalar) -> Scalar:
-    """Their sum."""
+    """Return their sum."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a + b
     if _is_zero(a) or _is_zero(b):
@@ -658,7 +658,7 @@ def plus(a: Scalar, b: Scalar) -> Scalar:
 
 
 def times(a: Scalar, b: Scalar) -> Scalar:
-    """Their product."""
+    """Return their product."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a * b
     if isinstance(a, Fraction):
@@ -691,7 +691,7 @@ def number_text(a: Scalar) -> str:
 
 
 def as_float(a: Fraction) -> float:
-    """The nearest double."""
+    """Return the nearest double."""
     try:
         return float(a)
     except OverflowError:

@@ -56,7 +56,7 @@ class Columns(NamedTuple):
     is_point: Callable[[Column], bool]
 
     def all_certain(self, condition: Expression) -> bool:
-        """Whether nothing in a condition is uncertain."""
+        """Return whether nothing in a condition is uncertain."""
         return all(self.is_certain(column) for column in columns_of(condition))
 
 
@@ -167,7 +167,7 @@ def independent(draft: Draft, columns: Columns) -> Draft:
 
 
 def one_choice_a_group(draft: Draft, columns: Columns) -> Draft:
-    """A combination and the conditions that share columns with it become one combination."""
+    """Return a combination and the conditions that share columns with it become one combination."""
 
     def united(parts: Group) -> Group:
         if len(parts) == 1 or not any(isinstance(part, Choice) for part in parts):
@@ -236,7 +236,7 @@ class Rewritten:
 
     @property
     def steps(self) -> tuple[tuple[str, str], ...]:
-        """The name and the result of each rewrite that changed something: texts are made only for those who ask."""
+        """Return the name and the result of each rewrite that changed something."""
         texts = list(map(str, self.drafts))
         return tuple(
             (rewrite.name, after)
@@ -262,7 +262,7 @@ def split(
     is_certain: Callable[[Column], bool],
     is_point: Callable[[Column], bool] = lambda column: False,
 ) -> Split:
-    """The normal form of a condition over one table or several. Certain points connect no conditions."""
+    """Return the normal form of a condition over one table or several. Certain points connect no conditions."""
     drafts, columns = [Draft((condition,))], Columns(Certainty(is_certain), is_point)
     for rewrite in REWRITES:
         drafts.append(rewrite.apply(drafts[-1], columns))

@@ -115,12 +115,12 @@ def inward(condition: Expression, is_certain: IsCertain) -> Expression:
 
 
 def is_exclusive(node: Expression) -> bool:
-    """Whether it is XOR, or the opposite, ``=``, between two conditions."""
+    """Return whether it is XOR, or the opposite, ``=``, between two conditions."""
     return isinstance(node, Comparison) and node.op in ("=", "!=") and all(map(_is_condition, node.children))
 
 
 def _exclusive_groups(node: Expression, is_certain: IsCertain) -> tuple[bool, list[tuple[Expression, ...]]]:
-    """The conditions of which an odd number hold, or an even one: by groups that share uncertain columns."""
+    """Return the conditions of which an odd number hold, or an even one: by groups that share uncertain columns."""
     parts, even = [], False
     waiting = [node]
     while waiting:
@@ -159,7 +159,7 @@ _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "!=", "!=": "="}
 
 
 def _opposite(condition: Expression, certain: Certain) -> Expression | None:
-    """What holds where a condition is false, but not where it is unknown; None if it is none that can be unknown."""
+    """Return what holds where a condition is false, but not where it is unknown; None if it cannot be unknown."""
     match condition:
         case _ if certain(condition):
             return None
@@ -180,7 +180,7 @@ def _opposite(condition: Expression, certain: Certain) -> Expression | None:
 
 
 def _may_be_undefined(node: Expression, certain: Certain) -> bool:
-    """Whether there are values for which something in it has none."""
+    """Return whether there are values for which something in it has none."""
     if certain(node):
         return False
     cases = _cases_of(node)
@@ -198,7 +198,7 @@ def _may_be_undefined(node: Expression, certain: Certain) -> bool:
 
 
 def _not_true(condition: Expression, certain: Certain) -> Expression:
-    """What holds where a condition is false or unknown."""
+    """Return what holds where a condition is false or unknown."""
     if certain(condition) or _may_be_undefined(condition, certain):
         return Opaque((condition, " IS NOT TRUE"))
     match condition:
@@ -229,7 +229,7 @@ def _in_list(node: Opaque) -> Expression | None:
 
 
 def _cases_of(node: Expression) -> list[tuple[Expression | None, Expression]] | None:
-    """The conditions and results of ``CASE WHEN ... THEN ... END``; the last, ELSE, has no condition."""
+    """Return the conditions and results of ``CASE WHEN ... THEN ... END``; the last, ELSE, has no condition."""
     if isinstance(node, Call) and node.name in ("if", "iff") and len(node.args) == 3:
         return [(node.args[0], node.args[1]), (None, node.args[2])]
     if not isinstance(node, Opaque) or not isinstance(node.parts[0], str) or not node.parts[0].startswith("CASE"):
@@ -249,7 +249,7 @@ def _cases_of(node: Expression) -> list[tuple[Expression | None, Expression]] | 
 
 
 def _branches(node: Expression, certain: Certain) -> list[tuple[Expression | None, Expression]]:
-    """What a function is, by conditions that exclude one another; nothing if it is not such a function."""
+    """Return what a function is, by conditions that exclude one another; nothing if it is not such a function."""
     cases = _cases_of(node)
     if cases is not None:
         found, before = [], list[Expression]()
@@ -278,7 +278,7 @@ def _branches(node: Expression, certain: Certain) -> list[tuple[Expression | Non
 def _as_condition(
     node: Opaque, certain: Certain, change: Callable[[Expression], Expression] = lambda result: result
 ) -> Expression | None:
-    """A CASE whose results are conditions, each of them changed."""
+    """Return a CASE whose results are conditions, each of them changed."""
     found = [
         change(result) if condition is None else And((condition, change(result)))
         for condition, result in _branches(node, certain)
@@ -287,7 +287,7 @@ def _as_condition(
 
 
 def _simpler(node: Comparison | Between, certain: Certain) -> Expression | None:
-    """A comparison with one function less; None if there is none that this module knows."""
+    """Return a comparison with one function less; None if there is none that this module knows."""
     if isinstance(node, Between):
         return And((Comparison(">=", node.value, node.low), Comparison("<=", node.value, node.high)))
     for side, other, op in ((node.left, node.right, node.op), (node.right, node.left, TURNED.get(node.op, node.op))):
@@ -397,13 +397,13 @@ def _rising(inner: Expression, op: str, number: Fraction, function: Rising) -> E
 
 
 def _always(inner: Expression, holds: bool) -> Expression:
-    """A condition on an expression that holds always, or never."""
+    """Return a condition on an expression that holds always, or never."""
     either = Or((inner >= 0, inner < 0))
     return either if holds else And((inner > 0, inner < 0))
 
 
 def _power(inner: Expression, op: str, number: Fraction, power: Fraction) -> Expression | None:
-    """An odd power rises; an even one is that of the absolute value; a negative one is a quotient."""
+    """Return an odd power rises; an even one is that of the absolute value; a negative one is a quotient."""
     if power.denominator > 1 and power > 0:
         return _rising(inner, op, number, Rising(lambda c: _root(c, power), lambda x: x >= 0, least=0.0))
     if not 1 <= abs(power) <= 64:
@@ -420,7 +420,7 @@ def _power(inner: Expression, op: str, number: Fraction, power: Fraction) -> Exp
 
 
 def _root(number: Fraction, power: Fraction) -> Fraction:
-    """The root, exactly if it is a fraction of few digits."""
+    """Return the root, exactly if it is a fraction of few digits."""
     if number < 0:
         raise ValueError("a root is not negative")
     near = float(number) ** (1.0 / float(power))
@@ -429,7 +429,7 @@ def _root(number: Fraction, power: Fraction) -> Fraction:
 
 
 def _split(node: Comparison, certain: Certain) -> Expression | None:
-    """The comparison for each branch of the first function in it that has some."""
+    """Return the comparison for each branch of the first function in it that has some."""
     found = next((inner for inner in _inside(node) if not certain(inner) and _branches(inner, certain)), None)
     if found is None:
         return None

@@ -131,13 +131,13 @@ def place_in(source: str, offset: int) -> str:
 
 
 def tokens_of(source: str, start: int, stop: int) -> list[Token]:
-    """The tokens of a part of a text; an ``end`` is the last."""
+    """Return the tokens of a part of a text; an ``end`` is the last."""
     plain = plain_tokens(source, start, stop)
     return tokens_of_sql(source, start, stop) if plain is None else plain
 
 
 def plain_tokens(source: str, start: int, stop: int) -> list[Token] | None:
-    """The same for words, numbers and common symbols, which need no sqlglot: its import takes a tenth of a second.
+    """Cut words, numbers and common symbols into tokens without sqlglot, whose import takes a tenth of a second.
 
     Returns None if there is anything else, or if symbols touch that may belong together.
     """
@@ -161,7 +161,7 @@ def plain_tokens(source: str, start: int, stop: int) -> list[Token] | None:
 
 
 def tokens_of_sql(source: str, start: int, stop: int) -> list[Token]:
-    """The tokens of any text, by sqlglot."""
+    """Return the tokens of any text, by sqlglot."""
     tokens: list[Token] = []
     for raw in _raw_tokens(source, start, stop):
         first, last = start + raw.start - 1, start + raw.end

@@ -360,7 +360,7 @@ class Calibration:
         )
 
     def _title(self) -> str:
-        """The first part of the first sentence: titles are short."""
+        """Return the first part of the first sentence: titles are short."""
         first = self.sentences()[0]
         if self.labelled:
             return first.partition(":")[0]

@@ -47,7 +47,7 @@ def reliability_panel(records: Sequence[Record]) -> Any:
 
 
 def probability_panel(records: Sequence[Record]) -> Any:
-    """How sure pairs are: records ``low, high, n``."""
+    """Return how sure pairs are: records ``low, high, n``."""
     need(records, "histogram of probabilities", ("low", "high", "n"))
     most, least = max(record["n"] for record in records), min(record["n"] for record in records)
     wide = most > _FAR_APART * least
@@ -70,7 +70,9 @@ def probability_panel(records: Sequence[Record]) -> Any:
 
 
 def transform_panel(records: Sequence[Record], name: str, on_a_line: bool, highest: float = 0.0) -> Any:
-    """Where differences lie within their errors: records ``low, high, share, standard_error``; even if these are right.
+    """Draw where differences lie within their errors: records ``low, high, share, standard_error``.
+
+    Shares are equal if the errors are right.
 
     ``highest`` is a share that the axis must reach, so that panels can be compared.
     """
@@ -133,7 +135,7 @@ def _ticks(grid: bool = True) -> alt.Axis:
 
 
 def _named(layers: Any, name: str) -> Any:
-    """A panel with its name above it."""
+    """Return a panel with its name above it."""
     title = alt.TitleParams(
         name, anchor="start", frame="group", fontSize=12, fontWeight="normal", color="#555555", offset=10
     )

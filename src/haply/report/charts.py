@@ -38,7 +38,7 @@ def histogram_records(
 def probability_histogram(
     records: Sequence[Record], *, threshold: float | None = None, about: str = "probability of the pair"
 ) -> alt.LayerChart:
-    """How sure the pairs are: records ``low, high, kind, pairs``; one colour for each kind, at most four."""
+    """Return how sure the pairs are: records ``low, high, kind, pairs``; one colour for each kind, at most four."""
     need(records, "histogram", ("low", "high", "kind", "pairs"))
     kinds = list(dict.fromkeys(record["kind"] for record in records))
     bars = (
@@ -72,7 +72,7 @@ def probability_histogram(
 
 
 def _threshold_line(threshold: float) -> list[alt.Chart]:
-    """A vertical line at the threshold on an axis of probabilities, with its name at the top."""
+    """Return a vertical line at the threshold on an axis of probabilities, with its name at the top."""
     base = alt.Chart(data_of([{"threshold": threshold, "label": f"threshold {threshold:g}"}]))
     line = base.mark_rule(color=INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x="threshold:Q")
     right = threshold < 0.6
@@ -194,7 +194,7 @@ def _named(records: Sequence[Record], floor: float) -> list[tuple[Record, dict[s
 
 
 def _apart(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether two names have room: at every width that the chart may be drawn with."""
+    """Return whether two names have room: at every width that the chart may be drawn with."""
     if one[4] <= other[3] or other[4] <= one[3]:
         return True
     return all(
@@ -224,7 +224,7 @@ def _curves_title(ours: Sequence[Record], others: Sequence[Record]) -> str:
 
 
 def waterfall_chart(records: Sequence[Record], *, threshold: float | None = None, title: str = "") -> alt.LayerChart:
-    """One pair explained: what is proved of its probability after each rule, down to the exact value.
+    """Return one pair explained: what is proved of its probability after each rule, down to the exact value.
 
     Records ``rule, least, most, verdict, used`` as from ``Step.record()``; the last is the exact value, drawn as a dot.
     """
@@ -317,7 +317,7 @@ def waterfall_title(records: Sequence[Record]) -> str:
 def pair_densities(
     records: Sequence[Record], *, unit: str = "", within: tuple[float, float] | None = None, title: str = ""
 ) -> alt.LayerChart:
-    """Where the two values of a pair may lie: records ``reading, value, density``, and the tolerance as a band.
+    """Return where the two values of a pair may lie: records ``reading, value, density``, and the tolerance as a band.
 
     ``within`` is the band's two ends: the values of the second that would agree with the middle of the first.
     """
@@ -473,7 +473,7 @@ def _corners(lines: Sequence[Line]) -> list[dict[str, Any]]:
 def _map_span(
     points: Sequence[Record], blocks: Sequence[tuple[float, float, float, float]]
 ) -> tuple[float, float, float, float]:
-    """What must be on the map, circles included, to full tens of metres."""
+    """Return what must be on the map, circles included, to full tens of metres."""
     boxes = [
         (point["x"] - reach, point["y"] - reach, point["x"] + reach, point["y"] + reach)
         for point in points
@@ -609,7 +609,7 @@ def _densities(event: Record) -> list[float]:
 
 
 def _stacked(events: Sequence[Record]) -> tuple[dict[str, float], list[dict[str, Any]], float]:
-    """How high each event is drawn, so that none lies on another; the labels of the rows; and the height of all."""
+    """Find the height of each event, so that none lies on another; the labels of the rows; and the height of all."""
     rows = list(dict.fromkeys(event["row"] for event in events))
     steps: dict[str, int] = {}
     counts = []
@@ -762,7 +762,7 @@ def sweep_chart(
     log_y: bool = True,
     y_format: str = "~g",
 ) -> alt.ConcatChart:
-    """How quantities change with one parameter: a line for each of the fields ``lines``, a panel for each ``panel``.
+    """Draw how quantities change with one parameter: a line for each of ``lines``, a panel for each ``panel``.
 
     Panels share the vertical axis. Where ``x`` is a name and not a number there are points without lines. On a
     logarithmic axis values of zero cannot be shown and are left out.

@@ -51,7 +51,7 @@ class ExplainedStep:
     used: bool
 
     def record(self) -> dict[str, Any]:
-        """The step as a record, for tables and charts."""
+        """Return the step as a record, for tables and charts."""
         return dict(self.__dict__)
 
 
@@ -127,7 +127,7 @@ def _steps(findings: Iterable[_Finding], threshold: Threshold, exact: bool) -> l
 
 
 def deciding_step(steps: list[ExplainedStep]) -> ExplainedStep:
-    """The step at which a join stops: the first that decides, or else the exact value."""
+    """Return the step at which a join stops: the first that decides, or else the exact value."""
     return [step for step in steps if step.used][-1]
 
 
@@ -252,7 +252,7 @@ def _value(value: float, kept: bool) -> _Finding:
 
 
 def _position_findings(left: Model, right: Model, distance: Distance, threshold: Threshold) -> Iterator[_Finding]:
-    """The rules of ``pruning.bounds.positions`` in numbers, for normals and mixtures; samples are counted."""
+    """Give the rules of ``pruning.bounds.positions`` in numbers, for normals and mixtures; samples are counted."""
     clouds = all(isinstance(side, (Certain, Samples)) for side in (left, right))
     mine, theirs = parts(left), parts(right)
     if not clouds and mine is not None and theirs is not None:
@@ -287,12 +287,12 @@ def _cov_of(rows: Parts, part: int) -> np.ndarray:
 
 
 def _normal_below(beyond: float, variance: float) -> float:
-    """The share of a normal that lies beyond this many units on one side."""
+    """Return the share of a normal that lies beyond this many units on one side."""
     return float(normal_cdf(-beyond / math.sqrt(variance))) if variance > 0.0 else 0.0
 
 
 def _widest_share(radius: float, widest: float, cov: np.ndarray) -> float:
-    """The most that a disc can hold: a strip along the widest axis holds it, and in the plane so does its area."""
+    """Bound what a disc can hold: by a strip along the widest axis, and in the plane also by its area."""
     if not widest > 0.0:
         return 1.0
     strip = 1.0 - 2.0 * float(normal_cdf(-radius / math.sqrt(widest)))
@@ -301,7 +301,7 @@ def _widest_share(radius: float, widest: float, cov: np.ndarray) -> float:
 
 
 def _inside_share(inside: float, widest: float, cov: np.ndarray) -> float:
-    """The least that a disc holds whose edge is this far from the centre: by the law of chi squared."""
+    """Return the least that a disc holds whose edge is this far from the centre: by the law of chi squared."""
     if inside <= 0.0:
         return 0.0
     if not widest > 0.0:
@@ -313,5 +313,5 @@ def _inside_share(inside: float, widest: float, cov: np.ndarray) -> float:
 def density_records(
     left: OneDimensional, right: OneDimensional, names: tuple[str, str], points: int = 400
 ) -> list[dict[str, Any]]:
-    """The densities of two one-row models on a common axis: records ``reading, value, density``."""
+    """Return the densities of two one-row models on a common axis: records ``reading, value, density``."""
     return densities.density_records((left, right), names, points)

@@ -218,7 +218,7 @@ def compared_columns(
 
 
 def _drawable(column: pa.Field) -> bool:
-    """Whether a column holds uncertain values, or points."""
+    """Return whether a column holds uncertain values, or points."""
     found = Field(column.name, column.type, "")
     return found.uncertain_model is not None or (is_list(column.type) and found.point_model is not None)
 
@@ -253,7 +253,7 @@ def _column(column: pa.ChunkedArray, packed: Packed) -> dict[str, Any]:
 
 
 def _is_long(column: pa.ChunkedArray) -> bool:
-    """Whether whole numbers are too large for doubles, as ids may be."""
+    """Return whether whole numbers are too large for doubles, as ids may be."""
     found = pc.min_max(column)
     return any(end is not None and abs(end) > 2**53 for end in found.as_py().values())
 
@@ -263,7 +263,7 @@ def _text(value: Any) -> str:
 
 
 def _coordinates(model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """The first two coordinates of the mean of each row; on the sky, right ascension and declination."""
+    """Return the first two coordinates of the mean of each row; on the sky, right ascension and declination."""
     parts = model.normal_parts()
     mean = parts.mean if parts.mean.shape[1] > 1 else np.pad(parts.mean, ((0, 0), (0, 1)))
     begin = np.asarray(parts.start[:-1], np.int64)
@@ -285,7 +285,7 @@ class _KnownRows:
         return cls(found.model.take(np.arange(len(found.model))), found.rows, len(column))
 
     def filled(self, values: np.ndarray) -> np.ndarray:
-        """Numbers for all rows, NaN where there is no value."""
+        """Return numbers for all rows, NaN where there is no value."""
         out = np.full(self.count, np.nan)
         out[self.rows] = values
         return out

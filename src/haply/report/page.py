@@ -167,7 +167,7 @@ class Page:
         )
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         scripts, colours = [], ""
         if self._charts:
             from haply.drawing.library import chart_converter

@@ -36,12 +36,12 @@ class ComparedPair:
 
     @property
     def on_a_line(self) -> bool:
-        """Whether both are numbers."""
+        """Return whether both are numbers."""
         return all(is_number(side) for side in (self.left, self.right))
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of the two values in a legend; numbers with their values."""
+        """Return the names of the two values in a legend; numbers with their values."""
         found = []
         for side, model, column in (
             ("left", self.left, self.condition.left),
@@ -91,7 +91,7 @@ class ComparedPair:
         return position_panel(shapes, plane.titles, east_left=plane.on_sky), title
 
     def _circle(self, plane: Plane) -> np.ndarray:
-        """The circle around the middle of the left position."""
+        """Return the circle around the middle of the left position."""
         middle = plane.place(self.left)
         radius = self.condition.within / plane.unit if isinstance(self.condition, Distance) else 0.0
         turn = np.linspace(0.0, 2.0 * math.pi, _CORNERS + 1)
@@ -99,7 +99,7 @@ class ComparedPair:
 
 
 def is_number(model: Model) -> bool:
-    """Whether a model's values are numbers, not points of several coordinates."""
+    """Return whether a model's values are numbers, not points of several coordinates."""
     return isinstance(model, OneDimensional) and not (isinstance(model, Samples) and not model.one_dimensional)
 
 
@@ -191,7 +191,7 @@ class PairExplanation:
 
 
 def _title(explained: PairExplanation) -> str:
-    """The end of a chart's title: short, since the sentence is long."""
+    """Return the end of a chart's title: short, since the sentence is long."""
     if explained.failed:
         return ": a certain condition does not hold"
     limit = "" if explained.threshold is None else f", threshold {explained.threshold:g}"

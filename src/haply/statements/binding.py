@@ -176,7 +176,7 @@ class _Binder:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def check_hint(self, select: Select) -> None:
-        """A hint is about a join of two tables, and names one of them."""
+        """Check that a hint is about a join of two tables, and names one of them."""
         if select.broadcast is None:
             return
         hint, names = select.broadcast, [source.alias for source in select.sources]
@@ -215,7 +215,7 @@ class _Binder:
             return keyed(found, source.key, self.names[given[0]] if given else f"table:{name.lower()}")
 
     def given(self, name: str) -> Frame | None:
-        """The table that is an argument of this name; None if there is none."""
+        """Return the table that is an argument of this name; None if there is none."""
         alike = [key for key in self.frames if key.lower() == name.lower()]
         return self.frames[name] if name in self.frames else self.frames[alike[0]] if len(alike) == 1 else None
 
@@ -228,7 +228,7 @@ class _Binder:
         return name.lower() if found is None else found.identity
 
     def inner(self, select: Select) -> Frame:
-        """A query in parentheses: columns and certain conditions of one table."""
+        """Return a query in parentheses: columns and certain conditions of one table."""
         error = self.statement.error
         if select.with_start is not None:
             raise error(
@@ -320,7 +320,7 @@ class _Binder:
     # -- the select list -----------------------------------------------------------------------------------------------
 
     def choose(self, found: Bound, scope: Scope, wide: Frame, inside: bool) -> None:
-        """The columns of the result, and its order."""
+        """Choose the columns of the result, and its order."""
         named = any(True for expression, _ in written(found.select) for _ in numbers_in(expression))
         starred = any(item.expression is None for item in found.select.items)
         starred = starred and not inside and not found.answer.left_only

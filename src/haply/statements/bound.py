@@ -40,7 +40,7 @@ class Table:
     """The table as it was given; None if it is a query."""
 
     def find(self, name: str) -> str | None:
-        """The column's name as the table spells it."""
+        """Return the column's name as the table spells it."""
         alike = [column for column in self.shown if column.lower() == name.lower()]
         return name if name in self.shown else alike[0] if len(alike) == 1 else None
 
@@ -118,11 +118,11 @@ class Bound:
 
     @property
     def known_numbers(self) -> tuple[str, ...]:
-        """The numbers that the select list may name."""
+        """Return the numbers that the select list may name."""
         return (PROBABILITY,) if self.question is None else self.question.numbers
 
     def all_columns(self) -> list[Column]:
-        """The columns that ``*`` means."""
+        """Return the columns that ``*`` means."""
         asked = self.question
         if isinstance(asked, CountQuestion) and asked.by:
             return [Column(self.tables[0].alias, name) for name in asked.by]
@@ -134,7 +134,7 @@ class Bound:
         ]  # fmt: skip
 
     def wide_names(self) -> list[str]:
-        """The columns of the wide rows: those of all tables in order."""
+        """Return the columns of the wide rows: those of all tables in order."""
         return [
             f"t{n}_{at if table.places is None else table.places[at]}"
             for n, table in enumerate(self.tables)
@@ -144,11 +144,11 @@ class Bound:
 
     @property
     def frames(self) -> dict[str | None, Frame]:
-        """The tables by their aliases."""
+        """Return the tables by their aliases."""
         return {table.alias: table.frame for table in self.tables}
 
     def written(self, condition: Expression) -> Expression:
-        """A condition with the constructors that its columns were made by."""
+        """Return a condition with the constructors that its columns were made by."""
         calls = {(table.alias, name): call for table in self.tables for name, call in table.calls.items()}
 
         def original(column: Column) -> Expression:
@@ -188,7 +188,7 @@ class Bound:
         return to_sql(expression, self.wide_column)
 
     def narrowed(self) -> Bound:
-        """The same over tables that have only the columns it needs: a join takes all that it is given to Python."""
+        """Return the same over tables of the needed columns only: a join takes all its columns to Python."""
         if self.question is not None or self.answer.ranked:
             return self  # columns that the query does not name may order rows that tie: the plan chooses among all
         needed = {*self.used, *self.times.items()}
@@ -218,7 +218,7 @@ class Bound:
         )  # fmt: skip
 
     def shortest_windows(self) -> dict[tuple[str, str], Any]:
-        """The window of each pair of tables that has one, the shortest of those that are written."""
+        """Return the window of each pair of tables that has one, the shortest of those that are written."""
         found: dict[tuple[str, str], Any] = {}
         places = [table.alias for table in self.tables]
         for window in self.windows:
@@ -234,7 +234,7 @@ class Bound:
         return found
 
     def finished(self, wide: Frame) -> Frame:
-        """The result, from the wide rows of a plan."""
+        """Return the result, from the wide rows of a plan."""
         frame = self._with_marks(wide.renamed([*self.wide_names(), *self.numbers]))
         for condition in self.filters:
             frame = frame.where(condition)

@@ -153,7 +153,7 @@ def sql(
 
 
 def _files(statement: Statement, frames: Mapping[str, Frame], spark: object | None) -> dict[str, Frame]:
-    """The tables that a query names by a path in quotes; those that are given by this name are left out."""
+    """Return the tables that a query names by a path in quotes; those that are given by this name are left out."""
     found: dict[str, Frame] = {}
     on_spark = spark is not None or any(frame.engine_name == "spark" for frame in frames.values())
     for source in statement.sources():
@@ -290,6 +290,6 @@ def _without_probability(frame: Frame) -> tuple[Frame, str]:
 
 
 def _all(conditions: list[Expression], rename: Callable[[Column], Column]) -> Expression:
-    """All conditions as one, over renamed columns."""
+    """Return all conditions as one, over renamed columns."""
     renamed = [with_columns(condition, rename) for condition in conditions]
     return renamed[0] if len(renamed) == 1 else And(tuple(renamed))

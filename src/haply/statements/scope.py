@@ -56,7 +56,7 @@ class Scope:
             raise unknown_name("table", name, [table.alias for table in self.found.tables])
 
     def column(self, node: Column) -> Expression:
-        """The column that a name means, or a field of one."""
+        """Return the column that a name means, or a field of one."""
         tables = self.found.tables
         if node.table is None:
             having = [table for table in tables if table.find(node.name)]
@@ -90,18 +90,18 @@ class Scope:
         return replace(node, table=table.alias, name=name)
 
     def model(self, column: Column) -> Any:
-        """The model of a column; none if it is certain."""
+        """Return the model of a column; none if it is certain."""
         (table,) = (table for table in self.found.tables if table.alias == column.table)
         return field_of(table.frame, column.name).uncertain_model
 
     def is_certain(self, column: Column) -> bool:
-        """Whether a column's values are known."""
+        """Return whether a column's values are known."""
         return column.table is None or self.model(column) is None
 
     # -- expressions ---------------------------------------------------------------------------------------------------
 
     def condition(self, original: Expression) -> Expression | None:
-        """The condition over columns of the tables; none if it is a window, which is noted."""
+        """Return the condition over columns of the tables; none if it is a window, which is noted."""
         window = _window_call(original)
         if window is not None:
             self.window(original, *window)
@@ -109,12 +109,12 @@ class Scope:
         return self.value(original)
 
     def value(self, original: Expression) -> Expression:
-        """An expression that is part of a condition, over columns of the tables."""
+        """Return an expression that is part of a condition, over columns of the tables."""
         self.in_condition = True
         return rewritten(original, self.changed)
 
     def selected(self, original: Expression) -> Expression:
-        """An expression of the select list, over columns of the tables."""
+        """Return an expression of the select list, over columns of the tables."""
         self.in_condition = False
         return rewritten(original, self.changed)
 
@@ -161,7 +161,7 @@ class Scope:
         return None
 
     def number(self, node: Call) -> Expression:
-        """The column of the answer that a function such as PROB() means."""
+        """Return the column of the answer that a function such as PROB() means."""
         if self.in_condition:
             raise self.error(
                 node, f"{node.name.upper()}() is a condition's result, not part of one",
@@ -228,7 +228,7 @@ class Scope:
         return Column(table.alias, table.made[text])
 
     def bound_again(self, condition: Expression) -> Expression:
-        """A condition over columns of the tables whose constructors are not bound yet."""
+        """Return a condition over columns of the tables whose constructors are not bound yet."""
         self.in_condition = True
 
         def change(node: Expression) -> Expression | None:
@@ -299,7 +299,7 @@ def _window_call(condition: Expression) -> tuple[str, Call, Expression] | None:
 
 
 def length_of_time(length: Expression) -> Any:
-    """A number, or a duration as text; none if it is neither."""
+    """Return a number, or a duration as text; none if it is neither."""
     match length:
         case Literal(bool() | None):
             return None
@@ -311,7 +311,7 @@ def length_of_time(length: Expression) -> Any:
 
 
 def is_field(node: Expression) -> bool:
-    """Whether it is a field of a column, or whether the column is null: nothing of it is uncertain."""
+    """Return whether it is a field of a column, or whether the column is null: nothing of it is uncertain."""
     match node:
         case Opaque((Column(), str(text))):
             return re.match(r"\.| IS (NOT )?NULL$", text) is not None

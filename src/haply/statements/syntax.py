@@ -150,7 +150,7 @@ class Select:
 
     @property
     def conditions(self) -> tuple[Expression, ...]:
-        """What pairs must fulfil: WHERE is the same as ON, unless rows without a partner are returned."""
+        """Return what pairs must fulfil: WHERE is the same as ON, unless rows without a partner are returned."""
         return self.on if self.outer is not None else self.on + self.where
 
     @property
@@ -168,7 +168,7 @@ class Statement:
     places: TextPlaces
 
     def sources(self) -> list[Source]:
-        """All tables that the query names, also those in parentheses."""
+        """Return all tables that the query names, also those in parentheses."""
         return list(_named_sources(self.select))
 
     def error(
@@ -415,7 +415,7 @@ class _SelectParser(Parser):
         return tuple(found)
 
     def options(self) -> tuple[float | None, bool, tuple[Option, ...]]:
-        """The threshold, whether it is strict, and everything else."""
+        """Return the threshold, whether it is strict, and everything else."""
         threshold, strict, found = None, False, []
         seen: set[str] = set()
         if self.next.key not in _OPTIONS:

@@ -30,7 +30,7 @@ class Constructed:
 
     @property
     def texts(self) -> list[str]:
-        """The expressions that it is made of."""
+        """Return the expressions that it is made of."""
         return list(_texts(self.arguments))
 
     def __call__(self, table: pa.Table) -> pa.Array:
@@ -79,7 +79,7 @@ class _Rows:
         self.table, self.count = table, count
 
     def number(self, argument: Any) -> pa.Array:
-        """A column of doubles."""
+        """Return a column of doubles."""
         if isinstance(argument, Text):
             alone = sql.column_alone(self.table, argument.sql)
             if alone is not None and (pa.types.is_integer(alone.type) or alone.type in (pa.float32(), pa.float64())):
@@ -90,7 +90,7 @@ class _Rows:
         return as_arrow(np.full(self.count, float(argument)))
 
     def numbers(self, argument: Any) -> pa.Array:
-        """A column of lists of doubles."""
+        """Return a column of lists of doubles."""
         if isinstance(argument, Text):
             return in_one_piece(sql.evaluated(self.table, {"value": argument.sql})["value"]).cast(_NUMBERS)
         columns = [self.number(one) for one in argument]
@@ -177,7 +177,7 @@ def _latency(rows: _Rows, given: dict[str, Any]) -> pa.Array:
 
 
 def _reversed(lists: pa.Array) -> pa.Array:
-    """Each list from its end to its beginning; unknown ones are empty."""
+    """Return each list from its end to its beginning; unknown ones are empty."""
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0))
     ends = np.append(0, np.cumsum(lengths))
     rows = np.repeat(np.arange(len(lists)), lengths)

@@ -59,7 +59,7 @@ def to_duckdb(sql: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _names_in(sql: str) -> tuple[str, ...]:
-    """All names of columns and fields in an expression, in lower case."""
+    """Return all names of columns and fields in an expression, in lower case."""
     tree = sqlglot.parse_one(sql, read="spark")
     found = [part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts]
     return tuple(dict.fromkeys(found))

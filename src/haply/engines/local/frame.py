@@ -95,7 +95,7 @@ class LocalFrame:
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """The columns in their order."""
+        """Return the columns in their order."""
         return tuple(map(_described, self.schema))
 
     streaming = False
@@ -106,12 +106,12 @@ class LocalFrame:
 
     @property
     def engine_name(self) -> str:
-        """The name of the engine that holds it."""
+        """Return the name of the engine that holds it."""
         return "local"
 
     @property
     def identity(self) -> Any:
-        """A value that is equal for two frames of the same table of the user."""
+        """Return a value that is equal for two frames of the same table of the user."""
         return id(self) if self._identity is None else self._identity
 
     def check_streams(self) -> None:
@@ -359,7 +359,7 @@ class LocalFrame:
         return pa.field(name, _column(self._empty, text).type, metadata=alone[0].metadata if alone else None)
 
     def _used(self, text: str) -> list[str]:
-        """The columns that an expression uses."""
+        """Return the columns that an expression uses."""
         alone = sql.name_alone(self.schema.names, text)
         if alone is not None:
             return [alone]
@@ -388,7 +388,7 @@ def taken(column: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray | pa.Arr
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:
-    """A table with these columns and no rows. Arrow's own way to make one imports pandas, which takes long."""
+    """Return a table with these columns and no rows. Arrow's own way to make one imports pandas, which takes long."""
     return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 

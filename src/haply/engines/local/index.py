@@ -75,7 +75,7 @@ def _check_alike(before: dict[str, Any], column: str, schema: str, path: str) ->
 
 
 def _spark_schema(schema: pa.Schema) -> str:
-    """The columns as Spark writes them in JSON."""
+    """Return the columns as Spark writes them in JSON."""
 
     def kind(of: pa.DataType) -> Any:
         if pa.types.is_struct(of):
@@ -181,7 +181,7 @@ class LocalIndexedJoin(LocalJoin):
         return pa.table([*columns, as_arrow(probability)], names=[*self.join.payload, "probability"])
 
     def _finished(self, wide: pa.Table) -> pa.Table:
-        """The columns of the result, of pairs that fulfil all certain conditions."""
+        """Return the columns of the result, of pairs that fulfil all certain conditions."""
         join = self.join
         texts = [join.sql(expression) for expression in (*join.condition.residual, *join.own_conditions(self._asked))]
         texts += [f"({join.sql(one)}) = ({join.sql(other)})" for one, other in join.condition.equalities]

@@ -85,12 +85,12 @@ class SideRows:
 
     @property
     def usable(self) -> pa.Table:
-        """The placed rows that may have partners."""
+        """Return the placed rows that may have partners."""
         return self._possible[0]
 
     @property
     def intervals(self) -> Intervals:
-        """Their intervals."""
+        """Return their intervals."""
         return self._possible[1]
 
     @property
@@ -100,7 +100,7 @@ class SideRows:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The numbers of the placed rows; None if they are all rows, in their order."""
+        """Return the numbers of the placed rows; None if they are all rows, in their order."""
         return None if self.placed.table.num_rows == self.table.num_rows else as_numpy(self.placed.table[ROW])
 
 
@@ -113,7 +113,7 @@ class LocalJoin:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the result."""
+        """Return the columns of the result."""
         fields = []
         for one in self.join.result:
             frame = self.join.side(one.side).frame
@@ -158,7 +158,7 @@ class LocalJoin:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _needed(self, side: Side) -> list[str]:
-        """The columns that pairs show, or that decide them."""
+        """Return the columns that pairs show, or that decide them."""
         join = self.join
         asked = join.selection.columns(RIGHT if side is join.right else LEFT) if join.selection is not None else ()
         names = {side.column, *join.checked_columns(side), *asked} if join.method is not None else set()
@@ -169,7 +169,7 @@ class LocalJoin:
         ]
 
     def _own_rows(self, side: Side) -> pa.Table:
-        """The side's rows that fulfil its own certain conditions: what is needed of them, keys and times."""
+        """Return the side's rows that fulfil its own certain conditions: what is needed of them, keys and times."""
         join, frame = self.join, side.frame.renamed(side.inner)
         for expression in join.own_conditions(side):
             frame = frame.where(join.sql(expression))
@@ -207,7 +207,7 @@ class LocalJoin:
 
     @Once
     def rows(self) -> tuple[SideRows, SideRows]:
-        """The rows of both sides."""
+        """Return the rows of both sides."""
         left, right = on_threads(self._side_rows, self.join.sides)
         return left, right
 
@@ -219,7 +219,7 @@ class LocalJoin:
 
     @Once
     def _whole(self) -> tuple[pa.Table, pa.Table]:
-        """All columns of the rows of both sides."""
+        """Return all columns of the rows of both sides."""
         if self.join.method is not None:
             return self.rows[0].table, self.rows[1].table
         return self._own_rows(self.join.left), self._own_rows(self.join.right)
@@ -388,7 +388,7 @@ class LocalJoin:
         return found
 
     def _fulfilling(self, found: FoundPairs) -> FoundPairs:
-        """The pairs that fulfil all certain conditions and the window."""
+        """Return the pairs that fulfil all certain conditions and the window."""
         join = self.join
         window = join.window
         if window is not None:
@@ -412,7 +412,7 @@ class LocalJoin:
 
     @staticmethod
     def _kept_by(wide: pa.Table, texts: Sequence[str]) -> pa.Table:
-        """The pairs that fulfil certain conditions."""
+        """Return the pairs that fulfil certain conditions."""
         if not texts or not wide.num_rows:
             return wide
         kept = sql.evaluated(wide, {"kept": " AND ".join(f"({text})" for text in texts)})["kept"]

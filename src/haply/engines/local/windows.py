@@ -59,7 +59,7 @@ def combinations(plan: WindowPlan, funnel: Any) -> pa.Table:
 
 
 def _rows(plan: WindowPlan, name: str, counts: dict[str, int]) -> pa.Table:
-    """The rows of a table that take part, under inner names, with their times as numbers."""
+    """Return the rows of a table that take part, under inner names, with their times as numbers."""
     frame: Any = plan.frames[name]
     assert isinstance(frame, LocalFrame)
     time = plan.times[name]
@@ -75,7 +75,7 @@ def _rows(plan: WindowPlan, name: str, counts: dict[str, int]) -> pa.Table:
 
 
 def _codes(keys: list[pa.ChunkedArray]) -> list[np.ndarray]:
-    """Numbers that are equal where keys are."""
+    """Return numbers that are equal where keys are."""
     kind = keys[0].type
     both = pa.chunked_array([chunk for key in keys for chunk in key.cast(kind).chunks], kind).combine_chunks()
     codes = pc.dictionary_encode(both).indices.to_numpy(zero_copy_only=False).astype(np.int64)

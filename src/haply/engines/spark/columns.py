@@ -26,7 +26,7 @@ Value = Any
 
 
 def number(value: Value) -> Column:
-    """A double column from a name, a column or a number."""
+    """Return a double column from a name, a column or a number."""
     if isinstance(value, str):
         return F.col(value).cast("double")
     if isinstance(value, Column):
@@ -35,7 +35,7 @@ def number(value: Value) -> Column:
 
 
 def _spelled(value: Value) -> str | None:
-    """The same as SQL text; None for a column that has none, or with ``${...}``, which Spark would replace."""
+    """Return the same as SQL text; None for a column that has none, or with ``${...}``, which Spark would replace."""
     if isinstance(value, Column) or (isinstance(value, str) and ("`" in value or "${" in value)):
         return None
     if isinstance(value, str):
@@ -44,7 +44,7 @@ def _spelled(value: Value) -> str | None:
 
 
 def numbers(**fields: Value) -> Column:
-    """A struct of doubles that is null when one of them is.
+    """Return a struct of doubles that is null when one of them is.
 
     As one SQL text where possible: every other step of making a column is a call to the JVM.
     """
@@ -58,7 +58,7 @@ def numbers(**fields: Value) -> Column:
 
 
 def _numbers(values: Value) -> Column:
-    """An array of doubles from a name, an array column, or a list of names, columns and numbers."""
+    """Return an array of doubles from a name, an array column, or a list of names, columns and numbers."""
     if isinstance(values, str):
         return F.col(values).cast("array<double>")
     if isinstance(values, Column):
@@ -245,7 +245,7 @@ CONSTRUCTORS: dict[str, Callable[..., Column]] = {
 def sky_position(
     ra: Value, dec: Value, ra_error: Value, dec_error: Value, corr: Value = 0.0, *, errors_in: AngleUnit = "arcsec"
 ) -> Column:
-    """A position from right ascension and declination in degrees, and their standard errors.
+    """Return a position from right ascension and declination in degrees, and their standard errors.
 
     ``ra_error`` is already times ``cos(dec)``, as Gaia gives it; ``corr`` is the correlation of the two errors.
     Distances of positions are in arcseconds. Its fields are the arguments, with errors in arcseconds.
@@ -258,7 +258,7 @@ def sky_position(
 def sky_ellipse(
     ra: Value, dec: Value, major: Value, minor: Value, angle: Value = 0.0, *, errors_in: AngleUnit = "arcsec"
 ) -> Column:
-    """A position with an error ellipse: semi-axes of one standard error, and the angle of the major one in degrees.
+    """Make a position with an error ellipse: semi-axes of one standard error, and the major one's angle in degrees.
 
     The angle is from north to east. Its fields are the arguments, with semi-axes in arcseconds.
     """

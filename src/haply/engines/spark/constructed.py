@@ -26,7 +26,7 @@ def type_of(df: DataFrame, sql: str) -> Field:
 
 
 def with_constructed(frame: DataFrame, column: str, name: str, arguments: Sequence[Any]) -> DataFrame:
-    """The table with one more column, made by a constructor from numbers, ``Text``, None and lists of them."""
+    """Return the table with one more column, made by a constructor from numbers, ``Text``, None and lists of them."""
     build, names, arguments = CONSTRUCTORS[name], PARAMETERS[name], checked_arguments(name, arguments)
     _check_numbers(frame, name, arguments)
     try:

@@ -64,7 +64,7 @@ def _bytes_in(place: Path) -> int:
 
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
-    """A table from a file, a folder or a pattern: Parquet, CSV with a header, or a JSON object in each line."""
+    """Return a table from a file, a folder or a pattern: Parquet, CSV with a header, or a JSON object in each line."""
     kind, reader = kind_of(path), spark.read
     if kind == "csv":
         reader = reader.option("header", True).option("inferSchema", True)
@@ -77,7 +77,7 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def read_stream(spark: SparkSession, path: str) -> DataFrame:
-    """A folder of Parquet files as a stream; existing files define its columns."""
+    """Return a folder of Parquet files as a stream; existing files define its columns."""
     place = there(path)
     if not place.is_dir() or not any(place.glob("*.parquet")):
         raise HaplyError(f"The stream {path} has no files", expected="a folder with one Parquet file or more")
@@ -103,7 +103,7 @@ def write_table(frame: DataFrame, path: str) -> int:
 
 
 def _write_text(frame: DataFrame, path: Path, kind: str) -> None:
-    """One file: Spark's parts in their order, CSV behind a header. There structs and arrays become JSON."""
+    """Write one file: Spark's parts in their order, CSV behind a header. There structs and arrays become JSON."""
     if kind == "csv":
         columns = [
             F.to_json(F.col(quoted(field.name))).alias(field.name)
@@ -145,7 +145,7 @@ def write_stream(frame: DataFrame, path: str) -> Iterator[str]:
 
 
 def first_rows(frame: DataFrame, count: int) -> tuple[list[str], list[list[str]]]:
-    """The names of the columns and the first rows, as texts."""
+    """Return the names of the columns and the first rows, as texts."""
     try:
         rows = frame.limit(count).collect()
     except PySparkException as refusal:

@@ -40,7 +40,7 @@ class SparkFrame:
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """The columns in their order."""
+        """Return the columns in their order."""
         return tuple(
             replace(
                 field_from(field.name, field.dataType),
@@ -52,22 +52,22 @@ class SparkFrame:
 
     @property
     def streaming(self) -> bool:
-        """Whether it is a stream."""
+        """Return whether it is a stream."""
         return self.df.isStreaming
 
     @property
     def engine_name(self) -> str:
-        """The name of the engine that holds it."""
+        """Return the name of the engine that holds it."""
         return "spark"
 
     @property
     def index(self) -> Any:
-        """The index it was read from; None if it is not an indexed table."""
+        """Return the index it was read from; None if it is not an indexed table."""
         return index_of(self.df)
 
     @property
     def identity(self) -> Any:
-        """A value that is equal for two frames of the same DataFrame of the user."""
+        """Return a value that is equal for two frames of the same DataFrame of the user."""
         return id(self.df)
 
     def renamed(self, names: Sequence[str]) -> SparkFrame:

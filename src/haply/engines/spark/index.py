@@ -44,7 +44,7 @@ def index_of(frame: DataFrame) -> Index | None:
 
 
 def renamed(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """A table under other names for its columns; an index stays with it."""
+    """Return a table under other names for its columns; an index stays with it."""
     found, index = frame.toDF(*names), index_of(frame)
     if index is not None:
         found.__dict__[_MARK] = replace(index, column=names[frame.columns.index(index.column)])

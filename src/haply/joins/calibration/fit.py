@@ -59,7 +59,7 @@ class Candidates:
 
     @property
     def dimension(self) -> int:
-        """How many coordinates a difference has."""
+        """Return how many coordinates a difference has."""
         return self.delta.shape[1]
 
 
@@ -68,7 +68,7 @@ class CandidateSource(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many left rows there are, including rows without a pair."""
+        """Return how many left rows there are, including rows without a pair."""
 
     def totals(self, function: Callable[[Candidates], np.ndarray], dimension: int) -> np.ndarray:
         """Apply a function to some left rows at a time, with all their pairs, and add up its results.
@@ -233,12 +233,12 @@ class Survey:
 
     @property
     def dimension(self) -> int:
-        """How many coordinates a difference has."""
+        """Return how many coordinates a difference has."""
         return round(self.coordinates / self.pairs)
 
     @property
     def typical(self) -> float:
-        """A typical stated error: the geometric mean of those that are not 0."""
+        """Return a typical stated error: the geometric mean of those that are not 0."""
         if self.stated:
             return math.exp(0.5 * self.log_variance / self.stated)
         return max(0.25 * math.sqrt(self.squares / self.coordinates), 1e-12)

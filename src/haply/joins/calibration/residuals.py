@@ -165,7 +165,7 @@ class Transforming:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that must be in the table."""
+        """Return the columns that must be in the table."""
         return [self.left, self.right, self.weight]
 
     def __call__(self, table: pa.Table) -> np.ndarray:
@@ -193,22 +193,22 @@ class Transforms:
 
     @property
     def weight(self) -> float:
-        """The sum of the weights of pairs."""
+        """Return the sum of the weights of pairs."""
         return float(self.totals[TENTHS])
 
     @property
     def shares(self) -> np.ndarray:
-        """The share of pairs in each tenth: 0.1 if errors are right."""
+        """Return the share of pairs in each tenth: 0.1 if errors are right."""
         return self.totals[:TENTHS] / self.weight
 
     @property
     def effective(self) -> float:
-        """How many pairs of equal weight would give the same precision."""
+        """Return how many pairs of equal weight would give the same precision."""
         return self.weight**2 / float(self.totals[TENTHS + 1])
 
     @property
     def standard_error(self) -> float:
-        """The standard error of a share, if errors are right."""
+        """Return the standard error of a share, if errors are right."""
         return math.sqrt(0.1 * 0.9 / self.effective)
 
     @property

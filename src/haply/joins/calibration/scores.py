@@ -38,12 +38,12 @@ class Scoring:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that must be in the table."""
+        """Return the columns that must be in the table."""
         return [one for one in (self.probability, self.label, self.some, self.factor) if one is not None]
 
     @property
     def edges(self) -> np.ndarray:
-        """The ends of the bins."""
+        """Return the ends of the bins."""
         return np.arange(self.bins + 1) / self.bins
 
     def __call__(self, table: pa.Table) -> np.ndarray:
@@ -125,7 +125,7 @@ class Decomposition(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The Brier score."""
+        """Return the Brier score."""
         return self.reliability - self.resolution + self.uncertainty + self.within_variance - 2 * self.within_covariance
 
 
@@ -151,27 +151,27 @@ class Scores:
 
     @property
     def count(self) -> int:
-        """How many pairs there are."""
+        """Return how many pairs there are."""
         return round(float(self.by_bin["count"].sum()))
 
     @property
     def skipped(self) -> int:
-        """How many rows have no probability, or no label."""
+        """Return how many rows have no probability, or no label."""
         return round(self.whole["skipped"])
 
     @property
     def brier(self) -> float:
-        """The mean of ``(p - y)**2``."""
+        """Return the mean of ``(p - y)**2``."""
         return self.whole["brier"] / self.count if self.count else math.nan
 
     @property
     def log_loss(self) -> float:
-        """The mean of ``-log`` of the probability that was given to the outcome."""
+        """Return the mean of ``-log`` of the probability that was given to the outcome."""
         return self.whole["log_loss"] / self.count if self.count else math.nan
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean probability of each bin; NaN if it is empty."""
+        """Return the mean probability of each bin; NaN if it is empty."""
         with np.errstate(invalid="ignore"):
             return 0.5 * (self.edges[1:] + self.edges[:-1]) + self.by_bin["p"] / self.by_bin["count"]
 

@@ -45,17 +45,17 @@ class DifferenceMethod:
 
     @property
     def has_sure_pairs(self) -> bool:
-        """Whether rows that are far apart match: these pairs are joined without a test."""
+        """Return whether rows that are far apart match: these pairs are joined without a test."""
         return accepts_above(self.region) or accepts_below(self.region)
 
     @property
     def holds_for_itself(self) -> bool:
-        """Whether two equal certain values match."""
+        """Return whether two equal certain values match."""
         return self.region.contains(0.0)
 
     @property
     def pairing(self) -> Pairing:
-        """Which facts hold for the two models together."""
+        """Return which facts hold for the two models together."""
         return pairing(*self.models)
 
     def place(self, is_left: bool) -> PlaceDifferences:

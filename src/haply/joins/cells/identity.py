@@ -45,7 +45,7 @@ class IdentityMethod:
 
     @property
     def reach(self) -> Reach:
-        """How far rows reach."""
+        """Return how far rows reach."""
         mixed = any(issubclass(model, (Mixture, MixtureND)) for model in self.models)
         positions = any(issubclass(model, _POSITIONS) for model in self.models)
         return Reach(self.log_cut + (_PARTS if mixed else math.log(2.0)), positions)

@@ -41,7 +41,7 @@ class CellJoin:
 
     @property
     def whole(self) -> MatchDifferences | None:
-        """What may also find the pairs of sides that are not cut into cells, if nothing but values decides them."""
+        """Return the method if it may also join sides that are not cut into cells: nothing but values decides pairs."""
         plain = not self.keys and self.window is None and self.asked is None
         return self.match if plain and isinstance(self.match, MatchDifferences) else None
 

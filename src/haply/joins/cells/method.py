@@ -44,11 +44,11 @@ class Method(Protocol):
 
     @property
     def has_sure_pairs(self) -> bool:
-        """Whether rows that are far apart match: these pairs are joined without a test."""
+        """Return whether rows that are far apart match: these pairs are joined without a test."""
 
     @property
     def holds_for_itself(self) -> bool:
-        """Whether two equal certain values match."""
+        """Return whether two equal certain values match."""
 
     def place(self, is_left: bool) -> Callable[[Model], Intervals]:
         """Return a callable that gives the rows of a side their intervals."""

@@ -180,7 +180,7 @@ class CellRows:
 
     @property
     def first_beginning(self) -> float:
-        """The place of the first row that begins in this cell."""
+        """Return the place of the first row that begins in this cell."""
         if self.begins_here is None:
             return -np.inf
         return float(np.minimum(self.start, self.end).min(initial=np.inf, where=self.begins_here))
@@ -194,5 +194,5 @@ class CellRows:
 
     @property
     def intervals(self) -> Intervals:
-        """The intervals of all rows."""
+        """Return the intervals of all rows."""
         return Intervals(self.start, self.end, np.zeros(len(self.start), bool))

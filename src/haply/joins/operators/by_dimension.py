@@ -62,7 +62,7 @@ class PointJoin(JoinOperator):
 
     @property
     def funnel(self) -> Counters:
-        """What became of the candidates."""
+        """Return what became of the candidates."""
         counters = self.kind(**self.settings, dim=1).funnel
         for join in self._joins.values():
             counters.add(join.funnel)

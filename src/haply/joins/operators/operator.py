@@ -75,12 +75,12 @@ class RowBatch(Generic[_Model]):
 
     @property
     def places(self) -> Places:
-        """Where rows begin, and their groups."""
+        """Return where rows begin, and their groups."""
         return Places(self.begins, self.begins_here, self.groups)
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        """The arguments that make a batch like this one."""
+        """Return the arguments that make a batch like this one."""
         return tuple(getattr(self, column.name) for column in fields(RowBatch))
 
     @property
@@ -114,12 +114,12 @@ class PairBatch:
 
     @property
     def left(self) -> np.ndarray:
-        """The ids of the left rows."""
+        """Return the ids of the left rows."""
         return self.rows[0]
 
     @property
     def right(self) -> np.ndarray:
-        """The ids of the right rows."""
+        """Return the ids of the right rows."""
         return self.rows[1]
 
 
@@ -166,7 +166,7 @@ class JoinOperator(Protocol):
     @property
     @abstractmethod
     def funnel(self) -> Counters:
-        """What became of the candidates."""
+        """Return what became of the candidates."""
 
     @property
     @abstractmethod
@@ -184,12 +184,12 @@ class JoinOperator(Protocol):
 
     @property
     def cut_short(self) -> tuple[int, ...]:
-        """How many rows of each side have reached back to times whose rows were forgotten; empty if none can."""
+        """Return how many rows of each side have reached back to times whose rows were forgotten; empty if none can."""
         return ()
 
     @property
     def horizon(self) -> tuple[float, ...]:
-        """What an operator must know after a restart besides rows; empty if nothing.
+        """Return what an operator must know after a restart besides rows; empty if nothing.
 
         The first numbers are those of the sides: how far back from their times rows have reached.
         """

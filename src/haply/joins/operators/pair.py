@@ -51,7 +51,7 @@ class PairResult(PairBatch):
 
     @property
     def decided_by(self) -> np.ndarray:
-        """What decided each pair, as a name."""
+        """Return what decided each pair, as a name."""
         return np.array([DECIDED_BY[code] for code in range(len(DECIDED_BY))])[self.codes]
 
 
@@ -114,7 +114,7 @@ class PairJoin(TwoSidedJoin[ValueRows, PairResult]):
 
     @property
     def region(self) -> Region:
-        """The region in which the difference of a pair must lie."""
+        """Return the region in which the difference of a pair must lie."""
         return self.condition.region
 
     def push(self, side: SideName, batch: Columns) -> PairResult:

@@ -54,7 +54,7 @@ class PositionResult(PairBatch):
 
     @property
     def decided_by(self) -> np.ndarray:
-        """What decided each pair."""
+        """Return what decided each pair."""
         return DECIDED_BY[self.code]
 
 

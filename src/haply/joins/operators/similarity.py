@@ -102,17 +102,17 @@ class SimilarityResult(PairBatch):
 
     @property
     def decided_by(self) -> np.ndarray:
-        """The name of the rule that decided each pair."""
+        """Return the name of the rule that decided each pair."""
         return _NAMES[self.codes]
 
     @property
     def live_from(self) -> np.ndarray:
-        """The first time at which both objects are in the window."""
+        """Return the first time at which both objects are in the window."""
         return np.maximum(self.left_time, self.right_time)
 
     @property
     def live_to(self) -> np.ndarray:
-        """The last time at which both objects are in the window."""
+        """Return the last time at which both objects are in the window."""
         return np.minimum(self.left_time, self.right_time) + self.window
 
 
@@ -376,7 +376,7 @@ class SimilarityJoin(JoinOperator):
 
     @property
     def stored(self) -> dict[str, int]:
-        """How many objects of each side are kept."""
+        """Return how many objects of each side are kept."""
         return {side: store.tail - store.head for side, store in self._stored.items()}
 
     @property
@@ -454,12 +454,12 @@ class _Store:
 
     @property
     def times(self) -> np.ndarray:
-        """The time of each object."""
+        """Return the time of each object."""
         return self.objects.near[self.dim + 2]
 
     @property
     def widest(self) -> float:
-        """The largest radius in the window, if there is a grid."""
+        """Return the largest radius in the window, if there is a grid."""
         return self._radii.largest
 
     @property

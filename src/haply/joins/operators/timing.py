@@ -107,7 +107,7 @@ class TimingResult(PairBatch):
 
     @property
     def decided_by(self) -> np.ndarray:
-        """What decided each pair, as a name."""
+        """Return what decided each pair, as a name."""
         return _NAMES[self.codes]
 
 
@@ -452,12 +452,12 @@ class TimingJoin(JoinOperator):
 
     @property
     def untested(self) -> int:
-        """Pairs that were accepted without a test, because all pairs of their range match (the paper's SR)."""
+        """Return pairs that were accepted without a test, because all pairs of their range match (the paper's SR)."""
         return int(self._counts[WINDOW, 1])
 
     @property
     def stored(self) -> dict[str, int]:
-        """How many events of each side are kept."""
+        """Return how many events of each side are kept."""
         return {side: own.count for side, own in self._sides.items()}
 
     @property
@@ -471,13 +471,13 @@ class TimingJoin(JoinOperator):
 
     @property
     def cut_short(self) -> tuple[int, int]:
-        """How many events of each side have reached back to times whose events were forgotten."""
+        """Return how many events of each side have reached back to times whose events were forgotten."""
         left, right = self._sides.values()
         return left.cut_short, right.cut_short
 
     @property
     def horizon(self) -> tuple[float, ...]:
-        """How far events of each side have reached back so far, and up to which places events have been forgotten."""
+        """Return how far events of each side reach back, and up to which places events have been forgotten."""
         left, right = self._sides.values()
         known = left.reach, right.reach, left.forgotten, right.forgotten
         return known if left.reach > 0.0 or right.reach > 0.0 else ()
@@ -491,12 +491,12 @@ class TimingJoin(JoinOperator):
 
     @property
     def late(self) -> dict[str, int]:
-        """How many events of each side came too late to be joined."""
+        """Return how many events of each side came too late to be joined."""
         return {side: own.late for side, own in self._sides.items()}
 
     @property
     def shapes(self) -> dict[str, int]:
-        """How many shapes each side has."""
+        """Return how many shapes each side has."""
         return {side: own.shapes.count for side, own in self._sides.items()}
 
     def snapshot(self) -> bytes:
@@ -571,13 +571,13 @@ class _Batch:
 
     @property
     def events(self) -> Events:
-        """What the kernel needs of the events."""
+        """Return what the kernel needs of the events."""
         group, at, core_start, core_end, _ = self.facts
         return Events(group, at, core_start, core_end, self.shape)
 
     @property
     def extent(self) -> tuple[list[float], list[float]]:
-        """The smallest and the largest value of each fact."""
+        """Return the smallest and the largest value of each fact."""
         if len(self.row) == 1:  # single events come often, and reducing arrays takes long
             only = self.facts[:, 0].tolist()
             return only, only
@@ -642,23 +642,23 @@ class _Side:
 
     @property
     def events(self) -> Events:
-        """What the kernel needs of the events."""
+        """Return what the kernel needs of the events."""
         group, at, core_start, core_end = self.facts[:, : self.count]
         return Events(group, at, core_start, core_end, self.codes[_SHAPE, : self.count])
 
     @property
     def labels(self) -> np.ndarray:
-        """For each event its id, if that is an integer, or the place of its id."""
+        """Return for each event its id, if that is an integer, or the place of its id."""
         return self.codes[_LABEL, : self.count]
 
     @property
     def ids(self) -> np.ndarray:
-        """The id of each event."""
+        """Return the id of each event."""
         return self.ids_of(self.labels.copy())
 
     @property
     def no_ids(self) -> np.ndarray:
-        """An empty array of the type of the ids."""
+        """Return an empty array of the type of the ids."""
         return np.empty(0, np.int64) if self._names is None else self._names[:0]
 
     def ids_of(self, labels: np.ndarray) -> np.ndarray:
@@ -667,7 +667,7 @@ class _Side:
 
     @property
     def all_shared(self) -> bool:
-        """Whether the shapes of all stored events are shapes that others may share."""
+        """Return whether the shapes of all stored events are shapes that others may share."""
         return self._alone == 0
 
     def insert(self, ids: np.ndarray, new: _Batch) -> None:

@@ -112,12 +112,12 @@ class WindowResult(PairBatch):
 
     @property
     def ids(self) -> dict[str, np.ndarray]:
-        """The ids by stream."""
+        """Return the ids by stream."""
         return dict(zip(self.late, self.rows, strict=True))
 
     @property
     def decided_by(self) -> np.ndarray:
-        """The name of the rule that decided."""
+        """Return the name of the rule that decided."""
         return np.full(len(self), RULE)
 
 
@@ -456,7 +456,7 @@ class WindowJoin(JoinOperator):
 
     @property
     def closure(self) -> dict[tuple[str, str], float]:
-        """The window between any two streams that follows from the given ones."""
+        """Return the window between any two streams that follows from the given ones."""
         shortest = closure(self._query.given)
         pairs = itertools.combinations(range(len(self.streams)), 2)
         return {(self.streams[i], self.streams[j]): float(shortest[i, j]) for i, j in pairs}
@@ -474,12 +474,12 @@ class WindowJoin(JoinOperator):
 
     @property
     def late(self) -> dict[str, int]:
-        """How many tuples of each stream came too late to be joined."""
+        """Return how many tuples of each stream came too late to be joined."""
         return dict(self._late)
 
     @property
     def stored(self) -> dict[str, int]:
-        """How many tuples of each stream are kept."""
+        """Return how many tuples of each stream are kept."""
         return dict(zip(self.streams, self._state.stored.tolist(), strict=True))
 
     @property
@@ -489,7 +489,7 @@ class WindowJoin(JoinOperator):
 
     @property
     def peak(self) -> int:
-        """The largest number of tuples that were kept at a time."""
+        """Return the largest number of tuples that were kept at a time."""
         return int(self._state.tally[PEAK])
 
     def snapshot(self) -> bytes:
@@ -675,7 +675,7 @@ class _Log:
 
     @property
     def room(self) -> int:
-        """How many more ids there is room for."""
+        """Return how many more ids there is room for."""
         return len(self.ids) - self._count
 
     def clear_but(self, places: np.ndarray, coming: int) -> None:

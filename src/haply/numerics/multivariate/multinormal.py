@@ -627,7 +627,7 @@ def box_rows(
 
 
 def square_roots(count: int) -> np.ndarray:
-    """The square roots of the first primes: the direction of a lattice."""
+    """Return the square roots of the first primes: the direction of a lattice."""
     primes = [2]
     while len(primes) < count:
         primes.append(next(n for n in range(primes[-1] + 1, 2 * primes[-1] + 1) if all(n % p for p in primes)))

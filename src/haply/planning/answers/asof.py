@@ -106,7 +106,7 @@ class AsofPlan(AnsweredJoin):
         return [one.name for one in self.node.right.fields if can_order(one) and one.name != TIME]
 
     def needed(self, side: SideName) -> list[str]:
-        """The columns of a side that pairs show, or that find them."""
+        """Return the columns of a side that pairs show, or that find them."""
         at = 0 if side == "left" else 1
         order = self.ordered_events if side == "right" else []
         wide = [one.column for one in self.wide if one.side == side]

@@ -53,7 +53,7 @@ class CountOptions:
 
     @property
     def groups(self) -> list[str]:
-        """The columns of groups."""
+        """Return the columns of groups."""
         return [] if self.by is None else [self.by] if isinstance(self.by, str) else list(self.by)
 
 
@@ -170,14 +170,14 @@ class CountPlan:
 
     @property
     def numbers(self) -> list[str]:
-        """The columns of the result that are numbers."""
+        """Return the columns of the result that are numbers."""
         if self.by:
             return [EXPECTED, SD]
         return [EXPECTED, SD, ANY, *(quantile_name(q) for q in self.options.quantiles or ())]
 
     @property
     def names(self) -> list[str]:
-        """The columns of the result."""
+        """Return the columns of the result."""
         return [*(self.by or self.shown), *self.numbers, *([DISTRIBUTION] if self.options.distribution else [])]
 
     def run(self, engine: Engine, funnel: Any) -> Frame:

@@ -126,46 +126,46 @@ class AnsweredJoin:
 
     @property
     def answer(self) -> Answer:
-        """Which pairs and rows are returned."""
+        """Return which pairs and rows are returned."""
         return self.node.options.answer
 
     def side(self, name: SideName) -> Frame:
-        """The table of a side, with ids of its rows if they matter."""
+        """Return the table of a side, with ids of its rows if they matter."""
         return self.node.frames[name]
 
     def shown(self, side: SideName) -> list[Shown]:
-        """The columns of the result that a side has."""
+        """Return the columns of the result that a side has."""
         return [one for one in self.node.result if one.side == side]
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """The columns of both tables whose expected squared difference orders pairs of equal probability, if any."""
+        """Return the columns of both tables whose expected squared difference breaks ties in probability, if any."""
         return _compared(self.node)
 
     def order_of(self, side: SideName) -> list[str]:
-        """The columns that order rows of a side that tie."""
+        """Return the columns that order rows of a side that tie."""
         columns = self.node.ordered_by.get(side, [])
         if self.node.streaming:  # by default all certain columns order: here, all that have an order
             return [name for name in columns if can_order(field_of(self.node.frames[side], name))]
         return columns
 
     def ordered_pairs(self, side: SideName) -> list[str]:
-        """The same columns, as they are called in the pairs."""
+        """Return the same columns, as they are called in the pairs."""
         return [self.called(side, column) for column in self.order_of(side)]
 
     @property
     def compared_pairs(self) -> tuple[str, str] | None:
-        """The compared columns, as they are called in the pairs."""
+        """Return the compared columns, as they are called in the pairs."""
         compared = self.compared
         return None if compared is None else (self.called("left", compared[0]), self.called("right", compared[1]))
 
     def called(self, side: SideName, column: str) -> str:
-        """What a column is called in the pairs."""
+        """Return what a column is called in the pairs."""
         return next(one.name for one in self.wide if (one.side, one.column) == (side, column))
 
     @property
     def by_levels(self) -> bool:
-        """Whether there is no threshold: it is then lowered from level to level for rows that lack pairs."""
+        """Return whether there is no threshold: it is then lowered from level to level for rows that lack pairs."""
         return isinstance(self.node.threshold, Negligible)
 
     def at_level(self, level: float, side: SideName, rows: Frame, only_id: bool = False) -> Chosen:
@@ -178,17 +178,17 @@ class AnsweredJoin:
 
     @property
     def names(self) -> list[str]:
-        """The columns of the result."""
+        """Return the columns of the result."""
         return [*(one.name for one in self.node.result), *self.added]
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The columns of the result that no table has: numbers."""
+        """Return the columns of the result that no table has: numbers."""
         return self.node.options.added
 
     @property
     def ranked_by(self) -> str:
-        """The column of pairs that ranks them, the largest first."""
+        """Return the column of pairs that ranks them, the largest first."""
         return "probability"
 
     def run(self, engine: Engine, funnel: Any) -> Frame:
@@ -237,7 +237,7 @@ class AnsweredJoin:
 
     @property
     def _always_matched(self) -> bool:
-        """Whether each row matches itself, which is probably not intended."""
+        """Return whether each row matches itself, which is probably not intended."""
         key = self.node.options.self_key
         if key is None or not self.answer.left_only or self.node.condition is None:
             return False
@@ -245,13 +245,13 @@ class AnsweredJoin:
 
 
 def _inner(node: JoinNode, result: list[Shown], exact: bool) -> JoinNode:
-    """The inner join of the same condition, with other columns."""
+    """Return the inner join of the same condition, with other columns."""
     options = replace(node.options, answer=Answer(), probability="exact" if exact else "none")
     return replace(node, result=tuple(result), options=options)
 
 
 def _ranked(node: JoinNode, result: list[Shown]) -> JoinNode:
-    """The inner join whose pairs are ranked: it may leave out all but the best of each row."""
+    """Return the inner join whose pairs are ranked: it may leave out all but the best of each row."""
     inner, answer = _inner(node, result, exact=True), node.options.answer
     if answer.keep == "one_to_one" or node.window is not None:  # pairs of times are ranked by other columns
         return inner
@@ -270,7 +270,7 @@ def with_columns(node: JoinNode, compared: tuple[str, str] | None, more: Sequenc
 
 
 def _compared(node: JoinNode) -> tuple[str, str] | None:
-    """The columns of both sides that are compared, if they are one pair of them: of values, or of uncertain times."""
+    """Return the column of each side that is compared, of values or of uncertain times, if there is only one."""
     condition = node.pair_condition
     one = condition.compared if isinstance(condition, JoinCondition) else None
     if one is not None:
@@ -302,7 +302,7 @@ def _stream_problem(node: JoinNode) -> HaplyError | None:
 
 
 def can_order(field: Field) -> bool:
-    """Whether rows can be sorted by a column."""
+    """Return whether rows can be sorted by a column."""
     return field.arrow is not None and not pa.types.is_nested(field.arrow)
 
 

@@ -98,7 +98,7 @@ class MatchOptions:
 
     @property
     def odds(self) -> float:
-        """The prior odds that a row has a counterpart."""
+        """Return the prior odds that a row has a counterpart."""
         return self.completeness / (1.0 - self.completeness)
 
 
@@ -162,17 +162,17 @@ class MatchPlan(AnsweredJoin):
 
     @property
     def answer(self) -> Answer:
-        """Which pairs and rows are returned."""
+        """Return which pairs and rows are returned."""
         return self.options.answer
 
     @property
     def compared(self) -> tuple[str, str] | None:
-        """The columns of both tables whose expected squared difference orders pairs of equal probability."""
+        """Return the columns of both tables whose expected squared difference orders pairs of equal probability."""
         return self.same
 
     @property
     def ranked_by(self) -> str:
-        """The column of pairs that ranks them, the largest first."""
+        """Return the column of pairs that ranks them, the largest first."""
         return "p_match"
 
     def run(self, engine: Engine, funnel: Any) -> Frame:

@@ -63,38 +63,38 @@ class Answer:
 
     @property
     def plain(self) -> bool:
-        """Whether all pairs are returned, and nothing else."""
+        """Return whether all pairs are returned, and nothing else."""
         return self.how == "inner" and self.keep == "all"
 
     @property
     def left_only(self) -> bool:
-        """Whether rows of the left table are returned instead of pairs."""
+        """Return whether rows of the left table are returned instead of pairs."""
         return self.how in ("semi", "anti")
 
     @property
     def preserved(self) -> tuple[SideName, ...]:
-        """The sides whose rows without a partner matter."""
+        """Return the sides whose rows without a partner matter."""
         return _PRESERVED[self.how]
 
     @property
     def ranked(self) -> tuple[SideName, ...]:
-        """The sides whose rows keep only some of their pairs."""
+        """Return the sides whose rows keep only some of their pairs."""
         return _RANKED[self.keep]
 
     @property
     def identified(self) -> tuple[SideName, ...]:
-        """The sides whose rows need an id."""
+        """Return the sides whose rows need an id."""
         sides: tuple[SideName, ...] = ("left", "right")
         return tuple(side for side in sides if side in self.preserved or side in self.ranked)
 
     @property
     def entangled(self) -> bool:
-        """Whether the result for a row depends on which pairs other rows keep."""
+        """Return whether the result for a row depends on which pairs other rows keep."""
         return bool(self.ranked) and len(self.identified) > 1
 
     @property
     def order_columns(self) -> list[str]:
-        """The names in ``order_by``."""
+        """Return the names in ``order_by``."""
         if self.order_by is None:
             return []
         return [self.order_by] if isinstance(self.order_by, str) else list(self.order_by)

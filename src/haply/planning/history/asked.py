@@ -62,12 +62,12 @@ class WholeCondition:
 
     @property
     def condition(self) -> Expression:
-        """All parts as one condition."""
+        """Return all parts as one condition."""
         return Or(self.parts) if len(self.parts) > 1 else self.parts[0]
 
     @property
     def exclusive(self) -> bool:
-        """Whether the condition is an OR of parts of which one holds at most."""
+        """Return whether the condition is an OR of parts of which one holds at most."""
         return len(self.parts) > 1
 
     def remembered(
@@ -157,7 +157,7 @@ def notes_on(*frames: Frame) -> tuple[str, ...]:
 
 
 def _variables(condition: Expression, is_certain: Callable[[Expression], bool]) -> Iterator[Name]:
-    """The columns that are uncertain, or that uncertain values are made of."""
+    """Yield the columns that are uncertain, or that uncertain values are made of."""
     if isinstance(condition, Column) and not is_certain(condition):
         yield _name(condition)
     if isinstance(condition, Call) and condition.name in PARAMETERS:
@@ -191,7 +191,7 @@ def _kept_apart(one: Row, other: Row, conditions: Sequence[Expression]) -> bool:
 
 
 def _compared(one: Row, other: Row, op: str, conditions: Sequence[Expression]) -> bool:
-    """Whether one condition compares the keys of two rows so; of several columns, all must be equal, or one differ."""
+    """Return whether one condition compares the keys of two rows so: all columns must be equal, or one must differ."""
 
     def compares(condition: Expression, mine: Column, theirs: Column) -> bool:
         match condition:

@@ -40,7 +40,7 @@ def keyed(frame: Frame, key: str | Sequence[str] | None, name: str) -> Frame:
 
 
 def name_of(value: Any) -> str:
-    """A name for a table that is the same as long as it is the same object, or the same file."""
+    """Return a name for a table that is the same as long as it is the same object, or the same file."""
     if isinstance(value, str) or hasattr(value, "__fspath__"):
         return f"file:{value}"
     known = _TABLES.get(id(value))

@@ -48,7 +48,7 @@ class Mark:
 
     @property
     def text(self) -> str:
-        """The mark as text."""
+        """Return the mark as text."""
         plain = asdict(Mark(""))
         return json.dumps({name: value for name, value in asdict(self).items() if value != plain[name]})
 

@@ -581,7 +581,7 @@ class Decisions(NamedTuple):
 
     @property
     def open(self) -> np.ndarray:
-        """The rows that still need their exact value."""
+        """Return the rows that still need their exact value."""
         return np.flatnonzero(self.verdict == 0)
 
 

@@ -139,7 +139,7 @@ class RadiusList:
 
     @property
     def largest(self) -> float:
-        """The largest radius; 0 without objects."""
+        """Return the largest radius; 0 without objects."""
         return self._radii[0][0] if self._radii else 0.0
 
 

@@ -48,7 +48,7 @@ class Intervals:
 
     @property
     def begins(self) -> np.ndarray:
-        """Where rows begin: at the lower end, which may be ``end`` for a core interval."""
+        """Return where rows begin: at the lower end, which may be ``end`` for a core interval."""
         return np.minimum(self.start, self.end)
 
 

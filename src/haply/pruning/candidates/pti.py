@@ -299,7 +299,7 @@ class ThresholdTree:
 
     @property
     def height(self) -> int:
-        """How many layers of nodes there are from the root to the leaves."""
+        """Return how many layers of nodes there are from the root to the leaves."""
         node, layers = int(self.nodes.state[_ROOT]), 1
         while not self.nodes.is_leaf[node]:
             node, layers = int(self.nodes.children[node, 0]), layers + 1

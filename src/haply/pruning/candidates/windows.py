@@ -145,17 +145,17 @@ class State(NamedTuple):
 
     @property
     def stored(self) -> np.ndarray:
-        """How many tuples of each stream are stored."""
+        """Return how many tuples of each stream are stored."""
         return self.length[STORED] + self.length[PENDING]
 
     @property
     def keys(self) -> int:
-        """How many keys the stored tuples have."""
+        """Return how many keys the stored tuples have."""
         return int(self.free[ROWS])
 
     @property
     def room(self) -> int:
-        """How many more tuples there is room for, with any keys."""
+        """Return how many more tuples there is room for, with any keys."""
         return min(len(self.time) - 1 - int(self.free[SLOTS]), len(self.key) - FIRST_KEY - int(self.free[ROWS]))
 
 

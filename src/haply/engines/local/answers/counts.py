@@ -60,7 +60,7 @@ class LocalCounts:
         return table.filter(as_arrow(good))
 
     def _pairs(self) -> pa.Table:
-        """All pairs that may match: their row ids, and the columns that are not looked up by these."""
+        """Return all pairs that may match: their row ids, and the columns that are not looked up by these."""
         plan = self.plan
         if plan.looked_up:
             source = PlannedPairs(plan.pairs, self.engine, self.funnel)
@@ -70,7 +70,7 @@ class LocalCounts:
         return found.table()
 
     def _by_row(self, pairs: pa.Table, count: int) -> dict[str, np.ndarray]:
-        """The numbers of all left rows: those without pairs have no matches."""
+        """Return the numbers of all left rows: those without pairs have no matches."""
         counting, ids = self.plan.counting, pairs[ROW_IDS["left"]].to_numpy()
         if counting is None:  # every pair is a match
             matches = np.bincount(ids, minlength=count).astype(np.float64)
@@ -90,7 +90,7 @@ class LocalCounts:
         return columns
 
     def _groups(self, rows: pa.Table, good: np.ndarray, pairs: pa.Table, columns: dict[str, np.ndarray]) -> pa.Table:
-        """The numbers of groups of left rows: those that share right rows are not independent."""
+        """Return the numbers of groups of left rows: those that share right rows are not independent."""
         plan, names = self.plan, list(self.plan.by)
         given = rows.select(names).append_column("place", as_arrow(np.arange(rows.num_rows)))
         keys = ", ".join(map(sql.quoted, names))
@@ -115,7 +115,7 @@ class LocalCounts:
         return table.append_column(SD, as_arrow(np.sqrt(np.maximum(variance[known], 0.0))))
 
     def _values(self, pairs: pa.Table, side: SideName, name: str, chosen: np.ndarray) -> pa.Array:
-        """The compared values of some pairs."""
+        """Return the compared values of some pairs."""
         if not self.plan.looked_up:
             return pairs[name].take(as_arrow(chosen)).combine_chunks()
         frame = self.plan.node.frames[side]

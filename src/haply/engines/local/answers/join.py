@@ -40,7 +40,7 @@ class LocalAnswers:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the result."""
+        """Return the columns of the result."""
         join, fields = self.join, []
         for one in join.node.result:
             frame = join.side(one.side)
@@ -156,7 +156,7 @@ class LocalAnswers:
         return frame.table(names).take(as_arrow(self._ids(pairs, side)))
 
     def _spreads(self, pairs: pa.Table) -> np.ndarray:
-        """The expected squared differences of pairs; zeros if no columns are compared."""
+        """Return the expected squared differences of pairs; zeros if no columns are compared."""
         if self.join.compared is None:
             return np.zeros(pairs.num_rows)
         sides: tuple[SideName, SideName] = ("left", "right")
@@ -213,7 +213,7 @@ class LocalAnswers:
 
 
 def only(table: pa.Table, chosen: np.ndarray) -> pa.Table:
-    """The chosen rows of a table: where few are left out, the others are not copied."""
+    """Return the chosen rows of a table: where few are left out, the others are not copied."""
     out = np.flatnonzero(~chosen)
     if len(out) > _FEW_LEFT_OUT:
         return table.filter(as_arrow(chosen))

@@ -96,6 +96,6 @@ class PlannedPairs(PairSource):
 
     @Once
     def _unmoved(self) -> tuple[SideName, ...]:
-        """The sides whose row ids are the numbers of their rows: no row was left out before the join."""
+        """Return the sides whose row ids are the numbers of their rows: no row was left out before the join."""
         ids = {} if self._join is None else self._join.numbers_of(ROW_IDS)
         return tuple(side for side in _NUMBERS if side in ids and np.array_equal(ids[side], np.arange(len(ids[side]))))

@@ -58,7 +58,7 @@ class SparkAnswers:
         return whole
 
     def _pairs(self, plan: Chosen, funnel: Any) -> DataFrame:
-        """The pairs that are kept, with the ids of their rows."""
+        """Return the pairs that are kept, with the ids of their rows."""
         if self.join.by_levels:
             return self._ranked(self._by_levels(funnel))
         frame = plan.run(self.engine, funnel)
@@ -66,7 +66,7 @@ class SparkAnswers:
         return self._ranked(frame.df) if self.join.answer.ranked else frame.df
 
     def _by_levels(self, funnel: Any) -> DataFrame:
-        """The pairs of each row above the first level that enough of its pairs reach; all of them if there is none.
+        """Return the pairs of each row above the first level that enough of its pairs reach; without such a level, all.
 
         Rows that have enough are found by a separate join, with ids only, and left out of the next level. Equal rows
         have equal pairs, so fingerprints identify these rows.
@@ -100,7 +100,7 @@ class SparkAnswers:
         return found.df
 
     def _ranked(self, pairs: DataFrame) -> DataFrame:
-        """The best pairs of each row."""
+        """Return the best pairs of each row."""
         answer = self.join.answer
         if answer.keep == "one_to_one":
             return pairs.coalesce(1).mapInArrow(_most_pairs, pairs.schema)  # any two rows may depend on each other
@@ -124,12 +124,12 @@ class SparkAnswers:
         return pairs
 
     def _rows(self, side: SideName, pairs: DataFrame, with_pair: bool) -> DataFrame:
-        """The rows of a side that have a pair, or have none, with the columns that the result shows of it."""
+        """Return the rows of a side that have a pair, or have none, with the columns that the result shows of it."""
         shown = [F.col(quoted(one.column)).alias(one.name) for one in self.join.shown(side)]
         return self._chosen_rows(side, pairs, with_pair).select(*shown)
 
     def _chosen_rows(self, side: SideName, pairs: DataFrame, with_pair: bool) -> DataFrame:
-        """The same with all columns of the side, and the fingerprints of rows."""
+        """Return the same with all columns of the side, and the fingerprints of rows."""
         join, frame = self.join, self.join.side(side)
         assert isinstance(frame, SparkFrame)
         df = frame.df
@@ -151,7 +151,7 @@ class SparkAnswers:
         return df.where(has_pair if with_pair else ~has_pair)
 
     def _padded(self, rows: DataFrame, side: SideName) -> DataFrame:
-        """The same with nulls for what the other side would show."""
+        """Return the same with nulls for what the other side would show."""
         join, columns = self.join, []
         for one in join.node.result:
             frame = join.side(one.side)
@@ -165,7 +165,7 @@ class SparkAnswers:
 
 
 def _most_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The pairs with the largest sum of probabilities in which no row is twice."""
+    """Yield the pairs with the largest sum of probabilities in which no row is twice."""
     given = list(batches)
     if not given:
         return
@@ -177,6 +177,6 @@ def _most_pairs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _spreads(left: pa.Array, right: pa.Array) -> pa.Array:
-    """The expected squared differences of pairs."""
+    """Return the expected squared differences of pairs."""
     rows = np.arange(len(left))
     return pa.array(expected_squares(Centres.of(view_column(left)), Centres.of(view_column(right)), rows, rows))

@@ -50,7 +50,7 @@ class SparkCounts:
         return frame.df
 
     def _with_numbers(self) -> DataFrame:
-        """The left rows with their numbers; equal rows have equal ones, so fingerprints are enough."""
+        """Return the left rows with their numbers; equal rows have equal ones, so fingerprints are enough."""
         plan, counting = self.plan, self.plan.counting
         frame = plan.node.left
         assert isinstance(frame, SparkFrame)
@@ -77,7 +77,7 @@ class SparkCounts:
         return rows.withColumns(none)
 
     def _groups(self, rows: DataFrame) -> DataFrame:
-        """The numbers of groups of left rows: those that share right rows are not independent."""
+        """Return the numbers of groups of left rows: those that share right rows are not independent."""
         plan = self.plan
         by = [f"__haply_by_{k}" for k in range(len(plan.by))]
         rows = rows.withColumns({name: F.col(quoted(column)) for name, column in zip(by, plan.by, strict=True)})
@@ -103,7 +103,7 @@ class SparkCounts:
 def _counted(
     pairs: DataFrame, counting: Counting | WorldCounting, keys: Sequence[str], along: Sequence[str]
 ) -> DataFrame:
-    """The numbers of what has one key each, with columns that are equal in all its pairs."""
+    """Return the numbers of what has one key each, with columns that are equal in all its pairs."""
     columns = [*map(quoted, counting.columns), *keys, *along]
     sorted_pairs = pairs.select(*columns).repartition(*keys).sortWithinPartitions(*keys)
     kinds = {field.name: field.dataType.simpleString() for field in sorted_pairs.schema}

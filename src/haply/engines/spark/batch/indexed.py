@@ -40,7 +40,7 @@ class AskPages:
     pages: Intervals
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A parcel for each page and batch, and a row of counts."""
+        """Yield a parcel for each page and batch, and a row of counts."""
         known = PageList(self.pages)
         for batch in batches:
             if batch.num_rows:
@@ -62,7 +62,7 @@ class PageJoin:
     cells: CellWorker
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pairs of every page, each page's counters before them."""
+        """Yield the pairs of every page, each page's counters before them."""
         for cell in cells_of(batches):
             page = int(cell[CELL][0].as_py())
             asking, asked = opened(cell[PARCEL]), self._page(page)

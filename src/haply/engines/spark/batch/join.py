@@ -46,7 +46,7 @@ _MOST_RANGES = 256
 
 
 def df_of(side: Side) -> DataFrame:
-    """The DataFrame of a side."""
+    """Return the DataFrame of a side."""
     assert isinstance(side.frame, SparkFrame)
     return side.frame.df
 
@@ -81,13 +81,13 @@ class BatchJoin:
 
     @cached_property
     def settings(self) -> CellSettings:
-        """The session's settings of cells."""
+        """Return the session's settings of cells."""
         return CellSettings.of(df_of(self.join.left).sparkSession)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def own_rows(self, side: Side) -> DataFrame:
-        """The side's rows that pass its own certain conditions, with keys and time."""
+        """Return the side's rows that pass its own certain conditions, with keys and time."""
         join = self.join
         frame = df_of(side).toDF(*side.inner)
         for expression in join.own_conditions(side):
@@ -100,7 +100,7 @@ class BatchJoin:
         return frame
 
     def _prepared(self, side: Side, lenient: bool = False) -> DataFrame:
-        """The same with their interval and state."""
+        """Return the same with their interval and state."""
         join = self.join
         assert join.method is not None
 
@@ -130,7 +130,7 @@ class BatchJoin:
     # -- overlapping pairs ---------------------------------------------------------------------------------------------
 
     def _overlapping(self, observing: Observing) -> DataFrame:
-        """Pairs of rows whose intervals overlap: rows go to their cells in parcels."""
+        """Return pairs of rows whose intervals overlap: rows go to their cells in parcels."""
         warm_parcels()
         join = self.join
         both, share = self._stacked[0].unionByName(self._stacked[1]), self.settings.sampled
@@ -151,7 +151,7 @@ class BatchJoin:
         return self.join.method.match(self.join.setting)
 
     def _overlapping_whole(self, sent: SideName, observing: Observing) -> DataFrame:
-        """The same if one whole side is sent to every task of the other."""
+        """Return the same if one whole side is sent to every task of the other."""
         join = self.join
         along, counted = tuple(self._sent_along), self.funnel is not None
         by_interval = join.condition.difference is not None
@@ -177,7 +177,7 @@ class BatchJoin:
         return Stack(df_of(self.join.left).schema.fields, df_of(self.join.right).schema.fields)
 
     def place_of(self, side: Side) -> Callable[[str], str]:
-        """The names of a side's columns in the stack."""
+        """Return the names of a side's columns in the stack."""
         at = self.stack.left if side.is_left else self.stack.right
         return lambda name: self.stack.columns[at[side.original.index(name)]]
 
@@ -198,7 +198,7 @@ class BatchJoin:
 
     @property
     def _sent_along(self) -> list[str]:
-        """Columns that both sides have besides their own: keys and times."""
+        """Return columns that both sides have besides their own: keys and times."""
         return [*self._keys, *([TIME] if self.join.window is not None else [])]
 
     @property
@@ -217,16 +217,16 @@ class BatchJoin:
 
     @cached_property
     def _stacked(self) -> list[DataFrame]:
-        """The rows of both sides in their places."""
+        """Return the rows of both sides in their places."""
         return [self._in_places(side) for side in self.join.sides]
 
     def _in_places(self, side: Side, named: bool = True) -> DataFrame:
-        """The rows of a side, its columns in their places, and their marks."""
+        """Return the rows of a side, its columns in their places, and their marks."""
         number, more = LEFT if side.is_left else RIGHT, [*self._sent_along, *self._marks]
         return self.stack.spread(self.own_rows(side), side.inner, number, more, self._fields, named=named)
 
     def _sketches(self, share: float) -> DataFrame:
-        """Where the rows are, from a share of them."""
+        """Return where the rows are, from a share of them."""
         sketch = Sketch(self._row_specs(raising=False), self._fields, bool(self._marks), self.join.length)
         return sketch_frame(self._stacked, sketch, share)
 
@@ -242,7 +242,7 @@ class BatchJoin:
         worker: Callable[[CellWorker], Any] = lambda kernel: lambda batches: kernel(batches),
         more: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        """The kept pairs of parcels that come sorted by cell, or of what else the worker makes pairs of.
+        """Return the kept pairs of parcels that come sorted by cell, or of what else the worker makes pairs of.
 
         ``worker`` makes the function that runs in Python; it must be a function, because Spark accepts no other
         callable, and a closure is sent to the workers with its variables. ``more`` are what it counts besides, and how
@@ -292,7 +292,7 @@ class BatchJoin:
 
     @staticmethod
     def _counted(joined: DataFrame, counts: Mapping[str, str], observing: Observing) -> DataFrame:
-        """The pairs without the rows of counters, which are observed; with them, how each counter adds up."""
+        """Return the pairs without the rows of counters, which are observed; with them, how each counter adds up."""
         metrics = {
             name: f"{adds_up}(get({COUNTERS}, {k}))"
             for k, (name, adds_up) in enumerate(counts.items())
@@ -303,7 +303,7 @@ class BatchJoin:
     # -- sure pairs ----------------------------------------------------------------------------------------------------
 
     def _sure(self, observing: Observing) -> DataFrame:
-        """Pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
+        """Return pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
 
         Intervals are those of the overlapping pairs to the last digit, so that every pair is in one of the parts. The
         cells here are equally wide, between the least and the largest position: unlike quantiles these do not depend
@@ -340,7 +340,7 @@ class BatchJoin:
             return f"CAST(greatest(0, least(span.ranges - 1, coalesce({place}, 0))) AS INT)"
 
         def apart(mine: str, theirs: str, condition: str) -> DataFrame:
-            """Pairs of rows that are in some cells and in one cell."""
+            """Return pairs of rows that are in some cells and in one cell."""
             ours = left.selectExpr("*", f"explode({mine}) AS __lcell").drop("span")
             others = right.selectExpr("*", f"{theirs} AS __rcell").drop("span")
             together = ["__l2 = __r2"] if window is not None else []
@@ -358,7 +358,7 @@ class BatchJoin:
         return observing.watch(pairs, {"sure": "count(1)"})
 
     def _joinable(self, rows: DataFrame, side: Side, *numbers: str) -> DataFrame:
-        """What pairs need of a side's rows, for Spark's own join; no name is one of the other side's."""
+        """Return what pairs need of a side's rows, for Spark's own join; no name is one of the other side's."""
         keys = [f"__key{k} AS __{side.prefix}key{k}" for k in range(len(self.join.condition.equalities))]
         more = [f"{number} AS __{side.prefix}{k}" for k, number in enumerate(numbers)]
         return rows.selectExpr(*(name for name in side.inner if name in self.join.payload), *keys, *more)
@@ -380,7 +380,7 @@ class BatchJoin:
     # -- a row and itself ----------------------------------------------------------------------------------------------
 
     def _same(self, observing: Observing) -> DataFrame:
-        """A row and itself: the difference is certainly 0."""
+        """Return a row and itself: the difference is certainly 0."""
         join, good = self.join, []
         for side, rows in zip(join.sides, self._rows, strict=True):
             known = [f"__state{k} = {USABLE}" for k in range(len(join.checked_columns(side)))]
@@ -417,7 +417,7 @@ class BatchJoin:
         return pairs if join.threshold.attainable else pairs.where(F.lit(False))
 
     def finished(self, parts: list[DataFrame], observing: Observing) -> DataFrame:
-        """All pairs that fulfil certain conditions and the window, with the columns of the result."""
+        """Return all pairs that fulfil certain conditions and the window, with the columns of the result."""
         pairs = parts[0]
         for more in parts[1:]:
             pairs = pairs.unionByName(more)
@@ -440,7 +440,7 @@ class BatchJoin:
         return conditions
 
     def shown(self, pairs: DataFrame, *more: str) -> DataFrame:
-        """The columns of the result under their names, and other columns unchanged."""
+        """Return the columns of the result under their names, and other columns unchanged."""
         join = self.join
         shown = [join.side(one.side).inner_name(one.column) for one in join.result]
         kept = [*(["probability"] if join.exact else []), *more]

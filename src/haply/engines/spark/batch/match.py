@@ -58,7 +58,7 @@ _Batches = Iterator[pa.RecordBatch]
 
 
 def _wider(pairs: DataFrame, *names: str) -> T.StructType:
-    """The columns of pairs, and further numbers."""
+    """Return the columns of pairs, and further numbers."""
     return T.StructType([*pairs.schema.fields, *(T.StructField(name, T.DoubleType()) for name in names)])
 
 

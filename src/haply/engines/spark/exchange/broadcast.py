@@ -36,7 +36,7 @@ class Ready:
     """Whether hopeless rows are counted."""
 
     def __call__(self, batches: list[pa.RecordBatch]) -> tuple[pa.Table, list[int]]:
-        """The rows that take part, and what was counted (as ``ROW_COUNTS``)."""
+        """Return the rows that take part, and what was counted (as ``ROW_COUNTS``)."""
         table = folded(batches, self.fields)
         if not (self.ends or self.counted):
             return good_rows(table, self.side, self.more).table, []
@@ -83,7 +83,7 @@ class Meet:
     """The side that was sent."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pairs of every block of rows, its counters before them: those of a cell, then rows here, then rows sent."""
+        """Yield the pairs of every block of rows, its counters first: of a cell, then rows here, then rows sent."""
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
@@ -102,7 +102,7 @@ class Meet:
 
 
 def _opened(sent: Any) -> tuple[pa.Table | None, list[int]]:
-    """All rows of parcels that follow one another, in one piece, and what was counted of all."""
+    """Return all rows of parcels that follow one another, in one piece, and what was counted of all."""
     if not sent.is_valid:
         return None, [0] * len(ROW_COUNTS)
     source, tables = pa.BufferReader(sent.as_buffer()), []

@@ -58,13 +58,13 @@ class CellSettings:
 
     @classmethod
     def of(cls, spark: Any) -> CellSettings:
-        """The settings of a session."""
+        """Return the settings of a session."""
         rows, cells = spark.conf.get("spark.haply.rowsPerCell", None), spark.conf.get("spark.haply.cells", None)
         return cls(int(rows) if rows else ROWS_PER_CELL, int(cells) if cells else None)
 
     @property
     def sampled(self) -> float:
-        """The share of rows that the quantiles of a layout are made from."""
+        """Return the share of rows that the quantiles of a layout are made from."""
         return 1.0 if self.cells else min(1.0, _SAMPLED_PER_CELL / self.rows_per_cell)
 
 
@@ -76,7 +76,7 @@ def sketch_frame(stacked: Sequence[DataFrame], sketch: Sketch, share: float) -> 
 
 
 def edges_frame(sketches: DataFrame, share: float, settings: CellSettings, window: float | None) -> DataFrame:
-    """One row ``layout``, made from sketches when the query runs: see ``exchange.CellEdges``."""
+    """Return one row ``layout``, made from sketches when the query runs: see ``exchange.CellEdges``."""
 
     def compute(all_sketches: pa.Array) -> pa.Array:
         rows = []
@@ -93,7 +93,7 @@ def edges_frame(sketches: DataFrame, share: float, settings: CellSettings, windo
 
 
 def profiles_of(sketches: Sequence[Any], share: float, window: float | None = None) -> tuple[Profile, Profile, bool]:
-    """What is known of both sides, from sketches of a share of their rows: by their intervals, or by their times.
+    """Sketch both sides from a share of their rows: by their intervals, or by their times.
 
     Rows in a window of certain times may go to cells by either; by that, in which they meet fewer others.
     """
@@ -125,12 +125,12 @@ def _merged(parts: list[np.ndarray], rows: list[int], levels: np.ndarray) -> np.
 
 
 def _packed(edges: CellEdges) -> bytes:
-    """A layout as bytes: slices, if there are any, one more than edges, come before these."""
+    """Return a layout as bytes: slices, if there are any, one more than edges, come before these."""
     return np.array([edges.in_time, *edges.slices], np.int64).tobytes() + edges.edges.tobytes()
 
 
 def _unpacked(packed: bytes, sliced: bool) -> CellEdges:
-    """The layout that was packed."""
+    """Return the layout that was packed."""
     cells = len(packed) // 16 if sliced else 0
     in_time, *slices = np.frombuffer(packed, np.int64, 1 + cells)
     return CellEdges(np.frombuffer(packed, np.float64, offset=8 + 8 * cells), np.array(slices, np.int64), bool(in_time))
@@ -171,7 +171,7 @@ class Sketch:
 
     @property
     def columns(self) -> list[str]:
-        """What it looks at."""
+        """Return what it looks at."""
         found: list[str] = []
         for side in self.sides:
             for name in (side.value, *(name for name, _ in side.further)):
@@ -245,7 +245,7 @@ def folded(batches: list[pa.RecordBatch], fields: Mapping[str, tuple[str, ...]])
 
 
 def _by_side(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each side that there are any of."""
+    """Yield the rows of each side that has any."""
     of = table[SIDE].to_numpy()
     for side in (LEFT, RIGHT):
         mine = of == side
@@ -290,7 +290,7 @@ class Pack:
 def parcels_of(
     table: pa.Table, intervals: Intervals, sent: Sent, side: int, counts: list[int], called: str = BEGINS_HERE
 ) -> pa.RecordBatch:
-    """A parcel for each cell, of the rows that go there, and a row for what was counted (as ``ROW_COUNTS``)."""
+    """Return a parcel for each cell, of the rows that go there, and a row for what was counted (as ``ROW_COUNTS``)."""
     table = table.append_column(START, pa.array(intervals.start)).append_column(END, pa.array(intervals.end))
     parts = in_parcels(table, sent, called)
     columns = [
@@ -310,12 +310,12 @@ def in_parcels(table: pa.Table, sent: Sent, called: str = BEGINS_HERE) -> dict[i
 
 
 def to_bytes(table: pa.Table) -> bytes:
-    """A table as Arrow bytes."""
+    """Return a table as Arrow bytes."""
     return bytes(to_buffer(table))
 
 
 def to_buffer(table: pa.Table) -> pa.Buffer:
-    """The same without a copy."""
+    """Return the same without a copy."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -323,5 +323,5 @@ def to_buffer(table: pa.Table) -> pa.Buffer:
 
 
 def from_bytes(data: Any) -> pa.Table:
-    """The table that was made into these bytes."""
+    """Return the table that was made into these bytes."""
     return pa.ipc.open_stream(pa.py_buffer(data) if isinstance(data, bytes) else data).read_all()

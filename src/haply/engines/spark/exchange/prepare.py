@@ -19,7 +19,7 @@ from haply.pruning.candidates.intervals import Intervals
 
 
 def interval_function(find: Callable[[Model], Intervals], raise_as: str | None) -> Any:
-    """A function of a column that gives a struct ``start, end, state`` for each row; ``find`` knows those of good rows.
+    """Return a function that gives a struct ``start, end, state`` for each row; ``find`` gives those of good rows.
 
     ``raise_as`` names the column in the error for a bad row; without it bad rows are only marked.
     """
@@ -50,7 +50,7 @@ def middle_column(column: str) -> Column:
 
 
 def state_function(raise_as: str | None) -> Any:
-    """Whether each row of a column is usable, null or bad."""
+    """Return whether each row of a column is usable, null or bad."""
 
     def states(values: pa.Array) -> pa.Array:
         return pa.array(row_states(values, raise_as)[0])
@@ -62,7 +62,7 @@ _INTERVAL_TYPE = "start double, end double, state tinyint"
 
 
 def bad_rows(frame: DataFrame, name: str) -> DataFrame:
-    """The bad rows of an uncertain column, with a ``reason``."""
+    """Return the bad rows of an uncertain column, with a ``reason``."""
 
     def reasons(column: pa.Array) -> pa.Array:
         return bad_reasons(column)

@@ -47,7 +47,7 @@ class Stack:
         *,
         named: bool = True,
     ) -> DataFrame:
-        """One side's columns in their places, some columns besides; structs in ``fields`` field by field.
+        """Return one side's columns in their places, some columns besides; structs in ``fields`` field by field.
 
         Rows have the number of their side with them, if it is to be ``named``.
         """
@@ -66,7 +66,7 @@ class Stack:
         return spread.withColumns(empty) if empty else spread
 
     def hashable(self, fields: Mapping[str, tuple[str, ...]] | None = None) -> list[str]:
-        """The columns that a hash of a row uses."""
+        """Return the columns that a hash of a row uses."""
         odd, found = (T.MapType, T.VariantType), []
         for name, kind in zip(self.columns, self.types, strict=True):
             if not isinstance(kind, odd):
@@ -75,7 +75,7 @@ class Stack:
 
 
 def field_names(column: str, fields: Sequence[str]) -> list[str]:
-    """What the fields of a struct are called where each is a column."""
+    """Return what the fields of a struct are called where each is a column."""
     return [f"{column}_{field}" for field in fields]
 
 

@@ -81,7 +81,7 @@ class CellWorker:
 
     @property
     def _counts(self) -> bool:
-        """Whether counters are needed."""
+        """Return whether counters are needed."""
         return COUNTERS in self.schema.names
 
     def _decide(self, left: pa.Table, right: pa.Table, more: Sequence[int]) -> pa.Table:
@@ -111,12 +111,12 @@ def counter_row(schema: pa.Schema, counts: Sequence[int]) -> pa.Table:
 
 
 def opened(parcels: pa.ChunkedArray) -> pa.Table:
-    """All rows of some parcels, in one piece."""
+    """Return all rows of some parcels, in one piece."""
     return pa.concat_tables([from_bytes(parcel.as_buffer()) for parcel in parcels]).combine_chunks()
 
 
 def cells_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The parcels of one cell after the other; only one cell is held at a time. Rows of no cell are left out."""
+    """Yield the parcels of one cell after the other, holding one cell at a time. Rows of no cell are left out."""
     held: list[pa.RecordBatch] = []
     current: int | None = None
     for batch in batches:

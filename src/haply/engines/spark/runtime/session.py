@@ -135,7 +135,7 @@ def _count_cores(cores: str | int) -> int:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether a session is a Spark Connect client: without a JVM, and without a ``sparkContext``."""
+    """Return whether a session is a Spark Connect client: without a JVM, and without a ``sparkContext``."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -219,7 +219,7 @@ def _connect_on_a_free_port() -> Iterator[dict[str, str]]:
 
 
 def _scratch_folder() -> Path:
-    """A private folder that goes away with this process."""
+    """Return a private folder that goes away with this process."""
     folder = Path(tempfile.mkdtemp(prefix="haply-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -305,7 +305,7 @@ def _home_of(java: Path) -> Path:
 
 
 def parse_java_version(said: str) -> int | None:
-    """The major version in what ``java -version`` prints.
+    """Return the major version in what ``java -version`` prints.
 
     >>> parse_java_version('openjdk version "21.0.8" 2025-07-15')
     21

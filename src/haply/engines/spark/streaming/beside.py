@@ -87,7 +87,7 @@ def _answering(
 
 
 def _opened(sent: pa.Buffer, nothing: pa.Schema) -> pa.Table:
-    """All rows of parcels that follow one another; a table without rows if there are none."""
+    """Return all rows of parcels that follow one another; a table without rows if there are none."""
     source, tables = pa.BufferReader(sent), []
     while source.tell() < source.size():
         tables.append(pa.ipc.open_stream(source).read_all())

@@ -101,7 +101,7 @@ class StreamJoin(ABC):
 
     @property
     def _told(self) -> dict[int, str]:
-        """The names of row ids, by the number of their side, where final rows are reported."""
+        """Return the names of row ids, by the number of their side, where final rows are reported."""
         numbers = {LEFT: self.join.left.name, RIGHT: self.join.right.name}
         return {number: ROW_IDS[name] for number, name in numbers.items() if name in self.answer.identified}
 
@@ -116,7 +116,7 @@ class StreamJoin(ABC):
         return [f"({join.sql(one)}) = ({join.sql(other)})" for one, other in join.condition.equalities]
 
     def _found(self, observing: Observing) -> DataFrame:
-        """What cells find, under the inner names."""
+        """Return what cells find, under the inner names."""
         join = self.join
         self._warm()
         cells = CellSettings.of(df_of(join.left).sparkSession).cells or STREAM_CELLS
@@ -142,22 +142,22 @@ class StreamJoin(ABC):
 
     @abstractmethod
     def _operator(self) -> Callable[[], JoinOperator]:
-        """The function that makes the operator of a cell."""
+        """Return the function that makes the operator of a cell."""
 
     def _row_spec(self, side: Side) -> RowSpec:
-        """The description of a side's rows: their value decides whether they take part, and to which cells they go."""
+        """Describe the rows of a side: their value decides whether they take part, and to which cells they go."""
         spec = self.join.row_spec(side, side.inner_name, self.join.invalid == "raise")
         return replace(spec, payload=tuple(side.inner))
 
     @property
     def _sent_by_time(self) -> float | None:
-        """How far apart certain times may be, if rows go to cells by their times, and not by their values."""
+        """Return how far apart certain times may be, if rows go to cells by their times, and not by their values."""
         return None
 
     @property
     @abstractmethod
     def _block_width(self) -> float:
-        """The width of blocks: much wider than the reach of a row, so that few rows are in more than one."""
+        """Return the width of blocks: much wider than the reach of a row, so that few rows are in more than one."""
 
     def _warm(self) -> None:
         """Compile the kernels, or load them, before workers need them."""
@@ -184,11 +184,11 @@ class StreamJoin(ABC):
 
     @property
     def _stamps(self) -> bool:
-        """Whether times are counted in microseconds since 1970."""
+        """Return whether times are counted in microseconds since 1970."""
         return self.window.stamps and not any(self.window.uncertain)
 
     def _time_of(self, side: Side) -> tuple[str, bool]:
-        """The column of times of a side, and whether it is uncertain."""
+        """Return the column of times of a side, and whether it is uncertain."""
         return self.window.column(side.is_left), self.window.uncertain[0 if side.is_left else 1]
 
     def _query(self, clock: Clock, schema: T.StructType, cells: int) -> CellQuery:
@@ -212,7 +212,7 @@ class StreamJoin(ABC):
         )  # fmt: skip
 
     def _parcels(self, side: Side, cells: int, clock: Clock, observing: Observing) -> DataFrame:
-        """Rows of a side in parcels. Conditions only mark rows: those that are left out advance the clock, too."""
+        """Pack the rows of a side in parcels. Conditions only mark rows: those left out advance the clock, too."""
         join = self.join
         own = " AND ".join(f"({join.sql(expression)})" for expression in join.own_conditions(side)) or "true"
         keys = join.key_sql(side)
@@ -398,7 +398,7 @@ class StreamObserving(Observing):
     """Counters of a stream: summed over the progress reports of its query."""
 
     def watch(self, frame: DataFrame, metrics: dict[str, str]) -> DataFrame:
-        """The frame with these aggregates, in SQL, reported to the funnel, if there is one."""
+        """Return the frame with these aggregates, in SQL, reported to the funnel, if there is one."""
         if self.funnel is None:
             return frame
         name, totals = f"{OBSERVED}{uuid.uuid4().hex}", Totals()
@@ -429,7 +429,7 @@ _listeners: WeakKeyDictionary[Any, Listener] = WeakKeyDictionary()
 
 
 def _listener_of(session: Any) -> Listener:
-    """The one listener of a session: each would be called for every report of every query."""
+    """Return the one listener of a session: each would be called for every report of every query."""
     if session not in _listeners:
         _listeners[session] = listener = Listener()
         session.streams.addListener(listener)

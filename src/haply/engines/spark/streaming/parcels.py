@@ -63,7 +63,7 @@ class Clock:
 
     @classmethod
     def of(cls, stamps: bool, span: float) -> Clock:
-        """For times whose window and delay add up to ``span``."""
+        """Make those for times whose window and delay add up to ``span``."""
         return cls(stamps, 1e-6 if stamps else (0.1 / span if span > 0.0 else 1.0))
 
     def seconds(self, times: np.ndarray) -> np.ndarray:
@@ -72,14 +72,14 @@ class Clock:
         return np.clip(moved, 0.0 if self.stamps else self._BEGINS, 9e12)
 
     def time(self, milliseconds: float) -> float:
-        """The time of a row that the clock shows, rounded down; minus infinity while it has not begun."""
+        """Return the time of a row that the clock shows, rounded down; minus infinity while it has not begun."""
         if milliseconds <= (0.0 if self.stamps else 1000.0 * self._BEGINS):
             return -np.inf
         slack = 0.0 if self.stamps else 0.002
         return (milliseconds / 1000.0 - slack - (0.0 if self.stamps else self._MOVED)) / self.scale
 
     def delay(self, length: float) -> int:
-        """A length of time in milliseconds, rounded up."""
+        """Return a length of time in milliseconds, rounded up."""
         return int(np.ceil(length * self.scale * 1000.0)) + 1
 
 
@@ -98,7 +98,7 @@ class RowNumbers:
 
     @classmethod
     def of_task(cls) -> RowNumbers:
-        """For the task that runs in this process."""
+        """Return those of the task that runs in this process."""
         task = TaskContext.get()
         batch = None if task is None else task.getLocalProperty("streaming.sql.batchId")
         if task is None or batch is None:
@@ -106,7 +106,7 @@ class RowNumbers:
         return cls(int(batch), task.partitionId())
 
     def numbered(self, table: pa.Table) -> pa.Table:
-        """The table with the ids of its rows, 16 bytes each."""
+        """Return the table with the ids of its rows, 16 bytes each."""
         parts = np.empty((table.num_rows, 2), np.int64)
         parts[:, 0] = (self.batch << _PARTITION_BITS) | self.partition
         parts[:, 1] = np.arange(self.following, self.following + table.num_rows)
@@ -141,7 +141,7 @@ class StreamPack:
     """When uncertain times end, if that matters."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row per cell and batch, and one for the control cell."""
+        """Yield one row per cell and batch, and one for the control cell."""
         numbers = RowNumbers.of_task() if self.numbered else None
         for batch in batches:
             if batch.num_rows:

@@ -50,7 +50,7 @@ class BatchReport:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Return rows a second."""
         return self.rows / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:

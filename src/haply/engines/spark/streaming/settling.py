@@ -63,7 +63,7 @@ class Settling:
 
     @property
     def of_pairs(self) -> tuple[int, ...]:
-        """The sides whose rows are in the bucket of their pairs; for others there are notes."""
+        """Return the sides whose rows are in the bucket of their pairs; for others there are notes."""
         return tuple(self.rows) if self.entangled else tuple(self.rows)[:1]
 
 
@@ -152,12 +152,12 @@ class Shelf:
 
     @property
     def table(self) -> pa.Table:
-        """All rows, also those that are gone."""
+        """Return all rows, also those that are gone."""
         return pa.concat_tables([self.schema.empty_table(), *(table for table, _ in self.pieces.values())])
 
     @property
     def flags(self) -> np.ndarray:
-        """The status of all rows."""
+        """Return the status of all rows."""
         return np.concatenate([np.empty(0, np.uint8), *(flags for _, flags in self.pieces.values())])
 
     def update(self, table: pa.Table, flags: np.ndarray, following: int) -> int:
@@ -202,7 +202,7 @@ class BucketState:
 
     @property
     def shelves(self) -> tuple[Shelf, Shelf]:
-        """All that is stored."""
+        """Return all that is stored."""
         return self.rows, self.notes
 
     @property

@@ -34,11 +34,11 @@ class CellProcessor(StatefulProcessor):
         )
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802
-        """Rows of one batch."""
+        """Return rows of one batch."""
         return self._cell.take(key, rows, timerValues)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802
-        """A timer of a cell."""
+        """Return a timer of a cell."""
         return self._cell.tick(key, timerValues)
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ class CellQuery:
 
     @property
     def sides(self) -> int:
-        """How many streams are joined."""
+        """Return how many streams are joined."""
         return len(self.values)
 
 
@@ -154,27 +154,27 @@ class Piece:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """The times at which its rows end."""
+        """Return the times at which its rows end."""
         return np.asarray(self.table[self.ends_in])
 
     @cached_property
     def first_end(self) -> float:
-        """The first of these."""
+        """Return the first of these."""
         return float(self.ends.min(initial=np.inf))
 
     @cached_property
     def last_end(self) -> float:
-        """The last of these."""
+        """Return the last of these."""
         return float(self.ends.max(initial=-np.inf))
 
     @cached_property
     def counted(self) -> int:
-        """How many of its rows begin in this cell: those are counted here and nowhere else."""
+        """Return how many of its rows begin in this cell: those are counted here and nowhere else."""
         return int(pc.sum(self.table[BEGINS_HERE]).as_py())
 
     @cached_property
     def nbytes(self) -> int:
-        """The memory of its rows."""
+        """Return the memory of its rows."""
         return int(self.table.nbytes)
 
 
@@ -234,7 +234,7 @@ class CellState:
             yield table.take(pa.array(rows))
 
     def _found(self, piece: Piece) -> PairBatch:
-        """The pairs that new rows complete, without those of final rows.
+        """Return the pairs that new rows complete, without those of final rows.
 
         Only an uncertain time that reaches further back than any before it can meet such a row: it has come too late.
         """
@@ -312,14 +312,14 @@ class CellState:
 
     @property
     def counts(self) -> list[int]:
-        """What was counted: by the operator, and of each side rows that were late or may have lost pairs."""
+        """Return what was counted: by the operator, and of each side rows that were late or may have lost pairs."""
         cut_short = self.operator.cut_short or (0,) * len(self.late)
         lost = [late + cut for late, cut in zip(self.late, cut_short, strict=True)]
         return [*self.operator.funnel.flat().values(), *lost]
 
     @property
     def stored(self) -> list[int]:
-        """How many rows of each side there are, each in one cell only."""
+        """Return how many rows of each side there are, each in one cell only."""
         stored = [0] * self.query.sides
         for piece in self.pieces.values():
             stored[piece.side] += piece.counted
