@@ -19,6 +19,7 @@ from haply.models import (
     Uniform,
 )
 from haply.models.columns import read_column, stacked
+from haply.models.ragged import as_arrow, as_numpy
 
 MODELS = [
     Certain([1.0, 2.0]),
@@ -128,3 +129,21 @@ def test_models_one_after_the_other():
     assert sure.mean().tolist() == [1.0, 2.0, 3.0]
     assert sure.values["values"].flags.writeable
     assert together.points.values.flags.writeable
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.int32, np.int8, bool])
+@pytest.mark.parametrize(("begin", "end"), [(0, 0), (0, 21), (3, 20), (8, 9)])
+def test_numbers_pass_between_numpy_and_arrow(kind, begin, end):
+    values = np.random.default_rng(1).integers(0, 2, 21).astype(kind)
+    column = as_arrow(values)
+    assert column.equals(pa.array(values))
+    for part in (column, pa.chunked_array([column, column])[21:], pa.array(values)):
+        found = as_numpy(part.slice(begin, end - begin))
+        assert found.dtype == kind
+        assert np.array_equal(found, values[begin:end])
+
+
+def test_columns_with_more_memory_than_numbers_are_read():
+    odd = pa.Array.from_buffers(pa.float64(), 2, [None, pa.py_buffer(np.arange(3.0).tobytes() + b"abc")])
+    assert as_numpy(odd).tolist() == [0.0, 1.0]
+    assert as_numpy(pa.chunked_array([], pa.float64())).tolist() == []

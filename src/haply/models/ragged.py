@@ -148,11 +148,15 @@ def as_arrow(values: np.ndarray) -> pa.Array:
 def as_numpy(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """View numbers without nulls as NumPy's, or return truth values; Arrow's ``to_numpy`` imports pandas, too."""
     array = in_one_piece(array)
-    data, begin, end = array.buffers()[1], array.offset, array.offset + len(array)
+    data, size = array.buffers()[1], len(array)
     if pa.types.is_boolean(array.type):
-        bits = np.frombuffer(data or b"", np.uint8)
-        return np.unpackbits(bits, count=end, bitorder="little")[begin:].view(bool)
-    found = np.frombuffer(data or b"", array.type.to_pandas_dtype())[begin:end]
+        if not size:
+            return np.empty(0, bool)
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=array.offset + size, bitorder="little")
+        return bits[array.offset :].view(bool)
+    kind = np.dtype(array.type.to_pandas_dtype())
+    # Arrow may have more memory than numbers, and none for no numbers.
+    found = np.frombuffer(data, kind, size, array.offset * kind.itemsize) if size else np.empty(0, kind)
     found.flags.writeable = False
     return found
 
