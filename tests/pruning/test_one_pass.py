@@ -17,6 +17,7 @@ from haply.joins.match import match_overlapping
 from haply.models import Gaussian, Uniform
 from haply.probability import Region
 from haply.probability.exact import PairProbability
+from haply.pruning.best import Best
 from haply.pruning.candidates import gaussian, one_pass
 from haply.pruning.candidates.gaussian import gaussian_pass
 from haply.pruning.candidates.intervals import row_intervals
@@ -121,6 +122,41 @@ def test_parts_find_the_pairs_of_the_oracle_once(seed, level, exact, count, kind
     assert sorted(found) == sorted(zip(whole.left.tolist(), whole.right.tolist(), strict=True))
     for name in ("candidates", "rejected", "accepted", "evaluated"):
         assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
+
+
+@settings(max_examples=fewer(150), deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.05, 0.3, 0.7]),
+    st.sampled_from([1, 2, 7]),
+    st.sampled_from([Best((0,)), Best((1,)), Best((0, 1)), Best((0,), 2), Best((0, 1), 3)]),
+)
+def test_parts_leave_out_only_pairs_that_are_not_among_the_best(seed, level, count, best):
+    rng = np.random.default_rng(seed)
+    sides = [gaussians(rng, n) for n in rng.integers(0, 30, 2)]
+    region, threshold = Region(-3.0, 3.0), Threshold(level)
+    intervals = [
+        row_intervals(side, left, region, threshold, True, Pairing.GAUSSIAN)
+        for side, left in zip(sides, (True, False), strict=True)
+    ]
+    labels = tuple(100 * rng.permutation(len(side)) for side in sides)
+    one_pass_of = gaussian_pass(*sides, *intervals, -np.inf, region, threshold, True, labels, best)
+    with ThreadPoolExecutor(2) as pool:
+        parts = list(one_pass_of.parts(count, pool.map))
+    found = [(int(i), int(j)) for part in parts for i, j in zip(part.left, part.right, strict=True)]
+    assert len(set(found)) == len(found)
+    chance = {
+        (i, j): oracle.probability_float(as_oracle(sides[0], i), as_oracle(sides[1], j), region.low, region.high)
+        for i, j in itertools.product(range(len(sides[0])), range(len(sides[1])))
+    }
+    for (i, j), p in chance.items():
+        kept = (labels[0][i], labels[1][j]) in found
+        if kept:
+            assert p >= level - 1e-12
+        rivals = [[q for pair, q in chance.items() if pair[side] == (i, j)[side]] for side in best.sides]
+        is_best = any(sum(q > p - 1e-11 for q in each) <= best.k for each in rivals)
+        if is_best and oracle.keeps(p, level) and not oracle.borderline(p, level):
+            assert kept
 
 
 def as_oracle(model, row):

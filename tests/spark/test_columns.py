@@ -116,7 +116,7 @@ def test_any_name_will_do(spark, name):
         assert pairs.columns == [plain, "x", "y", "probability"]
 
 
-def test_impossible_arguments():
+def test_impossible_arguments(spark):
     with pytest.raises(HaplyError, match="differ in dimension"):
         hp.samples([[1, 2], [3]])
     with pytest.raises(HaplyError, match="differ in dimension"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,16 +116,18 @@ def match_in_parts(
     labels: Labels,
     parts: int,
     run: Run,
+    best: Best | None,
+    finish: Callable[[Matches], Matches],
 ) -> Iterator[Matches] | None:
-    """Decide as ``match_overlapping``, but in so many parts, which ``run`` may find at the same time.
+    """Decide as ``match_overlapping``, but in so many parts, which ``run`` may find and ``finish`` at the same time.
 
     Returns None if these sides are not joined in one pass.
     """
     intervals = left_intervals, right_intervals
-    one_pass = _one_pass((left, right), intervals, -np.inf, region, threshold, exact, labels, None)
+    one_pass = _one_pass((left, right), intervals, -np.inf, region, threshold, exact, labels, best)
     if one_pass is None:
         return None
-    return (_as_matches(part, type(left), exact, part.seconds) for part in one_pass.parts(parts, run))
+    return one_pass.parts(parts, run, lambda part: finish(_as_matches(part, type(left), exact, part.seconds)))
 
 
 def _one_pass(

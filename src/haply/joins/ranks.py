@@ -76,12 +76,12 @@ def most_pairs(left: np.ndarray, right: np.ndarray, worth: np.ndarray) -> np.nda
     return best_world(rows[0][1], rows[1][1], worth, len(rows[0][0]), len(rows[1][0]))
 
 
-def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best) -> Matches:
-    """Leave out pairs of a cell that are not among the best of their rows, nor tie with those.
+def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best, parts: int = 1) -> Matches:
+    """Leave out pairs of a cell, or of one of so many parts, that are not among the best of their rows, nor tie.
 
     With two sides few are left out where rows have few pairs: those that are the best of either row are wanted.
     """
-    if len(best.sides) == 2 and len(found.left) < _FEW * min(map(len, models)):
+    if len(best.sides) == 2 and len(found.left) * parts < _FEW * min(map(len, models)):
         return found
     kept = np.zeros(len(found.left), bool)
     for side, rows in enumerate((found.left, found.right)):

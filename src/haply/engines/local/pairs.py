@@ -273,14 +273,12 @@ class LocalJoin:
     def _swept(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int] | None:
         """Find pairs in one sweep of sorted rows, part by part; return also how many parts there are."""
         sizes = [side.placed.table.num_rows for side in self.rows]
-        if cell.whole is None or sum(sizes) > _MOST_SWEPT:
+        if sum(sizes) > _MOST_SWEPT:
             return None
         one, other = (side.placed for side in self.rows)
         count = -(-max(sizes) // _ROWS_PER_PART)
         labels = self.rows[0].labels, self.rows[1].labels
-        found = cell.whole.in_parts(
-            (one.model, other.model), (one.intervals, other.intervals), labels, count, on_threads
-        )
+        found = cell.in_parts((one.model, other.model), (one.intervals, other.intervals), labels, count, on_threads)
         return None if found is None else (found, count)
 
     def _in_cells(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -166,17 +166,19 @@ class MatchDifferences:
         )  # fmt: skip
 
     def in_parts(
-        self, models: tuple[Model, Model], placed: tuple[Intervals, Intervals], labels: Labels, parts: int, run: Run
-    ) -> Iterator[Matches] | None:
+        self, models: tuple[Model, Model], placed: tuple[Intervals, Intervals], labels: Labels, parts: int, run: Run,
+        finish: Callable[[Matches], Matches],
+    ) -> Iterator[Matches] | None:  # fmt: skip
         """Return the kept pairs of sides that are not cut into cells; None if one pass cannot find them."""
         left, right = models
-        if self.strategy in _INDEXES or self.best is not None:
+        if self.strategy in _INDEXES:
             return None
         assert isinstance(left, OneDimensional)
         assert isinstance(right, OneDimensional)
         return match_in_parts(
-            left, right, *placed, self.region, self.threshold, self.exact, labels=labels, parts=parts, run=run
-        )
+            left, right, *placed, self.region, self.threshold, self.exact,
+            labels=labels, parts=parts, run=run, best=self.best, finish=finish,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +17,12 @@ from haply.joins.cells.rows import BEGINS_HERE, END, START, TIME, TIME_BEGINS_HE
 from haply.joins.match import Matches
 from haply.joins.ranks import best_of_cell
 from haply.joins.slots import in_slots
+from haply.models import Model
 from haply.models.columns import view_column
 from haply.models.ragged import as_arrow, as_numpy
 from haply.pruning.best import Best
+from haply.pruning.candidates.intervals import Intervals
+from haply.pruning.candidates.one_pass import Labels, Run
 from haply.selection.select import add_codes
 
 _PAIRS_AT_ONCE = 1 << 17
@@ -39,11 +43,32 @@ class CellJoin:
     best: Best | None = None
     """Which pairs are wanted, if not all (see ``Setting``)."""
 
-    @property
-    def whole(self) -> MatchDifferences | None:
-        """Return the method if it may also join sides that are not cut into cells: nothing but values decides pairs."""
-        plain = not self.keys and self.window is None and self.asked is None
-        return self.match if plain and isinstance(self.match, MatchDifferences) else None
+    def in_parts(
+        self, models: tuple[Model, Model], placed: tuple[Intervals, Intervals], labels: Labels, parts: int, run: Run
+    ) -> Iterator[Matches] | None:
+        """Return the kept pairs of sides that are not cut into cells, in so many parts; None if cells are needed.
+
+        That can be done where nothing but values decides pairs, by one pass.
+        """
+        if self.keys or self.window is not None or self.asked is not None:
+            return None
+        if not isinstance(self.match, MatchDifferences):
+            return None
+        best = self.best
+        if best is None:
+            return self.match.in_parts(models, placed, labels, parts, run, lambda found: found)
+
+        def finish(found: Matches) -> Matches:
+            begun = time.perf_counter()
+            found = best_of_cell(found, models, best, parts)
+            left, right = (
+                rows if label is None else label.take(rows)
+                for rows, label in zip((found.left, found.right), labels, strict=True)
+            )
+            seconds = {**found.seconds, "decide": found.seconds["decide"] + time.perf_counter() - begun}
+            return replace(found, left=left, right=right, seconds=seconds)
+
+        return self.match.in_parts(models, placed, (None, None), parts, run, finish)
 
     def pairs(self, left: pa.Table, right: pa.Table) -> Matches | None:
         """Return the kept pairs that this cell owns, by row numbers; None if no two rows can meet."""

@@ -251,7 +251,7 @@ def gaussian_pass(
 ) -> OnePass:
     """Prepare to find all kept pairs whose reference point is at or above ``from_position``.
 
-    With ``best``, which needs row numbers as labels, pairs that are not wanted may be left out.
+    With ``best``, pairs that are not wanted may be left out.
     """
     widest = math.hypot(*(float(side.sd.max(initial=0.0)) for side in (left, right)))
     reach, inner, outer = curve_table(0.5 * region.width, threshold.reject_below, threshold.accept_from, widest)
@@ -260,12 +260,10 @@ def gaussian_pass(
         float(region.low), float(region.high), region.low_closed, region.high_closed,
         0.5 * (region.low + region.high), (len(inner) - 1) / reach, inner, outer,
         threshold.keeps_from(), not exact, 1e-15 * farthest, 0.5 * region.width,
-        np.empty(0) if best is None else _cuts(threshold),
-        *(np.full((len(side) * (best is not None and k in best.sides), best.k if best else 1), -np.inf)
-          for k, side in enumerate((left, right))),
+        np.empty(0) if best is None else _cuts(threshold), np.empty((0, 1)), np.empty((0, 1)),
     )  # fmt: skip
     return OnePass(
         _scan, (left_intervals, right_intervals), ((left.values["mean"], left.sd), (right.values["mean"], right.sd)),
         _rows, labels, from_position, question,
-        lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)),
+        lambda: HeldGaussians(*(np.empty(one_pass.HELD) for _ in HeldGaussians._fields)), best,
     )  # fmt: skip

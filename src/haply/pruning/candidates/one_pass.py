@@ -21,6 +21,7 @@ import numpy as np
 from haply.numerics.jit import kernel, read_only
 from haply.numerics.order import ordered_rows
 from haply.probability.region import Region
+from haply.pruning.best import Best
 from haply.pruning.candidates.intervals import Intervals
 from haply.pruning.threshold import Threshold
 
@@ -161,13 +162,16 @@ class OnePass:
     question: Any
     held: Callable[[], Any]
     """Returns room for the pairs between the two steps."""
+    best: Best | None = None
+    """Which pairs are wanted, if not all. Pairs that others in their part beat may be left out: ``question`` then has
+    ``left_best`` and ``right_best``, which hold what the best pairs of each row reach."""
 
     def whole(self) -> PassOutput:
         """Return all kept pairs."""
         return next(self.parts(1, map))
 
-    def parts(self, count: int, run: Run) -> Iterator[PassOutput]:
-        """Return all kept pairs in so many parts, which ``run`` may find at the same time."""
+    def parts(self, count: int, run: Run, finish: Callable[[PassOutput], Any] = lambda found: found) -> Iterator[Any]:
+        """Return all kept pairs in so many parts, which ``run`` may find and ``finish`` at the same time."""
         reaches = [_reach(*_read_only(side)) for side in self.intervals]
 
         def ready(side: int) -> Any:
@@ -176,44 +180,63 @@ class OnePass:
         left, right = run(ready, (0, 1))
         cuts = [[len(side.label) * k // count for k in range(count + 1)] for side in (left, right)]
         shares = list(zip(*map(itertools.pairwise, cuts), strict=True))
-        return run(lambda share: self._part(left, right, *share), shares)
+        return run(lambda share: finish(self._part(left, right, *share)), shares)
 
     def _part(self, left: Any, right: Any, mine: tuple[int, int], theirs: tuple[int, int]) -> PassOutput:
         """Return the kept pairs that begin with one of these left or right rows."""
         started = time.perf_counter()
-        ways = [
-            (_slice(left, *mine), self._facing(right, left, mine[0]), 1.0),
-            (_slice(right, *theirs), self._facing(left, right, theirs[0]), -1.0),
-        ]
+        facing = self._facing(left, right, theirs), self._facing(right, left, mine)
+        question, label_of = self.question, None
+        if self.best is None:
+            ways = [
+                (_slice(left, *mine), _slice(right, *facing[1]), 1.0),
+                (_slice(right, *theirs), _slice(left, *facing[0]), -1.0),
+            ]
+        else:  # rows are called by their places among the rows of this part, so that what is held of them is little
+            first = min(mine[0], facing[0][0]), min(theirs[0], facing[1][0])
+            last = max(mine[1], facing[0][1]), max(theirs[1], facing[1][1])
+            ways = [
+                (_placed(left, mine, first[0]), _placed(right, facing[1], first[1]), 1.0),
+                (_placed(right, theirs, first[1]), _placed(left, facing[0], first[0]), -1.0),
+            ]
+            reached = [
+                np.full(((last[side] - first[side]) * (side in self.best.sides), self.best.k), -np.inf)
+                for side in (0, 1)
+            ]
+            question = question._replace(left_best=reached[0], right_best=reached[1])
+            label_of = left.label[first[0] : last[0]], right.label[first[1] : last[1]]
         held = self.held()
         counts = np.zeros(3, dtype=np.int64)
         parts: list[tuple[np.ndarray, ...]] = []
         capacity = _capacity(ways, len(held[0]))
         output, n = _room(capacity), 0
         for own, other, sign in ways:
-            i = j = first = 0
+            i = j = begun = 0
             while i < len(own.label):
                 if n + len(held[0]) > capacity:
                     parts.append(tuple(column[:n] for column in output))
                     output, n = _room(capacity), 0
                 one, two = (output[0], output[1]) if sign > 0 else (output[1], output[0])
-                n, i, j, first, *done = self.scan(
-                    own, other, sign, self.from_position, U(i), U(j), U(first), self.question, held, U(n), one, two,
+                n, i, j, begun, *done = self.scan(
+                    own, other, sign, self.from_position, U(i), U(j), U(begun), question, held, U(n), one, two,
                     output[2],
                 )  # fmt: skip
                 counts += done
         parts.append(tuple(column[:n] for column in output))
         whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        if label_of is not None:
+            whole = label_of[0].take(whole[0]), label_of[1].take(whole[1]), whole[2]
         candidates, rejected, evaluated = (int(count) for count in counts)
         accepted = candidates - rejected - evaluated
         seconds = time.perf_counter() - started
         return PassOutput(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated, seconds)
 
-    def _facing(self, others: Any, rows: Any, first: int) -> Any:
-        """Return the other side from where the first of a part's rows begins."""
-        begin = max(float(rows.begin[first]), self.from_position)
-        met = int(np.searchsorted(others.begin[:-1], begin, "left"))
-        return _slice(others, met, len(others.label))
+    def _facing(self, others: Any, rows: Any, share: tuple[int, int]) -> tuple[int, int]:
+        """Return the range of other rows from where the first of a part's rows begins to where the last one ends."""
+        begin = max(float(rows.begin[share[0]]), self.from_position)
+        begin_of = others.begin[:-1]
+        met = int(np.searchsorted(begin_of, begin, "left"))
+        return met, max(met, int(np.searchsorted(begin_of, rows.end[slice(*share)].max(initial=-np.inf), "right")))
 
 
 def _slice(rows: Any, begin: int, end: int) -> Any:
@@ -222,6 +245,11 @@ def _slice(rows: Any, begin: int, end: int) -> Any:
         begin=rows.begin[begin : end + 1],
         **{name: column[begin:end] for name, column in zip(rows._fields, rows, strict=True) if name != "begin"},
     )
+
+
+def _placed(rows: Any, share: tuple[int, int], first: int) -> Any:
+    """Return some of the sorted rows, labelled by how far they are behind the row ``first``."""
+    return _slice(rows, *share)._replace(label=np.arange(share[0] - first, share[1] - first))
 
 
 def _capacity(ways: list[tuple[Any, Any, float]], held: int) -> int:
