@@ -151,6 +151,7 @@ def _spread_positions(rng, dim, parts):
     return weight, rng.uniform(-1.2, 1.2, (parts, dim)), roots @ roots.swapaxes(1, 2) + least * np.eye(dim)
 
 
+@pytest.mark.long(keep=12)
 @pytest.mark.parametrize("room", [2, 4096])
 @pytest.mark.parametrize("threshold", [0.02, 0.3, 0.7])
 @pytest.mark.parametrize(("dim", "parts"), [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)])

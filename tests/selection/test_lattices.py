@@ -65,6 +65,7 @@ def mean_of(whole, values):
     return float(found[0])
 
 
+@pytest.mark.long(keep=6)
 @pytest.mark.parametrize("seed", range(40))
 def test_means_meet_what_is_rare(seed):
     """Whatever is more likely than ``RARE`` is met by a point, and no mean is further off than it may be."""
@@ -100,6 +101,7 @@ def missed_boxes(dims, random, tried=4000, kept=4):
     return sorted(found, key=lambda box: -box[0])[:kept]
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("dims", [4, 8, 16])
 def test_boxes_that_the_first_points_miss_are_met(dims):
     """The first points all say 0, or 1 of what is outside; further ones find out."""
