@@ -25,14 +25,13 @@ demo: $(RUNTIME) ## run the demonstration; its report is out/demo/report.html
 	$(BIN)/haply demo
 
 # Tests are begun in the order of tests/conftest.py, which has the long files first: xdist would take those with many
-# tests first, and end with one process waiting for the other. It also says which tests one process runs: there are three,
-# as the one that runs those on Spark mostly waits for Java.
+# tests first, and end with one process waiting for the other. It also says which tests one process runs.
 # HAPLY_TEST_PYTHONS names interpreters with other versions of PySpark, which test-long runs a short job with:
 #   make test-long HAPLY_TEST_PYTHONS="/path/of/one/bin/python /path/of/another/bin/python"
 # HAPLY_TEST_CONNECT=1 runs the tests on Spark over Spark Connect: a handful of them here, whole files in test-long.
 PYTEST := $(BIN)/python -m pytest -q
 export HAPLY_TEST_PYTHONS
-TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder
+TOGETHER := -n 2 --dist loadgroup --no-loadscope-reorder
 
 # Style, types and Connect are tested beside the rest, which leaves the processor time now and then; they report last.
 test: $(READY) ## check style and types, and run the tests that take minutes
