@@ -63,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def long_ones(items: list[pytest.Item]) -> set[pytest.Item]:
-    """The tests marked as long, but for the cases of them to be kept, which are drawn by a fixed seed."""
+    """The tests that only ``--long`` runs. The cases of them to be kept are drawn by a fixed seed."""
     found: set[pytest.Item] = set()
     cases: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
