@@ -14,7 +14,7 @@ from haply.pruning.best import Best, flagged
 from haply.pruning.bounds.one_dimensional import CONCENTRATION, CONTAINMENT, CURVE, RULES
 from haply.pruning.candidates.gaussian import gaussian_pass
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below
-from haply.pruning.candidates.one_pass import Labels, OnePass, PassOutput, Run, fits, ordinary
+from haply.pruning.candidates.one_pass import Labels, OnePass, PassOutput, Places, Run, fits, ordinary
 from haply.pruning.candidates.sweep import Sweep, sure_pairs
 from haply.pruning.candidates.uniform import uniform_pass
 from haply.pruning.cascade import BEATEN, SURE_RANGE, Cascade, Counters
@@ -117,7 +117,7 @@ def match_in_parts(
     parts: int,
     run: Run,
     best: Best | None,
-    finish: Callable[[Matches], Matches],
+    finish: Callable[[Matches, Places | None], Matches],
 ) -> Iterator[Matches] | None:
     """Decide as ``match_overlapping``, but in so many parts, which ``run`` may find and ``finish`` at the same time.
 
@@ -127,7 +127,9 @@ def match_in_parts(
     one_pass = _one_pass((left, right), intervals, -np.inf, region, threshold, exact, labels, best)
     if one_pass is None:
         return None
-    return one_pass.parts(parts, run, lambda part: finish(_as_matches(part, type(left), exact, part.seconds)))
+    return one_pass.parts(
+        parts, run, lambda part: finish(_as_matches(part, type(left), exact, part.seconds), part.places)
+    )
 
 
 def _one_pass(

@@ -13,6 +13,7 @@ from haply.models import Model, OneDimensional, Samples
 from haply.probability.matchings import best_world
 from haply.probability.multivariate import parts
 from haply.pruning.best import Best, best_pairs, crowded_pairs, likeliest_pairs, score
+from haply.pruning.candidates.one_pass import Places
 
 _CACHED = 1 << 17
 """With at most this many rows, all pairs are ranked at once: one number per row stays in the cache."""
@@ -76,22 +77,26 @@ def most_pairs(left: np.ndarray, right: np.ndarray, worth: np.ndarray) -> np.nda
     return best_world(rows[0][1], rows[1][1], worth, len(rows[0][0]), len(rows[1][0]))
 
 
-def best_of_cell(found: Matches, models: tuple[Model, Model], best: Best, parts: int = 1) -> Matches:
+def best_of_cell(
+    found: Matches, models: tuple[Model, Model], best: Best, parts: int = 1, places: Places | None = None
+) -> Matches:
     """Leave out pairs of a cell, or of one of so many parts, that are not among the best of their rows, nor tie.
 
     With two sides few are left out where rows have few pairs: those that are the best of either row are wanted.
+    ``places`` are other numbers for the pairs' rows, all below a small one.
     """
     if len(best.sides) == 2 and len(found.left) * parts < _FEW * min(map(len, models)):
         return found
     kept = np.zeros(len(found.left), bool)
-    for side, rows in enumerate((found.left, found.right)):
+    for side, rows in enumerate(places or (found.left, found.right)):
         if side not in best.sides:
             continue
+        count = len(models[side]) if places is None else int(rows.max(initial=-1)) + 1
 
         def spreads(tied: np.ndarray) -> np.ndarray:
             return _spreads(models, found.left[tied], found.right[tied])
 
-        kept |= RankedPairs(rows, len(models[side]), found.probability, spreads).best(best.k, None)
+        kept |= RankedPairs(rows, count, found.probability, spreads).best(best.k, None)
     return found if kept.all() else found.only(kept)
 
 

@@ -248,17 +248,9 @@ class LocalJoin:
 
     def _overlapping(self) -> Iterator[FoundPairs]:
         """Yield pairs of rows whose intervals overlap, some at a time."""
-        join = self.join
-        assert join.method is not None
         if any(side.placed.table.num_rows == side.counts[HOPELESS] for side in self.rows):
             return
-        left, right = (side.inner_name for side in join.sides)
-        keys = tuple(f"__key{position}" for position in join.grouped_keys)
-        asked = join.asked(left, right)
-        cell = CellJoin(
-            (left(join.left.column), right(join.right.column)), keys, join.method.match(join.setting), asked,
-            join.length, join.setting.best,
-        )  # fmt: skip
+        cell = self._cell_join()
         parts, total = self._swept(cell) or self._in_cells(cell)
         for done, found in enumerate(parts, 1):
             tell_follower(done, total)
@@ -269,6 +261,16 @@ class LocalJoin:
                     counts[f"nanoseconds:{stage}"] += int(1e9 * seconds)
                 self._counts.update(counts)
                 yield FoundPairs(found.left, found.right, found.probability)
+
+    def _cell_join(self) -> CellJoin:
+        join = self.join
+        assert join.method is not None
+        left, right = (side.inner_name for side in join.sides)
+        keys = tuple(f"__key{position}" for position in join.grouped_keys)
+        return CellJoin(
+            (left(join.left.column), right(join.right.column)), keys, join.method.match(join.setting),
+            join.asked(left, right), join.length, join.setting.best,
+        )  # fmt: skip
 
     def _swept(self, cell: CellJoin) -> tuple[Iterator[Matches | None], int] | None:
         """Find pairs in one sweep of sorted rows, part by part; return also how many parts there are."""
@@ -425,13 +427,16 @@ class LocalJoin:
 
     def describe(self) -> Description:
         """Describe where rows go, and how many pairs are expected: reads all rows."""
-        edges, placed = self.layout()
+        swept = self._swept(self._cell_join()) if self.join.method is not None else None
+        if swept is not None:
+            placed, how = (self.rows[0].intervals, self.rows[1].intervals), f"one sweep in {count_of(swept[1], 'part')}"
+        else:
+            edges, placed = self.layout()
+            sliced = int((edges.slices != 0).sum()) if len(edges.slices) else 0
+            cells = count_of(len(edges.edges) + 1, "cell")
+            how = f"{cells} by quantiles of the {'times' if edges.in_time else 'intervals'}, {sliced} of them sliced"
         one, other = (profile_of(intervals) for intervals in placed)
-        sliced = int((edges.slices != 0).sum()) if len(edges.slices) else 0
-        how = (
-            f"{count_of(len(edges.edges) + 1, 'cell')} by quantiles of the {'times' if edges.in_time else 'intervals'}"
-        )
-        return self.join.describe_cells(one, other, f"{how}, {sliced} of them sliced; {count_of(cores(), 'thread')}")
+        return self.join.describe_cells(one, other, f"{how}; {count_of(cores(), 'thread')}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from haply.probability.region import Region
 from haply.pruning.best import Best
 from haply.pruning.bounds.one_dimensional import RULES
 from haply.pruning.candidates.intervals import Intervals, accepts_above, accepts_below, pairing, row_intervals
-from haply.pruning.candidates.one_pass import Labels, Run
+from haply.pruning.candidates.one_pass import Labels, Places, Run
 from haply.pruning.cascade import Counters
 from haply.pruning.ownership import owned
 from haply.pruning.threshold import Pairing, Threshold
@@ -167,7 +167,7 @@ class MatchDifferences:
 
     def in_parts(
         self, models: tuple[Model, Model], placed: tuple[Intervals, Intervals], labels: Labels, parts: int, run: Run,
-        finish: Callable[[Matches], Matches],
+        finish: Callable[[Matches, Places | None], Matches],
     ) -> Iterator[Matches] | None:  # fmt: skip
         """Return the kept pairs of sides that are not cut into cells; None if one pass cannot find them."""
         left, right = models

@@ -22,7 +22,7 @@ from haply.models.columns import view_column
 from haply.models.ragged import as_arrow, as_numpy
 from haply.pruning.best import Best
 from haply.pruning.candidates.intervals import Intervals
-from haply.pruning.candidates.one_pass import Labels, Run
+from haply.pruning.candidates.one_pass import Labels, Places, Run
 from haply.selection.select import add_codes
 
 _PAIRS_AT_ONCE = 1 << 17
@@ -56,11 +56,11 @@ class CellJoin:
             return None
         best = self.best
         if best is None:
-            return self.match.in_parts(models, placed, labels, parts, run, lambda found: found)
+            return self.match.in_parts(models, placed, labels, parts, run, lambda found, _: found)
 
-        def finish(found: Matches) -> Matches:
+        def finish(found: Matches, places: Places | None) -> Matches:
             begun = time.perf_counter()
-            found = best_of_cell(found, models, best, parts)
+            found = best_of_cell(found, models, best, parts, places)
             left, right = (
                 rows if label is None else label.take(rows)
                 for rows, label in zip((found.left, found.right), labels, strict=True)

@@ -42,8 +42,15 @@ Labels = tuple[np.ndarray | None, np.ndarray | None]
 """Integers for the rows of the two sides that stand in the result instead of their numbers."""
 
 
+Places = tuple[np.ndarray, np.ndarray]
+"""The rows of pairs by their places among the rows of a part: small numbers, where labels may be large."""
+
+
 class PassOutput(NamedTuple):
-    """Kept pairs as labels, their probabilities (NaN if accepted by a bound), and what became of the candidates."""
+    """Kept pairs as labels, their probabilities (NaN if accepted by a bound), and what became of the candidates.
+
+    Their places are known where only the best pairs are wanted.
+    """
 
     left: np.ndarray
     right: np.ndarray
@@ -53,6 +60,7 @@ class PassOutput(NamedTuple):
     accepted: int
     evaluated: int
     seconds: float
+    places: Places | None
 
 
 def fits(region: Region, threshold: Threshold) -> bool:
@@ -171,7 +179,7 @@ class OnePass:
         return next(self.parts(1, map))
 
     def parts(self, count: int, run: Run, finish: Callable[[PassOutput], Any] = lambda found: found) -> Iterator[Any]:
-        """Return all kept pairs in so many parts, which ``run`` may find and ``finish`` at the same time."""
+        """Yield all kept pairs in so many parts, which ``run`` may find and ``finish`` at the same time."""
         reaches = [_reach(*_read_only(side)) for side in self.intervals]
 
         def ready(side: int) -> Any:
@@ -180,7 +188,7 @@ class OnePass:
         left, right = run(ready, (0, 1))
         cuts = [[len(side.label) * k // count for k in range(count + 1)] for side in (left, right)]
         shares = list(zip(*map(itertools.pairwise, cuts), strict=True))
-        return run(lambda share: finish(self._part(left, right, *share)), shares)
+        yield from run(lambda share: finish(self._part(left, right, *share)), shares)
 
     def _part(self, left: Any, right: Any, mine: tuple[int, int], theirs: tuple[int, int]) -> PassOutput:
         """Return the kept pairs that begin with one of these left or right rows."""
@@ -224,12 +232,14 @@ class OnePass:
                 counts += done
         parts.append(tuple(column[:n] for column in output))
         whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        places = None
         if label_of is not None:
+            places = whole[0], whole[1]
             whole = label_of[0].take(whole[0]), label_of[1].take(whole[1]), whole[2]
         candidates, rejected, evaluated = (int(count) for count in counts)
         accepted = candidates - rejected - evaluated
         seconds = time.perf_counter() - started
-        return PassOutput(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated, seconds)
+        return PassOutput(whole[0], whole[1], whole[2], candidates, rejected, accepted, evaluated, seconds, places)
 
     def _facing(self, others: Any, rows: Any, share: tuple[int, int]) -> tuple[int, int]:
         """Return the range of other rows from where the first of a part's rows begins to where the last one ends."""
