@@ -56,8 +56,10 @@ _PAIRS_AT_ONCE = 1 << 20
 _ROWS_PER_CELL = 1 << 16
 _ROWS_PER_PART = 1 << 16
 """How many rows of a side a thread sweeps at once, if there are no cells."""
-_MOST_SWEPT = 1 << 23
-"""The most rows of both sides that are swept without cells: while they are sorted, each takes some hundred bytes."""
+_MOST_SWEPT = 1 << 25
+"""The most rows of both sides that are swept without cells: while they are sorted, each takes some hundred bytes.
+
+Copies of rows in cells take as much, and twice the time."""
 _WINDOW_SLACK = 1e-9
 """How much longer windows are in DuckDB's join, which rounds differently: its pairs are checked again."""
 

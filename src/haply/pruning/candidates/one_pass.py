@@ -180,7 +180,7 @@ class OnePass:
 
     def parts(self, count: int, run: Run, finish: Callable[[PassOutput], Any] = lambda found: found) -> Iterator[Any]:
         """Yield all kept pairs in so many parts, which ``run`` may find and ``finish`` at the same time."""
-        reaches = [_reach(*_read_only(side)) for side in self.intervals]
+        reaches = list(run(lambda side: _reach(*_read_only(side)), self.intervals))
 
         def ready(side: int) -> Any:
             return self.rows(in_order(self.intervals[side], self.columns[side], reaches[1 - side], self.labels[side]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,16 +19,24 @@ from haply.outputs import check_output, value_text
 
 
 def write_tables(schema: pa.Schema, tables: Iterable[pa.Table], path: str) -> int:
-    """Write tables as they come into one new file; returns the number of their rows."""
+    """Write tables as they come into one new file; returns the number of their rows.
+
+    A table is written on a thread of its own while the next one is made.
+    """
     kind, place = check_output(path, stream=False), Path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     with TemporaryDirectory(dir=place.parent, prefix=".haply-") as folder:
         whole = os.path.join(folder, "whole")
-        with _writer(kind, schema, whole, path) as write:
+        with _writer(kind, schema, whole, path) as write, ThreadPoolExecutor(1) as pool:
+            before: Future[Any] | None = None
             for table in tables:
-                write(table)
+                if before is not None:
+                    before.result()
+                before = pool.submit(write, table)
                 rows += table.num_rows
+            if before is not None:
+                before.result()
         os.rename(whole, place)
     return rows
 
