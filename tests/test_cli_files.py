@@ -298,6 +298,25 @@ assert pandas.Series([1]).sum() == 1
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+def test_numba_is_imported_with_an_empty_stack() -> None:
+    """At some depths its import takes .2 s longer."""
+    code = """
+import sys, threading
+import haply as hp
+
+class Watch:
+    def find_spec(self, name, path, target=None):
+        if name == "numba.core.typeconv.rules":
+            threads.append(threading.current_thread())
+
+threads = []
+sys.meta_path.insert(0, Watch())
+hp.join
+assert len(threads) == 1 and threads[0] is not threading.main_thread(), threads
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_time_left_is_told_where_it_is_known() -> None:
     from rich.progress import Progress
 

@@ -111,6 +111,7 @@ def __getattr__(name: str) -> Any:
     """
     import importlib
 
+    _import_numba()
     if name == "sky":
         found: Any = importlib.import_module("haply.sky")
     elif name in _LAZY:
@@ -122,6 +123,27 @@ def __getattr__(name: str) -> Any:
         found = constructors[name]
     globals()[name] = found
     return found
+
+
+def _import_numba() -> None:
+    """Import numba on a thread of its own, where the stack is empty.
+
+    CPython 3.11 keeps a stack in chunks. A loop in numba's import takes .2 s instead of .01 s if its calls cross from
+    one chunk into the next, and whether they do depends on how many callers the import has.
+    """
+    import sys
+    import threading
+    from contextlib import suppress
+    from importlib import import_module
+
+    def attempt() -> None:
+        with suppress(ImportError):  # the import that needs it reports that
+            import_module("numba")
+
+    if "numba" not in sys.modules:
+        thread = threading.Thread(target=attempt)
+        thread.start()
+        thread.join()
 
 
 def __dir__() -> list[str]:
