@@ -31,3 +31,10 @@ def a_path_gives_no_text(path: str) -> None:
 
 def an_index_on_spark_is_a_data_frame(spark: SparkSession) -> None:
     assert_type(hp.read_index("readings.index", spark), DataFrame)
+
+
+def what_a_constructor_makes_is_an_expression_and_a_column(frame: DataFrame) -> None:
+    kg = hp.gaussian(hp.left.kg, hp.left.err)
+    assert_type(hp.where(frame.withColumn("kg", hp.measured("kg", "err")), kg > 20, 0.5), DataFrame)
+    assert_type(hp.join(frame, frame, abs(kg - hp.right.kg) <= 1), DataFrame)
+    assert_type(frame.withColumn("at", hp.sky.position("ra", "dec", "error", "error")), DataFrame)

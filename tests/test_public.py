@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import haply as hp
+from haply import constructors
 from haply.constructors import CONSTRUCTORS
 from haply.engines.doctor import Checkup
 from haply.judging import ErrorFit
@@ -141,11 +143,7 @@ def test_docstring_tells_what_is_returned(found: Any) -> None:
 
 @pytest.mark.parametrize(("name", "found"), EVERYTHING.items(), ids=EVERYTHING)
 def test_types_say_what_is_given_and_returned(name: str, found: Any) -> None:
-    # What a constructor makes depends on all of its arguments: a Spark column, or an expression if one of them is one.
-    makes_column = name.startswith(("constructor ", "haply.sky."))
-    returned = (
-        "" if makes_column else str(inspect.signature(found).return_annotation).replace("dict[str, Any]", "a record")
-    )
+    returned = str(inspect.signature(found).return_annotation).replace("dict[str, Any]", "a record")
     assert not re.search(r"\bAny\b", returned)
     for parameter, each in parameters(found).items():
         text = str(each.annotation)
@@ -153,6 +151,27 @@ def test_types_say_what_is_given_and_returned(name: str, found: Any) -> None:
         assert not re.search(r"\bAny\b", text), f"{parameter}: {text}"
         if isinstance(each.default, str) and parameter not in PLAIN_TEXT.get(name, ()):
             assert text != "str", f"{parameter}: an option has a Literal type"
+
+
+def test_type_checkers_see_constructors_as_they_are() -> None:
+    """Those that are made from the classes of models are declared once more, for type checkers alone."""
+    source = ast.parse(inspect.getsource(constructors))
+    declared = {
+        one.name: one
+        for block in source.body
+        if isinstance(block, ast.If)
+        for one in block.body
+        if isinstance(one, ast.FunctionDef)
+    }
+    made = {name: found for name, found in CONSTRUCTORS.items() if not hasattr(constructors, name)}
+    assert declared.keys() == {name for name in made if not name.startswith("sky")}, "hp.sky is a module"
+    for name, one in declared.items():
+        assert ast.get_docstring(one) == " ".join((made[name].__doc__ or "").partition("\n\n")[0].split())
+        kinds = {each.arg: ast.unparse(each.annotation) for each in one.args.args if each.annotation is not None}
+        assert kinds == {each: found.annotation for each, found in parameters(made[name]).items()}
+    package = ast.parse(inspect.getsource(hp))
+    named = [one for one in ast.walk(package) if isinstance(one, ast.ImportFrom) and one.module == "haply.constructors"]
+    assert {each.name for one in named for each in one.names} == {name for name in CONSTRUCTORS if "sky" not in name}
 
 
 @pytest.mark.parametrize("name", CONSTRUCTORS)

@@ -17,6 +17,26 @@ from haply.report.funnel import Funnel
 if TYPE_CHECKING:
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, table, where, window_join
+    from haply.constructors import (
+        asymmetric,
+        counts,
+        ellipse,
+        gaussian,
+        gaussian_nd,
+        gps,
+        histogram,
+        latency,
+        measured,
+        mixture,
+        mixture_nd,
+        parse,
+        parse_asymmetric,
+        quantiles,
+        rounded,
+        samples,
+        truncated_gaussian,
+        uniform,
+    )
     from haply.engines.doctor import doctor
     from haply.engines.spark.runtime.cluster import ship
     from haply.engines.spark.runtime.session import local_session
@@ -33,6 +53,7 @@ __all__ = [
     "HaplyWarning",
     "__version__",
     "asof",
+    "asymmetric",
     "between",
     "build_index",
     "calibrate",
@@ -40,16 +61,28 @@ __all__ = [
     "check",
     "col",
     "count_matches",
+    "counts",
     "density",
     "distance",
     "doctor",
+    "ellipse",
     "explain_pair",
     "explore",
+    "gaussian",
+    "gaussian_nd",
+    "gps",
+    "histogram",
     "join",
+    "latency",
     "left",
     "local_session",
     "map",
     "match",
+    "measured",
+    "mixture",
+    "mixture_nd",
+    "parse",
+    "parse_asymmetric",
     "plan_asof",
     "plan_count_matches",
     "plan_join",
@@ -57,14 +90,19 @@ __all__ = [
     "plan_sql",
     "plan_where",
     "progress",
+    "quantiles",
     "read_index",
     "right",
+    "rounded",
+    "samples",
     "shifted",
     "ship",
     "sky",
     "sql",
     "table",
     "threshold_chart",
+    "truncated_gaussian",
+    "uniform",
     "watch",
     "where",
     "window_join",
@@ -149,4 +187,4 @@ def _import_numba() -> None:
 def __dir__() -> list[str]:
     from haply.planning.constructors import PARAMETERS
 
-    return sorted([*__all__, *PARAMETERS])
+    return sorted({*__all__, *PARAMETERS})

@@ -10,11 +10,18 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haply.planning.constructors import PARAMETERS, PLAIN, lifted, refuse_numbers
 from haply.query import Expression
 from haply.query.expressions import ArrayColumnLike, Call, ColumnLike
+
+if TYPE_CHECKING:
+    from haply.engines.spark.columns import Column as SparkColumn
+
+    class UncertainColumn(Expression, SparkColumn):  # type: ignore[misc]
+        """An expression if an argument is one, else a Spark column: type checkers take it for both."""
+
 
 _GIVEN = {
     False: "Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.",
@@ -28,7 +35,7 @@ pyspark.sql.Column or Expression
     An expression if an argument is one, else a Spark column. It holds a struct, which is null where an argument is."""
 
 
-def samples(points: ArrayColumnLike, probs: ArrayColumnLike | None = None, dim: int | None = None) -> Any:
+def samples(points: ArrayColumnLike, probs: ArrayColumnLike | None = None, dim: int | None = None) -> UncertainColumn:
     """Make values, or points, from discrete samples.
 
     Parameters
@@ -60,7 +67,7 @@ def gaussian_nd(
     sd: Sequence[ColumnLike] | None = None,
     corr: ColumnLike | None = None,
     cov: ArrayColumnLike | None = None,
-) -> Any:
+) -> UncertainColumn:
     """Make multivariate normal points from standard deviations or from a covariance.
 
     Parameters
@@ -93,7 +100,7 @@ def gaussian_nd(
     return _made("gaussian_nd", mean, sd, corr, cov)
 
 
-def latency(detected_at: ColumnLike, edges: ArrayColumnLike, probs: ArrayColumnLike) -> Any:
+def latency(detected_at: ColumnLike, edges: ArrayColumnLike, probs: ArrayColumnLike) -> UncertainColumn:
     """Make the time of an event from the time at which it was detected and the distribution of the latency.
 
     Parameters
@@ -119,7 +126,7 @@ def latency(detected_at: ColumnLike, edges: ArrayColumnLike, probs: ArrayColumnL
     return _made("latency", detected_at, edges, probs)
 
 
-def measured(value: ColumnLike, error: ColumnLike, level: float | None = None) -> Any:
+def measured(value: ColumnLike, error: ColumnLike, level: float | None = None) -> UncertainColumn:
     """Make normal values from measurements and their errors.
 
     Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.
@@ -154,7 +161,7 @@ def measured(value: ColumnLike, error: ColumnLike, level: float | None = None) -
     return _made("measured", value, error, level)
 
 
-def rounded(value: ColumnLike, step: ColumnLike) -> Any:
+def rounded(value: ColumnLike, step: ColumnLike) -> UncertainColumn:
     """Make values that are uniform around a number to which they were rounded.
 
     Give numbers as the name of a column, a Spark column, an expression (``hp.left.kg``) or a number.
@@ -188,7 +195,7 @@ def rounded(value: ColumnLike, step: ColumnLike) -> Any:
     return _made("rounded", value, step)
 
 
-def quantiles(levels: Sequence[float], values: ArrayColumnLike) -> Any:
+def quantiles(levels: Sequence[float], values: ArrayColumnLike) -> UncertainColumn:
     """Make values from quantiles: between two of them, a value is uniform.
 
     Parameters
@@ -219,7 +226,7 @@ def quantiles(levels: Sequence[float], values: ArrayColumnLike) -> Any:
     return _made("quantiles", levels, values)
 
 
-def counts(n: ColumnLike) -> Any:
+def counts(n: ColumnLike) -> UncertainColumn:
     """Make the expected number of events from the number that was counted.
 
     The true mean of a Poisson variable is taken to be normal around the count, with a standard deviation of
@@ -260,7 +267,7 @@ def gps(
     hdop: ColumnLike | None = None,
     uere: float = 5.0,
     origin: Sequence[float] | None = None,
-) -> Any:
+) -> UncertainColumn:
     """Make positions on a plane, in metres, from latitudes and longitudes with their accuracy.
 
     The plane touches the Earth (the ellipsoid WGS 84) at the origin; its first coordinate points east and its second
@@ -308,7 +315,7 @@ def gps(
     return _made("gps", lat, lon, accuracy, hdop, uere, origin)
 
 
-def ellipse(x: ColumnLike, y: ColumnLike, major: ColumnLike, minor: ColumnLike, angle: ColumnLike) -> Any:
+def ellipse(x: ColumnLike, y: ColumnLike, major: ColumnLike, minor: ColumnLike, angle: ColumnLike) -> UncertainColumn:
     """Make points on a plane from coordinates and error ellipses.
 
     Give numbers as the name of a column, a Spark column, an expression (``hp.left.x``) or a number. For positions on
@@ -345,7 +352,7 @@ def ellipse(x: ColumnLike, y: ColumnLike, major: ColumnLike, minor: ColumnLike, 
     return _made("ellipse", x, y, major, minor, angle)
 
 
-def parse(text: ColumnLike) -> Any:
+def parse(text: ColumnLike) -> UncertainColumn:
     """Make normal values from texts that hold a value and its error.
 
     These texts are read: ``12.3 ± 0.4``, ``12.3 +/- 0.4``, ``12.3+-0.4``, ``1.23e-5 ± 4e-7``,
@@ -373,7 +380,7 @@ def parse(text: ColumnLike) -> Any:
     return _made("parse", text)
 
 
-def parse_asymmetric(text: ColumnLike) -> Any:
+def parse_asymmetric(text: ColumnLike) -> UncertainColumn:
     """Make values with two errors from texts, as split normals.
 
     These texts are read: ``12.3 +0.4 -0.2``, ``12.3 +0.4/-0.2``, ``12.3 (+0.4, -0.2)``, ``12.3 -0.2 +0.4``,
@@ -411,7 +418,7 @@ def _plain(name: str) -> Callable[..., Any]:
         )
         for argument, parameter in zip(PARAMETERS[name], model.parameters, strict=True)
     ]
-    signature = inspect.Signature(parameters, return_annotation="Any")
+    signature = inspect.Signature(parameters, return_annotation="UncertainColumn")
 
     def constructor(*given: Any, **named: Any) -> Any:
         return _made(name, *signature.bind(*given, **named).arguments.values())
@@ -488,3 +495,27 @@ CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     },
 }
 """All constructors by their names."""
+
+
+if TYPE_CHECKING:  # for type checkers and editors; the functions are made from the classes of the models
+
+    def uniform(lo: ColumnLike, hi: ColumnLike) -> UncertainColumn:
+        """Make values that are uniform on an interval."""
+
+    def gaussian(mean: ColumnLike, sd: ColumnLike) -> UncertainColumn:
+        """Make values with a normal distribution."""
+
+    def truncated_gaussian(mean: ColumnLike, sd: ColumnLike, lo: ColumnLike, hi: ColumnLike) -> UncertainColumn:
+        """Make values with a normal distribution that is cut to an interval."""
+
+    def mixture(weights: ArrayColumnLike, means: ArrayColumnLike, sds: ArrayColumnLike) -> UncertainColumn:
+        """Make values whose distribution is a mixture of normals."""
+
+    def histogram(edges: ArrayColumnLike, probs: ArrayColumnLike) -> UncertainColumn:
+        """Make values with a histogram: uniform inside each bucket."""
+
+    def asymmetric(value: ColumnLike, minus: ColumnLike, plus: ColumnLike) -> UncertainColumn:
+        """Make values with two errors: a split normal, with one standard deviation below its mode and one above."""
+
+    def mixture_nd(weights: ArrayColumnLike, means: ArrayColumnLike, covs: ArrayColumnLike) -> UncertainColumn:
+        """Make points whose distribution is a mixture of multivariate normals."""

@@ -8,11 +8,14 @@ distance(sky(left.ra, left.dec, left.e, left.e, 0.0), right.pos) <= 0.5
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haply.models.sky import AngleUnit, arcseconds_in, chord
 from haply.query import Expression, Literal
 from haply.query.expressions import Call, ColumnLike
+
+if TYPE_CHECKING:
+    from haply.constructors import UncertainColumn
 
 __all__ = ["chord", "ellipse", "position"]
 
@@ -25,7 +28,7 @@ def position(
     corr: ColumnLike = 0.0,
     *,
     errors_in: AngleUnit = "arcsec",
-) -> Any:
+) -> UncertainColumn:
     """Make positions on the sky from coordinates and their standard errors.
 
     Give each argument as the name of a column, a Spark column, an expression (``hp.left.ra``) or a number. Distances
@@ -65,7 +68,7 @@ def ellipse(
     angle: ColumnLike = 0.0,
     *,
     errors_in: AngleUnit = "arcsec",
-) -> Any:
+) -> UncertainColumn:
     """Make positions on the sky from coordinates and error ellipses.
 
     Give each argument as the name of a column, a Spark column, an expression (``hp.left.ra``) or a number. Distances
