@@ -7,9 +7,11 @@ tests of many cases, three of which run always. A test that asks for ``engine`` 
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import random
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -39,6 +41,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     amounts.all_cases = config.getoption("long")
+    gc.disable()  # what is imported for the tests stays
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Import the tests in one process after the other: the first keeps them compiled, and style is checked meanwhile.
+
+    In a fresh checkout each process would else compile all tests, at the same time.
+    """
+    run = getattr(session.config, "workerinput", {}).get("testrunuid")
+    if run is None:
+        return (yield)
+    path = Path(tempfile.gettempdir()) / f"haply-tests-{run}"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        found = yield
+    path.unlink(missing_ok=True)
+    return found
 
 
 def pytest_report_header() -> str:
@@ -116,6 +136,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         raise pytest.UsageError("pytest-xdist does not know the groups of tests: install the pinned pytest")
     gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
@@ -143,7 +165,11 @@ def spark() -> Iterator[SparkSession]:
             # the first lines of a user's own session run compiled.
             "spark.sql.codegen.wholeStage": False,
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": (
+                "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn500m "
+                # A JVM that compiles lightly has by itself little room for machine code, and keeps sweeping it.
+                "-XX:ReservedCodeCacheSize=240m"
+            ),
         },
     )
     gc.freeze()  # PySpark as well

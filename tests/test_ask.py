@@ -38,6 +38,12 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return ["--engine", request.param, "--table", f"shop={shop}", "--table", f"depot={depot}"]
 
 
+HERE_ALWAYS = pytest.mark.parametrize(
+    "files", ["local", pytest.param("spark", marks=[pytest.mark.uses_spark, pytest.mark.long])], indirect=True
+)
+"""For what does not depend on the engine: on Spark only with ``--long``."""
+
+
 def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "pairs.csv"
     assert main(["sql", QUERY, *files, "--out", str(out)]) == 2
@@ -56,6 +62,7 @@ def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytes
     assert said.err == "" if "local" in files else "Answering the query (4 steps)" in said.err
 
 
+@HERE_ALWAYS
 def test_questions_about_rows(files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same = "SAME(GAUSSIAN(s.kg, s.error), GAUSSIAN(d.kg, d.error))"
     query = (
@@ -122,6 +129,7 @@ def test_without_a_file_the_first_rows_are_shown(
     assert "ticket" in capsys.readouterr().out
 
 
+@HERE_ALWAYS
 def test_explain_only_explains(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", QUERY, *files]) == 0
     said = capsys.readouterr().out
@@ -185,6 +193,7 @@ def test_trouble_is_one_paragraph_and_status_2(
     assert len(said.partition("haply: ")[2]) < 700
 
 
+@HERE_ALWAYS
 def test_a_file_that_is_there_is_not_written_over(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -291,7 +291,7 @@ from haply.cli import main
 assert main({JOIN!r}, alone=True) == 0
 unneeded = [name for name in ("pandas", "scipy.linalg", "pyspark", "altair") if name in sys.modules]
 assert not unneeded, unneeded
-assert numba.njit(lambda x: np.linalg.det(x @ x))(np.diag([1.0, 2.0])) == 4.0
+assert numba.njit(lambda x: x @ x)(np.array([1.0, 2.0])) == 5.0
 import pandas
 assert pandas.Series([1]).sum() == 1
 """

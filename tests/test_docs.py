@@ -248,7 +248,7 @@ LONG_PAGES = {
     f"docs/{name}.md"
     for name in (
         *("howto/positions", "howto/times", "howto/many_streams", "howto/gaussian_nd", "howto/without_a_partner"),
-        *("howto/progress", "howto/bad_rows", "howto/selecting", "howto/looking", "howto/indexed_tables"),
+        *("howto/progress", "howto/bad_rows", "howto/selecting", "howto/looking", "howto/indexed_tables", "howto/sql"),
         *("tutorials/sensor_stream", "concepts/partitioning"),
     )
 }

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -14,15 +15,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numba.core import event, types
+from numba.core.errors import TypingError
 
 from haply.numerics import jit
 from haply.numerics.jit import KernelFiles, bare_summed, inner, kernel
 from haply.numerics.normal import normal_cdf
+from haply.numerics.turns import Turns
 
 TWO_KERNELS = """
-import sys
+import os
 import numpy as np
-from haply.numerics.jit import kernel
+from haply.numerics.jit import compilations, kernel
 
 @kernel
 def ascending(values):
@@ -33,26 +36,36 @@ def ascending(values):
 def order(values):
     return np.argsort(values)
 
-for name in sys.argv[1:]:
-    print(*{"ascending": ascending, "order": order}[name](np.array([3.0, 1.0, 2.0])))
+def begin(*asked):
+    child = os.fork()
+    if not child:
+        found = [function(np.array([3.0, 1.0, 2.0])).tolist() for function in asked]
+        told = [one for one in compilations() if one.kernel.endswith(("ascending", "order"))]
+        print(found, sum(one.compiled for one in told), sum(one.loaded for one in told), flush=True)
+        os._exit(0)
+    return child
+
+for at_once in ([(ascending,), (ascending,)], [(order,)], [(order, ascending)]):
+    for child in [begin(*asked) for asked in at_once]:
+        os.waitpid(child, 0)
 """
 
 
 def test_kernels_of_several_processes_do_not_take_the_place_of_each_other(tmp_path: Path) -> None:
-    """``sort`` and ``argsort`` share an inner name: numba tells them apart by a number of the process."""
+    """``sort`` and ``argsort`` share an inner name: numba tells them apart by a number of the process.
+
+    Of two processes that need the same kernel at once, one compiles it.
+    """
     script = tmp_path / "two_kernels.py"
     script.write_text(TWO_KERNELS)
-
-    def ran(*names: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, str(script), *names], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        return done.stdout.splitlines()
-
-    assert ran("ascending") == ["1.0 2.0 3.0"]
-    assert ran("order") == ["1 2 0"]
-    assert ran("order", "ascending") == ["1 2 0", "1.0 2.0 3.0"]
+    done = subprocess.run(
+        [sys.executable, str(script)], env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    *at_once, second, both = done.stdout.splitlines()
+    assert sorted(at_once) == ["[[1.0, 2.0, 3.0]] 0 1", "[[1.0, 2.0, 3.0]] 1 0"]
+    assert second == "[[1, 2, 0]] 1 0"
+    assert both == "[[1, 2, 0], [1.0, 2.0, 3.0]] 0 2"
 
 
 def test_a_forked_process_numbers_its_functions_anew() -> None:
@@ -90,7 +103,7 @@ def test_specialisations_written_at_once_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_a_file_is_used_for_its_own_types_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KernelFiles, "_name_of", lambda self, key: "one-name-for-all")
+    monkeypatch.setattr(KernelFiles, "name_of", lambda self, key: "one-name-for-all")
     files = KernelFiles(str(tmp_path), "kernel", "stamp")
     files.save(key(types.int64), "for integers")
     assert files.load(key(types.int64)) == "for integers"
@@ -223,3 +236,64 @@ def test_threads_share_a_kernel() -> None:
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: cast(Any, plus_one).dispatcher, range(64)))
     assert all(one is found[0] for one in found)
+
+
+TAKE_A_TURN = """
+import sys
+from pathlib import Path
+from haply.numerics.turns import Turns
+turns = Turns()
+turns.take(Path(sys.argv[1]), "kernel")
+print("taken", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the turn for a kernel, until it ends."""
+    command = [sys.executable, "-c", TAKE_A_TURN, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "taken\n"
+        yield running
+        running.kill()
+
+
+@pytest.mark.parametrize("end", [subprocess.Popen.kill, subprocess.Popen.communicate])
+def test_a_turn_ends_with_its_process(other: subprocess.Popen[str], tmp_path: Path, end: Any) -> None:
+    turns, waits = Turns(), []
+    assert turns.take(tmp_path, "another kernel", lambda: waits.append("in vain"))
+    with ThreadPoolExecutor(1) as thread, turns.given_back():
+        taken = thread.submit(turns.take, tmp_path, "kernel", lambda: waits.append("begun"))
+        with pytest.raises(TimeoutError):
+            taken.result(timeout=0.1)
+        end(other)
+        assert taken.result(timeout=30)
+    assert waits == ["begun"]
+
+
+def test_who_waited_in_vain_waits_no_more(other: subprocess.Popen[str], tmp_path: Path) -> None:
+    turns, waits = Turns(patience=0.1), []
+    assert turns.take(tmp_path, "kernel", lambda: waits.append("begun")), "it is looked for once more"
+    for _ in range(2):
+        assert not turns.take(tmp_path, "kernel", lambda: waits.append("begun"))
+    assert waits == ["begun"]
+    assert not Turns().take(tmp_path / "no folder", "kernel")
+
+
+def test_a_turn_is_given_back_after_a_kernel_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: str(tmp_path))
+
+    @kernel
+    def called(x: float) -> float:
+        return x + 1.0
+
+    @kernel
+    def wrong(x: float) -> str:
+        return called(x) + "text"  # type: ignore[operator, return-value]
+
+    with pytest.raises(TypingError):
+        wrong(1.0)
+    assert jit._TURNS._held == []
+    assert called(1.0) == 2.0

@@ -79,10 +79,31 @@ class Import:
     in_function: bool
 
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+"""Most of the nodes: there are no imports and no definitions in them."""
+
+
+def walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
+    """All nodes from the top to the bottom, except leaves, and whether they are in a function."""
+    left: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while left:
+        node, in_function = left.pop()
+        yield node, in_function
+        inside = in_function or isinstance(node, FUNCTIONS)
+        inner: list[tuple[ast.AST, bool]] = []
+        for field in node._fields:
+            held = getattr(node, field, None)
+            for child in held if isinstance(held, list) else (held,):
+                if isinstance(child, ast.AST) and not isinstance(child, LEAVES):
+                    inner.append((child, inside))
+        left += reversed(inner)
+
+
 def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]:
     """All imports of a module: statements, relative ones resolved, and calls of ``import_module`` with a literal."""
 
-    def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
+    for node, in_function in walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(alias.name, node.lineno, in_function)
@@ -101,11 +122,6 @@ def imports(tree: ast.Module, module: str, is_package: bool) -> Iterator[Import]
                     args=[ast.Constant(value=str(name)), *_],
                 ):
                     yield Import(name, node.lineno, in_function)
-        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.iter_child_nodes(node):
-            yield from visit(child, inside)
-
-    yield from visit(tree, False)
 
 
 @dataclass(frozen=True)
@@ -130,7 +146,7 @@ class Module:
     @cached_property
     def definitions(self) -> list[ast.FunctionDef | ast.ClassDef]:
         """All its functions and classes, inner ones too."""
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        return [node for node, _ in walk(self.tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)]
 
 
 def modules_of(package: Path) -> list[Module]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 import both_kit as hp
 import oracle_region as oracle
@@ -39,7 +40,8 @@ def colours(a, b):
     """Both colours agree: a box of two sums that share g."""
     mean = [a["u"][0] - a["g"][0] - b["u"][0] + b["g"][0], a["g"][0] - a["r"][0] - b["g"][0] + b["r"][0]]
     u, g, r = (a[name][1] ** 2 + b[name][1] ** 2 for name in "ugr")
-    return float(oracle.box2(mean, [[u + g, -g], [-g, g + r]], [-0.3, -0.3], [0.3, 0.3]))
+    with mp.workdps(16):  # as many digits as the tests look at, and more
+        return float(oracle.box2(mean, [[u + g, -g], [-g, g + r]], [-0.3, -0.3], [0.3, 0.3]))
 
 
 def draws(a, b, count=200_000):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -151,6 +153,14 @@ def _spread_positions(rng, dim, parts):
     return weight, rng.uniform(-1.2, 1.2, (parts, dim)), roots @ roots.swapaxes(1, 2) + least * np.eye(dim)
 
 
+@cache
+def _sides_and_chances(dim, parts):
+    """Two sides, and the probability of each pair by the oracle, which takes long in four dimensions."""
+    rng = np.random.default_rng([dim, parts])
+    sides = [[_spread_positions(rng, dim, parts) for _ in range(count)] for count in (20, 24)]
+    return sides, oracle_position.near(*sides, 0.9)
+
+
 @pytest.mark.long(keep=12)
 @pytest.mark.parametrize("room", [2, 4096])
 @pytest.mark.parametrize("threshold", [0.02, 0.3, 0.7])
@@ -158,9 +168,7 @@ def _spread_positions(rng, dim, parts):
 def test_positions_that_may_be_the_best_are_found(dim, parts, threshold, room, monkeypatch):
     """With little room for pairs, rows are walked through again and again."""
     monkeypatch.setattr(positions, "_FIRST_ROOM", room)
-    rng = np.random.default_rng([dim, parts, int(100 * threshold)])
-    sides = [[_spread_positions(rng, dim, parts) for _ in range(count)] for count in (20, 24)]
-    chance = oracle_position.near(*sides, 0.9)
+    sides, chance = _sides_and_chances(dim, parts)
     apart = 1e-10 if dim < 4 else 1e-6
     assert (np.abs(chance - threshold) > apart).all()
     chance = np.where(chance > threshold, chance, -1.0)

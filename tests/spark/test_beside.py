@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import amounts
 import haply as hp
 from haply.errors import HaplyError
 
@@ -93,7 +94,7 @@ CASES = {
 }
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("name", CASES)
 def test_every_event_is_answered_as_in_a_table(spark, events, stream, tmp_path, name):
     other = rows(2, 50)
@@ -114,7 +115,8 @@ def test_the_matches_of_each_event_are_counted(spark, events, stream, tmp_path):
         "likely": (f"{BAND} AND left.kind = right.kind", {"threshold": 0.3, "columns": ["id"]}),
         "certain": ("left.kind = right.kind AND left.id < right.id", {"columns": ["id", "kind"]}),
     }
-    for name, (on, options) in cases.items():
+    for name in cases if amounts.all_cases else ("all", "certain"):
+        on, options = cases[name]
         found = answered(spark, hp.count_matches(stream, table, on, **options), tmp_path, f"counted_{name}")
         wanted = hp.count_matches(events, other, on, **options)
         assert found.column_names == wanted.column_names
@@ -122,6 +124,7 @@ def test_the_matches_of_each_event_are_counted(spark, events, stream, tmp_path):
         assert found.num_rows
 
 
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(
     ("name", "same", "options"),
     [
@@ -169,7 +172,8 @@ def test_the_last_event_before_each_row_of_a_stream(spark, events, stream, tmp_p
         "likely": (("x", "t"), {"how": "inner", "threshold": 0.6, "direction": "forward"}),
         "alone": ("t", {"by": "kind", "lookback": 1.0, "how": "anti"}),
     }
-    for name, (times, options) in cases.items():
+    for name in cases if amounts.all_cases else ("uncertain", "likely"):
+        times, options = cases[name]
         found = answered(spark, hp.asof(stream, table, times, **options), tmp_path, f"asof_{name}")
         wanted = hp.asof(events, other, times, **options)
         assert found.column_names == wanted.column_names

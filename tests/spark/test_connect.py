@@ -19,7 +19,7 @@ def test_the_session_is_the_one_asked_for(spark):
     assert remote == (os.environ.get("HAPLY_TEST_CONNECT") == "1")
 
 
-@pytest.mark.parametrize("on", [BAND, "left.x > right.x"])
+@pytest.mark.parametrize("on", [BAND, pytest.param("left.x > right.x", marks=pytest.mark.long)])
 def test_joins_and_their_funnels(spark, on):
     funnel = hp.Funnel()
     found = check(spark, values("normal", 30, 1), values("hist", 25, 2), on, 0.6, funnel=funnel)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+import amounts
 import haply as hp
 import oracle_position
 from haply.engines.spark.exchange.parcels import in_blocks
@@ -96,13 +97,14 @@ def test_the_sky_and_its_funnel(spark, more):
     on = f"distance(left.pos, right.pos) <= 1.5{more}"
     names = [f"{name}_{each}" for name in ("rows", "null", "hopeless", "invalid") for each in SIDES]
     found, told = {}, {}
-    for side in (None, *SIDES):
+    sides = SIDES if amounts.all_cases else SIDES[1:]
+    for side in (None, *sides):
         funnel = hp.Funnel()
         found[side] = collect(hp.join(*tables, on=on, threshold=0.1, funnel=funnel, broadcast=side))
         told[side] = {name: funnel.to_dict()[name] for name in (*names, "kept", "evaluated")}
     assert len(found[None]) > 50
     assert [told[None][name] for name in ("rows_left", "null_left", "hopeless_left")] == [300, 1, 1]
-    for side in SIDES:
+    for side in sides:
         assert found[side] == pytest.approx(found[None], abs=1e-12)
         assert told[side] == told[None]
         assert collect(hp.join(*tables, on=on, threshold=0.1, broadcast=side)) == found[side]
@@ -154,7 +156,8 @@ def test_several_conditions(spark):
 @pytest.mark.parametrize("side", SIDES)
 def test_nobody_there(spark, side):
     full, empty = frame(spark, values("normal", 5, 11)), frame(spark, [])
-    for tables in ((full, empty), (empty, full), (empty, empty)):
+    pairs = [(empty, full), (full, empty), (empty, empty)]
+    for tables in pairs if amounts.all_cases else pairs[1:]:
         funnel = hp.Funnel()
         assert collect(hp.join(*tables, BAND, 0.5, broadcast=side, funnel=funnel)) == {}
         stays = "left" if side == "right" else "right"
@@ -211,7 +214,8 @@ def test_columns_of_the_result(spark, options):
     probability = [] if "probability" in options else ["probability"]
     whole = hp.join(one, other, on=on, threshold=0.2, **options).collect()
     assert len(whole) > 5
-    for columns in (["id_left", "id_right"], ["x_right", "Twice_left", "id_left"], ["twice_right"], []):
+    lists = [["id_left", "id_right"], ["x_right", "Twice_left", "id_left"], ["twice_right", "id_left"], []]
+    for columns in lists if amounts.all_cases else lists[2:]:
         found = hp.join(one, other, on=on, threshold=0.2, columns=columns, **options)
         names = [{"twice_right": "Twice_right"}.get(name, name) for name in columns]
         assert found.columns == [*names, *probability]

@@ -31,9 +31,11 @@ import numpy as np
 from numba.core import event, types
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import IndexDataCacheFile, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 
 from haply.folders import private_folder
 from haply.numerics.compiling import InsideCompiler, KernelCompiler, load_alone, rebuild_inside
+from haply.numerics.turns import Turns
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _KERNEL_ROOMS = ("numerics", "probability", "pruning")
@@ -110,17 +112,18 @@ class KernelFiles(IndexDataCacheFile):
 
     def save(self, key: Any, data: Any) -> None:
         """Write a specialisation, in one step."""
-        self._save_data(self._name_of(key), (key, data))
+        self._save_data(self.name_of(key), (key, data))
 
     def load(self, key: Any) -> Any:
         """Return the specialisation for these types, or None."""
         try:
-            found = self._load_data(self._name_of(key))
+            found = self._load_data(self.name_of(key))
         except (OSError, EOFError, pickle.UnpicklingError):  # no such file, or a damaged one
             return None
         return found[1] if isinstance(found, tuple) and len(found) == 2 and found[0] == key else None
 
-    def _name_of(self, key: Any) -> str:
+    def name_of(self, key: Any) -> str:
+        """Return the name of the file for these types."""
         text = f"{self._version} {self._source_stamp} {key}"
         return str(self._data_name(int(hashlib.sha256(text.encode()).hexdigest()[:16], 16)))
 
@@ -168,18 +171,27 @@ class _Compiling(event.Listener):
 
     def on_start(self, event: event.Event) -> None:
         """Print a message at the first kernel, and begin to count."""
-        if not self.told and event.data["dispatcher"].py_func.__module__.startswith("haply."):
+        self.tell(event.data["dispatcher"])
+        if not self._begun:
+            self._since, self._collects = time.perf_counter(), gc.isenabled()
+            gc.disable()
+        self._begun.append(time.thread_time())
+        self._inside.append(0.0)
+
+    def tell(self, dispatcher: Any) -> None:
+        """Print the message, if it was not printed before."""
+        if not self.told and dispatcher.py_func.__module__.startswith("haply."):
             self.told = True
             print(
                 f"haply: compiling the kernels that are needed here; later runs load them from {cache_folder()}",
                 file=sys.stderr,
                 flush=True,
             )
+
+    def add_wait(self, seconds: float) -> None:
+        """Count a wait for another process that compiles a kernel, unless it is part of one that is counted."""
         if not self._begun:
-            self._since, self._collects = time.perf_counter(), gc.isenabled()
-            gc.disable()
-        self._begun.append(time.thread_time())
-        self._inside.append(0.0)
+            self.waited += seconds
 
     def on_end(self, event: event.Event) -> None:
         """Add the counted seconds to the kernel, and subtract them from those of its caller."""
@@ -304,10 +316,42 @@ def _compiled(function: Callable[..., Any], inside: bool, options: dict[str, Any
     kind = "inside" if inside else "called"
     if inside:
         kept._impl.rebuild = rebuild_inside
-    kept.load_overload = load_alone(kept._load_overload)
     kept._cache_file = KernelFiles(kept.cache_path, f"{kept._impl.filename_base}-{kind}", fingerprint())
+    kept.load_overload = _load_or_take_turn(dispatcher, load_alone(kept._load_overload))
+    dispatcher.compile = _in_turn(dispatcher.compile)
     dispatcher.get_call_template = _for_plain_types(dispatcher.get_call_template)
     return dispatcher
+
+
+_TURNS = Turns()
+
+
+def _load_or_take_turn(dispatcher: Any, load: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return how a kernel is loaded that another process may be compiling: it is waited for."""
+    kept = dispatcher._cache
+    folder = Path(kept.cache_path)
+
+    def load_or_wait(signature: Any, target_context: Any) -> Any:
+        found = load(signature, target_context)
+        if found is None:
+            name = kept._cache_file.name_of(kept._index_key(signature, target_context.codegen()))
+            begun = time.perf_counter()
+            if _TURNS.take(folder.parent, f"{folder.name}/{name}", lambda: _COMPILING.tell(dispatcher)):
+                _COMPILING.add_wait(time.perf_counter() - begun)
+                found = load(signature, target_context)
+        return found
+
+    return load_or_wait
+
+
+def _in_turn(compile_kernel: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return how a kernel is compiled: when it is kept on the disk, or was refused, others have their turn."""
+
+    def compile_and_give_back(signature: Any) -> Any:
+        with global_compiler_lock, _TURNS.given_back():  # one thread at a time, as numba compiles
+            return compile_kernel(signature)
+
+    return compile_and_give_back
 
 
 def _made(function: _Function, **options: Any) -> _Function:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -170,11 +171,8 @@ class Page:
         """Return the whole page."""
         scripts, colours = [], ""
         if self._charts:
-            from haply.drawing.library import chart_converter
-
             colours = chart_colours(".chart")
-            vl_convert = chart_converter()
-            scripts.append(f"<script>{vl_convert.javascript_bundle('window.vegaEmbed=vegaEmbed;')}</script>")
+            scripts.append(f"<script>{_chart_code()}</script>")
             scripts.append(f"<script>{_DRAW}</script>")
         return "\n".join(
             [
@@ -223,3 +221,12 @@ def _looks_numeric(text: str) -> bool:
     except ValueError:
         return text in ("", "-", "–")
     return True
+
+
+@cache
+def _chart_code() -> str:
+    """Return the library that draws charts in a browser, packed once a process: it takes two seconds."""
+    from haply.drawing.library import chart_converter
+
+    code: str = chart_converter().javascript_bundle("window.vegaEmbed=vegaEmbed;")
+    return code
