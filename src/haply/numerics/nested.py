@@ -6,6 +6,8 @@ most, are integrated by Gauss-Kronrod panels, split where the integrand may have
 small. A kink is where borders of conditions meet, but only if what they bound together depends on all of them. A panel
 in which the conditions hold for all values, or for none, is not integrated. More than two are those of the points of
 shifted lattices.
+
+What is about points only is compared as other kernels compare points, with doubles as they are: see ``_as_written``.
 """
 
 from __future__ import annotations
@@ -60,6 +62,32 @@ class Laws(NamedTuple):
     high: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
+    given: np.ndarray
+    """Points as they are, while ``low`` may be relative to a centre."""
+
+
+class Written(NamedTuple):
+    """Forms about points only, term by term: a factor times ``x_v - far``, or times two of these.
+
+    Form ``f`` has the terms ``start[f]`` to ``start[f + 1]``; none if it is about other values too.
+    """
+
+    start: np.ndarray
+    one: np.ndarray
+    other: np.ndarray
+    """The second value of a term; -1 if it has one."""
+    far: np.ndarray
+    """What is subtracted from either value."""
+    factor: np.ndarray
+    """By row."""
+    slack: np.ndarray
+    """By form and row: rounding changes a value by less than this, so terms are added up only where an end is nearer.
+    Negative if they always are, once all points are known."""
+    low: np.ndarray
+    high: np.ndarray
+    """The ranges of conditions as they are given."""
+    counted: int
+    """Values that are enumerated."""
 
 
 class Polynomials(NamedTuple):
@@ -82,6 +110,7 @@ class Polynomials(NamedTuple):
     high_closed: np.ndarray
     known: np.ndarray
     """Whether conditions hold that depend on no value, by row."""
+    written: Written
     program: np.ndarray
     """How conditions are combined: rows of ALL or ANY, and the numbers of the two things that it combines: conditions,
     known ones after the others, and rows of the program after these. The last row is the whole."""
@@ -107,6 +136,10 @@ class _Room(NamedTuple):
     planes: np.ndarray
     values: np.ndarray
     """Two numbers for each form."""
+    given: np.ndarray
+    """Each value that is a point, as it is."""
+    span: np.ndarray
+    """From where to where the points of each value go, as they are."""
     truth: np.ndarray
     """Up to 60 bits for each condition, and for each row of the program: whether it holds in as many places."""
     places: np.ndarray
@@ -136,6 +169,69 @@ def _is_in(asked, c, value, side, row):
         low, high = asked.low[c, k, row], asked.high[c, k, row]
         above = value > low or (value == low and (side > 0 or (side == 0 and asked.low_closed[c, k])))
         below = value < high or (value == high and (side < 0 or (side == 0 and asked.high_closed[c, k])))
+        if above and below:
+            return True
+    return False
+
+
+@kernel
+def _as_written(asked, room, f, row):
+    """Return the value of a form about points: its terms in their order, rounded as NumPy does it.
+
+    Whatever laws the condition stands beside, it is then the same points that lie on a border.
+    """
+    written, total = asked.written, 0.0
+    for k in range(written.start[f], written.start[f + 1]):
+        x = room.given[written.one[k]] - written.far[k, 0]
+        if written.other[k] >= 0:
+            x *= room.given[written.other[k]] - written.far[k, 1]
+        total += written.factor[k, row] * x
+    return total
+
+
+@kernel
+def _span_as_written(asked, room, f, row):
+    """Return the least and the greatest of what ``_as_written`` may return: each step rounds in the same order."""
+    written, least, most = asked.written, 0.0, 0.0
+    for k in range(written.start[f], written.start[f + 1]):
+        one, other = written.one[k], written.other[k]
+        low, high = room.span[one, 0] - written.far[k, 0], room.span[one, 1] - written.far[k, 0]
+        if other >= 0:
+            first, last = room.span[other, 0] - written.far[k, 1], room.span[other, 1] - written.far[k, 1]
+            ends = (low * first, low * last, high * first, high * last)
+            low, high = min(ends), max(ends)
+        begin, end = written.factor[k, row] * low, written.factor[k, row] * high
+        least += min(begin, end)
+        most += max(begin, end)
+    return least, most
+
+
+@kernel
+def _set_written(asked, room, row):
+    """Set the values of forms about points, which are all known now."""
+    written, n = asked.written, room.squares.shape[1]
+    for f in range(len(written.slack)):
+        if written.slack[f, row] < 0.0:
+            room.terms[written.counted, f, n] = _as_written(asked, room, f, row)
+
+
+@kernel
+def _is_near_end(asked, c, value, row):
+    """Return whether rounding may tell on which side of an end a value is."""
+    slack = asked.written.slack[asked.form[c], row]
+    for k in range(asked.low.shape[1]):
+        if abs(value - asked.low[c, k, row]) <= slack or abs(value - asked.high[c, k, row]) <= slack:
+            return True
+    return False
+
+
+@kernel
+def _is_in_as_written(asked, room, c, row):
+    """Return whether a condition about points holds for the sum of its terms."""
+    value, low, high = _as_written(asked, room, asked.form[c], row), asked.written.low, asked.written.high
+    for k in range(low.shape[1]):
+        above = value > low[c, k, row] or (value == low[c, k, row] and asked.low_closed[c, k])
+        below = value < high[c, k, row] or (value == high[c, k, row] and asked.high_closed[c, k])
         if above and below:
             return True
     return False
@@ -180,6 +276,8 @@ def _everywhere(asked, room, v, low, high, row):
                     two = max(begin * first, begin * last, end * first, end * last)
                 least += min(factor * one, factor * two)
                 most += max(factor * one, factor * two)
+        if v < asked.written.counted and asked.written.slack[f, row] < 0.0:
+            least, most = _span_as_written(asked, room, f, row)
         room.values[f, 0], room.values[f, 1] = least, most
     for c in range(len(asked.form)):
         f, bits = asked.form[c], 0
@@ -281,9 +379,15 @@ def _closed(laws, asked, room, row):
         for c in range(len(asked.form)):
             f, bits = asked.form[c], 0
             a, b, rest = room.squares[f, v, v], terms[f, v], terms[f, n]
+            exactly = asked.written.slack[f, row] > 0.0
             for k in range(size):
                 t = room.places[k]
-                if _is_in(asked, c, (a * t + b) * t + rest, 0, row):
+                value = (a * t + b) * t + rest
+                if exactly and _is_near_end(asked, c, value, row):
+                    room.given[v] = t
+                    if _is_in_as_written(asked, room, c, row):
+                        bits |= 1 << k
+                elif _is_in(asked, c, value, 0, row):
                     bits |= 1 << k
             room.truth[c] = bits
         found = _combined(asked, room)
@@ -399,12 +503,18 @@ def _matters(asked, room, v, point, meeting, row):
 def _kinks(laws, asked, room, v, row):
     """Find where the integrand over value ``v`` may have a kink, in order; return how many.
 
-    Of linear borders all are found, of others some: halving panels finds the rest.
+    Of linear borders all are found, and of others too where one value is behind. Where two are, those of one curved
+    border are found, alone or with linear ones, and those of two with the same squares: halving panels finds the rest.
     """
     found, inside = room.breaks[v], room.squares.shape[1] - 1 - v
     low, high = room.smooth[v, 0], room.smooth[v, 1]
     count = _curved_kinks(laws, asked, room, v, row)
+    if inside == 1:
+        count = _crossings(asked, room, v, row, found, count)
     many, planes, point, meeting = _planes(laws, asked, room, v, row), room.planes, np.zeros(3), np.full(3, -1)
+    if inside == 2:
+        count = _turns_on_planes(asked, room, v, row, many, found, count)
+        count = _turns_of_two(asked, room, v, row, found, count)
     for i in range(many):
         a, b, c, d = planes[i, 0], planes[i, 1], planes[i, 2], planes[i, 3]
         if b == 0.0 and c == 0.0:
@@ -457,6 +567,264 @@ def _kinks(laws, asked, room, v, row):
                     found[count] = t
                     count += 1
     return _ascending(found, count, low, high)
+
+
+@kernel
+def _crossings(asked, room, v, row, found, count):
+    """Append where two borders, of which one or both are curved, cross in the plane of value ``v`` and the last one."""
+    n, w, planes, low, high = room.squares.shape[1], v + 1, room.planes, room.smooth[v, 0], room.smooth[v, 1]
+    point, meeting, one, other = np.zeros(3), np.full(3, -1), np.zeros((2, 3)), np.zeros((2, 3))
+    meeting[0], meeting[1] = len(planes) - 2, len(planes) - 1
+    curve, roots = np.zeros(5), np.zeros(4)
+    for i in range(len(asked.border_form)):
+        f = asked.border_form[i]
+        if not math.isfinite(asked.border[i, row]):
+            continue
+        for j in range(i):
+            g = asked.border_form[j]
+            if f == g or not math.isfinite(asked.border[j, row]) or (_is_flat(room, f, v) and _is_flat(room, g, v)):
+                continue
+            # a y^2 + b(t) y + c(t) = 0, twice: both hold for some y where the resultant is 0
+            a, a2 = room.squares[f, w, w], room.squares[g, w, w]
+            for each, form, border in ((one, f, i), (other, g, j)):
+                each[0, 0], each[0, 1] = room.terms[v, form, w], room.squares[form, v, w]
+                each[1, 0] = room.terms[v, form, n] - asked.border[border, row]
+                each[1, 1], each[1, 2] = room.terms[v, form, v], room.squares[form, v, v]
+            _resultant(a, one, a2, other, curve)
+            for k in range(_real_roots(curve, low, high, roots)):
+                t = roots[k]
+                if count >= len(found):
+                    return count
+                y = _common_root(a, one, a2, other, t)
+                reach = 1e-6 * (room.reach[w, 1] - room.reach[w, 0])  # of roots that nearly meet, y is not so exact
+                if not room.reach[w, 0] - reach <= y <= room.reach[w, 1] + reach:
+                    continue
+                point[0], point[1] = t, y
+                planes[len(planes) - 2, 4], planes[len(planes) - 1, 4] = i, j
+                if _matters(asked, room, v, point, meeting, row):
+                    found[count] = t
+                    count += 1
+    return count
+
+
+@kernel
+def _on_plane(room, f, v, border, plane, places):
+    """Write where a border of a form turns back in a plane of value ``v`` and two more; return how many places."""
+    n, y, z, squares, terms = room.squares.shape[1], v + 1, v + 2, room.squares[f], room.terms[v, f]
+    swap = abs(plane[1]) > abs(plane[2])  # the value that is eliminated is the one with the larger factor
+    if swap:
+        y, z = z, y
+    a, b, c, d = plane[0], plane[y - v], plane[z - v], plane[3]
+    if c == 0.0:
+        return 0
+    p, q, r, across = d / c, -a / c, -b / c, squares[v + 1, v + 2]
+    curve = squares[y, y] + (squares[z, z] * r + across) * r
+    slope = terms[y] + terms[z] * r + (2.0 * squares[z, z] * r + across) * p
+    cross = squares[v, y] + squares[v, z] * r + (2.0 * squares[z, z] * r + across) * q
+    if abs(curve) <= 1e-14 * (abs(squares[y, y]) + abs(squares[z, z]) * r * r + abs(across * r)):
+        return 0
+    rest = terms[n] - border + (terms[z] + squares[z, z] * p) * p
+    line = terms[v] + terms[z] * q + (2.0 * squares[z, z] * q + squares[v, z]) * p
+    bend = squares[v, v] + (squares[z, z] * q + squares[v, z]) * q
+    roots = np.empty(2)
+    count = _add_roots(
+        cross * cross - 4.0 * curve * bend, 2.0 * slope * cross - 4.0 * curve * line,
+        slope * slope - 4.0 * curve * rest, roots, 0,
+    )  # fmt: skip
+    for k in range(count):
+        t = roots[k]
+        places[k, 0], places[k, y - v] = t, -0.5 * (slope + cross * t) / curve
+        places[k, z - v] = p + q * t + r * places[k, y - v]
+    return count
+
+
+@kernel
+def _on_line(room, f, v, border, one, other, places):
+    """Write where a border of a form meets the line in which two planes cross; return how many places."""
+    n, y, z, squares, terms = room.squares.shape[1], v + 1, v + 2, room.squares[f], room.terms[v, f]
+    across = one[1] * other[2] - other[1] * one[2]
+    if abs(across) <= 1e-14 * (abs(one[1] * other[2]) + abs(other[1] * one[2])):
+        return 0
+    p, q = (one[3] * other[2] - other[3] * one[2]) / across, (other[0] * one[2] - one[0] * other[2]) / across
+    r, s = (one[1] * other[3] - other[1] * one[3]) / across, (other[1] * one[0] - one[1] * other[0]) / across
+    # y = p + q t, z = r + s t
+    curve = squares[v, v] + squares[v, y] * q + squares[v, z] * s
+    curve += squares[y, y] * q * q + squares[y, z] * q * s + squares[z, z] * s * s
+    slope = terms[v] + terms[y] * q + terms[z] * s + squares[v, y] * p + squares[v, z] * r
+    slope += 2.0 * (squares[y, y] * p * q + squares[z, z] * r * s) + squares[y, z] * (p * s + q * r)
+    rest = terms[n] - border + terms[y] * p + terms[z] * r
+    rest += squares[y, y] * p * p + squares[y, z] * p * r + squares[z, z] * r * r
+    roots = np.empty(2)
+    count = _add_roots(curve, slope, rest, roots, 0)
+    for k in range(count):
+        places[k, 0], places[k, 1], places[k, 2] = roots[k], p + q * roots[k], r + s * roots[k]
+    return count
+
+
+@kernel
+def _add_places(asked, room, v, row, places, size, meeting, found, count):
+    """Append those places that lie within the reach of all values and where what meets matters."""
+    for k in range(size):
+        inside = count < len(found) and room.smooth[v, 0] < places[k, 0] < room.smooth[v, 1]
+        for w in (1, 2):
+            reach = 1e-6 * (room.reach[v + w, 1] - room.reach[v + w, 0])
+            inside = inside and room.reach[v + w, 0] - reach <= places[k, w] <= room.reach[v + w, 1] + reach
+        if inside and _matters(asked, room, v, places[k], meeting, row):
+            found[count] = places[k, 0]
+            count += 1
+    return count
+
+
+@kernel
+def _turns_on_planes(asked, room, v, row, many, found, count):
+    """Append where a curved border turns back in a linear one, or meets the line in which two planes cross."""
+    planes, places, meeting = room.planes, np.empty((2, 3)), np.full(3, -1)
+    last = len(planes) - 1
+    for b in range(len(asked.border_form)):
+        f, border = asked.border_form[b], asked.border[b, row]
+        if not math.isfinite(border) or _is_flat(room, f, v):
+            continue
+        planes[last, 4], meeting[0] = b, last
+        for i in range(many):
+            meeting[1], meeting[2] = i, -1
+            if planes[i, 4] >= 0:  # at the ends of a value it is known
+                size = _on_plane(room, f, v, border, planes[i], places)
+                count = _add_places(asked, room, v, row, places, size, meeting, found, count)
+            for j in range(i):
+                meeting[2] = j
+                if planes[i, 4] >= 0 or planes[j, 4] >= 0:
+                    size = _on_line(room, f, v, border, planes[i], planes[j], places)
+                    count = _add_places(asked, room, v, row, places, size, meeting, found, count)
+    return count
+
+
+@kernel
+def _turns_of_two(asked, room, v, row, found, count):
+    """Append where two curved borders with the same squares, as those of balls, cross and turn back: in a plane."""
+    n, planes, places, meeting = room.squares.shape[1], room.planes, np.empty((2, 3)), np.full(3, -1)
+    meeting[0], meeting[1], plane = len(planes) - 2, len(planes) - 1, np.empty(4)
+    for b in range(len(asked.border_form)):
+        f, border = asked.border_form[b], asked.border[b, row]
+        if not math.isfinite(border) or _is_flat(room, f, v):
+            continue
+        for e in range(b):
+            g, end = asked.border_form[e], asked.border[e, row]
+            if f == g or not math.isfinite(end) or _is_flat(room, g, v):
+                continue
+            ratio = _ratio(room, f, g, v)
+            if ratio == 0.0:
+                continue
+            for w in range(3):
+                plane[w] = room.terms[v, g, v + w] - ratio * room.terms[v, f, v + w]
+            plane[3] = end - room.terms[v, g, n] - ratio * (border - room.terms[v, f, n])
+            planes[meeting[0], 4], planes[meeting[1], 4] = b, e
+            size = _on_plane(room, f, v, border, plane, places)
+            count = _add_places(asked, room, v, row, places, size, meeting, found, count)
+    return count
+
+
+@kernel
+def _ratio(room, f, g, v):
+    """Return what the squares of one form are of those of another, for the values from ``v`` on; 0 if they differ."""
+    n, ratio = room.squares.shape[1], 0.0
+    for w in range(v, n):
+        for u in range(w, n):
+            here, there = room.squares[f, w, u], room.squares[g, w, u]
+            if (here == 0.0) != (there == 0.0):
+                return 0.0
+            if here != 0.0:
+                if ratio == 0.0:
+                    ratio = there / here
+                if abs(there - ratio * here) > 1e-14 * abs(there):
+                    return 0.0
+    return ratio
+
+
+@kernel
+def _resultant(a, one, a2, other, found):
+    """Write the coefficients of the resultant of ``a y^2 + b(t) y + c(t)`` for two of these; b is linear in t."""
+    found[:] = 0.0
+    b, c, b2, c2 = one[0], one[1], other[0], other[1]
+    for i in range(3):
+        for j in range(3):
+            cross = b[i] * c2[j] - b2[i] * c[j]
+            if a == 0.0 and a2 == 0.0:
+                if i + j < 5:
+                    found[i + j] += cross
+                continue
+            found[i + j] += (a * c2[i] - a2 * c[i]) * (a * c2[j] - a2 * c[j])
+            for k in range(2):
+                if i < 2 and i + j + k < 5:
+                    found[i + j + k] -= (a * b2[k] - a2 * b[k]) * cross
+
+
+@kernel
+def _common_root(a, one, a2, other, t):
+    """Return the y at which ``a y^2 + b(t) y + c(t)`` is 0 for both, at a root of their resultant."""
+    b, c = one[0, 0] + one[0, 1] * t, one[1, 0] + (one[1, 1] + one[1, 2] * t) * t
+    b2, c2 = other[0, 0] + other[0, 1] * t, other[1, 0] + (other[1, 1] + other[1, 2] * t) * t
+    if a == 0.0 and a2 == 0.0:
+        return -c / b if abs(b) > abs(b2) else -c2 / b2 if b2 != 0.0 else 0.0
+    across = a * b2 - a2 * b
+    if abs(across) > 1e-9 * (abs(a * b2) + abs(a2 * b)):
+        return (a2 * c - a * c2) / across
+    return -0.5 * b / a if a != 0.0 else -0.5 * b2 / a2  # both are the same around their middle
+
+
+@kernel
+def _real_roots(curve, low, high, found):
+    """Write where a polynomial of degree four changes its sign between two places, in order; return how many are.
+
+    Between places where a derivative is 0 it rises or falls, so that halving finds the only root.
+    """
+    ends, places, count = np.zeros(6), np.zeros(6), 0
+    derived = np.zeros(5)
+    for degree in range(1, 5):
+        # the derivative of this degree: its roots lie between those of the one after it, which are in ``ends``
+        order = 4 - degree
+        for k in range(degree + 1):
+            factor = curve[k + order]
+            for step in range(order):
+                factor *= k + order - step
+            derived[k] = factor
+        places[0], places[count + 1] = low, high
+        for k in range(count):
+            places[k + 1] = ends[k]
+        now = 0
+        for k in range(count + 1):
+            begin, end = places[k], places[k + 1]
+            at_begin, at_end = _at(derived, degree, begin), _at(derived, degree, end)
+            if at_begin == 0.0 and k > 0:
+                if now == 0 or ends[now - 1] != begin:
+                    ends[now] = begin
+                    now += 1
+                continue
+            if not (at_begin < 0.0 < at_end or at_end < 0.0 < at_begin):
+                continue
+            for _ in range(60):
+                middle = 0.5 * (begin + end)
+                if not begin < middle < end:
+                    break
+                value = _at(derived, degree, middle)
+                if (value < 0.0) == (at_begin < 0.0):
+                    begin = middle
+                else:
+                    end = middle
+            ends[now] = 0.5 * (begin + end)
+            now += 1
+        count = now
+    for k in range(count):
+        found[k] = ends[k]
+    return count
+
+
+@kernel
+def _at(curve, degree, t):
+    """Return the value of a polynomial."""
+    value = curve[degree]
+    for k in range(degree - 1, -1, -1):
+        value = value * t + curve[k]
+    return value
 
 
 @kernel
@@ -650,14 +1018,16 @@ def _begin_row(laws, asked, room, row):
     for c in range(len(asked.known)):
         room.truth[len(asked.form) + c] = -1 if asked.known[c, row] else 0
     for v in range(n):
-        room.reach[v, 0] = room.smooth[v, 0] = math.inf
-        room.reach[v, 1] = room.smooth[v, 1] = -math.inf
+        room.reach[v, 0] = room.smooth[v, 0] = room.span[v, 0] = math.inf
+        room.reach[v, 1] = room.smooth[v, 1] = room.span[v, 1] = -math.inf
         room.points[v] = 0
         for k in range(laws.start[v, row], laws.start[v, row + 1]):
             low, high = room.window[k, 0], room.window[k, 1]
             room.reach[v, 0], room.reach[v, 1] = min(room.reach[v, 0], low), max(room.reach[v, 1], high)
             if laws.kind[k] == POINT:
                 room.points[v] += 1
+                room.span[v, 0] = min(room.span[v, 0], laws.given[k])
+                room.span[v, 1] = max(room.span[v, 1], laws.given[k])
             else:
                 room.smooth[v, 0], room.smooth[v, 1] = min(room.smooth[v, 0], low), max(room.smooth[v, 1], high)
 
@@ -671,7 +1041,7 @@ def _room(laws, asked):
     return _Room(
         np.zeros((n, forms, n + 1)), np.zeros((forms, n, n)), _windows(laws), np.empty((n, 2)), np.empty((n, 2)),
         np.empty(n, np.int64), np.empty((n, most)), np.empty((n, most + 200, 2)),
-        np.empty((borders + 2 * (_MOST_ENDS + 2), 5)), np.empty((forms, 2)),
+        np.empty((borders + 2 * (_MOST_ENDS + 2) + 2, 5)), np.empty((forms, 2)), np.zeros(n), np.empty((n, 2)),
         np.empty(len(asked.form) + len(asked.known) + len(asked.program), np.int64), np.empty(_BITS),
     )  # fmt: skip
 
@@ -694,7 +1064,9 @@ def nested_rows(laws, asked, integrals, found):
             for v in range(counted):
                 k = laws.start[v, row] + place[v]
                 _fix(room, v, laws.low[k])
+                room.given[v] = laws.given[k]
                 weight *= laws.weight[k]
+            _set_written(asked, room, row)
             total += weight * _integrated(laws, asked, room, counted, row, TOLERANCE)
             more = False
             for v in range(counted):
@@ -711,22 +1083,27 @@ def nested_rows(laws, asked, integrals, found):
 
 @kernel
 def _quantile(laws, first, last, share):
-    """Return a quantile of a law: the share says which component, and which of its quantiles."""
+    """Return a quantile of a law, and that as it is given: the share says which component, and which of its
+    quantiles."""
     k = first
     while k < last - 1 and share > laws.weight[k]:
         share -= laws.weight[k]
         k += 1
     if laws.kind[k] == POINT:
-        return laws.low[k]
+        return laws.low[k], laws.given[k]
     p = min(max(share / laws.weight[k], 1e-16), 1.0 - 1e-16)
-    return component_quantile(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], p)
+    value = component_quantile(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], p)
+    return value, value
 
 
 @kernel
 def _at_point(laws, asked, room, point, row):
     """Return the probability of the conditions over the last value; the others are quantiles at a point's numbers."""
     for v in range(len(point)):
-        _fix(room, v, _quantile(laws, laws.start[v, row], laws.start[v, row + 1], point[v]))
+        value, room.given[v] = _quantile(laws, laws.start[v, row], laws.start[v, row + 1], point[v])
+        _fix(room, v, value)
+        if v + 1 == asked.written.counted:
+            _set_written(asked, room, row)
     return _closed(laws, asked, room, row)
 
 

@@ -27,6 +27,8 @@ RULE_NAMES = {**REGION_RULES, SINGLY: "one by one", CASE_BY_CASE: "case by case"
 _SPACE_ERROR, _STAR_ERROR, _NESTED_ERROR, _LATTICE_ERROR = 1e-8, 1e-9, 1e-10, 1e-3
 """How far off a probability may be: of curved regions in three directions, of distances from one column to others, of
 integrals and sums over any laws, and of means over a lattice."""
+_LENS_ERROR = 1e-6
+"""How likely a region may be that two integrals miss: a thin one, between borders of different curved conditions."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Group:
         if self.method == PARTS:
             return sum(group.error for group in self.inner)
         if self.method in (NESTED, SUM):
-            return _NESTED_ERROR
+            return _LENS_ERROR if self.has_lenses else _NESTED_ERROR
         if self.cost_name == STAR:
             return _STAR_ERROR
         if self.is_lattice:
@@ -91,6 +93,22 @@ class Group:
         if self.method not in (BOX, CURVED) or self.size < 3 or (self.method == BOX and self.size == 3):
             return 0.0
         return _SPACE_ERROR
+
+    @property
+    def has_lenses(self) -> bool:
+        """Return whether two integrals are taken of several conditions that are curved, each in a way of its own.
+
+        Where one integral is enough all corners of regions are computed, and those of one curved condition with others
+        that are not.
+        """
+        if self.method != NESTED or self.size < 3:
+            return False
+        curved = {
+            frozenset((leaf.one, leaf.other)) if isinstance(leaf, Apart) else (leaf.linear, leaf.squares, leaf.centre)
+            for leaf in self._leaves
+            if isinstance(leaf, Apart) or (isinstance(leaf, Polynomial) and leaf.squares)
+        }
+        return len(curved) > 1
 
     @property
     def is_lattice(self) -> bool:

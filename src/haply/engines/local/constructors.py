@@ -92,7 +92,7 @@ class _Rows:
     def numbers(self, argument: Any) -> pa.Array:
         """Return a column of lists of doubles."""
         if isinstance(argument, Text):
-            return in_one_piece(sql.evaluated(self.table, {"value": argument.sql})["value"]).cast(_NUMBERS)
+            return self.any(argument).cast(_NUMBERS)
         columns = [self.number(one) for one in argument]
         if not columns:
             return pa.array([[]] * self.count, _NUMBERS)
@@ -106,6 +106,9 @@ class _Rows:
     def any(self, argument: Any) -> pa.Array:
         """Return a column unchanged."""
         assert isinstance(argument, Text)
+        alone = sql.column_alone(self.table, argument.sql)
+        if alone is not None and pa.types.is_list(alone.type) and alone.type.value_type == pa.float64():
+            return in_one_piece(alone)  # DuckDB would return it unchanged
         return in_one_piece(sql.evaluated(self.table, {"value": argument.sql})["value"])
 
 

@@ -17,7 +17,7 @@ from haply.numerics.jit import solid
 from haply.numerics.multivariate.curved import curved_rows
 from haply.numerics.multivariate.quadratic import root_rows
 from haply.numerics.multivariate.star import star_rows
-from haply.probability.multivariate import MOST_POINTS, TOLERANCE
+from haply.probability.multivariate import MOST_POINTS, TOLERANCE, squared_limits
 from haply.pruning.bounds.region import Bounds
 from haply.selection.conditions import Apart, Condition, Polynomial, Prepared, RowValues, ends_of, solved
 from haply.selection.normals import Coordinates, fewer_dimensions
@@ -214,7 +214,7 @@ def _distance(condition: Apart, normals: Coordinates, batch: RowValues) -> _Aske
         return _Asked(
             one - two, np.zeros((1, 1)), np.ones(1), np.zeros(normals.size), outside if condition.beyond else inside
         )
-    square = np.where(limit < 0.0, -math.inf, limit * limit)
+    square = np.where(limit < 0.0, -math.inf, squared_limits(np.abs(limit)))
     never = np.full(1, math.inf)
     far = np.where(limit < 0.0, -math.inf, np.nextafter(square, math.inf))
     ends: Ends = [(far, never)] if condition.beyond else [(-never, square)]

@@ -13,9 +13,9 @@ from haply.models import Certain, Gaussian, GaussianND, Histogram, Mixture, Mixt
 from haply.numerics.jit import solid
 from haply.numerics.multivariate.multinormal import SEED, SHIFTS, square_roots
 from haply.numerics.multivariate.quadratic import root_rows
-from haply.numerics.nested import ALL, ANY, MOST_INTEGRALS, Laws, Polynomials, lattice_rows, nested_rows
+from haply.numerics.nested import ALL, ANY, MOST_INTEGRALS, Laws, Polynomials, Written, lattice_rows, nested_rows
 from haply.numerics.sums import MOST_PANELS, sum_rows
-from haply.probability.multivariate import MOST_POINTS, TOLERANCE
+from haply.probability.multivariate import MOST_POINTS, TOLERANCE, squared_limits
 from haply.selection.cases import AllOf, AnyOf, Sure, Tree, leaves_of
 from haply.selection.conditions import Apart, Condition, Polynomial, Range, RowValues, Value
 from haply.selection.group import LATTICE, NESTED, SUM
@@ -27,6 +27,8 @@ MOST_WORLDS = 10_000_000
 """Combinations of points that are counted for one row."""
 _COUNTED = (Samples, Certain)
 """Laws that are points only."""
+_ROUNDING = 1e-13
+"""What rounding may change a form by, beside the size of its terms, when these are added in another order."""
 _LAST = (Mixture, Histogram)
 """Laws of many components: one of them is best integrated in closed form."""
 
@@ -150,30 +152,43 @@ class Nested:
         leaves: dict[tuple[int, bytes], int] = {}
         asked: list[tuple[int, np.ndarray, np.ndarray]] = []
         places: dict[int, int] = {}
+        written: list[_Terms | None] = []
+        given: list[np.ndarray] = []
         for condition in self.conditions:
             polynomial = values.polynomial(condition)
             factors, bent, constant = values.form(polynomial)
+            terms = values.as_written(condition, polynomial)
+            if terms and not (values.all_counted and terms.one):
+                # its value is set when all points are known
+                factors, bent, constant = np.zeros_like(factors), np.zeros_like(bent), terms.constant
             flat = np.concatenate([factors, bent.reshape(n * n, -1)])[:, 0]
             sign = -1.0 if flat.any() and flat[np.flatnonzero(flat)[0]] < 0.0 else 1.0
             factors, bent = sign * factors + 0.0, sign * bent + 0.0  # no negative zeros
-            f = forms.setdefault(factors.tobytes() + bent.tobytes(), len(forms))
+            if terms:
+                terms = terms.times(sign)
+            f = forms.setdefault(factors.tobytes() + bent.tobytes() + (terms.key if terms else b""), len(forms))
             if f == len(linear):
                 linear.append(factors)
                 squares.append(bent)
+                written.append(terms)
             ends = np.repeat(np.array([math.inf, -math.inf])[:, None, None], most, 1).repeat(batch.rows, 2)
-            closed = np.zeros((2, most), bool)
+            as_given, closed = ends.copy(), np.zeros((2, most), bool)
             for k, each in enumerate(polynomial.ranges):
                 limits = [batch.array(end) for end in (each.low, each.high)]
-                if isinstance(condition, Apart):  # below 0 there is no distance
-                    limits = [np.where(limit < 0.0, -math.inf, limit * limit) for limit in limits]
+                if isinstance(condition, Apart):
+                    limits = [_square(limit, condition.closed) for limit in limits]
                 ends[:, k] = [limit - constant for limit in limits]
+                as_given[:, k] = limits
                 closed[:, k] = each.low_closed, each.high_closed
                 if sign < 0.0:
                     ends[:, k], closed[:, k] = -ends[::-1, k], closed[::-1, k].copy()
-                borders |= {(f, end.tobytes()): end + 0.0 for end in ends[:, k] if np.isfinite(end).any()}
+                    as_given[:, k] = -as_given[::-1, k]
+                if factors.any() or bent.any():
+                    borders |= {(f, end.tobytes()): end + 0.0 for end in ends[:, k] if np.isfinite(end).any()}
             number = leaves.setdefault((f, ends.tobytes() + closed.tobytes()), len(asked))
             if number == len(asked):
                 asked.append((f, ends, closed))
+                given.append(as_given)
             places[id(condition)] = number
         known = np.zeros((len(self.sure) + 2, batch.rows), bool)  # the last two: what always holds, and what never does
         known[-2] = True
@@ -188,7 +203,8 @@ class Nested:
         low_closed, high_closed = (np.stack([closed[side] for _, _, closed in asked]) for side in (0, 1))
         return Polynomials(
             np.stack(linear), np.stack(squares), border_form, border, np.array([f for f, _, _ in asked], np.int64),
-            low, high, low_closed, high_closed, known, self._program(places, len(asked) + len(known)),
+            low, high, low_closed, high_closed, known, values.written(written, given),
+            self._program(places, len(asked) + len(known)),
         )  # fmt: skip
 
     def _program(self, places: dict[int, int], count: int) -> np.ndarray:
@@ -218,6 +234,25 @@ class Nested:
         return np.array(list(rows), np.int64)
 
 
+class _Terms(NamedTuple):
+    """A form about points only, as it is written (see ``Written``), and its constant: what needs no value."""
+
+    one: tuple[int, ...]
+    other: tuple[int, ...]
+    far: tuple[tuple[float, float], ...]
+    factor: tuple[np.ndarray, ...]
+    constant: np.ndarray
+
+    @property
+    def key(self) -> bytes:
+        """Return what tells it from others."""
+        return repr((self.one, self.other, self.far)).encode() + b"".join(each.tobytes() for each in self.factor)
+
+    def times(self, sign: float) -> _Terms:
+        """Return it with another sign."""
+        return self._replace(factor=tuple(sign * each for each in self.factor))
+
+
 class _Values(NamedTuple):
     """The values of all columns as ``centre + turn u`` of independent values ``u``.
 
@@ -235,6 +270,66 @@ class _Values(NamedTuple):
     laws: Laws
     """Those of ``u``."""
     integrals: int
+    counted: int
+    """How many are points; they come first."""
+
+    @property
+    def all_counted(self) -> bool:
+        """Return whether all values are points."""
+        return self.counted == len(self.laws.start)
+
+    def as_written(self, condition: Condition, polynomial: Polynomial) -> _Terms | None:
+        """Return the terms of a condition if it is about points only, or about positions of parts."""
+        rows = self.batch.rows
+        turn = self.turn
+        fixed = turn is not None and not any(turn[self.place[value]].any() for value in polynomial.values)
+        if isinstance(condition, Apart) and fixed:
+            ends = [
+                [self.centre[v] for (name, _), v in self.place.items() if name == each]
+                for each in (condition.one, condition.other)
+            ]
+            square = np.zeros(rows)
+            for one, other in zip(*ends, strict=True):
+                square = square + (one - other) ** 2
+            return _Terms((), (), (), (), square)
+        if any(self.place[value] >= self.counted for value in polynomial.values):
+            return None
+        far = dict(polynomial.centre)
+        found = [(one, None, factor) for one, factor in polynomial.linear] + list(polynomial.squares)
+        return _Terms(
+            tuple(self.place[one] for one, _, _ in found),
+            tuple(-1 if other is None else self.place[other] for _, other, _ in found),
+            tuple((far.get(one, 0.0), 0.0 if other is None else far.get(other, 0.0)) for one, other, _ in found),
+            tuple(np.ones(rows) * self.batch.array(factor) for _, _, factor in found),
+            np.zeros(rows),
+        )
+
+    def written(self, forms: Sequence[_Terms | None], ends: Sequence[np.ndarray]) -> Written:
+        """Collect the terms of all forms, and the ends of conditions as they are given."""
+        rows, laws = self.batch.rows, self.laws
+        start, columns = [0], []
+        slack = np.zeros((len(forms), rows))
+        for f, terms in enumerate(forms):
+            found = [] if terms is None else list(zip(terms.one, terms.other, terms.far, terms.factor, strict=True))
+            columns += found
+            start.append(len(columns))
+            if found and not self.all_counted:
+                slack[f] = -1.0
+            for one, other, far, factor in found if self.all_counted else []:
+                size = np.abs(factor)
+                for v, away in ((one, far[0]), (other, far[1])):
+                    if v >= 0:
+                        first, last = laws.start[v, :-1], laws.start[v, 1:]
+                        size = size * (_most(np.abs(laws.given), first, last) + abs(away))
+                slack[f] += _ROUNDING * size
+        low, high = (np.stack([each[side] for each in ends]) for side in (0, 1))
+        factors = np.stack([factor for *_, factor in columns]) if columns else np.zeros((0, rows))
+        return Written(
+            np.array(start, np.int64), np.array([one for one, *_ in columns], np.int64),
+            np.array([other for _, other, *_ in columns], np.int64),
+            np.array([far for _, _, far, _ in columns], np.float64).reshape(-1, 2),
+            factors, slack, low, high, self.counted,
+        )  # fmt: skip
 
     def polynomial(self, condition: Condition) -> Polynomial:
         """Return a condition as a polynomial; a distance as its square, with the range of the distance."""
@@ -248,9 +343,8 @@ class _Values(NamedTuple):
                 found=f"{len(other)}",
             )
         squares = [term for a, b in zip(one, other, strict=True) for term in ((a, a, 1.0), (a, b, -2.0), (b, b, 1.0))]
-        limit, closed = condition.limit, condition.closed
-        within = Range(-math.inf, limit, True, closed)
-        return Polynomial((), tuple(squares), (Range(limit, math.inf, not closed) if condition.beyond else within,))
+        limit, within = condition.limit, not condition.beyond
+        return Polynomial((), tuple(squares), (Range(-math.inf, limit) if within else Range(limit, math.inf, False),))
 
     def form(self, condition: Polynomial) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return a condition's factors of ``u``, its factors of products, and its constant."""
@@ -325,18 +419,29 @@ def _independent(
         for v in range(len(flat)):
             turn[v, v if v < counted else u + v - counted] = 1.0
     laws = _laws([models[name] for name in flat], centres[: len(flat)], counted, count - len(flat), batch.rows)
-    return _Values(batch, owner, weight, place, np.stack(centres), turn, laws, max(0, count - counted - 1))
+    return _Values(batch, owner, weight, place, np.stack(centres), turn, laws, max(0, count - counted - 1), counted)
 
 
 def _centre(model: Any, counted: bool, plain: bool) -> np.ndarray:
     """Choose a centre near the middle of a value, from which sums of large numbers lose no digits.
 
-    Points are compared as they are, or seen from the first of them: their differences are as exact as they are.
+    Points are seen as they are, or from the first of them: their differences are as exact as they are.
     """
     if not counted:
         return np.asarray(model.mean())
     parts = model.components
     return np.zeros(len(model)) if plain else parts.low[parts.start[:-1]]
+
+
+def _square(limit: np.ndarray, closed: bool) -> np.ndarray:
+    """Return the largest square of a distance whose root is at most a limit, or below it; none is below 0."""
+    limit = limit if closed else np.nextafter(limit, -math.inf)
+    return np.where(limit < 0.0, -math.inf, squared_limits(np.abs(limit)))
+
+
+def _most(sizes: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return the largest of the sizes from ``first`` to ``last``, for each row; all of these are next to each other."""
+    return np.maximum.reduceat(sizes[: last[-1]], first) if len(first) else np.zeros(0)
 
 
 def _rank(kind: type[Model]) -> int:
@@ -355,7 +460,9 @@ def _laws(models: list[Any], centres: Sequence[np.ndarray], counted: int, normal
         parts = model.components
         away = np.repeat(centre, np.diff(parts.start))
         starts.append(parts.start + begun)
-        columns.append((parts.weight, parts.kind, parts.low - away, parts.high - away, parts.mean - away, parts.sd))
+        columns.append(
+            (parts.weight, parts.kind, parts.low - away, parts.high - away, parts.mean - away, parts.sd, parts.low)
+        )
         begun += len(parts.weight)
     merged = [np.ascontiguousarray(np.concatenate(column)) for column in zip(*columns, strict=True)]
     return Laws(np.stack(starts).astype(np.int64), *merged)
