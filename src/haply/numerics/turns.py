@@ -5,7 +5,6 @@ Processes that are started together, as Spark's workers are, need the same kerne
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -13,6 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # missing on Windows: treated as a disk without locks
+    fcntl = None  # type: ignore[assignment]
 
 PATIENCE = 120.0
 """How many seconds to wait for another process: far longer than it takes to compile any kernel."""
@@ -37,7 +41,7 @@ class Turns:
 
         ``waiting`` is called before a wait. Where the folder's disk has no locks there are no turns.
         """
-        if self.patience <= 0.0:
+        if fcntl is None or self.patience <= 0.0:
             return False
         place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
         try:
