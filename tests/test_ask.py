@@ -59,7 +59,8 @@ def test_an_answer_in_a_csv_file(files: list[str], tmp_path: Path, capsys: pytes
     assert [path.name for path in out.parent.iterdir()] == ["pairs.csv"]
     said = capsys.readouterr()
     assert said.out == f"2 rows written to {out}\n"
-    assert said.err == "" if "local" in files else "Answering the query (4 steps)" in said.err
+    steps = [line for line in said.err.splitlines() if not line.startswith("haply: compiling the kernels")]
+    assert not steps if "local" in files else "Answering the query (4 steps)" in said.err
 
 
 @HERE_ALWAYS
