@@ -134,16 +134,19 @@ class Group:
     def shapes(self) -> list[tuple[str, type[Model], int]]:
         """Return its columns, their kinds, and a number of dimensions: the one of the conditions, or two.
 
-        Those of a distance have the same.
+        Those of a distance have the same. What is added up is a number, also samples, which may be points elsewhere.
         """
         leaves = self._leaves
         asked = [value for leaf in leaves if not isinstance(leaf, Sure) for value in leaf.values]
         on_a_line = all(issubclass(kind, OneDimensional) for _, kind in self.kinds)
         most = {name: max((i or 0) + 1 for n, i in asked if n == name) for name, _ in self.kinds}
         least = 1 if on_a_line else 3 if any(issubclass(kind, Sky) for _, kind in self.kinds) else 2
-        dims = {name: max(least, most[name]) for name, _ in self.kinds}
+        numbers = {
+            name for leaf in leaves if isinstance(leaf, Polynomial) for name, index in leaf.values if index is None
+        }
+        dims = {name: 1 if name in numbers else max(least, most[name]) for name, _ in self.kinds}
         apart = [(one.one, one.other) for one in leaves if isinstance(one, Apart)]
-        flat = {name for name, kind in self.kinds if issubclass(kind, OneDimensional) and kind is not Samples}
+        flat = {name for name, kind in self.kinds if issubclass(kind, OneDimensional) and kind is not Samples} | numbers
         for ends in apart * len(apart):
             dims |= dict.fromkeys(ends, 1 if flat & set(ends) else max(dims[name] for name in ends))
         return [(name, kind, dims[name]) for name, kind in self.kinds]
