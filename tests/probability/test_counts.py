@@ -234,7 +234,7 @@ def test_candidates_that_are_left_out_change_no_number_by_more_than_the_toleranc
     left, right = Gaussian(rng.uniform(0.0, 1.0, 60), sd[0]), Gaussian(rng.uniform(-9.0, 9.0, 60), sd[1])
     found = all_of(left, right, NEAR, tolerance=tolerance, singly=False)
     left_out = 0
-    for i in range(0, 60, 6):
+    for i in range(0, 60, 60 // fewer(10)):
         x = Normal(left.values["mean"][i], left.values["sd"][i])
         ys = [Normal(*each) for each in zip(right.values["mean"], right.values["sd"], strict=True)]
         wanted = referee.count_distribution_float(x, ys, referee.within(0.5))
