@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from amounts import fewer
@@ -63,6 +63,7 @@ def test_every_bound_holds_and_every_verdict_is_true(
 
 @settings(deadline=None, max_examples=100)
 @given(models, models, regions, levels, st.booleans())
+@example(TruncatedGaussian(0.0, 1.0, -1.0, 1.5), TruncatedGaussian(0.0, 1.0, -0.5, 0.75), Region(-2.0, 2.0), 0.5, True)
 def test_the_story_ends_as_the_join_does(
     left: OneDimensional, right: OneDimensional, region: Region, level: float, exact: bool
 ) -> None:

@@ -121,7 +121,7 @@ def _steps(findings: Iterable[_Finding], threshold: Threshold, exact: bool) -> l
         verdict = found.verdict or _verdict(lower, upper, threshold)
         used = found.used and not decided
         steps.append(ExplainedStep(found.rule, found.says, lower, upper, least, most, verdict, used))
-        accepts = verdict == "accept" and (found.rule == CORE_REGIONS or lower == 1.0 or not exact)
+        accepts = verdict == "accept" and (found.rule == CORE_REGIONS or not exact)
         decided = decided or (used and (verdict == "reject" or accepts))
     return steps
 

@@ -178,7 +178,7 @@ class Nested:
                 if isinstance(condition, Apart):
                     limits = [_square(limit, condition.closed) for limit in limits]
                 ends[:, k] = [limit - constant for limit in limits]
-                as_given[:, k] = limits
+                as_given[0, k], as_given[1, k] = limits
                 closed[:, k] = each.low_closed, each.high_closed
                 if sign < 0.0:
                     ends[:, k], closed[:, k] = -ends[::-1, k], closed[::-1, k].copy()
