@@ -96,10 +96,9 @@ class Group:
 
     @property
     def has_lenses(self) -> bool:
-        """Return whether two integrals are taken of several conditions that are curved, each in a way of its own.
+        """Return whether thin regions may be missed: between conditions on three values that are curved differently.
 
-        Where one integral is enough all corners of regions are computed, and those of one curved condition with others
-        that are not.
+        All corners of a region are computed if it has two values, or three values and one curved condition.
         """
         if self.method != NESTED or self.size < 3:
             return False
