@@ -312,6 +312,7 @@ class Watch:
 
 threads = []
 sys.meta_path.insert(0, Watch())
+assert not hasattr(hp, "__wrapped__") and "numba" not in sys.modules
 hp.join
 assert len(threads) == 1 and threads[0] is not threading.main_thread(), threads
 """

@@ -149,7 +149,8 @@ def __getattr__(name: str) -> Any:
     """
     import importlib
 
-    _import_numba()
+    if not name.startswith("_"):  # tools ask for private names, and need nothing for the answer
+        _import_numba()
     if name == "sky":
         found: Any = importlib.import_module("haply.sky")
     elif name in _LAZY:
