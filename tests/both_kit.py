@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
@@ -271,3 +272,30 @@ uniform, gaussian, truncated_gaussian, mixture, histogram, samples, latency, gau
         "mixture_nd",
     )
 )  # fmt: skip
+
+
+# -- many questions at once -------------------------------------------------------------------------------------------
+
+
+def check_spark_agrees(spark: Any, cases: Sequence[tuple[str, pa.Table]]) -> None:
+    """Ask both engines of conditions on tables with ids, Spark in one job: one for each would take a second.
+
+    What one engine refuses the other refuses in the same words.
+    """
+    wanted, frames = {}, []
+    for case, (asked, table) in enumerate(cases):
+        frame, refused = spark.createDataFrame(table).coalesce(1), None
+        try:
+            rows = haply.where(table, asked, 1e-9).to_pylist()
+        except haply.HaplyError as refusal:
+            refused = str(refusal)
+        if refused is not None:
+            with pytest.raises(haply.HaplyError) as other:
+                haply.where(frame, asked, 1e-9)
+            assert str(other.value) == refused
+            continue
+        wanted |= {(case, row["id"]): row["probability"] for row in rows}
+        answer = haply.where(frame, asked, 1e-9)
+        frames.append(answer.selectExpr(f"{case} AS tree", "id", "probability"))
+    found = reduce(lambda one, other: one.unionAll(other), frames).collect()
+    assert {(row["tree"], row["id"]): row["probability"] for row in found} == pytest.approx(wanted, abs=1e-12)

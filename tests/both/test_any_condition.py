@@ -103,73 +103,113 @@ def _leave_to_local(engine, seed, most=300):
         pytest.skip("left to the local engine")
 
 
+def of_samples(seed):
+    """Make a condition, its function, and a table with three samples in each row; None if it asks of numbers only."""
+    make = Trees(seed, equalities=True)
+    text, holds = make.tree(int(make.random.integers(1, 4)))
+    if not is_asked(text):
+        return None
+    random = np.random.default_rng(1000 + seed)
+    points = {name: (random.integers(-6, 7, (ROWS, 3)) / 4).tolist() for name in COLUMNS}
+    columns = {"id": list(range(ROWS)), **points, "sure": random.integers(-1, 2, ROWS).tolist()}
+    return with_columns(text, {name: f"samples({name})" for name in COLUMNS}), holds, columns
+
+
+def of_normal_values(seed):
+    """Make a condition, its function, and a table of means and sds."""
+    make = Trees(5000 + seed)
+    text, holds = make.tree(int(make.random.integers(1, 4)))
+    if not is_asked(text):
+        return None
+    random = np.random.default_rng(seed)
+    means, sds = random.normal(0, 1, (3, ROWS)), random.uniform(0.2, 1.2, (3, ROWS))
+    columns = {"id": list(range(ROWS)), "sure": random.integers(-1, 2, ROWS).tolist()}
+    for name, mean, sd in zip(COLUMNS, means, sds, strict=True):
+        columns |= {f"{name}_mean": mean.tolist(), f"{name}_sd": sd.tolist()}
+    return with_columns(text, {name: f"gaussian({name}_mean, {name}_sd)" for name in COLUMNS}), holds, columns
+
+
+def of_any_laws(seed):
+    """Make a condition whose columns have laws of several kinds, its function, and a table of two rows."""
+    make = Trees(9000 + seed)
+    text, holds = make.tree(int(make.random.integers(1, 5)))
+    if not is_asked(text):
+        return None
+    written = {name: law_of(seed, k)[1] for k, name in enumerate(COLUMNS)}
+    return with_columns(text, written), holds, {"id": [1, -1], "sure": [1, -1]}
+
+
+def law_of(seed, k):
+    return law(np.random.default_rng([seed, k]), KINDS)
+
+
+def answered(engine, asked, columns):
+    found = hp.where(frame_of(engine, columns), asked, 1e-9).collect()
+    return {row["id"]: row["probability"] for row in found}
+
+
+def assert_agrees_with_drawn(p, truth, count, case):
+    share = float(np.mean(np.broadcast_to(truth, count)))
+    assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, case
+
+
 @pytest.mark.long(keep=25)
 @pytest.mark.parametrize("seed", range(1000))
 def test_trees_of_samples_are_enumerated(engine, seed):
     _leave_to_local(engine, seed)
-    make = Trees(seed, equalities=True)
-    text, holds = make.tree(int(make.random.integers(1, 4)))
-    if not is_asked(text):
+    made = of_samples(seed)
+    if made is None:
         return
-    random = np.random.default_rng(1000 + seed)
-    points = {name: [(random.integers(-6, 7, 3) / 4).tolist() for _ in range(ROWS)] for name in COLUMNS}
-    sure = random.integers(-1, 2, ROWS)
-    table = frame_of(engine, {"id": list(range(ROWS)), **points, "sure": sure.tolist()})
-    asked = with_columns(text, {name: f"samples({name})" for name in COLUMNS})
-    found = hp.where(table, asked, 1e-9).collect()
+    asked, holds, columns = made
     wanted = {}
     for k in range(ROWS):
-        worlds = np.array(list(itertools.product(*(points[name][k] for name in COLUMNS)))).T
-        row = dict(zip(COLUMNS, worlds, strict=True)) | {"sure": np.full(worlds.shape[1], sure[k])}
+        worlds = np.array(list(itertools.product(*(columns[name][k] for name in COLUMNS)))).T
+        row = dict(zip(COLUMNS, worlds, strict=True)) | {"sure": np.full(worlds.shape[1], columns["sure"][k])}
         wanted[k] = float(np.mean(np.broadcast_to(holds(row), worlds.shape[1:])))
-    assert {row["id"]: row["probability"] for row in found} == pytest.approx(
-        {k: p for k, p in wanted.items() if p > 1e-9}, abs=1e-12
-    ), text
+    found = answered(engine, asked, columns)
+    assert found == pytest.approx({k: p for k, p in wanted.items() if p > 1e-9}, abs=1e-12), asked
 
 
 @pytest.mark.long(keep=10)
 @pytest.mark.parametrize("seed", range(1000))
 def test_trees_of_normal_values_against_drawing(engine, seed):
     _leave_to_local(engine, seed)
-    make = Trees(5000 + seed)
-    text, holds = make.tree(int(make.random.integers(1, 4)))
-    if not is_asked(text):
+    made = of_normal_values(seed)
+    if made is None:
         return
-    random = np.random.default_rng(seed)
-    means, sds = random.normal(0, 1, (3, ROWS)), random.uniform(0.2, 1.2, (3, ROWS))
-    sure = random.integers(-1, 2, ROWS)
-    columns = {"id": list(range(ROWS)), "sure": sure.tolist()}
-    for name, mean, sd in zip(COLUMNS, means, sds, strict=True):
-        columns |= {f"{name}_mean": mean.tolist(), f"{name}_sd": sd.tolist()}
-    asked = with_columns(text, {name: f"gaussian({name}_mean, {name}_sd)" for name in COLUMNS})
-    found = {row["id"]: row["probability"] for row in hp.where(frame_of(engine, columns), asked, 1e-9).collect()}
-    count = 200_000
+    (asked, holds, columns), count, random = made, 200_000, np.random.default_rng([seed, 1])
+    found = answered(engine, asked, columns)
     for k in range(ROWS):
-        row = {name: random.normal(means[j, k], sds[j, k], count) for j, name in enumerate(COLUMNS)}
-        share = float(np.mean(np.broadcast_to(holds(row | {"sure": np.full(count, sure[k])}), count)))
-        p = found.get(k, 0.0)
-        assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (text, k)
+        row = {name: random.normal(columns[f"{name}_mean"][k], columns[f"{name}_sd"][k], count) for name in COLUMNS}
+        truth = holds(row | {"sure": np.full(count, columns["sure"][k])})
+        assert_agrees_with_drawn(found.get(k, 0.0), truth, count, (asked, k))
 
 
 @pytest.mark.long(keep=4)
 @pytest.mark.parametrize("seed", range(2000))
 def test_trees_of_any_laws_against_drawing(engine, seed):
-    """Each column of another law."""
     _leave_to_local(engine, seed)
-    make = Trees(9000 + seed)
-    text, holds = make.tree(int(make.random.integers(1, 5)))
-    if not is_asked(text):
+    made = of_any_laws(seed)
+    if made is None:
         return
-    laws = {name: law(np.random.default_rng([seed, k]), KINDS) for k, name in enumerate(COLUMNS)}
-    asked = with_columns(text, {name: written for name, (_, written, _) in laws.items()})
-    count = 1_000_000
-    found = hp.where(frame_of(engine, {"sure": [1, -1]}), asked, 1e-9).collect()
-    found = {row["sure"]: row["probability"] for row in found}
-    drawn = {name: draw(count) for name, (_, _, draw) in laws.items()}
+    (asked, holds, columns), count = made, 1_000_000
+    found = answered(engine, asked, columns)
+    drawn = {name: law_of(seed, k)[2](count) for k, name in enumerate(COLUMNS)}
     for sure in (1, -1):
-        share = float(np.mean(np.broadcast_to(holds(drawn | {"sure": np.full(count, sure)}), count)))
-        p = found.get(sure, 0.0)
-        assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + 1e-9, (asked, sure)
+        truth = holds(drawn | {"sure": np.full(count, sure)})
+        assert_agrees_with_drawn(found.get(sure, 0.0), truth, count, (asked, sure))
+
+
+@pytest.mark.long(keep=1)
+@pytest.mark.parametrize(("made_of", "first"), [
+    *((of_samples, first) for first in range(0, 1000, 25)),
+    *((of_normal_values, first) for first in range(0, 1000, 25)),
+    *((of_any_laws, first) for first in range(0, 2000, 25)),
+])  # fmt: skip
+def test_spark_answers_as_the_local_engine_does(spark, made_of, first):
+    """All trees above, many in one job."""
+    cases = [made for made in map(made_of, range(first, first + 25)) if made is not None]
+    hp.check_spark_agrees(spark, [(asked, pa.table(columns)) for asked, _, columns in cases])
 
 
 def test_what_was_refused(engine):

@@ -28,27 +28,35 @@ def skip_if_refused(table, text):
         pytest.skip(f"refused: {refusal}")
 
 
-@pytest.mark.long(keep=15)
-@pytest.mark.parametrize("seed", range(1000))
-def test_functions_of_samples_are_enumerated(engine, seed):
+def of_samples(seed):
+    """Make a condition, its function, and a table with three samples, or two points, in each row."""
     text, holds = tree_of(seed, discrete=(*NUMBERS, "p"), components=False)
     if not is_asked(text):
-        return
+        return None
     random = np.random.default_rng([seed, 1])
     points = {name: (random.integers(-6, 7, (ROWS, 3)) / 4).tolist() for name in NUMBERS}
     places = random.integers(-6, 7, (ROWS, 4)) / 4
     sure = random.integers(-1, 2, ROWS)
     columns = {"id": list(range(ROWS)), **points, "p": places.tolist(), "sure": sure.tolist()}
     made = {name: f"samples({name})" for name in NUMBERS} | {"p": "samples(p, NULL, 2)"}
-    asked = with_columns(text, made)
+    return with_columns(text, made), holds, columns
+
+
+@pytest.mark.long(keep=15)
+@pytest.mark.parametrize("seed", range(1000))
+def test_functions_of_samples_are_enumerated(engine, seed):
+    case = of_samples(seed)
+    if case is None:
+        return
+    asked, holds, columns = case
     table = pa.table(columns)
     skip_if_refused(table, asked)
     found = hp.where(hp.Table(engine, table), asked, 1e-9).collect()
     wanted = {}
     for k in range(ROWS):
-        worlds = list(itertools.product(*(points[name][k] for name in NUMBERS), places[k].reshape(2, 2)))
+        worlds = list(itertools.product(*(columns[name][k] for name in NUMBERS), np.reshape(columns["p"][k], (2, 2))))
         row = {name: np.array([world[j] for world in worlds]) for j, name in enumerate(NUMBERS)}
-        row |= {"p": np.array([world[3] for world in worlds]).T, "sure": np.full(len(worlds), sure[k])}
+        row |= {"p": np.array([world[3] for world in worlds]).T, "sure": np.full(len(worlds), columns["sure"][k])}
         wanted[k] = float(np.mean(np.broadcast_to(holds(row) == 1, len(worlds))))
     assert {row["id"]: row["probability"] for row in found} == pytest.approx(
         {k: p for k, p in wanted.items() if p > 1e-9}, abs=1e-12
@@ -64,15 +72,21 @@ def laws_of(seed):
     return discrete, made, drawn
 
 
+def of_any_laws(seed):
+    """Make a condition, its function, a table of two rows, and what draws each value."""
+    discrete, made, drawn = laws_of(seed)
+    text, holds = tree_of(20_000 + seed, discrete=discrete)
+    return (with_columns(text, made), holds, {"id": [1, -1], "sure": [1, -1]}, drawn) if is_asked(text) else None
+
+
 @pytest.mark.long(keep=3)
 @pytest.mark.parametrize("seed", range(2000))
 def test_functions_of_any_laws_against_drawing(engine, seed):
-    discrete, made, drawn = laws_of(seed)
-    text, holds = tree_of(20_000 + seed, discrete=discrete)
-    if not is_asked(text):
+    case = of_any_laws(seed)
+    if case is None:
         return
-    asked, count = with_columns(text, made), 1_000_000
-    table = pa.table({"sure": [1, -1]})
+    (asked, holds, columns, drawn), count = case, 1_000_000
+    table = pa.table(columns)
     error = stated_error(skip_if_refused(table, asked).explain()) + 1e-9
     found = hp.where(hp.Table(engine, table), asked, 1e-9).collect()
     found = {row["sure"]: row["probability"] for row in found}
@@ -81,6 +95,16 @@ def test_functions_of_any_laws_against_drawing(engine, seed):
         share = float(np.mean(np.broadcast_to(holds(values | {"sure": np.full(count, sure)}) == 1, count)))
         p = found.get(sure, 0.0)
         assert abs(p - share) <= 5 * math.sqrt(max(p * (1 - p), 1e-5) / count) + error, (asked, sure)
+
+
+@pytest.mark.long(keep=1)
+@pytest.mark.parametrize(("made_of", "first"), [
+    *((of_samples, first) for first in range(0, 1000, 25)), *((of_any_laws, first) for first in range(0, 2000, 25)),
+])  # fmt: skip
+def test_spark_answers_as_the_local_engine_does(spark, made_of, first):
+    """All trees above, many in one job."""
+    cases = [case for case in map(made_of, range(first, first + 25)) if case is not None]
+    hp.check_spark_agrees(spark, [(case[0], pa.table(case[2])) for case in cases])
 
 
 @pytest.mark.long(keep=1)
