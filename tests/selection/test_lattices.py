@@ -13,7 +13,7 @@ import pytest
 
 import oracle
 from engine import model_of
-from haply.numerics.multivariate.multinormal import RARE
+from haply.numerics.integration.lattices import RARE
 from haply.probability import box_estimate
 from haply.selection.cases import AllOf, AnyOf
 from haply.selection.conditions import Polynomial, Range, RowValues

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from haply.errors import HaplyError
 from haply.models import Certain, GaussianND, MixtureND, Model, OneDimensional, Samples
-from haply.numerics.nested import MOST_INTEGRALS
+from haply.numerics.nested.rows import MOST_INTEGRALS
 from haply.probability.joint import POINTS, Joint, independent_groups
 from haply.selection.cases import (
     MOST_CASES,

@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from haply.numerics.integration.lattices import FIRST, MISSED, folded, is_enough, make_lattice, mean_and_error
+from haply.numerics.integration.polynomials import Quartic, common_root, crossings, quadratic_roots, quartic_room
 from haply.numerics.jit import bare
 from haply.numerics.multivariate.directions import SAME, reduce_rows
-from haply.numerics.multivariate.multinormal import EXACT_ERROR, MISSED, RARE, SEED, SHIFTS, square_roots
+from haply.numerics.multivariate.multinormal import EXACT_ERROR
 from haply.numerics.normal import NODE_WEIGHTS, NODES, SQRT_2PI, normal_between, normal_quantile
 
 TOUCH = 2.0**-48
@@ -65,7 +67,7 @@ class CurvedScratch(NamedTuple):
     ends: np.ndarray
     cuts: np.ndarray
     border: np.ndarray
-    """Each border as the factors of the polynomial that is 0 on it, and the number of its condition."""
+    """Each border as its six factors (see ``numerics.polynomials``) and the number of its condition."""
     marks: np.ndarray
     """Where there are corners."""
     turns: np.ndarray
@@ -73,22 +75,7 @@ class CurvedScratch(NamedTuple):
     stack: np.ndarray
     """Pieces that are not integrated yet."""
     sums: np.ndarray
-    poly: np.ndarray
-    found: np.ndarray
-    slope: np.ndarray
-    more: np.ndarray
-
-
-class Lattice(NamedTuple):
-    """Arrays of the lattice: a point, a direction, steps and shifts, a sum for each shift; its tolerance and size."""
-
-    z: np.ndarray
-    best: np.ndarray
-    steps: np.ndarray
-    shifts: np.ndarray
-    sums: np.ndarray
-    tolerance: float
-    most: int
+    quartic: Quartic
 
 
 # -- one direction -----------------------------------------------------------------------------------------------------
@@ -110,15 +97,10 @@ def _insert(cuts, count, x):
 @bare
 def _add_roots(a, b, c, cuts, count):
     """Insert the real roots of ``a x^2 + b x + c`` into a sorted list; return the new count."""
-    if a == 0.0:
-        return _insert(cuts, count, -c / b) if b != 0.0 else count
-    inside, size = b * b - 4.0 * a * c, b * b + abs(4.0 * a * c)
-    if inside < -TOUCH * size:
-        return count
-    root = math.sqrt(inside) if inside > TOUCH * size else 0.0
-    q = -0.5 * (b + math.copysign(root, b))
-    count = _insert(cuts, count, q / a)
-    return _insert(cuts, count, c / q) if q != 0.0 else count
+    roots, one, other = quadratic_roots(a, b, c, TOUCH)
+    if roots > 0:
+        count = _insert(cuts, count, one)
+    return _insert(cuts, count, other) if roots > 1 else count
 
 
 @bare
@@ -161,70 +143,6 @@ def _mass(count, room):
 
 
 @bare
-def _value(poly, degree, x):
-    total = poly[degree]
-    for k in range(degree - 1, -1, -1):
-        total = total * x + poly[k]
-    return total
-
-
-@bare
-def _between_signs(poly, degree, left, right, low_side):
-    """Return the root between two places of different sign by Newton's steps, halving where these leave the bracket."""
-    x = 0.5 * (left + right)
-    for _ in range(80):
-        value, slope = poly[degree], 0.0
-        for k in range(degree - 1, -1, -1):
-            slope = slope * x + value
-            value = value * x + poly[k]
-        if (value < 0.0) == (low_side < 0.0):
-            left = x
-        else:
-            right = x
-        following = x - value / slope if slope != 0.0 else left
-        if not left < following < right:
-            following = 0.5 * (left + right)
-        if abs(following - x) <= 1e-13 * (1.0 + abs(x)):
-            return following
-        x = following
-    return x
-
-
-@bare
-def _quartic_roots(poly, found, slope, more):
-    """Find real roots of a polynomial of degree four, and places where it almost touches zero; return how many.
-
-    Between two roots of its derivative a polynomial has at most one root; those of the derivative are found likewise.
-    """
-    count = 0
-    for level in range(3, -1, -1):
-        for k in range(5 - level):
-            slope[k] = poly[k + level]
-            for j in range(k + 1, k + level + 1):
-                slope[k] *= j
-        new, left = 0, -FAR
-        low_side = _value(slope, 4 - level, left)
-        for k in range(count + 1):
-            right = found[k] if k < count else FAR
-            high_side = _value(slope, 4 - level, right)
-            if (low_side < 0.0) != (high_side < 0.0):
-                more[new] = _between_signs(slope, 4 - level, left, right, low_side)
-                new += 1
-            elif k < count:
-                size = 0.0
-                for j in range(4 - level, -1, -1):
-                    size = size * abs(right) + abs(slope[j])
-                if abs(high_side) <= 1e-10 * size:
-                    more[new] = right
-                    new += 1
-            left, low_side = right, high_side
-        count = new
-        for k in range(count):
-            found[k] = more[k]
-    return count
-
-
-@bare
 def _is_corner(u, v, one, other, count, room):
     """Tell whether a place where borders meet may be a corner of the region: no other condition rules it out."""
     plane, possible = room.plane, abs(u) < FAR and abs(v) < FAR
@@ -255,30 +173,13 @@ def _mark_turns(at, count, n, turns, room):
 
 @bare
 def _mark_crossings(one, other, count, n, room):
-    """Add the places where two borders cross: the roots of the resultant of their quadratics in ``v``."""
-    border, poly, found = room.border, room.poly, room.found
-    a1, e1, f1, g1 = border[one, 0], border[one, 1], border[one, 2], border[one, 3]
-    a2, e2, f2, g2 = border[other, 0], border[other, 1], border[other, 2], border[other, 3]
-    h1, k1, h2, k2 = border[one, 4], border[one, 5], border[other, 4], border[other, 5]
-    # the combination of both without v^2 is l v + p, and that without a constant is v (p v + m): p^2 = l m
-    p2, p1, p0 = a1 * g2 - a2 * g1, a1 * h2 - a2 * h1, a1 * k2 - a2 * k1
-    l1, l0 = a1 * e2 - a2 * e1, a1 * f2 - a2 * f1
-    m3, m2 = e1 * g2 - e2 * g1, e1 * h2 - e2 * h1 + f1 * g2 - f2 * g1
-    m1, m0 = e1 * k2 - e2 * k1 + f1 * h2 - f2 * h1, f1 * k2 - f2 * k1
-    if a1 == 0.0 and a2 == 0.0:
-        poly[0], poly[1], poly[2], poly[3], poly[4] = m0, m1, m2, m3, 0.0
-        p2, p1, p0, l1, l0 = g1, h1, k1, e1, f1
-    else:
-        poly[0] = p0 * p0 - l0 * m0
-        poly[1] = 2.0 * p0 * p1 - l0 * m1 - l1 * m0
-        poly[2] = p1 * p1 + 2.0 * p0 * p2 - l0 * m2 - l1 * m1
-        poly[3] = 2.0 * p1 * p2 - l0 * m3 - l1 * m2
-        poly[4] = p2 * p2 - l1 * m3
-    for i in range(_quartic_roots(poly, found, room.slope, room.more)):
-        top, bottom = (p2 * found[i] + p1) * found[i] + p0, l1 * found[i] + l0
-        anywhere = abs(bottom) <= 1e-9 * abs(top)
-        if anywhere or _is_corner(found[i], -top / bottom, border[one, 6], border[other, 6], count, room):
-            n = _insert(room.marks, n, found[i])
+    """Add the places where two borders cross, unless other conditions rule them out."""
+    border, quartic = room.border, room.quartic
+    for i in range(crossings(border[one], border[other], quartic, -FAR, FAR)):
+        u = quartic.found[i]
+        v = common_root(border[one], border[other], u)
+        if math.isnan(v) or _is_corner(u, v, border[one, 6], border[other, 6], count, room):
+            n = _insert(room.marks, n, u)
     return n
 
 
@@ -553,12 +454,12 @@ def _at_point(dim, count, bent, slant, z, room):
 
 
 @bare
-def _smoothest(dim, count, bent, slant, lattice):
+def _smoothest(dim, count, bent, slant, lattice, best):
     """Turn the conditions so that all of them depend on the first direction as much as possible.
 
     Its mass is then a smooth function of the others. The directions that are tried are spread evenly.
     """
-    z, best, steps = lattice.z, lattice.best, lattice.steps
+    z, steps = lattice.point, lattice.steps
     most = -1.0
     for trial in range(TRIALS):
         length = 0.0
@@ -600,32 +501,26 @@ def _mirror(row, normal, dim, length):
 
 
 @bare
-def _over_lattice(dim, count, bent, slant, lattice, room):
+def _over_lattice(dim, count, bent, slant, lattice, best, room):
     """Return the mean over shifted lattices, folded so that the integrand is periodic, and its error.
 
     The error is three standard errors or, if that is more, what so many points may have missed.
     """
-    _smoothest(dim, count, bent, slant, lattice)
-    z, steps, shifts, sums = lattice.z, lattice.steps, lattice.shifts, lattice.sums
+    _smoothest(dim, count, bent, slant, lattice, best)
+    z, steps, shifts, sums = lattice.point, lattice.steps, lattice.shifts, lattice.sums
     sums[:] = 0.0
-    done, points = 0, 512
+    done, points = 0, FIRST
     while True:
-        mean = 0.0
-        for shift in range(SHIFTS):
+        for shift in range(len(sums)):
             for i in range(done + 1, done + points + 1):
                 for k in range(1, dim):
-                    u = i * steps[k - 1] + shifts[shift, k - 1]
-                    u = abs(2.0 * (u - math.floor(u)) - 1.0)
+                    u = folded(i * steps[k - 1] + shifts[shift, k - 1])
                     z[k] = max(-FAR, min(FAR, normal_quantile(u)))
                 sums[shift] += _at_point(dim, count, bent, slant, z, room)
-            mean += sums[shift] / (done + points) / SHIFTS
         done += points
-        spread = 0.0
-        for shift in range(SHIFTS):
-            spread += (sums[shift] / done - mean) ** 2
-        error = 3.0 * math.sqrt(spread / (SHIFTS * (SHIFTS - 1)))
-        missed = MISSED / (done * SHIFTS)
-        if (error <= lattice.tolerance and missed <= RARE) or done * SHIFTS >= lattice.most:
+        mean, error = mean_and_error(lattice, done)
+        missed = MISSED / (done * len(sums))
+        if is_enough(lattice, error, missed, done):
             return mean, max(error, missed) + EXACT_ERROR
         points = done
 
@@ -701,11 +596,11 @@ def _space_rows(rows, owns, reduced, bent, slant, marks, stack, sums, room):
 
 
 @bare
-def _lattice_rows(rows, owns, reduced, bent, slant, lattice, room):
+def _lattice_rows(rows, owns, reduced, bent, slant, lattice, best, room):
     for b in range(len(rows)):
         if reduced.chance[rows[b]] > 0.0:
             count = _gather(rows[b], owns[b], reduced, bent, slant, room)
-            part, miss = _over_lattice(reduced.dims[rows[b], owns[b]], count, bent, slant, lattice, room)
+            part, miss = _over_lattice(reduced.dims[rows[b], owns[b]], count, bent, slant, lattice, best, room)
             _multiply(rows[b], part, miss, reduced)
 
 
@@ -736,7 +631,7 @@ def curved_rows(
         plane=np.empty((count, 6)), given=np.empty((count, 3)), span=np.empty((count, 2), np.int64),
         ends=np.empty((low.shape[1], 2)), cuts=np.empty(2 * ends + 2), border=np.empty((ends, 7)),
         marks=np.empty(2 * ends + 2 * ends * ends), turns=np.empty(2 * ends), stack=np.empty((64, 3)), sums=np.empty(5),
-        poly=np.empty(5), found=np.empty(5), slope=np.empty(5), more=np.empty(5),
+        quartic=quartic_room(),
     )  # fmt: skip
     own_bent, own_slant, z = np.empty((count, space, space)), np.empty((count, space)), np.empty(space)
     rows, owns = _places(reduced.dims == 1)
@@ -751,9 +646,8 @@ def curved_rows(
         _space_rows(rows, owns, reduced, own_bent, own_slant, marks, stack, sums, room)
     rows, owns = _places(reduced.dims > 3)
     if len(rows):
-        shifts = np.random.default_rng(SEED).random((SHIFTS, dim))
-        lattice = Lattice(z, np.empty(dim), square_roots(dim), shifts, np.empty(SHIFTS), float(tolerance), int(most))
-        _lattice_rows(rows, owns, reduced, own_bent, own_slant, lattice, room)
+        lattice = make_lattice(dim, tolerance, most)
+        _lattice_rows(rows, owns, reduced, own_bent, own_slant, lattice, np.empty(dim), room)
     return reduced.chance, reduced.error
 
 

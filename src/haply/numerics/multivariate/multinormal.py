@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from haply.numerics.integration.lattices import FIRST, MISSED, Lattice, folded, is_enough, make_lattice, mean_and_error
 from haply.numerics.jit import bare
 from haply.numerics.multivariate.quadratic import SINGULAR
 from haply.numerics.normal import NODE_WEIGHTS, NODES, normal_between, normal_cdf, normal_quantile, scaled_mass
@@ -35,19 +36,12 @@ FALL = 12.0
 REACH = 84.0
 """Where the squared distance exceeds the least one by this, the density is below 1e-18 of the largest."""
 EXACT_ERROR = 1e-14
-SHIFTS = 12
-SEED = 20110829
-MISSED, RARE = 10.0, 5e-4
-"""Points of shifted lattices may have missed what has ``MISSED`` divided by their number as its probability: as many
-independent points miss that with a probability of ``exp(-MISSED)``, and of 60,000 random boxes in up to 31 dimensions
-none that 24,576 points missed was larger. The spread of what points have met says nothing about what none of them met:
-means are not trusted before this is at most ``RARE``."""
 FEW = 100.0
 """Where the values of fewer points, if they were equal, would make up a sum, others may be large that were not met."""
 
 
 class BoxScratch(NamedTuple):
-    """Arrays to work in, made once for all rows, and the tolerance and largest number of points of the lattice."""
+    """Arrays to work in, made once for all rows, and the lattice of large groups."""
 
     group: np.ndarray
     order: np.ndarray
@@ -58,11 +52,7 @@ class BoxScratch(NamedTuple):
     high3: np.ndarray
     guess: np.ndarray
     root: np.ndarray
-    steps: np.ndarray
-    shifts: np.ndarray
-    sums: np.ndarray
-    tolerance: float
-    most: int
+    lattice: Lattice
 
 
 @bare
@@ -421,7 +411,7 @@ def _interval(low, high, cov, order, root, last, z, k, count):
 
 
 @bare
-def _lattice(cov, low, high, count, rank, order, root, last, z, steps, shifts, first, points):
+def _lattice(cov, low, high, count, rank, order, root, last, z, lattice, shift, first, points):
     """Return the sum over lattice points of products of windows, and of their squares.
 
     Points are folded to make the integrand periodic.
@@ -436,8 +426,7 @@ def _lattice(cov, low, high, count, rank, order, root, last, z, steps, shifts, f
             if product <= 0.0:
                 break
             if k < rank - 1:
-                u = (i + 1) * steps[k] + shifts[k]
-                u = abs(2.0 * (u - math.floor(u)) - 1.0)
+                u = folded((i + 1) * lattice.steps[k] + lattice.shifts[shift, k])
                 if a > 0.0:  # from the upper tail, which keeps its digits
                     z[k] = -normal_quantile(normal_cdf(-a) - u * mass)
                 else:
@@ -449,7 +438,7 @@ def _lattice(cov, low, high, count, rank, order, root, last, z, steps, shifts, f
 
 
 @bare
-def _separated(cov, low, high, count, order, root, last, guess, steps, shifts, sums, tolerance, most):
+def _separated(cov, low, high, count, order, root, last, guess, lattice):
     """Return ``P`` of more than three coordinates: the mean over shifted lattices, and its error.
 
     The error is three standard errors or, where few points have met the box, what they may have missed: no product of
@@ -465,26 +454,22 @@ def _separated(cov, low, high, count, order, root, last, guess, steps, shifts, s
     most_product = normal_between(a, b)
     if rank == 1:
         return most_product, EXACT_ERROR
+    sums = lattice.sums
     sums[:] = 0.0
-    done, points, squares = 0, 512, 0.0
+    done, points, squares = 0, FIRST, 0.0
     while True:
-        mean = 0.0
-        for shift in range(SHIFTS):
+        for shift in range(len(sums)):
             part, part_squares = _lattice(
-                cov, low, high, count, rank, order, root, last, guess, steps, shifts[shift], done, points
+                cov, low, high, count, rank, order, root, last, guess, lattice, shift, done, points
             )
             sums[shift] += part
             squares += part_squares
-            mean += sums[shift] / (done + points) / SHIFTS
         done += points
-        spread = 0.0
-        for shift in range(SHIFTS):
-            spread += (sums[shift] / done - mean) ** 2
-        error = 3.0 * math.sqrt(spread / (SHIFTS * (SHIFTS - 1)))
-        whole, missed = mean * done * SHIFTS, 0.0
+        mean, error = mean_and_error(lattice, done)
+        whole, missed = mean * done * len(sums), 0.0
         if whole * whole <= FEW * squares:
-            missed = most_product * MISSED / (done * SHIFTS)
-        if (error <= tolerance and missed <= RARE) or done * SHIFTS >= most:
+            missed = most_product * MISSED / (done * len(sums))
+        if is_enough(lattice, error, missed, done):
             return min(1.0, mean), max(error, missed) + EXACT_ERROR
         points = done
 
@@ -595,9 +580,8 @@ def _lattice_rows(rows, means, covs, lows, highs, room, chance, error):
             count = _members(cov, label, room)
             if count > 3:
                 part, miss = _separated(
-                    cov, room.low, room.high, count, room.order, room.root, room.last, room.guess, room.steps,
-                    room.shifts, room.sums, room.tolerance, room.most,
-                )  # fmt: skip
+                    cov, room.low, room.high, count, room.order, room.root, room.last, room.guess, room.lattice
+                )
                 error[row] = error[row] * part + miss * chance[row]
                 chance[row] *= part
 
@@ -610,25 +594,16 @@ def box_rows(
     ``tolerance`` and ``most`` (lattice points for a row) only matter for groups of more than three coordinates.
     """
     dim = means.shape[1]
-    shifts = np.random.default_rng(SEED).random((SHIFTS, dim))
 
     def whole() -> np.ndarray:
         return np.empty(dim, np.int64)
 
     room = BoxScratch(
         whole(), whole(), whole(), np.empty(dim), np.empty(dim), np.empty(3), np.empty(3), np.empty(dim),
-        np.empty((dim, dim)), square_roots(dim), shifts, np.empty(SHIFTS), float(tolerance), int(most),
+        np.empty((dim, dim)), make_lattice(dim, tolerance, most),
     )  # fmt: skip
     chance, error, largest = np.empty(len(means)), np.empty(len(means)), np.empty(len(means), np.int64)
     _box_rows(means, covs, lows, highs, room, chance, error, largest)
     if (largest > 3).any():
         _lattice_rows(np.flatnonzero(largest > 3), means, covs, lows, highs, room, chance, error)
     return chance, error
-
-
-def square_roots(count: int) -> np.ndarray:
-    """Return the square roots of the first primes: the direction of a lattice."""
-    primes = [2]
-    while len(primes) < count:
-        primes.append(next(n for n in range(primes[-1] + 1, 2 * primes[-1] + 1) if all(n % p for p in primes)))
-    return np.sqrt(primes[:count])

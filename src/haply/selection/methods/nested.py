@@ -10,10 +10,11 @@ import numpy as np
 
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Histogram, Mixture, MixtureND, Model, OneDimensional, Samples
+from haply.numerics.integration.lattices import make_lattice
 from haply.numerics.jit import solid
-from haply.numerics.multivariate.multinormal import SEED, SHIFTS, square_roots
 from haply.numerics.multivariate.quadratic import root_rows
-from haply.numerics.nested import ALL, ANY, MOST_INTEGRALS, Laws, Polynomials, Written, lattice_rows, nested_rows
+from haply.numerics.nested.problem import ALL, ANY, Laws, Polynomials, Written
+from haply.numerics.nested.rows import MOST_INTEGRALS, lattice_rows, nested_rows
 from haply.numerics.sums import MOST_PANELS, sum_rows
 from haply.probability.multivariate import MOST_POINTS, TOLERANCE, squared_limits
 from haply.selection.cases import AllOf, AnyOf, Sure, Tree, leaves_of
@@ -86,10 +87,9 @@ class Nested:
         if self.method == SUM:
             found = self._of_sum(values)
         elif self.method == LATTICE:
-            steps = square_roots(len(values.laws.start) - 1)
-            shifts = np.random.default_rng(SEED).random((SHIFTS, len(steps)))
+            lattice = make_lattice(len(values.laws.start) - 1, TOLERANCE, MOST_POINTS)
             asked, errors = self._polynomials(values), np.empty(len(found))
-            lattice_rows(values.laws, asked, steps, shifts, TOLERANCE, MOST_POINTS, found, errors)
+            lattice_rows(values.laws, asked, lattice, found, errors)
         else:
             self._refuse_many(values)
             nested_rows(values.laws, self._polynomials(values), values.integrals, found)

@@ -1,0 +1,1 @@
+"""Tools of numerical integration: where integrands have corners, pieces between these, and lattices."""
