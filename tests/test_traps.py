@@ -172,6 +172,13 @@ def test_a_spark_column_without_a_session_says_so() -> None:
     assert "hp.gaussian(hp.left.value, ...)" in said
 
 
+def test_a_module_that_numba_imports_may_ask_while_it_is_imported(tmp_path) -> None:
+    (tmp_path / "yaml.py").write_text("import haply as hp\nhp.join\n")
+    asked = subprocess.run([sys.executable, "-c", "import yaml; print('imported')"], cwd=tmp_path,
+                           capture_output=True, text=True, timeout=60)  # fmt: skip
+    assert asked.stdout == "imported\n", asked.stderr
+
+
 def test_other_threads_make_columns_too(spark) -> None:
     with ThreadPoolExecutor(1) as threads:
         made = threads.submit(lambda: hp.gaussian("kg", "err")).result()

@@ -15,6 +15,8 @@ from haply.query import between, col, distance, left, right
 from haply.report.funnel import Funnel
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from haply import sky
     from haply.api import build_index, check, join, plan_join, plan_where, read_index, table, where, window_join
     from haply.constructors import (
@@ -169,6 +171,9 @@ def _import_numba() -> None:
 
     CPython 3.11 keeps a stack in chunks. A loop in numba's import takes .2 s instead of .01 s if its calls cross from
     one chunk into the next, and whether they do depends on how many callers the import has.
+
+    A module that is being imported is locked. If numba needs it as well, as where a script has the name of a module of
+    Python, the thread would wait for this one, which waits for the thread: no thread then.
     """
     import sys
     import threading
@@ -179,10 +184,20 @@ def _import_numba() -> None:
         with suppress(ImportError):  # the import that needs it reports that
             import_module("numba")
 
-    if "numba" not in sys.modules:
-        thread = threading.Thread(target=attempt)
-        thread.start()
-        thread.join()
+    if "numba" in sys.modules or _in_import(sys._getframe()):
+        return
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+
+
+def _in_import(frame: FrameType | None) -> bool:
+    """Return whether one of the callers is the import of a module."""
+    while frame is not None:
+        if frame.f_code.co_name == "_load_unlocked" and frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def __dir__() -> list[str]:

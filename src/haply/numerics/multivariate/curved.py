@@ -16,11 +16,12 @@ from typing import NamedTuple
 import numpy as np
 
 from haply.numerics.integration.lattices import FIRST, MISSED, folded, is_enough, make_lattice, mean_and_error
+from haply.numerics.integration.pieces import PIECES, PLACES, SUMS, begin_pieces, error_of, halve, place_of
 from haply.numerics.integration.polynomials import Quartic, common_root, crossings, quadratic_roots, quartic_room
 from haply.numerics.jit import bare
 from haply.numerics.multivariate.directions import SAME, reduce_rows
 from haply.numerics.multivariate.multinormal import EXACT_ERROR
-from haply.numerics.normal import NODE_WEIGHTS, NODES, SQRT_2PI, normal_between, normal_quantile
+from haply.numerics.normal import SQRT_2PI, normal_between, normal_quantile
 
 TOUCH = 2.0**-48
 """Two roots count as one if they differ by this share of the terms that they are computed from."""
@@ -37,19 +38,6 @@ MOST_PIECES = 400
 """The most pieces between two corners: if these are not enough, the values have no more digits."""
 ANGLES, TRIALS = 12, 64
 """How many directions are tried in the plane, and in more than three dimensions."""
-
-
-def _rule() -> tuple[np.ndarray, np.ndarray]:
-    """Return Gauss's nodes in -1..1, a middle one and the outermost first, and for each the factors of five sums.
-
-    The sums are the integral, and the coefficients of Legendre's polynomials of degrees 12, 13, 6 and 7.
-    """
-    shares = [(k + 0.5) * NODE_WEIGHTS * np.polynomial.Legendre.basis(k)(NODES) for k in (12, 13, 6, 7)]
-    order = [8, 0, 15, *range(1, 8), *range(9, 15)]
-    return NODES[order], np.ascontiguousarray(np.array([NODE_WEIGHTS, *shares])[:, order])
-
-
-PLACES, SUMS = _rule()
 
 
 class CurvedScratch(NamedTuple):
@@ -232,68 +220,6 @@ def _turn(count, room):
 
 
 @bare
-def _error(sums):
-    """Estimate the error of the rule, which misses degrees from 32 on.
-
-    Where the integrand is smooth, its coefficients fall geometrically with the degree, as from 7 to 13. Where a root
-    lies just beyond the piece they fall more slowly later on; at an unmarked corner they hardly fall at all.
-    """
-    miss, low = max(abs(sums[1]), abs(sums[2])), max(abs(sums[3]), abs(sums[4]))
-    return miss * math.sqrt(min(1.0, miss / low)) if low > 0.0 else miss
-
-
-@bare
-def _place(left, right, turn, x):
-    """Return the place in a piece for a node in -1..1, and its derivative.
-
-    The map is linear, or, beside a turn, quadratic in the distance from it.
-    """
-    if turn == math.inf:
-        return 0.5 * (left + right) + 0.5 * (right - left) * x, 0.5 * (right - left)
-    near, far = (left, right) if turn <= left else (right, left)
-    low, high = math.sqrt(abs(near - turn)), math.sqrt(abs(far - turn))
-    root = 0.5 * (low + high) + 0.5 * (high - low) * x
-    return turn + math.copysign(root * root, far - turn), root * (high - low)
-
-
-@bare
-def _begin(stack, left, right, turns, count):
-    """Cut the range between two corners into pieces, with the nearest turn beyond for the outer ones; return how many.
-
-    The roots of a border meet at its turn like a square root, even if something else bounds the region before it.
-    """
-    before, after = -math.inf, math.inf
-    for k in range(count):
-        if turns[k] <= left + 1e-9:
-            before = min(turns[k], left)
-        elif turns[k] >= right - 1e-9 and after == math.inf:
-            after = max(turns[k], right)
-    near = right - left
-    bends_left, bends_right = left - before < near, after - right < near
-    pieces = max(math.ceil(near / PANEL), 2 if bends_left and bends_right else 1)
-    pieces = min(pieces, len(stack) // 2)
-    for k in range(pieces):
-        stack[k, 0] = left + near * (k / pieces)
-        stack[k, 1] = left + near * ((k + 1) / pieces) if k < pieces - 1 else right
-        stack[k, 2] = math.inf
-    if bends_left:
-        stack[0, 2] = before
-    if bends_right:
-        stack[pieces - 1, 2] = after
-    return pieces
-
-
-@bare
-def _halve(stack, size):
-    """Replace the piece on top of the stack by its halves; return the new size."""
-    left, right, turn = stack[size, 0], stack[size, 1], stack[size, 2]
-    middle = 0.5 * (left + right)
-    stack[size, 0], stack[size, 1], stack[size, 2] = middle, right, turn
-    stack[size + 1, 0], stack[size + 1, 1], stack[size + 1, 2] = left, middle, turn
-    return size + 2
-
-
-@bare
 def _along(u, count, room):
     """Return the mass of the other direction, given this one."""
     plane, given = room.plane, room.given
@@ -312,24 +238,24 @@ def _over_pieces(count, n, turns, reach, agree, relative, room):
         following = min(room.marks[k], reach) if k < n else reach
         if following - edge <= 1e-10 * (1.0 + abs(edge)):
             continue
-        size, done = _begin(stack, edge, following, room.turns, turns), 0
+        size, done = begin_pieces(stack, edge, following, PANEL, room.turns, turns), 0
         most = size + MOST_PIECES
         while size > 0:
             size, done = size - 1, done + 1
             sums[:] = 0.0
             for j in range(len(PLACES)):
-                u, pace = _place(stack[size, 0], stack[size, 1], stack[size, 2], PLACES[j])
+                u, pace = place_of(stack[size, 0], stack[size, 1], stack[size, 2], PLACES[j])
                 height = pace / SQRT_2PI * math.exp(-0.5 * u * u) * _along(u, count, room)
                 for i in range(len(sums)):
                     sums[i] += SUMS[i, j] * height
                 if j == 2 and sums[0] == 0.0:
                     break  # empty in the middle and at both ends, and without corners: empty everywhere
-            miss = _error(sums)
+            miss = error_of(sums)
             if miss <= agree + relative * (total + sums[0]) or size + 2 > len(stack) or done > most:
                 total += sums[0]
                 error += miss
             else:
-                size = _halve(stack, size)
+                size = halve(stack, size)
         edge = following
     return total, error
 
@@ -411,26 +337,26 @@ def _in_space(count, bent, slant, marks, stack, sums, room):
         following = min(marks[k], REACH) if k < n else REACH
         if following - edge <= 1e-10:
             continue
-        size, done = _begin(stack, edge, following, marks, n), 0
+        size, done = begin_pieces(stack, edge, following, PANEL, marks, n), 0
         most = size + MOST_PIECES
         while size > 0:
             size, done = size - 1, done + 1
             sums[:] = 0.0
             inner = 0.0
             for j in range(len(PLACES)):
-                w, pace = _place(stack[size, 0], stack[size, 1], stack[size, 2], PLACES[j])
+                w, pace = place_of(stack[size, 0], stack[size, 1], stack[size, 2], PLACES[j])
                 height = pace / SQRT_2PI * math.exp(-0.5 * w * w)
                 _section(w, count, bent, slant, room)
                 chance, miss = _in_plane(count, COARSE, 0.0, room)
                 for i in range(len(sums)):
                     sums[i] += SUMS[i, j] * height * chance
                 inner += SUMS[0, j] * height * miss
-            miss = _error(sums)
+            miss = error_of(sums)
             if miss <= OUTER or size + 2 > len(stack) or done > most:
                 total += sums[0]
                 error += 10.0 * miss + inner  # surfaces that touch make corners that are not marked
             else:
-                size = _halve(stack, size)
+                size = halve(stack, size)
         edge = following
     return total, error + EXACT_ERROR
 
@@ -630,8 +556,8 @@ def curved_rows(
     room = CurvedScratch(
         plane=np.empty((count, 6)), given=np.empty((count, 3)), span=np.empty((count, 2), np.int64),
         ends=np.empty((low.shape[1], 2)), cuts=np.empty(2 * ends + 2), border=np.empty((ends, 7)),
-        marks=np.empty(2 * ends + 2 * ends * ends), turns=np.empty(2 * ends), stack=np.empty((64, 3)), sums=np.empty(5),
-        quartic=quartic_room(),
+        marks=np.empty(2 * ends + 2 * ends * ends), turns=np.empty(2 * ends), stack=np.empty((PIECES, 3)),
+        sums=np.empty(5), quartic=quartic_room(),
     )  # fmt: skip
     own_bent, own_slant, z = np.empty((count, space, space)), np.empty((count, space)), np.empty(space)
     rows, owns = _places(reduced.dims == 1)
@@ -642,7 +568,7 @@ def curved_rows(
         _plane_rows(rows, owns, reduced, own_bent, own_slant, room)
     rows, owns = _places(reduced.dims == 3)
     if len(rows):
-        marks, stack, sums = np.empty(2 * ends), np.empty((64, 3)), np.empty(5)
+        marks, stack, sums = np.empty(2 * ends), np.empty((PIECES, 3)), np.empty(5)
         _space_rows(rows, owns, reduced, own_bent, own_slant, marks, stack, sums, room)
     rows, owns = _places(reduced.dims > 3)
     if len(rows):

@@ -112,6 +112,7 @@ def find_kinks(laws, asked, room, v, row):
     """
     found, inside = room.breaks[v], room.squares.shape[1] - 1 - v
     low, high = room.smooth[v, 0], room.smooth[v, 1]
+    room.turning[v] = 0
     count = _curved_kinks(laws, asked, room, v, row)
     if inside == 1:
         count = _crossings(asked, room, v, row, found, count)
@@ -176,6 +177,10 @@ def find_kinks(laws, asked, room, v, row):
                 if _matters(asked, room, v, point, row):
                     found[count] = t
                     count += 1
+    for k in range(room.turning[v]):
+        if count < len(found):
+            found[count] = room.turns[v, k]
+            count += 1
     return keep_between(found, count, low, high)
 
 
@@ -376,7 +381,7 @@ def _curved_kinks(laws, asked, room, v, row):
                 there = _places(laws, room, v + 2, row, far)
         squares, terms = room.squares[f], room.terms[v, f]
         if inside == 2:
-            count = _turns(squares, terms, v, border, near, here, far, there, found, count)
+            _add_turns(squares, terms, v, border, near[:here], far[:there], room)
         for i in range(here):
             for j in range(there):
                 y, z = near[i], far[j]
@@ -389,43 +394,46 @@ def _curved_kinks(laws, asked, room, v, row):
         curve = squares[v + 1, v + 1]
         if inside == 1 and curve != 0.0:  # it turns back where the polynomial in the last value has one root
             slope, cross = terms[v + 1], squares[v, v + 1]
-            count = append_roots(
+            _add_turn(
                 squares[v, v] - 0.25 * cross * cross / curve, terms[v] - 0.5 * slope * cross / curve,
-                terms[n] - border - 0.25 * slope * slope / curve, found, count,
+                terms[n] - border - 0.25 * slope * slope / curve, room, v,
             )  # fmt: skip
     return count
 
 
 @bare
-def _turns(squares, terms, v, border, near, here, far, there, found, count):
-    """Append where a border turns back in the two values after ``v``: in both, or in one where the other has an end."""
+def _add_turn(a, b, c, room, v):
+    """Add the roots of ``a t^2 + b t + c`` to the turns of value ``v``."""
+    room.turning[v] = append_roots(a, b, c, room.turns[v], room.turning[v])
+
+
+@bare
+def _add_turns(squares, terms, v, border, near, far, room):
+    """Add where a border turns back in the two values after ``v``: in both, or in one where the other has an end."""
     n, y, z = len(terms) - 1, v + 1, v + 2
     a, b, c = squares[y, y], squares[z, z], squares[y, z]
     p, q, s, t = terms[y], squares[v, y], terms[z], squares[v, z]
     det = 4.0 * a * b - c * c
     if abs(det) > 1e-14 * (abs(4.0 * a * b) + c * c):
-        count = append_roots(
+        _add_turn(
             squares[v, v] - (b * q * q - c * q * t + a * t * t) / det,
             terms[v] - (2.0 * b * p * q - c * (p * t + q * s) + 2.0 * a * s * t) / det,
-            terms[n] - border - (b * p * p - c * p * s + a * s * s) / det, found, count,
+            terms[n] - border - (b * p * p - c * p * s + a * s * s) / det, room, v,
         )  # fmt: skip
     if b != 0.0:
-        for i in range(here):
-            u = near[i]
+        for u in near:
             line = s + c * u
-            count = append_roots(
+            _add_turn(
                 squares[v, v] - 0.25 * t * t / b, terms[v] + q * u - 0.5 * line * t / b,
-                terms[n] - border + (p + a * u) * u - 0.25 * line * line / b, found, count,
+                terms[n] - border + (p + a * u) * u - 0.25 * line * line / b, room, v,
             )  # fmt: skip
     if a != 0.0:
-        for j in range(there):
-            u = far[j]
+        for u in far:
             line = p + c * u
-            count = append_roots(
+            _add_turn(
                 squares[v, v] - 0.25 * q * q / a, terms[v] + t * u - 0.5 * line * q / a,
-                terms[n] - border + (s + b * u) * u - 0.25 * line * line / a, found, count,
+                terms[n] - border + (s + b * u) * u - 0.25 * line * line / a, room, v,
             )  # fmt: skip
-    return count
 
 
 @bare

@@ -12,14 +12,19 @@ from haply.numerics.nested.problem import BITS
 
 
 @bare
+def mass_of(laws, k, low, high):
+    """Return the probability of an interval under a component that is not a point."""
+    begin = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], low)
+    return component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], high) - begin
+
+
+@bare
 def mass(laws, first, last, low, high):
     """Return the probability of an interval under a law without points."""
     total = 0.0
     for k in range(first, last):
         if laws.kind[k] != POINT:
-            begin = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], low)
-            end = component_cdf(laws.kind[k], laws.low[k], laws.high[k], laws.mean[k], laws.sd[k], high)
-            total += laws.weight[k] * (end - begin)
+            total += laws.weight[k] * mass_of(laws, k, low, high)
     return total
 
 

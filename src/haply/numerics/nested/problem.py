@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haply.numerics.components import NORMAL, POINT, smooth_window
+from haply.numerics.integration.pieces import PIECES, SUMS
 from haply.numerics.integration.polynomials import Quartic, quartic_room
 from haply.numerics.jit import bare
 
@@ -18,8 +19,8 @@ MOST_ENDS, FEW_ENDS = 96, 16
 """Ends of a value's components that are looked at, where one value is behind, and where two are."""
 MANY_PLACES, SOME_PLACES = 144, 48
 """Ends and middles of components that curved borders are cut at, where one value is behind, and where two are."""
-_MOST_BREAKS = 400
-"""Kinks that are looked for, at least."""
+_MOST_BREAKS, _MOST_TURNS = 400, 200
+"""Kinks that are looked for, at least, and those of them that are turns, at most."""
 
 
 class Laws(NamedTuple):
@@ -123,7 +124,12 @@ class Room(NamedTuple):
     points: np.ndarray
     """How many points each value has."""
     breaks: np.ndarray
-    panels: np.ndarray
+    turns: np.ndarray
+    """Places of each value towards which the integrand changes like a square root, and how many there are."""
+    turning: np.ndarray
+    pieces: np.ndarray
+    """Of each value, the pieces that are not integrated yet, and sums over the nodes of one."""
+    sums: np.ndarray
     values: np.ndarray
     """Two numbers for each form."""
     given: np.ndarray
@@ -152,7 +158,8 @@ def room_for(laws: Laws, asked: Polynomials) -> Room:
     return Room(
         terms=np.zeros((n, forms, n + 1)), squares=np.zeros((forms, n, n)), window=window, reach=np.empty((n, 2)),
         smooth=np.empty((n, 2)), points=np.empty(n, np.int64), breaks=np.empty((n, most)),
-        panels=np.empty((n, most + 200, 2)), values=np.empty((forms, 2)), given=np.zeros(n), span=np.empty((n, 2)),
+        turns=np.empty((n, _MOST_TURNS)), turning=np.zeros(n, np.int64), pieces=np.empty((n, PIECES, 3)),
+        sums=np.empty((n, len(SUMS))), values=np.empty((forms, 2)), given=np.zeros(n), span=np.empty((n, 2)),
         truth=np.empty(len(asked.form) + len(asked.known) + len(asked.program), np.int64), places=np.empty(BITS),
         kinks=kinks,
     )  # fmt: skip

@@ -8,44 +8,31 @@ import numpy as np
 
 from haply.numerics.components import NORMAL, POINT, component_quantile
 from haply.numerics.integration.lattices import FIRST, MISSED, Lattice, folded, is_enough, mean_and_error
+from haply.numerics.integration.pieces import PLACES, SUMS, begin_pieces, error_of, halve, place_of
 from haply.numerics.jit import bare
 from haply.numerics.nested.conditions import everywhere, fix, set_written
 from haply.numerics.nested.kinks import find_kinks
-from haply.numerics.nested.last import mass, over_last
+from haply.numerics.nested.last import mass, mass_of, over_last
 from haply.numerics.nested.problem import Laws, Polynomials, begin_row, room_for
 from haply.numerics.normal import cut_pdf
 
 MOST_INTEGRALS = 2
 """Values that are integrated numerically."""
 TOLERANCE = 1e-12
-"""What the estimated error of a panel may be."""
-_MOST_PANELS = 4000
-"""Panels that one integral may be split into."""
+"""What the estimated error of a piece may be."""
+PANEL = 1.25
+"""Pieces are no longer than this, beside the length over which a density changes."""
+MOST_PIECES = 4000
+"""Pieces that one integral may be cut into."""
 _NEAREST = 1e-13
 """How near kinks may be to be taken as one, beside the size of the component."""
-
-# Gauss-Kronrod of 15 nodes: its positive nodes, its weights, and those of the 7-node rule at every second node.
-_X = np.array([
-    0.991455371120812639206854697526329, 0.949107912342758524526189684047851, 0.864864423359769072789712788640926,
-    0.741531185599394439863864773280788, 0.586087235467691130294144949058776, 0.405845151377397166906606412076961,
-    0.207784955007898467600689403773245, 0.0,
-])  # fmt: skip
-_W15 = np.array([
-    0.022935322010529224963732008058970, 0.063092092629978553290700663189204, 0.104790010322250183839876322541518,
-    0.140653259715525918745189590510238, 0.169004726639267902826583426598550, 0.190350578064785409913256402421014,
-    0.204432940075298892414161999234649, 0.209482141084727828012999174891714,
-])  # fmt: skip
-_W7 = np.array([
-    0.129484966168869693270611432679082, 0.279705391489276667901467771423780, 0.381830050505118944950369775488975,
-    0.417959183673469387755102040816327,
-])  # fmt: skip
 
 
 @bare
 def _integrated(laws, asked, room, v, row, tolerance):
     """Return the probability that the conditions hold for value ``v`` and those after it, given all before it.
 
-    The estimated error of a panel is at most ``tolerance``; what counts little in the integral outside has a greater.
+    The estimated error of a piece is at most ``tolerance``; what counts little in the integral outside has a greater.
     """
     if v == room.squares.shape[1] - 1:
         return over_last(laws, asked, room, row)
@@ -63,58 +50,49 @@ def _integrated(laws, asked, room, v, row, tolerance):
     if known >= 0:
         total += known * mass(laws, first, last, -math.inf, math.inf)
         return total
-    cuts, stack = room.breaks[v], room.panels[v]
-    count = find_kinks(laws, asked, room, v, row)
+    kinks, cuts, stack, sums = find_kinks(laws, asked, room, v, row), room.breaks[v], room.pieces[v], room.sums[v]
     for k in range(first, last):
         if laws.kind[k] == POINT:
             continue
-        begin, end, scale = room.window[k, 0], room.window[k, 1], room.window[k, 2]
-        waiting, low, next_cut, pieces = 0, begin, 0, 0
+        low, end, scale = room.window[k, 0], room.window[k, 1], room.window[k, 2]
+        part, next_cut, done = 0.0, 0, 0
         while low < end:
-            while next_cut < count and not cuts[next_cut] > low + _NEAREST * scale:
+            while next_cut < kinks and not cuts[next_cut] > low + _NEAREST * scale:
                 next_cut += 1
-            high = min(end, low + 2.0 * scale)
-            if next_cut < count and cuts[next_cut] < high:
-                high = cuts[next_cut]
-            if waiting + 1 >= len(stack):
-                high = end
-            known = everywhere(asked, room, v, low, high, row)
-            if known < 0:
-                stack[waiting, 0], stack[waiting, 1] = low, high
-                waiting += 1
-            elif known:
-                total += mass(laws, k, k + 1, low, high)
+            high = min(end, cuts[next_cut]) if next_cut < kinks else end
+            size = begin_pieces(stack, low, high, PANEL * scale, room.turns[v], room.turning[v])
             low = high
-        while waiting:
-            waiting -= 1
-            low, high = stack[waiting, 0], stack[waiting, 1]
-            centre, half = 0.5 * (low + high), 0.5 * (high - low)
-            fine = coarse = 0.0
-            for node in range(15):
-                side = node if node < 8 else 14 - node
-                place = centre - half * _X[side] if node < 8 else centre + half * _X[side]
-                if laws.kind[k] == NORMAL:
-                    density = cut_pdf(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k], place)
+            while size > 0:
+                size, done = size - 1, done + 1
+                left, right, turn = stack[size, 0], stack[size, 1], stack[size, 2]
+                known = everywhere(asked, room, v, left, right, row)
+                if known >= 0:
+                    part += known * mass_of(laws, k, left, right)
+                    continue
+                sums[:] = 0.0
+                for j in range(len(PLACES)):
+                    place, pace = place_of(left, right, turn, PLACES[j])
+                    height = pace * _density(laws, k, place)
+                    if height > 0.0:
+                        fix(room, v, place)
+                        height *= _integrated(laws, asked, room, v + 1, row, tolerance / min(1.0, 2.0 * height))
+                        for i in range(len(sums)):
+                            sums[i] += SUMS[i, j] * height
+                short = right - left <= 4e-16 * max(abs(left), abs(right)) or done >= MOST_PIECES
+                if error_of(sums) <= tolerance or short or size + 2 > len(stack):
+                    part += sums[0]
                 else:
-                    density = 1.0 / (laws.high[k] - laws.low[k])
-                value = 0.0
-                if density > 0.0:
-                    fix(room, v, place)
-                    inner = tolerance / min(1.0, 2.0 * half * density)
-                    value = density * _integrated(laws, asked, room, v + 1, row, inner)
-                fine += _W15[side] * value
-                if side % 2 == 1:
-                    coarse += _W7[side // 2] * value
-            pieces += 1
-            error = abs(fine - coarse) * half
-            small = half <= 4e-16 * max(abs(low), abs(high)) or pieces + waiting >= _MOST_PANELS
-            if error <= tolerance or small or waiting + 2 > len(stack):
-                total += laws.weight[k] * fine * half
-            else:
-                stack[waiting, 0], stack[waiting, 1] = low, centre
-                stack[waiting + 1, 0], stack[waiting + 1, 1] = centre, high
-                waiting += 2
+                    size = halve(stack, size)
+        total += laws.weight[k] * part
     return total
+
+
+@bare
+def _density(laws, k, x):
+    """Return the density of a component that is not a point."""
+    if laws.kind[k] == NORMAL:
+        return cut_pdf(laws.mean[k], laws.sd[k], laws.low[k], laws.high[k], x)
+    return 1.0 / (laws.high[k] - laws.low[k])
 
 
 def nested_rows(laws: Laws, asked: Polynomials, integrals: int, found: np.ndarray) -> None:
