@@ -167,6 +167,7 @@ def problems_of(package: Path) -> list[str]:
     return [
         *wrong_arrows(modules, package.name),
         *circles(modules),
+        *kernels_in_circles(modules),
         *crowded(package),
         *repeated_classes(modules),
         *long_signatures(modules),
@@ -226,8 +227,13 @@ def circles(modules: list[Module]) -> list[str]:
         }
         for module in modules
     }
+    return [f"a circle of imports: {' -> '.join(circle)}" for circle in circles_in(arrows)]
+
+
+def circles_in(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Circles of arrows between names, each as the names on it, the first one twice."""
     order: list[str] = []
-    problems = []
+    found = []
     state: dict[str, int] = {}
 
     def visit(name: str) -> None:
@@ -235,7 +241,7 @@ def circles(modules: list[Module]) -> list[str]:
         order.append(name)
         for target in sorted(arrows[name]):
             if state.get(target) == 1:
-                problems.append(f"a circle of imports: {' -> '.join([*order[order.index(target) :], target])}")
+                found.append([*order[order.index(target) :], target])
             elif target not in state:
                 visit(target)
         order.pop()
@@ -244,6 +250,24 @@ def circles(modules: list[Module]) -> list[str]:
     for name in sorted(arrows):
         if name not in state:
             visit(name)
+    return found
+
+
+def kernels_in_circles(modules: list[Module]) -> list[str]:
+    """Kernels that call each other. One may call itself, but two that were kept on the disk end the process by a crash:
+    numba does not link them again."""
+    problems = []
+    for module in modules:
+        kernels = {
+            node.name: node
+            for node in module.definitions
+            if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) in COMPILED for each in node.decorator_list)
+        }
+        arrows = {
+            name: {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id in kernels} - {name}
+            for name, node in kernels.items()
+        }
+        problems += [f"{module.inner}: kernels call each other: {' -> '.join(each)}" for each in circles_in(arrows)]
     return problems
 
 
@@ -374,6 +398,13 @@ def test_circles_are_reported(tree) -> None:
         }
     )
     assert found == "a circle of imports: haply.joins.a -> haply.joins.b -> haply.joins.c -> haply.joins.a"
+
+
+def test_kernels_that_call_each_other_are_reported(tree) -> None:
+    (found,) = tree(
+        {"numerics/a.py": "@bare\ndef f(): f(); g()\n@bare\ndef g(): h()\n@bare\ndef h(): f()\ndef k(): h()"}
+    )
+    assert found == "numerics/a.py: kernels call each other: f -> g -> h -> f"
 
 
 def test_crowded_packages_are_reported(tree) -> None:
