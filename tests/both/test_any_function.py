@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import both_kit as hp
+from amounts import fewer
 from trees_kit import NUMBERS, FunctionTrees, is_asked, law, plane_law, stated_error, with_columns
 
 ROWS = 3
@@ -103,7 +104,7 @@ def test_functions_of_any_laws_against_drawing(engine, seed):
 ])  # fmt: skip
 def test_spark_answers_as_the_local_engine_does(spark, made_of, first):
     """All trees above, many in one job."""
-    cases = [case for case in map(made_of, range(first, first + 25)) if case is not None]
+    cases = [case for case in map(made_of, range(first, first + fewer(25))) if case is not None]
     hp.check_spark_agrees(spark, [(case[0], pa.table(case[2])) for case in cases])
 
 

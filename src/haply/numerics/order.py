@@ -75,8 +75,9 @@ def ordered_rows(
             found[0, size] = np.inf
             return order, found[0], tuple(column[:size] for column in found[1:])
     order = np.argsort(values)
-    rows = rows[order]
-    return rows, np.append(values[order], np.inf), tuple(column[rows] for column in columns)
+    rows, ordered = rows[order], np.empty(len(values) + 1)
+    ordered[:-1], ordered[-1] = values[order], np.inf
+    return rows, ordered, tuple(column[rows] for column in columns)
 
 
 @kernel

@@ -193,7 +193,10 @@ class OnePass:
     def _part(self, left: Any, right: Any, mine: tuple[int, int], theirs: tuple[int, int]) -> PassOutput:
         """Return the kept pairs that begin with one of these left or right rows."""
         started = time.perf_counter()
-        facing = self._facing(left, right, theirs), self._facing(right, left, mine)
+        if mine[1] - mine[0] == len(left.label) and theirs[1] - theirs[0] == len(right.label):
+            facing = mine, theirs
+        else:
+            facing = self._facing(left, right, theirs), self._facing(right, left, mine)
         question, label_of = self.question, None
         if self.best is None:
             ways = [
@@ -251,6 +254,8 @@ class OnePass:
 
 def _slice(rows: Any, begin: int, end: int) -> Any:
     """Return some of the sorted rows: ``begin`` of the next one, or infinity, stays behind them."""
+    if end - begin == len(rows.label):
+        return rows
     return rows._replace(
         begin=rows.begin[begin : end + 1],
         **{name: column[begin:end] for name, column in zip(rows._fields, rows, strict=True) if name != "begin"},
@@ -264,6 +269,9 @@ def _placed(rows: Any, share: tuple[int, int], first: int) -> Any:
 
 def _capacity(ways: list[tuple[Any, Any, float]], held: int) -> int:
     """Estimate room for the pairs from the candidates of a sample of rows: memory costs time when first used."""
+    most = len(ways[0][0].label) * len(ways[1][0].label)
+    if most <= _LEAST_CAPACITY:
+        return held + most
     candidates = 0.0
     for own, other, _ in ways:
         few = slice(None, None, 1 + len(own.label) // 512)
