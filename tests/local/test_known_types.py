@@ -72,3 +72,21 @@ def test_rewriting_keeps_what_does_not_change():
     changed = rewritten(tree, lambda node: parse("e") if str(node) == "c" else None)
     assert str(changed) == str(tree).replace("c <", "e <")
     assert changed.children[0] is tree.children[0]
+
+
+@pytest.mark.parametrize("numbers", [["3"], ["-1.5", "2"], ["0", "007", "12345678.25"]])
+def test_points_of_numbers_are_known(numbers):
+    text = f"array({', '.join(f'CAST({number} AS DOUBLE)' for number in numbers)})"
+    assert sql.is_point_of_numbers(text)
+    assert sql.type_of_points() == sql.evaluated(TABLE, {"value": text})["value"].type
+
+
+def test_other_arrays_are_asked():
+    for text in (
+        "array()",
+        "array(1, 2)",
+        "array(CAST(`a` AS DOUBLE))",
+        "array(CAST(1 AS DOUBLE)",
+        "array(CAST(1e3 AS DOUBLE))",
+    ):
+        assert not sql.is_point_of_numbers(text), text

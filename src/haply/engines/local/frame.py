@@ -252,7 +252,7 @@ class LocalFrame:
 
     def _with(self, name: str, used: Sequence[str], compute: Callable[[pa.Table], pa.Array]) -> LocalFrame:
         """Add a column that is computed from others; one of the same name is replaced, as in Spark."""
-        rows = self._empty.select(used) if used else pa.table({"": pa.nulls(0)})
+        rows = no_rows(pa.schema(map(self.schema.field, used))) if used else pa.table({"": pa.nulls(0)})
         made = pa.field(name, compute(rows).type)
         at = self.schema.get_field_index(name)
         schema = self.schema.append(made) if at < 0 else self.schema.set(at, made)
@@ -363,6 +363,8 @@ class LocalFrame:
         alone = sql.name_alone(self.schema.names, text)
         if alone is not None:
             return [alone]
+        if sql.is_point_of_numbers(text):
+            return []
         from haply.engines.local.dialect import columns_in  # here: many joins need neither it nor sqlglot
 
         return columns_in(text, self.schema.names)
@@ -376,7 +378,11 @@ def _marked(field: pa.Field, mark: str | None) -> pa.Field:
 def _column(table: pa.Table, text: str) -> pa.ChunkedArray:
     """Compute an expression; a single column is returned unchanged."""
     alone = sql.column_alone(table, text)
-    return alone if alone is not None else sql.evaluated(table, {"value": text})["value"]
+    if alone is not None:
+        return alone
+    if table.num_rows == 0 and sql.is_point_of_numbers(text):  # a query would take milliseconds for each of many points
+        return pa.chunked_array([], sql.type_of_points())
+    return sql.evaluated(table, {"value": text})["value"]
 
 
 def taken(column: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray | pa.Array:

@@ -6,6 +6,7 @@ import ast
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,8 +51,9 @@ def run(query: str, **tables: pa.Table) -> pa.Table:
 
 def name_alone(names: Sequence[str], sql: str) -> str | None:
     """Return the name of the column if an expression is just that, in backticks: it needs no DuckDB."""
-    found = [name for name in names if sql.strip() == "`" + name.replace("`", "``") + "`"]
-    return found[0] if len(found) == 1 else None
+    text = sql.strip()
+    name = text[1:-1].replace("``", "`")
+    return name if list(names).count(name) == 1 and text == "`" + name.replace("`", "``") + "`" else None
 
 
 def column_alone(table: pa.Table, sql: str) -> pa.ChunkedArray | None:
@@ -86,6 +88,20 @@ def is_plain_arithmetic(table: pa.Table, sql: str) -> bool:
     return all(isinstance(node, _NODES) for node in nodes) and (
         sum(isinstance(node, ast.Constant) for node in nodes) <= _MOST_NUMBERS
     )
+
+
+_POINT = re.compile(r"array\((?:CAST\(-?\d{1,15}(?:\.\d{1,15})? AS DOUBLE\)(?:, )?)+\)")
+
+
+def is_point_of_numbers(sql: str) -> bool:
+    """Return whether an expression is an array of plain numbers as doubles."""
+    return _POINT.fullmatch(sql) is not None
+
+
+@cache
+def type_of_points() -> pa.DataType:
+    """Return the type that DuckDB gives arrays of doubles."""
+    return evaluated(pa.table({"": pa.nulls(0)}), {"value": "array(CAST(0 AS DOUBLE))"})["value"].type
 
 
 def evaluated(table: pa.Table, columns: Mapping[str, str]) -> pa.Table:
