@@ -270,7 +270,7 @@ def _placed(rows: Any, share: tuple[int, int], first: int) -> Any:
 def _capacity(ways: list[tuple[Any, Any, float]], held: int) -> int:
     """Estimate room for the pairs from the candidates of a sample of rows: memory costs time when first used."""
     most = len(ways[0][0].label) * len(ways[1][0].label)
-    if most <= _LEAST_CAPACITY:
+    if most <= _LEAST_CAPACITY:  # all pairs of few rows; where a part has more, further room is made
         return held + most
     candidates = 0.0
     for own, other, _ in ways:
