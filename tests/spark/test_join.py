@@ -11,7 +11,11 @@ from pyspark.sql import functions as F
 import haply as hp
 import oracle
 from haply.errors import HaplyError
-from join_kit import check, frame, settings, values
+from haply.inputs import engine_of, frame_of
+from haply.planning.join import JOINS
+from haply.planning.nodes import JoinNode, JoinOptions
+from haply.planning.plans import Chosen
+from join_kit import answer, check, collect, frame, settings, values, with_column
 
 BAND, GREATER, APART = "abs(left.x - right.x) <= 0.8", "left.x > right.x", "abs(left.x - right.x) >= 3"
 
@@ -53,6 +57,32 @@ def test_indexes_are_not_for_uncertain_times(spark):
         time = "timestamp" if side is flow else "t"
         with pytest.raises(HaplyError, match="does not fit"):
             hp.join(side, side, on, 0.5, time=time, window=1, strategy="moments")
+
+
+@pytest.mark.long(keep=2)
+@pytest.mark.parametrize("on", ["left.x > right.x", "left.x < right.x", "left.x >= right.x"])
+@pytest.mark.parametrize(
+    ("kinds", "threshold"),
+    [(("normal", "mixture"), 0.3), (("hist", "uniform"), 0.9), (("discrete", "normal"), 0.999), (("uniform",) * 2, 0.02)],
+)
+@pytest.mark.parametrize("cells", [1, 8])
+def test_candidates_of_a_later_selection_miss_no_pair(spark, on, kinds, threshold, cells):
+    """Where a later selection decides, ``<`` and ``>`` may return more pairs, but no pair that is far off."""
+    spread = (-60, 60)
+    lefts, rights = (values(kind, 40, seed, spread) for kind, seed in zip(kinds, (31, 32), strict=True))
+    probabilities, wanted, hairline = answer(lefts, rights, on, threshold)
+    tables = [with_column(frame(spark, side), "key", "id % 2") for side in ([*lefts, None], rights)]
+    options = JoinOptions(threshold=threshold, probability="none", only_candidates=True)
+    left, right = (frame_of(table, name) for table, name in zip(tables, ("left", "right"), strict=True))
+    chosen = JOINS.choose(JoinNode.of(left, right, f"{on} AND left.key = right.key", options))
+    assert isinstance(chosen, Chosen)
+    with settings(spark, cells=cells):
+        found = set(collect(chosen.run(engine_of(left), None).df))
+    alike = {(i, j) for i, j in probabilities if i % 2 == j % 2}
+    assert found >= (wanted & alike) - hairline
+    assert found <= alike
+    far = {(i, j) for i, j in found if abs(float(oracle.mean(lefts[i]) - oracle.mean(rights[j]))) > 30}
+    assert far <= wanted | hairline
 
 
 def test_all_rows_in_one_place(spark):

@@ -75,7 +75,7 @@ class _Pair:
         join = PairPlan(
             left, right, self.condition, node.threshold, method, node.exact, node.result, window=self.window,
             self_key=options.self_key, invalid=options.invalid, broadcast=options.broadcast, called=self.called,
-            indexed=indexed, wording=options.wording, best=options.best,
+            indexed=indexed, wording=options.wording, best=options.best, only_candidates=options.only_candidates,
         )  # fmt: skip
         problem = broadcast_problem(join)
         return join if problem is None else DoesNotFit(problem, meant=True)

@@ -145,6 +145,7 @@ class MixedJoin:
         return PairPlan(
             left, right, condition, self.threshold, method, self.exact and selection is not None, result,
             invalid=self.invalid, selection=selection, broadcast=self.broadcast, called=called, wording=self.wording,
+            only_candidates=selection is None,
         )  # fmt: skip
 
     @cached_property

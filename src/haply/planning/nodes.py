@@ -77,6 +77,8 @@ class JoinOptions:
     answer: Answer = field(default_factory=Answer)
     best: Best | None = None
     """Which pairs the ranking needs; the join may leave out others."""
+    only_candidates: bool = False
+    """Whether a later selection decides every pair; the join may return others."""
     wording: Wording = field(default_factory=Wording)
     exclusive: bool = False
     """Whether the condition is an OR of parts of which one holds at most."""

@@ -113,11 +113,22 @@ class PairPlan:
     wording: Wording = field(default_factory=Wording)
     best: Best | None = None
     """Which pairs the ranking needs."""
+    only_candidates: bool = False
+    """Whether a later selection decides every pair, so that pairs may be found that do not fulfil the condition."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
         """Both inputs."""
         return self.left, self.right
+
+    @property
+    def found_by_position(self) -> bool:
+        """Return whether Spark alone finds the candidates: those of ``<`` or ``>`` that a later selection decides.
+
+        Most of them are sure, so that deciding the others first would hardly make them fewer.
+        """
+        one_sided = isinstance(self.method, DifferenceMethod) and self.method.region.one_sided
+        return self.only_candidates and one_sided and self.left.frame.engine_name == "spark"
 
     @property
     def streaming(self) -> bool:
@@ -346,7 +357,8 @@ class PairPlan:
             unit = " microseconds" if self.window.stamps else ""
             near = f"|time - time| <= {self.window.length:g}{unit}"
             lines.append(("window", f"{near}; in each cell rows meet those of their own and neighbouring slots"))
-        lines.append(("candidates", self.method.candidates_text()))
+        by_position = "pairs that their quantiles do not rule out, joined natively by ranges"
+        lines.append(("candidates", by_position if self.found_by_position else self.method.candidates_text()))
         details = (("cascade", self.method.cascade_text()),)
         title = "Threshold join" if self.condition.identity is None else "Pairs with a density"
         return Description(title, "", tuple(lines), details).with_more(engine.describe_pairs(self))

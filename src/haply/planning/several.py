@@ -218,7 +218,10 @@ class ChainedJoin:
             return replace(column, table="right" if column.table == step.table else "left")
 
         on = _all([with_columns(part, on_side) for part in (*step.certain, *step.uncertain)])
-        options = JoinOptions(threshold=self._lenient.value, probability="none", invalid=self.node.invalid)
+        options = JoinOptions(
+            threshold=self._lenient.value, probability="none", invalid=self.node.invalid,
+            only_candidates=bool(self._uncertain),
+        )  # fmt: skip
         with without_advice():
             return JOINS.choose(JoinNode.of(left, right, on, options))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -71,6 +71,8 @@ class BatchJoin:
             self.funnel.start_over()
         if join.broadcast is not None:
             parts = [self._overlapping_whole(join.broadcast, observing)]
+        elif join.found_by_position and self.funnel is None:  # a funnel counts what the kernels decide
+            parts = [self._possible()]
         else:
             parts = [self._overlapping(observing)]
             if join.method.has_sure_pairs:
@@ -300,20 +302,58 @@ class BatchJoin:
         }
         return observing.watch(joined, metrics).where(f"{COUNTERS} IS NULL")
 
-    # -- sure pairs ----------------------------------------------------------------------------------------------------
+    # -- pairs found by their positions --------------------------------------------------------------------------------
 
     def _sure(self, observing: Observing) -> DataFrame:
         """Return pairs decided by their position alone, joined by Spark cell by cell: work in proportion to the answer.
 
-        Intervals are those of the overlapping pairs to the last digit, so that every pair is in one of the parts. The
-        cells here are equally wide, between the least and the largest position: unlike quantiles these do not depend
+        Intervals are those of the overlapping pairs to the last digit, so that every pair is in one of the parts.
+        """
+        assert isinstance(self.join.method, DifferenceMethod)
+        region, found = self.join.method.region, []
+        if accepts_above(region):
+            found.append(self._beyond("above", "__l0", "__r1", "__l0 > __r1"))
+        if accepts_below(region):
+            found.append(self._beyond("below", "__l1", "__r0", "__l1 < __r0"))
+        pairs = found[0] if len(found) == 1 else found[0].unionByName(found[1])
+        return observing.watch(pairs, {"sure": "count(1)"})
+
+    def _possible(self) -> DataFrame:
+        """Return sure and overlapping pairs, found in one join: a later selection decides them all."""
+        assert isinstance(self.join.method, DifferenceMethod)
+        (least_left, least_right), (most_left, most_right) = (
+            [f"{end}(__{side.prefix}0, __{side.prefix}1)" for side in self.join.sides] for end in ("least", "greatest")
+        )
+        if accepts_above(self.join.method.region):
+            return self._beyond("above", most_left, least_right, f"{most_left} >= {least_right}")
+        return self._beyond("below", least_left, most_right, f"{least_left} <= {most_right}")
+
+    def _beyond(self, direction: Literal["above", "below"], mine: str, theirs: str, condition: str) -> DataFrame:
+        """Return the pairs whose left position is above or below the right one, joined cell by cell."""
+        (left, right), window = self._in_ranges, self.join.window
+
+        def cell_of(position: str) -> str:
+            place = f"floor(({position} - span.origin) / nullif(span.width, 0D) * span.ranges)"
+            return f"CAST(greatest(0, least(span.ranges - 1, coalesce({place}, 0))) AS INT)"
+
+        own = cell_of(mine)
+        cells = f"sequence(0, {own})" if direction == "above" else f"sequence({own}, CAST(span.ranges - 1 AS INT))"
+        ours = left.selectExpr("*", f"explode({cells}) AS __lcell").drop("span")
+        others = right.selectExpr("*", f"{cell_of(theirs)} AS __rcell").drop("span")
+        together = ["__l2 = __r2"] if window is not None else []
+        pairs = ours.join(others, F.expr(" AND ".join(["__lcell = __rcell", condition, *self._equal_keys, *together])))
+        return self._without_same(pairs).selectExpr(*self.join.payload, "1D AS probability")
+
+    @cached_property
+    def _in_ranges(self) -> tuple[DataFrame, DataFrame]:
+        """Both sides with the ends of their intervals, their slots of time, and the span of all positions.
+
+        Its ranges are equally wide, between the least and the largest position: unlike quantiles these do not depend
         on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
         """
         join = self.join
-        assert isinstance(join.method, DifferenceMethod)
-        region, window = join.method.region, join.window
         ends, keys = ("__interval.start", "__interval.`end`"), range(len(join.condition.equalities))
-        alike = [*(f"__key{k}" for k in keys), *([time_slot(window, TIME)] if window is not None else [])]
+        alike = [*(f"__key{k}" for k in keys), *([time_slot(join.window, TIME)] if join.window is not None else [])]
         hashed = f"xxhash64({', '.join(alike)})" if alike else "CAST(NULL AS BIGINT)"
         low, high = f"least({', '.join(ends)}) AS low", f"{ends[1]} AS high"
         seen, rows = [], []
@@ -334,28 +374,7 @@ class BatchJoin:
             )
             for side, rows in zip(join.sides, self._rows, strict=True)
         )
-
-        def cell_of(position: str) -> str:
-            place = f"floor(({position} - span.origin) / nullif(span.width, 0D) * span.ranges)"
-            return f"CAST(greatest(0, least(span.ranges - 1, coalesce({place}, 0))) AS INT)"
-
-        def apart(mine: str, theirs: str, condition: str) -> DataFrame:
-            """Return pairs of rows that are in some cells and in one cell."""
-            ours = left.selectExpr("*", f"explode({mine}) AS __lcell").drop("span")
-            others = right.selectExpr("*", f"{theirs} AS __rcell").drop("span")
-            together = ["__l2 = __r2"] if window is not None else []
-            on = ["__lcell = __rcell", condition, *self._equal_keys, *together]
-            return ours.join(others, F.expr(" AND ".join(on)))
-
-        found = []
-        if accepts_above(region):
-            found.append(apart(f"sequence(0, {cell_of('__l0')})", cell_of("__r1"), "__l0 > __r1"))
-        if accepts_below(region):
-            above = f"sequence({cell_of('__l1')}, CAST(span.ranges - 1 AS INT))"
-            found.append(apart(above, cell_of("__r0"), "__l1 < __r0"))
-        pairs = found[0] if len(found) == 1 else found[0].unionByName(found[1])
-        pairs = self._without_same(pairs).selectExpr(*join.payload, "1D AS probability")
-        return observing.watch(pairs, {"sure": "count(1)"})
+        return left, right
 
     def _joinable(self, rows: DataFrame, side: Side, *numbers: str) -> DataFrame:
         """Return what pairs need of a side's rows, for Spark's own join; no name is one of the other side's."""

@@ -154,6 +154,8 @@ def _settings(
         "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
         # The JVM does not compile a method with more bytes than this: Spark must split the plan.
         "spark.sql.codegen.hugeMethodLimit": "8000",
+        # Equal stages of two queries share a compiled class, wherever they stand in the plan.
+        "spark.sql.codegen.useIdInClassName": "false",
         # haply's streaming operators keep their state in RocksDB; its native library is in the pip package.
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -180,6 +182,9 @@ def _settings(
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             # Not `spark.log.level`, which works only once the context exists, and prints a message.
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_quiet_log4j(scratch).as_uri()}",
+            # A join of three tables compiles more than 100 classes. Spark's default keeps 100, so that asking again, or
+            # the next batch of a stream, would compile all of them again.
+            "spark.sql.codegen.cache.maxEntries": "1000",
             # One JVM: data for its own tasks does not go over a network.
             "spark.broadcast.compress": "false",
         }
