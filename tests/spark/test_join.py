@@ -63,7 +63,12 @@ def test_indexes_are_not_for_uncertain_times(spark):
 @pytest.mark.parametrize("on", ["left.x > right.x", "left.x < right.x", "left.x >= right.x"])
 @pytest.mark.parametrize(
     ("kinds", "threshold"),
-    [(("normal", "mixture"), 0.3), (("hist", "uniform"), 0.9), (("discrete", "normal"), 0.999), (("uniform",) * 2, 0.02)],
+    [
+        (("normal", "mixture"), 0.3),
+        (("hist", "uniform"), 0.9),
+        (("discrete", "normal"), 0.999),
+        (("uniform", "uniform"), 0.02),
+    ],
 )
 @pytest.mark.parametrize("cells", [1, 8])
 def test_candidates_of_a_later_selection_miss_no_pair(spark, on, kinds, threshold, cells):
