@@ -348,22 +348,23 @@ class BatchJoin:
     def _in_ranges(self) -> tuple[DataFrame, DataFrame]:
         """Both sides with the ends of their intervals, their slots of time, and the span of all positions.
 
-        Its ranges are equally wide, between the least and the largest position: unlike quantiles these do not depend
-        on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
+        The ranges of the span are equally wide, between the least and the largest position: unlike quantiles these do
+        not depend on the order of the rows, so that both sides see the same cells even if Spark computes them twice.
         """
         join = self.join
         ends, keys = ("__interval.start", "__interval.`end`"), range(len(join.condition.equalities))
         alike = [*(f"__key{k}" for k in keys), *([time_slot(join.window, TIME)] if join.window is not None else [])]
-        hashed = f"xxhash64({', '.join(alike)})" if alike else "CAST(NULL AS BIGINT)"
         low, high = f"least({', '.join(ends)}) AS low", f"{ends[1]} AS high"
         seen, rows = [], []
         for number, side in enumerate(join.sides):
             # bad rows are skipped here: they are reported where pairs are made
             usable = self._prepared(side, lenient=True).where(self._takes_part(side))
-            seen.append(usable.selectExpr(low, high, f"{hashed} AS hash", f"{number} AS side"))
-            # if few rows have equal keys and times, all of them meet: many cells would cost more
-            different = f"greatest(1, approx_count_distinct(IF(side = {number}, hash, NULL)))"
-            rows.append(f"count_if(side = {number}) DIV {different}")
+            hashed = [f"xxhash64({', '.join(alike)}) AS hash"] if alike else []
+            seen.append(usable.selectExpr(low, high, f"{number} AS side", *hashed))
+            of_side = f"count_if(side = {number})"
+            if alike:  # if few rows have equal keys and times, all of them meet: many cells would cost more
+                of_side += f" DIV greatest(1, approx_count_distinct(IF(side = {number}, hash, NULL)))"
+            rows.append(of_side)
         few = f"least({_MOST_RANGES}, 1 + greatest({', '.join(rows)}) DIV {self.settings.rows_per_cell})"
         width, ranges = "max(high) - min(low) AS width", f"{self.settings.cells or few} AS ranges"
         # one value, not a row to join with: Spark would compute each field of a row separately
