@@ -14,6 +14,7 @@ from haply.errors import HaplyError
 from haply.inputs import engine_of, frame_of
 from haply.planning.join import JOINS
 from haply.planning.nodes import JoinNode, JoinOptions
+from haply.planning.pairs import PairPlan
 from haply.planning.plans import Chosen
 from join_kit import answer, check, collect, frame, settings, values, with_column
 
@@ -81,6 +82,8 @@ def test_candidates_of_a_later_selection_miss_no_pair(spark, on, kinds, threshol
     left, right = (frame_of(table, name) for table, name in zip(tables, ("left", "right"), strict=True))
     chosen = JOINS.choose(JoinNode.of(left, right, f"{on} AND left.key = right.key", options))
     assert isinstance(chosen, Chosen)
+    assert isinstance(chosen.query, PairPlan)
+    assert chosen.query.found_by_position
     with settings(spark, cells=cells):
         found = set(collect(chosen.run(engine_of(left), None).df))
     alike = {(i, j) for i, j in probabilities if i % 2 == j % 2}
@@ -88,6 +91,15 @@ def test_candidates_of_a_later_selection_miss_no_pair(spark, on, kinds, threshol
     assert found <= alike
     far = {(i, j) for i, j in found if abs(float(oracle.mean(lefts[i]) - oracle.mean(rights[j]))) > 30}
     assert far <= wanted | hairline
+
+
+def test_a_plan_says_that_candidates_are_found_by_ranges(spark):
+    left, right = (frame(spark, values("normal", 5, seed)) for seed in (3, 4))
+    plan = hp.plan_join(left, right, "left.x > right.x AND left.x + right.x > 1", 0.5)
+    told = plan.explain(verbose=True)
+    assert "pairs that their quantiles do not rule out, joined natively by ranges" in told
+    assert "ranges of equal width" in told
+    assert "by quantiles of the intervals" not in told
 
 
 def test_all_rows_in_one_place(spark):

@@ -359,7 +359,7 @@ class PairPlan:
             lines.append(("window", f"{near}; in each cell rows meet those of their own and neighbouring slots"))
         by_position = "pairs that their quantiles do not rule out, joined natively by ranges"
         lines.append(("candidates", by_position if self.found_by_position else self.method.candidates_text()))
-        details = (("cascade", self.method.cascade_text()),)
+        details = () if self.found_by_position else (("cascade", self.method.cascade_text()),)
         title = "Threshold join" if self.condition.identity is None else "Pairs with a density"
         return Description(title, "", tuple(lines), details).with_more(engine.describe_pairs(self))
 
@@ -374,7 +374,8 @@ class PairPlan:
             )
         ]
         not_taken: tuple[NotTaken, ...] = ()
-        if isinstance(self.method, DifferenceMethod) and self.window is None and self.selection is None:
+        by_kernels = self.window is None and self.selection is None and not self.found_by_position
+        if isinstance(self.method, DifferenceMethod) and by_kernels:
             seconds = estimated_seconds(*self.method.models, one.rows + other.rows, candidates)
             chosen = _chosen(self.method, seconds)
             why = "auto: " if self.method.strategy == "auto" else ""

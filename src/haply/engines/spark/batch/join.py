@@ -478,4 +478,6 @@ class BatchJoin:
         how = f"{cells} by quantiles of the {'times' if in_time else 'intervals'}, {sliced} of them sliced"
         if join.broadcast is not None:
             how = f"none: the {join.broadcast} table is sent to every task of the other"
+        elif join.found_by_position:
+            how = "ranges of equal width, from the least position to the largest"
         return join.describe_cells(one, other, how)
