@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -71,7 +72,7 @@ class Field:
     mark: str | None = None
     """Its history, as haply has written it into the table's metadata, under ``haply``."""
 
-    @property
+    @cached_property
     def model(self) -> type[Model] | None:
         """Return the model of its values: ``Certain`` for numbers, None for what cannot be a value of a condition."""
         if self.arrow is None or is_list(self.arrow):

@@ -32,10 +32,10 @@ from haply.planning.frames import (
 from haply.planning.nodes import Shown, unbounded_values
 from haply.planning.pairs import PairPlan, method_for
 from haply.planning.plans import FunnelStage
-from haply.planning.selection import Kinds, RowSelection, owner
+from haply.planning.selection import Kinds, RowSelection
 from haply.probability.region import Difference, Distance
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, columns_of, to_sql
+from haply.query import Column, Expression, columns_of, owner_of, to_sql
 from haply.query.conditions import JoinCondition, sorted_by_side
 from haply.query.expressions import And, Call, Not, Or
 from haply.query.forms import never
@@ -92,7 +92,7 @@ class MixedJoin:
     @cached_property
     def _columns(self) -> dict[str, Column]:
         """Return the columns of the condition by their texts."""
-        return {owner(column): replace(column, index=None) for column in columns_of(self.expression)}
+        return {owner_of(column): replace(column, index=None) for column in columns_of(self.expression)}
 
     @cached_property
     def _rows(self) -> RowCondition:

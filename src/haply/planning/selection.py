@@ -33,7 +33,7 @@ from haply.planning.frames import (
 from haply.planning.nodes import condition_of, refuse_no_numbers, unit_in
 from haply.pruning.bounds.region import DISTANCE
 from haply.pruning.threshold import Threshold
-from haply.query import Column, Expression, columns_of, points_of, respelled, to_sql
+from haply.query import Column, Expression, columns_of, owner_of, points_of, respelled, to_sql
 from haply.query.checks import all_certain, refuse_equalities, refuse_units
 from haply.query.rewrites import RowCondition, split_rows
 from haply.selection.group import STAR, Group
@@ -245,7 +245,7 @@ def plan_selection(
         advise(plain, HOW_UNCERTAIN)
     rows = split_rows(expression, kinds.is_certain, kinds.is_point)
     selection = Selection.of(rows.groups, kinds.models, threshold, planning, probability == "exact")
-    columns = {owner(column): column.name for column in columns_of(expression)}
+    columns = {owner_of(column): column.name for column in columns_of(expression)}
     used = {name: columns[name] for name in selection.columns}
     again = partial(
         plan_selection, condition=condition, threshold=threshold, probability=probability, planning=planning,
@@ -261,19 +261,19 @@ class Kinds:
     def __init__(self, expression: Expression, field: Callable[[Column], Field]) -> None:
         self._field = field
         self._certain: dict[int, tuple[Column, bool]] = {}
-        points = {owner(column) for column in points_of(expression)}
+        points = {owner_of(column) for column in points_of(expression)}
         self.models: dict[str, type[Model]] = {}
         for column in columns_of(expression):
             found = field(column)
-            model = found.point_model if owner(column) in points else found.uncertain_model
+            model = found.point_model if owner_of(column) in points else found.uncertain_model
             if model is not None:
-                self.models[owner(column)] = model
+                self.models[owner_of(column)] = model
 
     def is_certain(self, column: Column) -> bool:
         """Return whether a column is certain, or a coordinate of a certain point."""
         known = self._certain.get(id(column))  # a condition asks for the same few columns many times
         if known is None:
-            found = (self._field(column).is_list and column.index is not None) or owner(column) not in self.models
+            found = (self._field(column).is_list and column.index is not None) or owner_of(column) not in self.models
             known = self._certain[id(column)] = column, found
         return known[1]
 
@@ -283,7 +283,7 @@ class Kinds:
 
     def uncertain_model(self, column: Column) -> type[Model] | None:
         """Return the model of a column; none if it is certain."""
-        return None if self.is_certain(column) else self.models[owner(column)]
+        return None if self.is_certain(column) else self.models[owner_of(column)]
 
 
 def _null(values: pa.Array) -> bool:
@@ -294,11 +294,6 @@ def _null(values: pa.Array) -> bool:
 def _rank(cost: float) -> str:
     """Describe the rank of a group of which nothing is known yet."""
     return f" (rank {1e-6 * 0.5 / cost:.2g} per µs at s = 0.5)"
-
-
-def owner(column: Column) -> str:
-    """Write a column as the normal form does, without its component."""
-    return str(replace(column, index=None))
 
 
 def _spelled(frame: Frame, column: Column) -> str:

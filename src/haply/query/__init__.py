@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from haply.query.columns import columns_of, points_of, respelled, to_sql, with_columns
+from haply.query.columns import columns_of, owner_of, points_of, respelled, to_sql, with_columns
 from haply.query.conditions import JoinCondition, split_join
 from haply.query.expressions import Column, Expression, Literal, TableColumns, between, col, distance, left, right
 
@@ -24,6 +24,7 @@ __all__ = [
     "distance",
     "left",
     "located",
+    "owner_of",
     "parse",
     "points_of",
     "respelled",

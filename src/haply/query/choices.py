@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from haply.query.columns import columns_of
+from haply.query.columns import columns_of, owner_of
 from haply.query.expressions import And, Expression, Or, Xor
 from haply.query.forms import (
     Near,
@@ -15,7 +15,6 @@ from haply.query.forms import (
     form_or_reason,
     never_holds,
     normal_form,
-    owner_of,
 )
 from haply.query.spelling import IsCertain
 

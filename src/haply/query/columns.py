@@ -31,6 +31,11 @@ def tables_of(expression: Expression) -> set[str | None]:
     return {column.table for column in columns_of(expression)}
 
 
+def owner_of(column: Column) -> str:
+    """Return the column as a whole, as text: components of one point belong together."""
+    return str(column if column.index is None else replace(column, index=None))
+
+
 def points_of(expression: Expression) -> tuple[Column, ...]:
     """List the columns in distances: a plain number is a point there."""
     if isinstance(expression, Call) and expression.name == "distance":

@@ -7,12 +7,10 @@ import math
 import numbers
 import operator
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import IntEnum
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from haply.errors import HaplyError, unknown_name
@@ -82,17 +80,13 @@ def sql_text(expression: Expression, column: Callable[[Column], str] | None = No
     return writer.text(expression)
 
 
-@cache
-def _field_names(kind: type[Expression]) -> tuple[str, ...]:
-    """Name the fields of a kind of node: asking dataclasses for them at each node would take most of its time."""
-    return tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
-
-
-class Expression(ABC):
+class Expression:
     """A node of a condition. Operators build further nodes: ``==`` is a condition too, and `same_as` compares trees."""
 
     __hash__ = None  # type: ignore[assignment]
     __iter__ = None  # indexing a column would otherwise make it an endless sequence
+
+    __match_args__: ClassVar[tuple[str, ...]]  # the names of its fields, as dataclasses set them
 
     _children: tuple[Expression, ...]
     _depth: int
@@ -100,10 +94,12 @@ class Expression(ABC):
     """Recognises differences: set by ``haply.query.conditions``, which builds on this module."""
 
     def __post_init__(self) -> None:
-        values = (getattr(self, name) for name in _field_names(type(self)))
-        flat = (item for value in values for item in (value if isinstance(value, tuple) else (value,)))
-        object.__setattr__(self, "_children", tuple(item for item in flat if isinstance(item, Expression)))
-        depth = 1 + max((child._depth for child in self._children), default=0)
+        children: list[Expression] = []
+        for value in self._values():
+            items = value if isinstance(value, tuple) else (value,)
+            children += [item for item in items if isinstance(item, Expression)]
+        object.__setattr__(self, "_children", tuple(children))
+        depth = 1 + max([child._depth for child in children], default=0)
         if depth > MAX_DEPTH:
             raise HaplyError(
                 f"An expression is nested more than {MAX_DEPTH} levels deep",
@@ -118,10 +114,11 @@ class Expression(ABC):
 
     def same_as(self, other: object) -> bool:
         """Return whether the other is the same tree (``==`` builds a condition instead)."""
-        return type(self) is type(other) and all(
-            _same(getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)  # type: ignore[arg-type]
-        )
+        return isinstance(other, Expression) and type(self) is type(other) and _same(self._values(), other._values())
+
+    def _values(self) -> tuple[Any, ...]:
+        """Return the values of its fields."""
+        return tuple([getattr(self, name) for name in self.__match_args__])
 
     def as_difference(self) -> Difference:
         """Return the condition as a set of differences ``left - right`` of two columns, taken to be uncertain."""
@@ -130,9 +127,9 @@ class Expression(ABC):
     def _level(self) -> Level:
         return Level.ATOM
 
-    @abstractmethod
     def _sql(self, writer: _Writer) -> str:
         """Return the node as SQL text."""
+        raise NotImplementedError
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expression:
         """Let operators take NumPy numbers, and ``np.abs`` mean ``abs``."""
@@ -691,25 +688,17 @@ def rewritten(node: Expression, change: Callable[[Expression], Expression | None
     if other is not None:
         return other
 
-    def inner(value: Any) -> Any:
-        if isinstance(value, Expression):
-            return rewritten(value, change)
-        return tuple(map(inner, value)) if isinstance(value, tuple) else value
-
-    if not node.children:
+    changed = [rewritten(child, change) for child in node.children]
+    if all(map(operator.is_, changed, node.children)):
         return node
-    given = {name: getattr(node, name) for name in _field_names(type(node))}
-    changed = {name: inner(value) for name, value in given.items()}
-    if all(_is_same(changed[name], value) for name, value in given.items()):
-        return node
-    return replace(node, **changed)  # type: ignore[type-var]
+    inner = iter(changed)
 
+    def replaced(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple([replaced(item) for item in value])
+        return next(inner) if isinstance(value, Expression) else value
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values of a field are the same object, or tuples of the same objects."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return one is other
+    return type(node)(*map(replaced, node._values()))
 
 
 def quote_name(name: str) -> str:

@@ -161,11 +161,6 @@ def uncertain_columns(part: Part | Near, is_certain: Callable[[Column], bool]) -
     return [part.form.columns[name] for name in part.form.variables]
 
 
-def owner_of(column: Column) -> str:
-    """Return the column as a whole, as text: components of one point belong together."""
-    return str(replace(column, index=None))
-
-
 class _MisfitError(Exception):
     """Raised inside this module for a condition that has no normal form."""
 

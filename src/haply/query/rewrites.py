@@ -26,7 +26,7 @@ from haply.query.choices import (
     part_or_choice,
     parts_of,
 )
-from haply.query.columns import columns_of
+from haply.query.columns import columns_of, owner_of
 from haply.query.conditions import Misfit, one_range
 from haply.query.expressions import And, Column, Expression, Opaque, is_value
 from haply.query.forms import (
@@ -37,7 +37,6 @@ from haply.query.forms import (
     Part,
     Scalar,
     as_float,
-    owner_of,
     plus,
     same_form,
     shared,

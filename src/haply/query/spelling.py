@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from haply.errors import HaplyError
 from haply.probability.joint import independent_groups
-from haply.query.columns import columns_of
+from haply.query.columns import columns_of, owner_of
 from haply.query.expressions import (
     And,
     Arithmetic,
@@ -33,7 +33,7 @@ from haply.query.expressions import (
     Xor,
     rewritten,
 )
-from haply.query.forms import TURNED, expression_of, form_or_reason, number_of, owner_of, unscaled
+from haply.query.forms import TURNED, expression_of, form_or_reason, number_of, unscaled
 from haply.selection.cases import MOST_CASES, too_many_cases
 
 IsCertain = Callable[[Column], bool]

@@ -105,7 +105,8 @@ def asked_of(frames: Mapping[str | None, Frame], conditions: Sequence[Expression
         if _name(column) not in fields:
             column = replace(column, name=spelled.get((column.table, column.name.lower()), column.name))
         same = known[column.table].same if column.table in known else {}
-        return replace(column, name=same.get(column.name, column.name))
+        name = same.get(column.name, column.name)
+        return column if name == column.name else replace(column, name=name)
 
     def is_certain(condition: Expression) -> bool:
         if isinstance(condition, Call) and condition.name in PARAMETERS:
