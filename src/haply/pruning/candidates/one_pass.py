@@ -274,7 +274,7 @@ def _capacity(ways: list[tuple[Any, Any, float]], held: int) -> int:
         return held + most
     candidates = 0.0
     for own, other, _ in ways:
-        few = slice(None, None, 1 + len(own.label) // 512)
+        few = slice(None, None, 1 + len(own.label) // 64)
         begins, ends = own.begin[:-1][few], own.end[few]
         met = np.searchsorted(other.begin, ends, "right") - np.searchsorted(other.begin, begins, "left")
         candidates += np.maximum(met, 0).mean() * len(own.label) if len(met) else 0.0
