@@ -38,7 +38,8 @@ from haply.models.ragged import Ragged
 from haply.numerics.jit import kernel
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
-from haply.pruning.bounds.timing import ShapeList, near, super_level
+from haply.pruning.bounds.timing.shapes import ShapeList
+from haply.pruning.bounds.timing.shifts import near, super_level
 from haply.pruning.threshold import TOLERANCE
 
 RANGE, BUCKETS, WHOLE = "duckdb range", "duckdb buckets", "duckdb buckets+numpy"

@@ -17,7 +17,8 @@ from haply.models import Certain, Gaussian, GaussianND, MixtureND, Samples, Unif
 from haply.models.columns import stacked
 from haply.probability.multivariate import parts
 from haply.probability.region import Distance
-from haply.pruning.bounds.positions import PositionSide, _cells, limits, no_counts
+from haply.pruning.bounds.positions import PositionSide, limits, no_counts
+from haply.pruning.bounds.positions.search import _cells
 from haply.pruning.ownership import Places
 from haply.pruning.threshold import Threshold
 

@@ -8,7 +8,9 @@ import pytest
 import oracle_time as oracle
 from haply.errors import HaplyError
 from haply.joins import TimingJoin
-from haply.joins.operators import timing as operator
+from haply.joins.operators.timing import join as join_module
+from haply.joins.operators.timing import stored as stored_module
+from haply.joins.operators.timing import tables as tables_module
 from haply.models import Certain, Gaussian, Histogram, Samples, TruncatedGaussian, Uniform
 from haply.probability import equal_within
 from haply.pruning.threshold import Threshold
@@ -66,7 +68,9 @@ def assert_same(found, lefts, rights, d, delta, strict, exact):
 def test_each_pair_once_in_any_order(seed, given, monkeypatch):
     """Late events, stalls, points and empty buckets, any window, tables early or never."""
     rng = np.random.default_rng(1000 * given + seed)
-    monkeypatch.setattr(operator, "_HOT", int(rng.choice([0, 3, 10**6])))
+    hot = int(rng.choice([0, 3, 10**6]))
+    for module in (join_module, tables_module):
+        monkeypatch.setattr(module, "HOT", hot)
     templates = {side: [oracle.random_template(rng) for _ in range(int(rng.integers(1, 5)))] for side in "AB"}
     events = {side: oracle.random_events(rng, side, templates[side], 40) for side in "AB"}
     delay = int(rng.choice([0, 3, 25]))
@@ -316,8 +320,9 @@ def own_shapes(rng, places):
 @pytest.mark.parametrize(("most", "kind"), [(1024, "int"), (5, "int"), (5, "text")])
 def test_pushes_of_one_row_find_what_one_batch_finds(monkeypatch, seed, most, kind):
     """Shapes of their own, more than have numbers or fewer; events of points among them; a restart in the middle."""
-    monkeypatch.setattr(operator, "MOST_SHAPES", most)
-    monkeypatch.setattr(operator, "_SMALL_CHUNK", 16)
+    for module in (join_module, stored_module, tables_module):
+        monkeypatch.setattr(module, "MOST_SHAPES", most)
+    monkeypatch.setattr(stored_module, "_SMALL_CHUNK", 16)
     rng = np.random.default_rng(seed)
     places = [np.sort(rng.uniform(0.0, 300.0, 150)) for _ in range(2)]
     rows = [own_shapes(rng, own) for own in places]

@@ -14,7 +14,8 @@ import pytest
 from haply.joins import TimingJoin
 from haply.models import Certain, Histogram
 from haply.probability import difference_cdf, equal_within
-from haply.pruning.bounds.timing import ShapeList, super_level
+from haply.pruning.bounds.timing.shapes import ShapeList
+from haply.pruning.bounds.timing.shifts import super_level
 
 EDGES = {1: (0, 20, 30, 40), 2: (0, 10, 20, 30, 40)}
 PROBS = {1: (0.1, 0.3, 0.6), 2: (0.15, 0.3, 0.4, 0.15)}

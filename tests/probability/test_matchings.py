@@ -16,8 +16,10 @@ from scipy.sparse.csgraph import connected_components
 
 from amounts import fewer
 from haply.errors import HaplyError
-from haply.probability import matchings
 from haply.probability.matchings import DECIDED_BY, best_world, components, marginals, shares_of_rows
+from haply.probability.matchings.assignment import assign
+from haply.probability.matchings.links import link_pairs
+from haply.probability.matchings.problem import Problem, bracket
 
 # -- the referees -----------------------------------------------------------------------------------------------------
 
@@ -286,21 +288,19 @@ def test_bounds_contain_the_exact_value_at_every_depth(n, m, seed):
     left, right, weight, *shape = flat(matrix)
     pair, rows, columns = enumerated(matrix)
     wanted, alone = pair[left, right], np.concatenate([rows, columns])
-    problem = matchings._Problem(left, right, weight, tuple(shape))
+    problem = Problem(left, right, weight, tuple(shape))
     problem.bound()
     assert_contained(problem, wanted, alone)
     for depth in range(1, 8):
-        problem = matchings._Problem(left, right, weight, tuple(shape))
+        problem = Problem(left, right, weight, tuple(shape))
         hard = np.ones(len(problem.decided), bool)
         problem.deepen(hard, np.full(len(hard), 10**6), range(depth, depth + 1), 0.0)
         assert_contained(problem, wanted, alone)
     # no path is longer than this
     assert problem.pair.high == pytest.approx(problem.pair.low, rel=1e-11, abs=1e-300)
     for tolerance in (0.5, 1e-3, 1e-6):
-        problem = matchings._Problem(left, right, weight, tuple(shape))
-        matchings._bracket(
-            problem, np.ones(len(problem.decided), bool), tolerance, np.full(len(problem.decided), 10**6)
-        )
+        problem = Problem(left, right, weight, tuple(shape))
+        bracket(problem, np.ones(len(problem.decided), bool), tolerance, np.full(len(problem.decided), 10**6))
         assert_contained(problem, wanted, alone)
         assert (problem.pair.high - problem.pair.low <= tolerance).all()
 
@@ -409,7 +409,7 @@ def test_prices_prove_the_best_world():
     """No price is negative, none is too low for a pair, and together they are worth what the world is."""
     rng = np.random.default_rng(7)
     left, right, values, *shape = flat(np.where(rng.random((500, 400)) < 0.02, rng.normal(0, 30, (500, 400)), 0.0))
-    chosen, value = matchings._assign(matchings._link(left, right, values, *shape))
+    chosen, value = assign(link_pairs(left, right, values, *shape))
     inside = best_world(left, right, values, *shape)
     assert (value >= 0.0).all()
     assert (value[left] + value[500 + right] >= values - 1e-9).all()

@@ -15,9 +15,8 @@ from haply.models import Gaussian
 from haply.numerics.multivariate.disc import disc_chance
 from haply.probability.multivariate import Parts
 from haply.pruning.best import Best, best_pairs, crowded_pairs, hold, likeliest_pairs, score
-from haply.pruning.bounds import positions
 from haply.pruning.bounds.discs import along_at_most, disc_at_most, half_space_at_most
-from haply.pruning.bounds.positions import limits, near_pairs
+from haply.pruning.bounds.positions import limits, near_pairs, ranked, search
 from haply.pruning.cascade import Counters
 from haply.pruning.threshold import Threshold
 
@@ -167,7 +166,8 @@ def _sides_and_chances(dim, parts):
 @pytest.mark.parametrize(("dim", "parts"), [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1)])
 def test_positions_that_may_be_the_best_are_found(dim, parts, threshold, room, monkeypatch):
     """With little room for pairs, rows are walked through again and again."""
-    monkeypatch.setattr(positions, "_FIRST_ROOM", room)
+    for module in (ranked, search):
+        monkeypatch.setattr(module, "FIRST_ROOM", room)
     sides, chance = _sides_and_chances(dim, parts)
     apart = 1e-10 if dim < 4 else 1e-6
     assert (np.abs(chance - threshold) > apart).all()

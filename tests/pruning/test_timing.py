@@ -7,8 +7,9 @@ import pytest
 
 import oracle_time as oracle
 from haply.models import Certain, Gaussian, Histogram, Samples, Uniform
-from haply.pruning.bounds import timing
-from haply.pruning.bounds.timing import NO_SHAPE, ShapeList, Tables, near, super_level
+from haply.numerics.jit import kernel
+from haply.pruning.bounds.timing.shapes import NO_SHAPE, ShapeList
+from haply.pruning.bounds.timing.shifts import Tables, look_up, near, super_level
 
 PHI_1 = oracle.histogram((0, 20, "0.1"), (20, 30, "0.3"), (30, 40, "0.6"))
 PHI_2 = oracle.histogram((0, 10, "0.15"), (10, 20, "0.3"), (20, 30, "0.4"), (30, 40, "0.15"))
@@ -171,6 +172,6 @@ def test_tables_give_what_the_formula_gives():
     assert looked_up > 2000
 
 
-@timing.kernel
+@kernel
 def LOOK_UP(tables, r, shift):  # noqa: N802 - a constant: the kernel's inner function
-    return timing._look_up(tables, r, shift)
+    return look_up(tables, r, shift)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,55 +26,28 @@ from haply.joins.operators.operator import (
 )
 from haply.joins.operators.state import from_state, to_state
 from haply.joins.operators.times import LARGEST_TIME, exact_times, too_large
+from haply.joins.operators.timing.stored import CHUNK, MOST_SHAPES, ROW, NewEvents, StoredEvents
+from haply.joins.operators.timing.tables import HOT, PARTITIONS, Partitions, ShapeTables
 from haply.models import Certain, OneDimensional
-from haply.models.columns import stacked
 from haply.probability.exact import PairProbability
 from haply.probability.region import Region
-from haply.pruning.bounds.timing import (
-    AT,
-    CORE_END,
-    CORE_START,
+from haply.pruning.bounds.timing.meeting import (
     DECIDED_BY,
     EXACT,
-    GROUP,
-    LATEST,
     NO_RANGES,
     WINDOW,
-    Events,
-    Ranges,
-    ShapeList,
-    Tables,
     TimingOutput,
     counters_of,
-    drop_before,
-    insert,
     match_times,
 )
+from haply.pruning.bounds.timing.shapes import AT, CORE_END, CORE_START, LATEST
 from haply.pruning.cascade import Counters
-from haply.pruning.threshold import Pairing, Threshold
+from haply.pruning.threshold import Threshold
 
-Partitions = Literal["tight", "free"]
-PARTITIONS: tuple[Partitions, ...] = ("tight", "free")
-
-MOST_SHAPES = 1024
-"""Most shapes of a side that several events may share; a further shape is kept with its event, and gets no table."""
-
-_HOT = 256
-"""How often a pair of shapes must have met before it gets a table: this is about the cost of a table."""
-
-_NEVER = -(1 << 30)
-_LEAST_ROOM = 64
-_FEW_CHUNKS = 8
-"""The most models in which the events of a side are looked up one after the other: more models are merged first."""
-_SMALL_CHUNK = 256
-"""Rows that cost less to copy than to look up in a model of their own."""
 _FIRST_CHUNK = 512
 _OUTPUT = 1 << 18
-_LATEST = 1.0 - 1e-12
 _GENEROUS = 2.0
 _NAMES = np.array([DECIDED_BY.get(code, "") for code in range(max(DECIDED_BY) + 1)])
-
-
 _STATE = "timing join"
 
 
@@ -175,11 +148,11 @@ class TimingJoin(JoinOperator):
         self.window, self.max_delay, self.threshold = float(window), float(max_delay), Threshold(threshold, strict)
         self.partitions = partitions
         self.region = Region(-self.window, self.window)
-        self._sides = {side: _Side(self.threshold) for side in SIDES}
+        self._sides = {side: StoredEvents(self.threshold) for side in SIDES}
         self._closed: set[str] = set()
         self._counts = np.zeros((EXACT + 1, 2), np.int64)
         self._kept = 0
-        self._tables = _Tables(self)
+        self._tables = ShapeTables(self._sides, self.threshold, self.window, self.exact, self.partitions)
         self._room = self._room_for(0)
         self._templates = templates
         if templates is not None:
@@ -294,7 +267,7 @@ class TimingJoin(JoinOperator):
         self._kept += len(left)
         return TimingResult((left, right), probability, codes, lost, cut_short)
 
-    def _reaching_too_far(self, side: SideName, new: _Batch, other: _Side) -> np.ndarray:
+    def _reaching_too_far(self, side: SideName, new: NewEvents, other: StoredEvents) -> np.ndarray:
         """Return the rows of events that reach back to times whose events of the other side were forgotten."""
         reach = self.window - new.facts[CORE_START]
         if other.all_shared:
@@ -302,7 +275,7 @@ class TimingJoin(JoinOperator):
             reach = np.minimum(reach, -least[np.where(new.shape < len(least), new.shape, -1)])
         return new.row[new.facts[AT] - reach < other.forgotten]
 
-    def _match(self, side: SideName, ids: np.ndarray, new: _Batch, store: _Side, farthest: float) -> Any:
+    def _match(self, side: SideName, ids: np.ndarray, new: NewEvents, store: StoredEvents, farthest: float) -> Any:
         size, end = store.count, len(new.row)
         if not size or not end or not self.threshold.attainable:
             return []
@@ -324,7 +297,7 @@ class TimingJoin(JoinOperator):
                 1.0 if self.exact else np.nan, tables.hits, room, n, left_open, self._counts,
             )  # fmt: skip
             share = at / end if at > _FIRST_CHUNK // 2 else 1.0
-            if hottest > _HOT * share:
+            if hottest > HOT * share:
                 tables.install_hot(share)
             chunk *= 4
         # small results are copied and the arrays used again; large results keep them
@@ -354,17 +327,17 @@ class TimingJoin(JoinOperator):
         return made
 
     def _decide(
-        self, is_left: bool, new: _Batch, store: _Side, found: list[np.ndarray], left_open: list[np.ndarray]
+        self, is_left: bool, new: NewEvents, store: StoredEvents, found: list[np.ndarray], left_open: list[np.ndarray]
     ) -> list[np.ndarray]:
         """Decide the pairs that the tables leave open by the exact formula; return all kept pairs."""
         at, rows, slots = left_open
         probability, codes = found[2:]
         kept = np.ones(len(codes), dtype=bool)
         store.join_chunks(slots)
-        chunks = store.codes[_CHUNK, slots]
+        chunks = store.codes[CHUNK, slots]
         for number in np.unique(chunks):
             these = np.flatnonzero(chunks == number)
-            mine, theirs = new.row[rows[these]], store.codes[_ROW, slots[these]]
+            mine, theirs = new.row[rows[these]], store.codes[ROW, slots[these]]
             models, pair = (new.model, store.chunks[number]), (mine, theirs)
             if not is_left:
                 models, pair = models[::-1], pair[::-1]
@@ -541,374 +514,3 @@ class TimingJoin(JoinOperator):
         join._tables.fit()
         join._closed, join._counts, join._kept = closed, counts, kept
         return join
-
-
-def latest_times(model: OneDimensional) -> np.ndarray:
-    """Return the latest possible time of each event, or if there is none, a time that it almost surely precedes."""
-    return model.support()[1] if model.bounded else model.quantile(_LATEST)
-
-
-def reach_back(model: OneDimensional, threshold: Threshold) -> float:
-    """Return the largest distance from an event's latest time back to the start of its core."""
-    start, _, latest = _facts_of(model, threshold, np.zeros(len(model)))
-    return float((latest - start).max(initial=0.0))
-
-
-def last_times(model: OneDimensional, threshold: Threshold) -> np.ndarray:
-    """Return the time at which each event ends: its latest time, or the end of its core if that is later."""
-    _, end, latest = _facts_of(model, threshold, np.zeros(len(model)))
-    return np.maximum(end, latest)
-
-
-@dataclass
-class _Batch:
-    """Holds new events in the order of their places: their facts, shapes, and row numbers in the model."""
-
-    facts: np.ndarray
-    shape: np.ndarray
-    row: np.ndarray
-    model: OneDimensional
-
-    @property
-    def events(self) -> Events:
-        """Return what the kernel needs of the events."""
-        group, at, core_start, core_end, _ = self.facts
-        return Events(group, at, core_start, core_end, self.shape)
-
-    @property
-    def extent(self) -> tuple[list[float], list[float]]:
-        """Return the smallest and the largest value of each fact."""
-        if len(self.row) == 1:  # single events come often, and reducing arrays takes long
-            only = self.facts[:, 0].tolist()
-            return only, only
-        return self.facts.min(axis=1, initial=np.inf).tolist(), self.facts.max(axis=1, initial=-np.inf).tolist()
-
-    def take(self, rows: np.ndarray) -> _Batch:
-        """Return some of the events. Each fact stays contiguous: for another layout kernels would be compiled again."""
-        return _Batch(self.facts.take(rows, axis=1), self.shape[rows], self.row[rows], self.model)
-
-
-def _facts_of(model: OneDimensional, threshold: Threshold, at: np.ndarray) -> np.ndarray:
-    """Return the start and end of the core, and the latest time, as differences to the place."""
-    level = threshold.core_level(Pairing.ANY)
-    return np.stack([model.quantile_low(level), model.quantile_high(level), latest_times(model)]) - at
-
-
-_SHAPE, _LABEL, _CHUNK, _ROW = range(4)
-"""Integers of a stored event: its shape, its id (or the place of its id), its model, and its row in the model."""
-
-
-class _Side:
-    """Stores the events of one side, in the order of place, in arrays with room at the end."""
-
-    def __init__(self, threshold: Threshold) -> None:
-        self._threshold, self._level = threshold, threshold.core_level(Pairing.ANY)
-        self.shapes = ShapeList()
-        self.templates = 0
-        self.count = 0
-        self.facts, self.codes = np.empty((LATEST, _LEAST_ROOM)), np.empty((4, _LEAST_ROOM), np.int64)
-        self._names: np.ndarray | None = None
-        """Ids by their labels; None while all ids are integers, which are their own labels."""
-        self._named = 0
-        self.chunks: dict[int, OneDimensional] = {}
-        self.newest, self.forgotten, self.late, self.cut_short = -np.inf, -np.inf, 0, 0
-        self.reach, self.template_reach = 0.0, 0.0
-        self._following = 0
-        self._in_chunks, self._most_in_chunks = 0, _SMALL_CHUNK
-        self._alone = 0
-
-    def describe(self, model: OneDimensional, keys: np.ndarray | None = None) -> _Batch:
-        """Return the facts and shapes of new events, in the order of their places."""
-        if self.shapes.unshared > 2 * self.count + _SMALL_CHUNK:
-            self._forget_shapes()
-        shape, facts = self.shapes.describe(model, MOST_SHAPES - self.shapes.count, self._level, keep_unshared=True)
-        loose = np.flatnonzero(shape < 0) if len(shape) != 1 or shape[0] < 0 else shape[:0]
-        if len(loose):
-            some = model.take(loose) if len(loose) < len(shape) else model
-            latest = latest_times(some)
-            facts[AT, loose] = latest
-            facts[CORE_START:, loose] = _facts_of(some, self._threshold, latest)
-            facts[LATEST, loose] = latest
-        facts[GROUP] = 0.0 if keys is None else keys
-        new = _Batch(facts, shape, np.arange(len(shape)), model)
-        if len(shape) == 1:
-            return new
-        grouped, at = bool(facts[GROUP].any()), facts[AT]
-        if not grouped and (at[1:] >= at[:-1]).all():
-            return new
-        return new.take(np.lexsort((at, facts[GROUP])) if grouped else np.argsort(at, kind="stable"))
-
-    # -- what is stored ------------------------------------------------------------------------------------------------
-
-    @property
-    def events(self) -> Events:
-        """Return what the kernel needs of the events."""
-        group, at, core_start, core_end = self.facts[:, : self.count]
-        return Events(group, at, core_start, core_end, self.codes[_SHAPE, : self.count])
-
-    @property
-    def labels(self) -> np.ndarray:
-        """Return for each event its id, if that is an integer, or the place of its id."""
-        return self.codes[_LABEL, : self.count]
-
-    @property
-    def ids(self) -> np.ndarray:
-        """Return the id of each event."""
-        return self.ids_of(self.labels.copy())
-
-    @property
-    def no_ids(self) -> np.ndarray:
-        """Return an empty array of the type of the ids."""
-        return np.empty(0, np.int64) if self._names is None else self._names[:0]
-
-    def ids_of(self, labels: np.ndarray) -> np.ndarray:
-        """Return the ids that have these labels."""
-        return labels if self._names is None else self._names[labels]
-
-    @property
-    def all_shared(self) -> bool:
-        """Return whether the shapes of all stored events are shapes that others may share."""
-        return self._alone == 0
-
-    def insert(self, ids: np.ndarray, new: _Batch) -> None:
-        """Put new events among the others."""
-        more = len(new.row)
-        if not more:
-            return
-        if self.count + more > self.facts.shape[1]:
-            self._make_room(more)
-        codes = np.empty((4, more), np.int64)
-        codes[_SHAPE], codes[_LABEL], codes[_CHUNK], codes[_ROW] = (
-            new.shape, self._labelled(ids[new.row]), self._following, new.row,
-        )  # fmt: skip
-        insert(self.facts, self.codes, self.count, new.facts, codes)
-        self.count += more
-        self._alone += self._count_alone(new.shape)
-        self.chunks[self._following] = new.model
-        self._following += 1
-        self._in_chunks += len(new.model)
-        if self._in_chunks > self._most_in_chunks:
-            self._forget_chunks()
-
-    def _make_room(self, more: int) -> None:
-        room = 2 * (self.count + more)
-        facts, codes = np.empty((LATEST, room)), np.empty((4, room), np.int64)
-        facts[:, : self.count], codes[:, : self.count] = self.facts[:, : self.count], self.codes[:, : self.count]
-        self.facts, self.codes = facts, codes
-
-    def _labelled(self, ids: np.ndarray) -> np.ndarray:
-        """Return labels for new ids; relabel stored ids as well if the new ones are the first that are not integers."""
-        if self._names is None and (ids.dtype == np.int64 or not self.count):
-            if ids.dtype == np.int64:
-                return ids
-            self._names, self._named = ids[:0], 0
-        if self._names is None or self._named + len(ids) > len(self._names) or ids.dtype != self._names.dtype:
-            kept = self.ids
-            self.codes[_LABEL, : self.count] = np.arange(self.count)
-            self._named = self.count
-            kind = np.result_type(kept, ids) if self.count else ids.dtype
-            self._names = np.empty(2 * (self.count + len(ids)), kind)
-            self._names[: self.count] = kept
-        begin, self._named = self._named, self._named + len(ids)
-        self._names[begin : self._named] = ids
-        return np.arange(begin, self._named)
-
-    def _count_alone(self, shape: np.ndarray) -> int:
-        """Count the events whose shape no other event may share."""
-        if len(shape) == 1:
-            return int(not 0 <= shape[0] < self.shapes.count)
-        if not self.shapes.unshared and not (shape < 0).any():
-            return 0
-        return int(((shape < 0) | (shape >= self.shapes.count)).sum())
-
-    def forget_before(self, place: float) -> None:
-        """Forget events whose place is before this one."""
-        if not self.count:
-            return
-        kept, forgotten = drop_before(self.facts, self.codes, self.count, place)
-        if kept == self.count:
-            return
-        self.count, self.forgotten = kept, max(self.forgotten, forgotten)
-        if self._alone:
-            self._alone = self._count_alone(self.codes[_SHAPE, :kept])
-        if not kept:
-            self.chunks, self._in_chunks = {}, 0
-        if 8 * kept + _SMALL_CHUNK < self.facts.shape[1]:
-            self._make_room(kept)
-
-    def _forget_chunks(self) -> None:
-        """Forget models that have no event left."""
-        used = set(np.unique(self.codes[_CHUNK, : self.count]).tolist())
-        self.chunks = {number: model for number, model in self.chunks.items() if number in used}
-        self._in_chunks = sum(map(len, self.chunks.values()))
-        self._most_in_chunks = 2 * self._in_chunks + _SMALL_CHUNK
-
-    def _forget_shapes(self) -> None:
-        """Forget shapes of events that are gone."""
-        shape = self.codes[_SHAPE, : self.count]
-        alone = np.flatnonzero(shape >= self.shapes.count)
-        used = np.sort(shape[alone])
-        shape[alone] = self.shapes.count + np.searchsorted(used, shape[alone])
-        self.shapes.keep_unshared(used)
-
-    def join_chunks(self, slots: np.ndarray) -> None:
-        """Merge the models of these events, if they are many small ones of a kind.
-
-        They are merged like the parts of a ``TwoSidedJoin``: no row of a large model was copied more often than the
-        number of rows has binary digits.
-        """
-        if len(np.unique(self.codes[_CHUNK, slots])) <= _FEW_CHUNKS:
-            return
-        self._forget_chunks()
-        by_kind: dict[type[OneDimensional], list[int]] = {}
-        for number, model in self.chunks.items():
-            by_kind.setdefault(type(model), []).append(number)
-        for numbers in by_kind.values():
-            while len(numbers) > 1:
-                size, first = len(self.chunks[numbers[-1]]), len(numbers) - 1
-                while first and (
-                    size + len(self.chunks[numbers[first - 1]]) <= _SMALL_CHUNK
-                    or 2 * size > len(self.chunks[numbers[first - 1]])
-                ):
-                    first -= 1
-                    size += len(self.chunks[numbers[first]])
-                if first == len(numbers) - 1:
-                    break
-                self._join(numbers[first:])
-                numbers[first:] = [numbers[first]]
-
-    def _join(self, numbers: list[int]) -> None:
-        """Replace several models by one, without rows that have no event left."""
-        chunk, row = self.codes[_CHUNK, : self.count], self.codes[_ROW, : self.count]
-        mine = np.flatnonzero(np.isin(chunk, numbers))
-        before = np.zeros(max(numbers) + 1, np.int64)
-        before[numbers] = np.cumsum([0, *(len(self.chunks[number]) for number in numbers)])[:-1]
-        together = stacked([self.chunks.pop(number) for number in numbers])
-        self.chunks[numbers[0]] = together.take(before[chunk[mine]] + row[mine])
-        chunk[mine], row[mine] = numbers[0], np.arange(len(mine))
-
-    def snapshot(self) -> Any:
-        """Return the state that ``recall`` needs."""
-        parts = []
-        self._forget_chunks()
-        self.join_chunks(np.arange(self.count))
-        ids, (group, chunk, row) = self.ids, (self.facts[GROUP], self.codes[_CHUNK], self.codes[_ROW])
-        for number, model in self.chunks.items():
-            mine = np.flatnonzero(chunk[: self.count] == number)
-            parts.append((ids[mine], model.take(row[mine]), group[mine]))
-        return parts, self.newest, self.forgotten, self.late, self.reach
-
-    def recall(self, state: Any) -> None:
-        """Store the events of a snapshot."""
-        parts, self.newest, self.forgotten, self.late, self.reach = state
-        for ids, model, keys in parts:
-            self.insert(ids, self.describe(model, keys))
-
-
-class _KnownRanges(NamedTuple):
-    """Holds the ranges of a side, and the shapes they were made for."""
-
-    ranges: Ranges
-    any_whole: bool
-    own: int
-    other: int
-    longest: float
-
-    def hold_for(self, own: ShapeList, other: ShapeList) -> bool:
-        """Tell whether the ranges are valid for the present shapes.
-
-        They are computed again as seldom as possible: where each event has its own shape, this would be done at each
-        push. A new shape of the own side has no range until there are twice as many, and is judged by its core until
-        then. A new shape of the other side changes what tables imply for all shapes of this side, and may be the
-        longest.
-        """
-        same = other.longest == self.longest and (other.count == self.other or not self.any_whole)
-        return same and own.count <= 2 * self.own and (self.other > 0 or other.count == 0)
-
-
-class _Tables:
-    """Holds tables for pairs of shapes, made when they pay, and what they imply for each shape by itself."""
-
-    def __init__(self, join: TimingJoin) -> None:
-        self._join = join
-        self.hits: np.ndarray = np.zeros((0, 0), np.int32)
-        self.tables = Tables.none()
-        self._ranges: dict[str, _KnownRanges] = {}
-
-    def _counts(self) -> tuple[int, int]:
-        left, right = (self._join._sides[side].shapes.count for side in SIDES)
-        return left, right
-
-    def fit(self) -> None:
-        """Make room for all shapes that have a number."""
-        wanted, there = self._counts(), self.hits.shape
-        if wanted[0] > there[0] or wanted[1] > there[1]:
-            # no more than that: a shape of a higher number belongs to one event only
-            size = tuple(
-                min(MOST_SHAPES, max(8, 2 * want)) if want > have else have
-                for want, have in zip(wanted, there, strict=True)
-            )
-            hits, index = np.zeros(size, np.int32), np.full(size, -1, np.int64)
-            hits[: there[0], : there[1]], index[: there[0], : there[1]] = self.hits, self.tables.table_of
-            self.hits, self.tables = hits, self.tables._replace(table_of=index)
-
-    def install_all(self) -> None:
-        """Make tables for all pairs of the present shapes."""
-        self.fit()
-        left, right = self._counts()
-        self._install(*(index.ravel() for index in np.indices((left, right))))
-
-    def install_hot(self, share: float) -> None:
-        """Make tables for pairs that have met often, or will have after a batch of which this share has been seen."""
-        self._install(*np.nonzero(self.hits > _HOT * share))
-
-    def _install(self, us: np.ndarray, vs: np.ndarray) -> None:
-        join = self._join
-        x, y = (join._sides[side].shapes.shapes for side in SIDES)
-        self.hits[us, vs] = _NEVER
-        smooth = ~(x.points[us] & y.points[vs])  # the probability jumps where points meet points
-        us, vs = us[smooth], vs[smooth]
-        if not len(us):
-            return
-        least = 1e-300 if join.threshold.value is None else max(1e-300, join.threshold.reject_below)
-        self.tables = self.tables.with_more(x, us, y, vs, join.window, least, join.threshold.accept_from)
-        self._ranges = {}
-
-    def ranges(self, side: SideName) -> Ranges:
-        """Return for each shape of a side where events of the other side may meet it, as differences of places."""
-        own, other = self._join._sides[side].shapes, self._join._sides[other_side(side)].shapes
-        known = self._ranges.get(side)
-        if known is None or not known.hold_for(own, other):
-            ranges = self._ranges_of(side)
-            known = _KnownRanges(ranges, bool(ranges.whole.any()), own.count, other.count, other.longest)
-            self._ranges[side] = known
-        return known.ranges
-
-    def _ranges_of(self, side: SideName) -> Ranges:
-        join = self._join
-        left, right = self._counts()
-        own, other = join._sides[side].shapes, join._sides[other_side(side)].shapes
-        if not own.count or not other.count:
-            return NO_RANGES
-        found = Ranges(*(np.repeat(end, own.count + 1) for end in NO_RANGES))
-        # both events lie within the window as a whole: the pair matches with probability 1
-        length, longest = -own.shapes.low[own.shapes.start[: own.count]], other.longest
-        found.sure_from[:-1], found.sure_to[:-1] = longest - join.window, join.window - length
-        if join.partitions == "free":
-            found.least[:-1], found.largest[:-1] = -length - join.window, join.window + longest
-            return found
-        if not len(self.tables.hull):
-            return found
-        index = self.tables.table_of[:left, :right]
-        index = index if side == "left" else index.T
-        found.whole[:-1] = (index >= 0).all(axis=1)
-        complete = np.flatnonzero(found.whole)
-        if not len(complete):
-            return found
-        hull = self.tables.hull[index[complete]]
-        if side == "right":
-            hull = np.stack([-hull[..., 1], -hull[..., 0], -hull[..., 3], -hull[..., 2]], axis=-1)
-        found.least[complete], found.largest[complete] = hull[..., 0].min(axis=1), hull[..., 1].max(axis=1)
-        if not join.exact:
-            found.sure_from[complete], found.sure_to[complete] = hull[..., 2].max(axis=1), hull[..., 3].min(axis=1)
-        return found
