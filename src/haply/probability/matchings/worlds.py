@@ -184,6 +184,7 @@ def marginals(
 
     Examples
     --------
+    >>> from haply.probability.matchings import DECIDED_BY
     >>> found = marginals(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([8, 6, 6, 0.5]), 2, 2)
     >>> (41 * found.pairs.low).round(12)
     array([ 8., 28., 28.,  3.])
