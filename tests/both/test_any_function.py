@@ -221,6 +221,46 @@ def test_products_of_shifted_values_of_any_laws(engine):
     assert chances(engine, columns, text) == pytest.approx({1: (1 / 3 + 1 + 2 / 3) / 3}, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("X * X * X > 0.125", lambda x, y, z: x**3 > 0.125),
+        ("X * X * X + 1 <= 1.125", lambda x, y, z: x**3 + 1 <= 1.125),
+        ("2 * X * X * X * X < 0.125", lambda x, y, z: 2 * x**4 < 0.125),
+        ("-3 * X * power(X, 2) < 0.375", lambda x, y, z: -3 * x**3 < 0.375),
+        ("(X - Y) * (X - Y) * (X - Y) > 0.125", lambda x, y, z: (x - y) ** 3 > 0.125),
+        ("X * Y * Z > 0", lambda x, y, z: x * y * z > 0),
+        ("-X * Y * Z >= 0", lambda x, y, z: -x * y * z >= 0),
+        ("X * Y * Z <= 0 AND X > Y", lambda x, y, z: (x * y * z <= 0) & (x > y)),
+        ("NOT X * X * Y < 0", lambda x, y, z: x * x * y >= 0),
+        ("0 < X * Y * Z * (X - Y)", lambda x, y, z: x * y * z * (x - y) > 0),
+        ("X * Y * Z = 0", lambda x, y, z: x * y * z == 0),
+        ("X * X * X * Y <> 0 OR Z > 0.5", lambda x, y, z: (x**3 * y != 0) | (z > 0.5)),
+    ],
+)
+def test_products_of_many_factors(engine, text, holds):
+    """Equal factors are a power, and compared with 0 the signs of factors decide: all worlds of samples are counted."""
+    random = np.random.default_rng(7)
+    values = {name: (random.integers(-3, 4, (8, 3)) / 4).tolist() for name in "xyz"}
+    made = {name.upper(): f"samples({name})" for name in "xyz"}
+    wanted = {}
+    for k in range(8):
+        worlds = np.array(list(itertools.product(*(rows[k] for rows in values.values())))).T
+        wanted[k] = float(np.mean(holds(*worlds)))
+    found = chances(engine, {"id": list(range(8)), **values}, with_columns(text, made))
+    assert found == pytest.approx({k: p for k, p in wanted.items() if p > 0.0}, abs=1e-12)
+
+
+def test_products_of_many_normal_values(engine):
+    """The sign of a product is that of independent coins: ``(1 + (2p - 1)(2q - 1)(2r - 1)) / 2``."""
+    columns = {"id": [1], "x": [0.3], "y": [-0.2], "z": [0.7]}
+    signs = [2.0 * below(-columns[name][0], 1.0, 0.0) - 1.0 for name in "xyz"]
+    text = with_columns("X * Y * Z > 0", {name.upper(): f"gaussian({name}, 1.0)" for name in "xyz"})
+    assert chances(engine, columns, text)[1] == pytest.approx(0.5 * (1.0 + math.prod(signs)), abs=1e-12)
+    cube = with_columns("X * X * X > 8", {"X": "gaussian(x, 1.0)"})
+    assert chances(engine, columns, cube)[1] == pytest.approx(1.0 - below(0.3, 1.0, 2.0), abs=1e-14)
+
+
 def test_conditions_of_numbers_alone(engine):
     """Beside uncertain ones: what compares numbers needs no column."""
     columns = {"id": [1]}

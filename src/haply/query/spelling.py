@@ -1,8 +1,9 @@
 """Functions that are regions in disguise, and NOT, as comparisons of sums with AND and OR between them.
 
-``spelled_out`` writes XOR, CASE, IN, greatest(), least(), abs() in a sum, a quotient, powers and functions that only
-rise in this way. Where a function is not defined, as the root of a negative number, a comparison of it is unknown, as
-it is in SQL: neither it nor its opposite holds. ``inward`` brings NOT to single comparisons.
+``spelled_out`` writes XOR, CASE, IN, greatest(), least(), abs() in a sum, a quotient, powers, products compared with 0
+and functions that only rise in this way. Where a function is not defined, as the root of a negative number, a
+comparison of it is unknown, as it is in SQL: neither it nor its opposite holds. ``inward`` brings NOT to single
+comparisons.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ IsCertain = Callable[[Column], bool]
 
 MOST_COMPARISONS = 2 * MOST_CASES
 """Comparisons that functions may be written as: each absolute value in a sum doubles their number."""
+
+_MOST_POWER = 64
 
 
 def spelled_out(condition: Expression, is_certain: IsCertain) -> Expression:
@@ -327,6 +330,9 @@ def _of_one_side(side: Expression, other: Expression, op: str, certain: Certain)
         case Arithmetic("**", inner, exponent) | Call("power" | "pow", (inner, exponent)):
             power = number_of(exponent)
             return None if power is None else _power(inner, op, number, power)
+    multiple, factors = _factors(side)
+    if multiple and len(factors) > 2:  # squares and products of two have a normal form
+        return _product(factors, TURNED.get(op, op) if multiple < 0 else op, number / multiple)
     factor, inner, offset = unscaled(side)
     if inner is side:
         return None
@@ -406,7 +412,7 @@ def _power(inner: Expression, op: str, number: Fraction, power: Fraction) -> Exp
     """Return an odd power rises; an even one is that of the absolute value; a negative one is a quotient."""
     if power.denominator > 1 and power > 0:
         return _rising(inner, op, number, Rising(lambda c: _root(c, power), lambda x: x >= 0, least=0.0))
-    if not 1 <= abs(power) <= 64:
+    if not 1 <= abs(power) <= _MOST_POWER:
         return None
     if power < 0:
         above = inner if power == -1 else Arithmetic("**", inner, expression_of(-power))
@@ -417,6 +423,45 @@ def _power(inner: Expression, op: str, number: Fraction, power: Fraction) -> Exp
     if number < 0:
         return _always(inner, op in (">", ">=", "!="))
     return Comparison(op, Call("abs", (inner,)), expression_of(_root(number, power)))
+
+
+def _factors(node: Expression) -> tuple[Fraction, list[Expression]]:
+    """Return the number and the other factors of a product; a power counts as so many factors."""
+    number = number_of(node)
+    if number is not None:
+        return number, []
+    match node:
+        case Negative(inner):
+            number, factors = _factors(inner)
+            return -number, factors
+        case Arithmetic("*", left, right):
+            (one, before), (two, after) = _factors(left), _factors(right)
+            return one * two, [*before, *after]
+        case Arithmetic("**", base, exponent) | Call("power" | "pow", (base, exponent)):
+            power = number_of(exponent)
+            if power is not None and power.denominator == 1 and 1 <= power <= _MOST_POWER:
+                return Fraction(1), [base] * int(power)
+    return Fraction(1), [node]
+
+
+def _product(factors: list[Expression], op: str, number: Fraction) -> Expression | None:
+    """Write a product of equal factors as a power, and one that is compared with 0 by the signs of its factors."""
+    first, *others = factors
+    if all(first.same_as(other) for other in others):
+        return _power(first, op, number, Fraction(len(factors)))
+    if number:
+        return None
+    if op in ("=", "!="):
+        each = tuple(Comparison(op, factor, Literal(0)) for factor in factors)
+        return Or(each) if op == "=" else And(each)
+    rest = functools.reduce(lambda left, right: Arithmetic("*", left, right), others)
+    above, below = (first >= 0, first <= 0) if op in (">=", "<=") else (first > 0, first < 0)
+    return Or(
+        (
+            And((above, Comparison(op, rest, Literal(0)))),
+            And((below, Comparison(TURNED[op], rest, Literal(0)))),
+        )
+    )
 
 
 def _root(number: Fraction, power: Fraction) -> Fraction:
