@@ -917,7 +917,7 @@ REFUSED = {
     "s[0] < 1": ["component of 's'", "samples"],
     " AND ".join(f"a - {k}*b IN (0, 1, 2, 3, 4)" for k in range(1, 4)): ["at most 64 combinations"],
     "abs(a - b) < -1": ["negative tolerance", "check the sign"],
-    "a * a * a < 1": ["does not understand", "more than two uncertain columns"],
+    "a * b * c < 1": ["does not understand", "more than two uncertain columns", "compared with 0"],
     "a / b = 1": ["division by `b`", "uncertain"],
     "a - a > 1": ["can never hold"],
     "sin(a) < 1": ["function sin"],

@@ -133,7 +133,7 @@ def test_errors_before_any_data_is_read(spark):
         ((3, 0.5), {}, "cannot be read"),
         (("x", 0.5), {}, "compared with something certain"),
         (("x[0] < 1", 0.5), {}, "component of 'x'"),
-        (("x * x * x < 1", 0.5), {}, "more than two uncertain columns"),
+        (("x * x * x + x < 1", 0.5), {}, "more than two uncertain columns"),
         (("x <", 0.5), {}, "line 1"),
     ):  # fmt: skip
         with pytest.raises(HaplyError) as caught:

@@ -96,7 +96,7 @@ class Form:
         if self.is_certain:
             return other.scaled(self.constant)
         if self.squares or other.squares:
-            raise _MisfitError("a product of more than two uncertain columns")
+            raise _MisfitError("a product of more than two uncertain columns (alone, it may be compared with 0)")
         found = Form(Fraction(0), {}, {}, self.columns | other.columns)
         for one, a in self.linear.items():
             for two, b in other.linear.items():
