@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 import oracle
 import oracle_time
+from amounts import fewer
 from oracle import Discrete, Hist, Normal, Point, shifted
 from oracle_time import (
     DifferenceLaw,
@@ -280,7 +281,7 @@ def test_the_referee_imports_nothing_of_the_package() -> None:
 def template_pairs(seed: int, count: int, longest: int = 12, **options: Any) -> Iterator[tuple[Hist, Hist, Any]]:
     rng = np.random.default_rng(seed)
     how = {"inner_atoms": options.get("atoms", True), **options}
-    for _ in range(count):
+    for _ in range(fewer(count)):
         yield random_template(rng, longest, **how), random_template(rng, longest, **how), rng
 
 
@@ -291,10 +292,10 @@ def is_smooth(h: Hist) -> bool:
 
 def test_random_templates_are_worth_testing() -> None:
     found = [u for u, _, _ in template_pairs(1, 400)]
-    assert sum(length(h) == 0 for h in found) > 10
-    assert sum(not is_smooth(h) and length(h) > 0 for h in found) > 10
-    assert sum(0 in h.probs for h in found) > 20
-    assert sum(is_smooth(h) for h in found) > 100
+    assert sum(length(h) == 0 for h in found) > fewer(10)
+    assert sum(not is_smooth(h) and length(h) > 0 for h in found) > fewer(10)
+    assert sum(0 in h.probs for h in found) > fewer(20)
+    assert sum(is_smooth(h) for h in found) > fewer(100)
     assert {first(h) for h in found} == {0}
     assert all(sum(h.probs) == 1 for h in found)
     assert all(is_smooth(h) or length(h) == 0 for h in (random_template(np.random.default_rng(k)) for k in range(100)))
@@ -338,7 +339,7 @@ def test_areas_give_the_six_cases() -> None:
         h = shifted(u, int(rng.integers(-12, 13)))
         assert ge(h, v) == lemma_1(h, v)
         inner += 0 < ge(h, v) < 1
-    assert inner > 150
+    assert inner > fewer(150)
 
 
 def theorem_1(hi: Hist, hj: Hist) -> float:
@@ -470,7 +471,7 @@ def test_satisfaction_times_are_the_two_inverses() -> None:
         assert satisfaction(u, v, minus + step) <= level < satisfaction(u, v, minus - step)
         assert minus <= plus
         apart += minus < plus
-    assert apart > 10
+    assert apart > fewer(10)
 
 
 def test_the_supremum_is_attained() -> None:
@@ -523,7 +524,7 @@ def test_satisfaction_times_by_the_algorithm_of_the_notes() -> None:
         assert stime_plus(u, v, delta) == pytest.approx(notes_stime(u, v, delta), abs=1e-7)
         assert stime_plus(u, v, delta) == pytest.approx(stime_minus(u, v, delta), abs=1e-12)
         checked += 1
-    assert checked == 60
+    assert checked == fewer(60)
 
 
 def test_satisfaction_times_lie_between_the_delimiters() -> None:
@@ -595,7 +596,7 @@ def test_erratum_t4_the_probability_need_not_fall_strictly() -> None:
 def long_cases(seed: int, count: int) -> Iterator[tuple[Hist, list[Hist], int, Fraction, Any]]:
     """A template, those of the other stream, a distance of at least every length, a threshold."""
     rng = np.random.default_rng(seed)
-    for _ in range(count):
+    for _ in range(fewer(count)):
         u, *vs = (random_template(rng, 12, inner_atoms=True) for _ in range(1 + int(rng.integers(1, 4))))
         d = max(length(h) for h in (u, *vs)) + int(rng.integers(0, 4))
         yield u, vs, int(d), random_level(rng), rng
@@ -603,7 +604,7 @@ def long_cases(seed: int, count: int) -> Iterator[tuple[Hist, list[Hist], int, F
 
 def test_the_constant_time_test_decides_like_the_band() -> None:
     joined = skipped = 0
-    for u, vs, d, level, rng in long_cases(16, 60):
+    for u, vs, d, level, rng in long_cases(16, 80):
         for v, s in itertools.product(vs, rng.integers(-30, 31, 8).tolist()):
             hi, hj = detected(u, 100), detected(v, 100 + s)
             if s >= 0:
@@ -615,7 +616,7 @@ def test_the_constant_time_test_decides_like_the_band() -> None:
                 continue
             assert (gap >= 0) == (band(hi, hj, d) >= level)
             joined += gap >= 0
-    assert joined > 300
+    assert joined > fewer(300)
     assert skipped == 0
 
 
@@ -637,7 +638,7 @@ def test_ranges_tell_what_joins(ranges: str) -> None:
                 assert p >= level
             if place == "VR":
                 assert p < level
-    assert min(seen.values()) > 30
+    assert min(seen.values()) > fewer(30)
 
 
 def test_tight_ranges_lie_inside_the_threshold_free_ones() -> None:
@@ -648,7 +649,7 @@ def test_tight_ranges_lie_inside_the_threshold_free_ones() -> None:
         assert free.lpr[0] <= tight.lpr[0] <= tight.lpr[1] <= free.lpr[1]
         assert free.rpr[0] <= tight.rpr[0] <= tight.rpr[1] <= free.rpr[1]
         shorter += tight.rpr[1] - tight.rpr[0] < free.rpr[1] - free.rpr[0]
-    assert shorter > 80
+    assert shorter > fewer(80)
 
 
 def test_erratum_t1_the_right_range_with_the_misprinted_shift_is_wrong() -> None:
@@ -728,7 +729,7 @@ def test_super_level_sets_by_the_algorithm_of_the_notes() -> None:
         for part, other in zip(mine, theirs, strict=True):
             assert part == pytest.approx(other, abs=1e-7)
             compared += 1
-    assert compared > 30
+    assert compared > fewer(30)
 
 
 def test_a_super_level_set_can_be_a_point_and_can_touch() -> None:
@@ -866,7 +867,7 @@ def test_arrivals_are_late_but_never_too_late() -> None:
 def timing_runs(seed: int, count: int, stall: int) -> Iterator[dict[str, tuple[bool, list[int]]]]:
     """For each way to bound the buffers: whether pairs were lost, and how many events were held over time."""
     rng = np.random.default_rng(seed)
-    for _ in range(count):
+    for _ in range(fewer(count)):
         us, vs = ([random_template(rng, 20) for _ in range(2)] for _ in range(2))
         d, delta = int(rng.choice([2, 5, 10, 20, 30])), float(rng.choice([0.2, 0.5, 0.8]))
         delays = {"A": int(rng.integers(1, 30)), "B": int(rng.integers(1, 30))}
@@ -931,7 +932,7 @@ def test_the_clock_drops_earlier_but_needs_the_promise() -> None:
         assert not run["clock"][0]
         assert all(a <= b for a, b in zip(run["clock"][1], run["newest"][1], strict=True))
     lost = [run["clock"][0] for run in timing_runs(30, 10, stall=60)]
-    assert sum(lost) > 3
+    assert sum(lost) > fewer(3)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -1125,7 +1126,7 @@ def window_cases(
 ) -> Iterator[tuple[list[str], dict, dict[str, list[Row]], str, Any]]:
     """Streams and windows; a third of the arrivals is to be by time."""
     rng = np.random.default_rng(seed)
-    for k in range(count):
+    for k in range(fewer(count)):
         names = list("ABCDEF")[: int(rng.integers(least, most + 1))]
         windows = random_windows(rng, names, shapes[k % len(shapes)])
         streams = random_streams(rng, names, until=int(rng.choice([6, 10, 20])), keys=int(rng.integers(1, 3)))
@@ -1144,7 +1145,7 @@ def test_brute_force_is_the_filtered_product() -> None:
                 slow.append(tuple(r[0] for r in combination))
         assert found == slow
         total += len(found)
-    assert total > 500
+    assert total > fewer(500)
 
 
 def test_a_predicate_takes_the_place_of_equal_keys() -> None:
@@ -1214,7 +1215,7 @@ def test_erratum_e7_the_closure_changes_no_result() -> None:
         star = closure(windows, names)
         assert window_combinations(streams, star) == window_combinations(streams, windows)
         bigger += any(star[pair] < w for pair, w in windows.items())
-    assert bigger > 5
+    assert bigger > fewer(5)
 
 
 def test_erratum_e6_a_pair_takes_the_smaller_of_two_local_windows() -> None:
@@ -1389,7 +1390,7 @@ def test_heartbeats_in_between_change_no_result() -> None:
         assert set(plain) <= set(found) <= set(want)
         earlier += len(found) > len(plain)
         assert sorted(few(beats, windows, names).emitted) == want
-    assert earlier > 5
+    assert earlier > fewer(5)
 
 
 def test_the_tight_rule_drops_what_a_silent_stream_cannot_join() -> None:

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.joins import SimilarityJoin
 from haply.models import Samples
@@ -217,7 +218,7 @@ def test_every_rule_on_many_equal_samples(variant: str) -> None:
 def test_singles_bound_what_doubles_count() -> None:
     rng = np.random.default_rng(36)
     told = total = 0
-    for _ in range(600):
+    for _ in range(fewer(600)):
         dim, sizes = int(rng.integers(1, 4)), rng.integers(16, 60, 2)
         scale, offset = float(10.0 ** rng.integers(-12, 13)), float(rng.choice([0.0, 1.0, 1e3, 1e7]))
         kind = str(rng.choice(["gaussian", "lattice"]))
@@ -238,7 +239,7 @@ def test_singles_bound_what_doubles_count() -> None:
         assert sure <= near <= maybe
         assert (count_above(*rows, error), count_above(*rows, -error)) == (sure, maybe)
         told, total = told + (sure == maybe), total + 1
-    assert total > 300
+    assert total > fewer(300)
     assert 0.4 * total < told < total, "ties are not told apart, most others are"
 
 
@@ -291,15 +292,15 @@ def test_each_rule_has_work_to_do() -> None:
 
 
 def test_any_list_of_rules() -> None:
-    rng = np.random.default_rng(33)
+    rng, drawn = np.random.default_rng(33), np.random.default_rng(34)
     names = [*RULES.values(), "grid"]
     for dim in (1, 2, 3):
         lefts, rights = random_side(rng, dim, "mixed"), random_side(rng, dim, "mixed")
         eps = random_eps(rng, lefts[1], rights[1])
         _, wanted = joined(lefts, rights, eps, 0.3, rules="none")
         assert wanted
-        for _ in range(40):
-            rules = [str(name) for name in rng.choice(names, rng.integers(1, 6), replace=False)]
+        for _ in range(fewer(40)):
+            rules = [str(name) for name in drawn.choice(names, drawn.integers(1, 6), replace=False)]
             assert set(joined(lefts, rights, eps, 0.3, rules=rules)[1]) == set(wanted), rules
 
 
@@ -532,7 +533,7 @@ def test_golden_08_and_09_weighted_samples() -> None:
 
 def random_pairs(seed: int, count: int, most_dims: int = 10) -> Iterator[tuple[Cloud, Cloud, float]]:
     rng = np.random.default_rng(seed)
-    for _ in range(count):
+    for _ in range(fewer(count)):
         dim = int(rng.integers(1, most_dims + 1))
         a, b = (
             random_cloud(
@@ -558,7 +559,7 @@ def test_line_bound_encloses_and_is_at_most_a_bin_off(weighted_centre: bool) -> 
         assert bound >= float(line_bound(a, b, eps, **how)) - 1e-13
         assert bound <= float(line_bound(a, b, eps, slack=1.01 * width + 3 * slack, **how)) + 1e-13
         useful += bound < 0.99
-    assert useful > 100
+    assert useful > fewer(100)
 
 
 @pytest.mark.long(keep=1)
@@ -581,7 +582,7 @@ def test_shell_bounds_enclose_and_are_at_most_a_step_off(weighted_centre: bool) 
         assert high <= float(pair_mass(a, b, np.abs(delta - rho) <= eps + coarse)) + 1e-13
         useful[0] += low > 0
         useful[1] += high < 0.99
-    assert min(useful) > 80
+    assert min(useful) > fewer(80)
 
 
 def test_spheres_bound_is_the_best_of_all_pairs_of_spheres() -> None:
@@ -594,7 +595,7 @@ def test_spheres_bound_is_the_best_of_all_pairs_of_spheres() -> None:
         if op_prunes(a, b, eps, slack=1e-9):
             assert bound == pytest.approx(0.0, abs=1e-13)
         useful += bound < 0.99
-    assert useful > 50
+    assert useful > fewer(50)
 
 
 def test_sample_level_rule_is_the_oracles() -> None:
@@ -609,7 +610,7 @@ def test_sample_level_rule_is_the_oracles() -> None:
                 firm = firm and sp_prunes(a, b, eps, gamma - 1e-9, slack=2 * slack)
             assert firm <= verdict <= lenient
             rejected += verdict
-    assert rejected > 40
+    assert rejected > fewer(40)
 
 
 def test_moments_decide_as_cantelli_does() -> None:
@@ -633,8 +634,8 @@ def test_moments_decide_as_cantelli_does() -> None:
                 assert upper_outside >= level * (1 - 1e-6)
                 assert lower_inside <= level * (1 + 1e-6) + 1e-6
             verdicts.append(verdict)
-    assert verdicts.count(-1) > 100
-    assert verdicts.count(1) > 40
+    assert verdicts.count(-1) > fewer(100)
+    assert verdicts.count(1) > fewer(40)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e4, 1e5, 1e6])
@@ -685,7 +686,7 @@ def test_extents_and_cores() -> None:
             if abs(place_a - place_b) > core_a + core_b + eps + 2 * slack:
                 rejected += 1
                 assert not keeps(a, b, eps, threshold.value, threshold.strict)
-    assert rejected > 50
+    assert rejected > fewer(50)
 
 
 def test_extents_are_places_on_one_line() -> None:
