@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 OVER_CONNECT = os.environ.get("HAPLY_TEST_CONNECT") == "1"
 
-# The matrices of the tests are small, and two processes share the cores: further threads of OpenBLAS only spin. It reads
-# this when numpy is imported, which no plugin does before.
+# The matrices of the tests are small, and two processes share the cores: further threads of OpenBLAS only spin. It
+# reads this when numpy is imported, which no plugin does before.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

@@ -73,7 +73,7 @@ def counted(funnel: hp.Funnel) -> dict[str, Any]:
     }
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(160))
 def test_random_joins(seed: int, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     query = query_kit.join_query(np.random.default_rng(seed))
@@ -86,7 +86,7 @@ def test_random_joins(seed: int, tables: tuple[pa.Table, pa.Table], frames: tupl
         assert counted(mine) == counted(theirs)
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_selections(seed: int, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     condition, options = query_kit.where_query(np.random.default_rng(seed))
@@ -119,7 +119,7 @@ def test_random_window_joins(seed: int, three: tuple[dict[str, pa.Table], dict[s
     same(*answers)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("seed", range(80))
 def test_random_statements(seed: int, three: tuple[dict[str, pa.Table], dict[str, Any]]) -> None:
     query = query_kit.sql_query(np.random.default_rng(seed))
@@ -378,7 +378,7 @@ def on_spark(spark: Any, table: pa.Table) -> Any:
     return frame
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_questions(name: str, spark: Any) -> None:
     make, ask = QUESTIONS[name]
@@ -387,7 +387,7 @@ def test_questions(name: str, spark: Any) -> None:
     same(answer(lambda: ask(here)), answer(lambda: ask(there)))
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize("strategy", ["sweep", "pages", "pti", "moments"])
 def test_strategies(strategy: str, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     on, options = "abs(left.g - right.h) <= 0.4 AND left.k = right.k", {"threshold": 0.4, "strategy": strategy}
