@@ -284,7 +284,7 @@ def check_case(rng: np.random.Generator, most: int) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_combination_once(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    assert sum(check_case(rng, 12) for _ in range(80)) > 120
+    assert sum(check_case(rng, 12) for _ in range(fewer(80))) > fewer(120)
 
 
 @pytest.mark.long(keep=1)
@@ -292,7 +292,7 @@ def test_every_combination_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(5, 7))
 def test_every_combination_once_in_cramped_arrays(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    assert sum(check_case(rng, 12) for _ in range(80)) > 120
+    assert sum(check_case(rng, 12) for _ in range(fewer(80))) > fewer(120)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way.values()))

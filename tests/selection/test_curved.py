@@ -11,6 +11,7 @@ import pytest
 import oracle
 import oracle_position
 import oracle_select as referee
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.models import Certain, Gaussian, GaussianND, Samples, Sky, Uniform
 from haply.pruning.threshold import Threshold
@@ -82,7 +83,7 @@ def of_standard(*asks):
 def test_in_the_plane(seed):
     """All at once: two or three polynomials, ranges in pieces, columns as factors and limits, sds of all sizes."""
     rng = np.random.default_rng(300 + seed)
-    rows = 60
+    rows = fewer(60)
     # for sds that are tinier or larger still the referee has too few digits
     columns = {name: normals(rng, rows, tiny=1e-3, huge=30.0) for name in "xy"}
     columns |= {"y": mixtures(rng, rows)} if seed == 3 else {}
@@ -181,7 +182,7 @@ def test_in_space():
 def test_in_space_against_draws():
     rng = np.random.default_rng(313)
     columns = some_normals(rng, 20)
-    for seed in range(3):
+    for seed in range(fewer(3)):
         asks = [quadratic(rng, places=(X, Y, Z)), quadratic(rng, straight=seed == 0, places=(X, Y, Z))]
         check_draws(Question(columns, asks), "curved", 6000, seed)
 
@@ -329,7 +330,7 @@ def far_apart(columns, near):
 def test_a_distance_from_a_point_and_a_component(beyond):
     """Two directions, and so exact: one of the columns is certain. Limits may be columns, and negative."""
     rng = np.random.default_rng(320 + beyond)
-    rows = 80
+    rows = fewer(80)
     for limit in (1.5, rng.uniform(-0.5, 3.0, rows)):
         for p in (points(rng, rows, 2), point_mixtures(rng, rows, 2)):
             columns = {"p": p, "at": [Cloud(rng.uniform(-2, 2, (1, 2))) for _ in range(rows)]}

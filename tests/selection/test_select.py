@@ -16,6 +16,7 @@ from mpmath import mpf
 import oracle
 import oracle_region
 import oracle_select as referee
+from amounts import fewer
 from haply.errors import HaplyError
 from haply.models import (
     Certain,
@@ -167,7 +168,7 @@ def test_two_sums():
 def test_sums_that_depend_on_each_other():
     """Three sums of two values, parallel ones, and one that the others make certain."""
     rng = np.random.default_rng(13)
-    rows = 80
+    rows = fewer(80)
     columns = {n: normals(rng, rows, tiny=1e-2) for n in "ab"}  # see test_a_sum_of_a_narrow_value
     a, b = one("a"), one("b")
     for sums in (
@@ -334,7 +335,7 @@ def test_not_of_a_form(text):
 
 def test_forms_of_points():
     rng = np.random.default_rng(40)
-    rows = 100
+    rows = fewer(100)
     p = [("p", k) for k in range(3)]
     for columns in ({"p": points(rng, rows, 2)}, {"p": point_mixtures(rng, rows, 2)}):
         for linear, squares, found in (
@@ -443,7 +444,7 @@ def test_no_two_values_on_a_line_are_the_same():
 
 def test_distances_in_three_dimensions():
     rng = np.random.default_rng(55)
-    rows = 100
+    rows = fewer(100)
     one_, other = points(rng, rows, 3, hard=False), points(rng, rows, 3, hard=False)
     limit = rng.uniform(0.5, 3.0, rows)
     wanted = []
@@ -452,7 +453,7 @@ def test_distances_in_three_dimensions():
         low, high = oracle_region.ruben(values, vectors.T @ (p.mean - q.mean) / np.sqrt(values), r * r)
         wanted.append(low if high - low < 1e-12 else math.nan)
     known = np.flatnonzero(~np.isnan(wanted))
-    assert len(known) > 60
+    assert len(known) > fewer(60)
     columns = {"p": [one_[i] for i in known], "q": [other[i] for i in known]}
     check(Question(columns, [Near("p", "q", limit[known])]), "distance", np.array(wanted)[known])
 

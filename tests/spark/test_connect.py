@@ -26,10 +26,12 @@ def test_joins_and_their_funnels(spark, on):
     assert funnel.to_dict()["kept"] == len(found) > 0
 
 
+@pytest.mark.long
 def test_a_table_that_goes_whole_to_every_task(spark):
     assert check(spark, values("normal", 30, 3), values("uniform", 25, 4), BAND, 0.3, broadcast="right")
 
 
+@pytest.mark.long
 def test_a_table_with_itself(spark):
     rows = [*values("normal", 10, 20), oracle.Normal(0.0, 100.0)]
     found = check(spark, rows, rows, BAND, 0.8, same=lambda i, j: i == j, self_key="id")
