@@ -219,7 +219,7 @@ def test_golden_catalogues(odds, golden, referee):
 # -- a line -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long(keep=24)
+@pytest.mark.long(keep=12)
 @pytest.mark.parametrize(("left", "right"), PAIRS, ids=IDS)
 def test_against_quadrature(left, right):
     rng = np.random.default_rng([oracle.KINDS.index(left), oracle.KINDS.index(right), 11])

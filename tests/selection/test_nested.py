@@ -112,7 +112,7 @@ def asked(condition, models, numbers=None):
     return group, group.prepare(RowValues(models, numbers or {}, rows)).exact()[0]
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_products_against_mpmath(one, other):
     """``x y > 0.1``: ``y`` above ``0.1 / x``, or below it where ``x`` is negative."""
@@ -131,7 +131,7 @@ def test_products_against_mpmath(one, other):
     assert found[0] == pytest.approx(float(integral(chance, of_x, cuts)), abs=1e-10)
 
 
-@pytest.mark.long(keep=2)
+@pytest.mark.long(keep=1)
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_discs_against_mpmath(one, other):
     """``x^2 + y^2 <= 0.8``."""

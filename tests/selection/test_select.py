@@ -615,7 +615,7 @@ def any_group(rng, rows, tag):
     ])  # fmt: skip
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(18))
 def test_selections_are_those_of_brute_force(seed):
     """Random conditions and thresholds, every plan, with probabilities and without: the right rows."""

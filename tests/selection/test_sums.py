@@ -144,7 +144,7 @@ def series(laws, factors, limits, count=1200):
 SMOOTH = ("uniform", "histogram", "truncated", "gaussian", "mixture", "asymmetric")
 
 
-@pytest.mark.long(keep=3)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("seed", range(60))
 def test_sums_of_any_laws_are_those_of_fourier_series(seed):
     random = np.random.default_rng(seed)
