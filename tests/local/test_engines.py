@@ -387,7 +387,7 @@ def test_questions(name: str, spark: Any) -> None:
     same(answer(lambda: ask(here)), answer(lambda: ask(there)))
 
 
-@pytest.mark.long(keep=1)
+@pytest.mark.long(keep=2)
 @pytest.mark.parametrize("strategy", ["sweep", "pages", "pti", "moments"])
 def test_strategies(strategy: str, tables: tuple[pa.Table, pa.Table], frames: tuple[Any, Any]) -> None:
     on, options = "abs(left.g - right.h) <= 0.4 AND left.k = right.k", {"threshold": 0.4, "strategy": strategy}

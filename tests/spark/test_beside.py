@@ -172,7 +172,7 @@ def test_the_last_event_before_each_row_of_a_stream(spark, events, stream, tmp_p
         "likely": (("x", "t"), {"how": "inner", "threshold": 0.6, "direction": "forward"}),
         "alone": ("t", {"by": "kind", "lookback": 1.0, "how": "anti"}),
     }
-    for name in cases if amounts.all_cases else ("likely",):
+    for name in cases if amounts.all_cases else ("uncertain", "likely"):
         times, options = cases[name]
         found = answered(spark, hp.asof(stream, table, times, **options), tmp_path, f"asof_{name}")
         wanted = hp.asof(events, other, times, **options)
