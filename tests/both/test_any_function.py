@@ -251,6 +251,21 @@ def test_products_of_many_factors(engine, text, holds):
     assert found == pytest.approx({k: p for k, p in wanted.items() if p > 0.0}, abs=1e-12)
 
 
+def test_products_with_a_factor_that_is_null_or_not_defined(engine):
+    """The product is null as well, also where another factor is 0."""
+    columns = {"id": [1, 2], "c": [None, 2.0], "s": [[-1.0, 0.0]] * 2, "u": [[0.0, 1.0]] * 2, "v": [[1.0, 2.0]] * 2}
+    made = {name.upper(): f"samples({name})" for name in "suv"}
+
+    def asked(text):
+        return chances(engine, columns, with_columns(text, made))
+
+    assert asked("sqrt(S) * U * V = 0") == pytest.approx({1: 0.5, 2: 0.5})
+    assert asked("NOT sqrt(S) * U * V <> 0") == pytest.approx({1: 0.5, 2: 0.5})
+    assert asked("c * S * U * V = 0") == pytest.approx({2: 0.75})
+    assert asked("c * S * U * V <> 0") == pytest.approx({2: 0.25})
+    assert asked("c * S * U * V >= 0") == pytest.approx({2: 0.75})
+
+
 def test_products_of_many_normal_values(engine):
     """The sign of a product is that of independent coins: ``(1 + (2p - 1)(2q - 1)(2r - 1)) / 2``."""
     columns = {"id": [1], "x": [0.3], "y": [-0.2], "z": [0.7]}

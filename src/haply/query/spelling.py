@@ -451,9 +451,11 @@ def _product(factors: list[Expression], op: str, number: Fraction) -> Expression
         return _power(first, op, number, Fraction(len(factors)))
     if number:
         return None
-    if op in ("=", "!="):
-        each = tuple(Comparison(op, factor, Literal(0)) for factor in factors)
-        return Or(each) if op == "=" else And(each)
+    if op == "!=":
+        return And(tuple(Comparison(op, factor, Literal(0)) for factor in factors))
+    if op == "=":  # not that one factor is 0: where another is null or not defined, so is the product
+        at_least, at_most = (_product(factors, either, number) for either in (">=", "<="))
+        return None if at_least is None or at_most is None else And((at_least, at_most))
     rest = functools.reduce(lambda left, right: Arithmetic("*", left, right), others)
     above, below = (first >= 0, first <= 0) if op in (">=", "<=") else (first > 0, first < 0)
     return Or(
